@@ -1,7 +1,4 @@
-"""An agent: one role in one conversation, with a view of its own, and the model call that continues it.
-
-What never belongs here: anything that only one system's role does.
-"""
+"""Agent: one role in one conversation, with its own view of it, and the model call that continues it."""
 
 from __future__ import annotations
 

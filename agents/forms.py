@@ -1,23 +1,183 @@
-"""Answers in the form of a pydantic model: the JSON schema that a backend is held to, and reading what came.
+"""Readers of model text: JSON objects, answers in the form of a pydantic model, and refusals.
 
-What never belongs here: asking, and what a form is for.
+Models write texts of any length and shape, and a recorded text is read again at each resume: a reader takes time
+in proportion to the length, and the length is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from viva.engine.errors import MalformedOutput
+from viva.engine.json_data import strip_surrogate_escapes
+from viva.engine.thoughts import split_thoughts
 
-from .reading import answer_in, own_objects
+# Characters. The longest verdicts and rulings seen take a tenth of it.
+MAX_READ_CHARS = 60_000
+# Words that judges write before a verdict, in the languages of their rubrics; for readers' patterns.
+VERDICT_WORDS = (
+    "verdict|decision|result|judge?ment|conclusion|answer|ruling|판정|결정|결론|결과|평가|답|urteil|ergebnis|antwort"
+    "|veredicto|respuesta|verdetto|risposta|réponse|вердикт|ответ|判定|判断|裁定|结论|結論|评价|評価|答案|答え"
+)
+# Levels of a JSON object, digits of a number in it, places in a text where one may begin.
+_MAX_DEPTH = 50
+_MAX_DIGITS = 40
+_MAX_OBJECTS = 500
+
+# A brace in prose is not followed by a quoted key.
+_OBJECT_START = re.compile(r'\{\s*"')
+# A string runs to its closing quote or to the end of the text, so that no place of the text is looked at twice.
+_BRACE_OR_STRING = re.compile(r'[{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+
+
+def readable_text(text: str) -> str:
+    """The part of a model's text that readers look at: without thoughts, and of a text beyond ``MAX_READ_CHARS`` its
+    beginning and its end.
+    """
+    answer = split_thoughts(text)[1]
+    if len(answer) <= MAX_READ_CHARS:
+        return answer
+    half = MAX_READ_CHARS // 2
+    return f"{answer[:half]}\n{answer[-half:]}"
+
+
+def json_object_texts(text: str, judged: str | None = None) -> list[str]:
+    """The outermost JSON objects in a text, as they are written; with ``judged`` without those that are quotations (see
+    ``unquoted_objects``).
+
+    :raises MalformedOutput: one is not complete, is nested too deep, or there are too many.
+    """
+    found: list[tuple[int, int]] = []
+    match = _OBJECT_START.search(text)
+    while match is not None:
+        if len(found) == _MAX_OBJECTS:
+            raise MalformedOutput(f"it holds more than {_MAX_OBJECTS} JSON objects")
+        end = _end_of_object(text, match.start())
+        found.append((match.start(), end))
+        match = _OBJECT_START.search(text, end)
+    bare = None if judged is None else _strip_whitespace(judged)
+    return [text[start:end] for start, end in found if bare is None or not _is_quotation(text, start, end, bare)]
+
+
+def json_objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The valid outermost JSON objects in a text with the place where each begins; whatever else is passed over."""
+    for start, _, value in _objects(strip_surrogate_escapes(text)):
+        yield start, value
+
+
+def unquoted_objects(text: str, judged: str = "") -> list[tuple[int, dict[str, Any]]]:
+    """Return the valid outermost JSON objects in a judge's text, with their places, without those that it only quotes.
+
+    A quotation stands in quotation marks, stands in ``judged``, the text that is judged, or is introduced as what a
+    party wrote. An object that is the whole text is the judge's own.
+    """
+    text, bare = strip_surrogate_escapes(text), _strip_whitespace(judged)
+    return [(start, value) for start, end, value in _objects(text) if not _is_quotation(text, start, end, bare)]
+
+
+def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    place = 0
+    for _ in range(_MAX_OBJECTS):
+        match = _OBJECT_START.search(text, place)
+        if match is None:
+            return
+        try:
+            value, place = _DECODER.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            place = match.start() + 1
+            continue
+        yield match.start(), place, value
+
+
+def load_json(text: str, **options: Any) -> Any:
+    """``json.loads`` for text of models.
+
+    :raises json.JSONDecodeError: it is not JSON, or holds a number that no reader wants.
+    """
+    try:
+        return json.loads(strip_surrogate_escapes(text), parse_int=_bounded_int, **options)
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deep", text, 0) from None
+
+
+def _end_of_object(text: str, start: int) -> int:
+    depth = 0
+    for token in _BRACE_OR_STRING.finditer(text, start):
+        character = text[token.start()]
+        if character == "{":
+            depth += 1
+            if depth > _MAX_DEPTH:
+                raise MalformedOutput(f"its JSON object has more than {_MAX_DEPTH} levels")
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    raise MalformedOutput("its JSON object is not complete")
+
+
+def _bounded_int(digits: str) -> int | float:
+    """Whole numbers beyond any use are as good as infinite; Python refuses to read thousands of digits at all."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else float("inf")
+
+
+_QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "»": "«", "「": "」", "『": "』", "`": "`"}
+_QUOTE_CONTEXT = 60  # characters around an object that may be nothing but the marks of a code block
+_FENCE = re.compile(r"`{3,}[\w-]*\s*$")
+_CLAUSE = re.compile(r"[.;!?,。；！？，]\s|\s[-–—]\s")
+# Words by which a judge says that a party wrote something.
+_ATTRIBUTION = re.compile(
+    r"\b(?:wrote|writes|written|says?|said|reads|repl(?:ied|ies)|answer(?:ed|s)|contain(?:s|ed|ing)?|includ(?:es?|ed|ing)"
+    r"|claim(?:s|ed)?|inserted|planted|inject(?:ed|s)|embed(?:s|ded)|quot(?:es?|ed|ing)|append(?:s|ed)|past(?:es|ed)"
+    r"|outputs|ends with|starts with|beg(?:ins|an) with|tr(?:ies|ied|ying)|attempt(?:s|ed)?|mentions?|schrieb|schreibt"
+    r"|sagt|enthält|écrit|contient|escrib\w+|dice|contiene|пишет|написал\w*|содержит)\b|写道|写了|写着|声称|書い|書か|적었|썼|포함"
+    r"|\b(?:candidate|assistant|model|user|student|examinee|respondent|interactor|bot)(?:['’]s)?(?: \w+){0,3}\s?:\s*$"
+    r"|(?:\b(?:[ck]andidat|prüfling|кандидат)\w*|(?:候选人|考生|受験者|候補者|응시자|지원자|후보)[\w ]{0,12})"
+    r"(?: \w+){0,3}\s?[:：]\s*$"
+    r"|<[\w-]{0,20}(?:reply|candidate|quot|transcript|conversation|dialog|user|assistant|submission)[\w-]{0,20}>?\s*$",
+    re.IGNORECASE,
+)
+
+
+def _is_quotation(text: str, start: int, end: int, judged: str) -> bool:
+    """Return True if the object at a place of a judge's text is what somebody else wrote."""
+    line_start = text.rfind("\n", 0, start) + 1
+    before = text[max(line_start, start - 300) : start]
+    around = f"{text[:start]}\n{text[end:]}" if len(text) - (end - start) < _QUOTE_CONTEXT else "something"
+    if not around.replace("json", "").strip(" \n`"):
+        return False
+    if judged and _strip_whitespace(text[start:end]) in judged:
+        return True
+    fenced = _FENCE.search(before) is not None
+    closing = _QUOTES.get(before[-1:], "") if not fenced else ""
+    alone = not before.strip(" `") and not text[end:].partition("\n")[0].strip(" `")
+    if closing and text[end : end + 1] == closing and not (closing == "`" and alone):
+        return True
+    lead = _FENCE.sub("", before).strip("\t*_>`").lstrip()
+    if not lead:
+        lead = text[max(0, line_start - 300) : line_start].rstrip()
+        lead = _FENCE.sub("", lead).rstrip().rpartition("\n")[2]
+        if not lead.rstrip(" *_").endswith((":", "：")):
+            return False
+    return _ATTRIBUTION.search(_CLAUSE.split(lead)[-1]) is not None
+
+
+def _strip_whitespace(text: str) -> str:
+    return "".join(text.split())
+
+
+# Line breaks typed inside a string are what models write.
+_DECODER = json.JSONDecoder(strict=False, parse_int=_bounded_int)
+
 
 M = TypeVar("M", bound=BaseModel)
-_MOST_CHOICES = 100  # whole numbers between bounds are listed one by one up to so many
-_KEPT = ("type", "enum", "const", "items", "minItems", "maxItems", "minLength", "maxLength", "anyOf")
+_MAX_ENUM = 100  # whole numbers between bounds are listed one by one up to so many
+_SCHEMA_KEYWORDS = ("type", "enum", "const", "items", "minItems", "maxItems", "minLength", "maxLength", "anyOf")
 
 
 @lru_cache(maxsize=256)  # pydantic takes a millisecond to write one, as long as some calls take
@@ -26,7 +186,7 @@ def form_schema(form: type[BaseModel]) -> dict[str, Any]:
     every field required and no other allowed. Descriptions stay with their fields. It is shared: do not change it.
     """
     schema = form.model_json_schema()
-    return _plain(schema, schema.get("$defs", {}))
+    return _inline_schema(schema, schema.get("$defs", {}))
 
 
 def read_form(form: type[M], text: str, judged: str = "") -> M:
@@ -36,7 +196,7 @@ def read_form(form: type[M], text: str, judged: str = "") -> M:
     :raises MalformedOutput: there is none; the message says what is wrong with the last object.
     """
     problem = "it holds no JSON object"
-    for _, value in reversed(own_objects(answer_in(text), judged)):
+    for _, value in reversed(unquoted_objects(readable_text(text), judged)):
         try:
             return form.model_validate(value)
         except ValidationError as error:
@@ -47,24 +207,24 @@ def read_form(form: type[M], text: str, judged: str = "") -> M:
     raise MalformedOutput(problem)
 
 
-def _plain(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def _inline_schema(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
-        return _plain(named[str(schema["$ref"]).rpartition("/")[2]], named)
+        return _inline_schema(named[str(schema["$ref"]).rpartition("/")[2]], named)
     if "allOf" in schema and len(schema["allOf"]) == 1:
-        return _plain(schema["allOf"][0], named)
-    plain = {key: schema[key] for key in _KEPT if key in schema}
+        return _inline_schema(schema["allOf"][0], named)
+    plain = {key: schema[key] for key in _SCHEMA_KEYWORDS if key in schema}
     if "description" in schema:
         plain["description"] = schema["description"]
     if "anyOf" in schema:
-        plain["anyOf"] = [_plain(one, named) for one in schema["anyOf"]]
+        plain["anyOf"] = [_inline_schema(one, named) for one in schema["anyOf"]]
     if isinstance(schema.get("items"), Mapping):
-        plain["items"] = _plain(schema["items"], named)
+        plain["items"] = _inline_schema(schema["items"], named)
     if "properties" in schema:
-        plain["properties"] = {name: _plain(one, named) for name, one in schema["properties"].items()}
+        plain["properties"] = {name: _inline_schema(one, named) for name, one in schema["properties"].items()}
         plain |= {"required": list(schema["properties"]), "additionalProperties": False}
     if schema.get("type") == "integer":
         low, high = _bounds(schema)
-        if low is not None and high is not None and high - low < _MOST_CHOICES:
+        if low is not None and high is not None and high - low < _MAX_ENUM:
             plain["enum"] = list(range(low, high + 1))
     return plain
 
@@ -76,3 +236,20 @@ def _bounds(schema: Mapping[str, Any]) -> tuple[int | None, int | None]:
     if "exclusiveMaximum" in schema:
         high = schema["exclusiveMaximum"] - 1
     return low, high
+
+
+# A refusal stands at the beginning of an answer.
+_REFUSAL_PHRASES = (
+    r"I(?:'| a)?m (?:really |very |so )?(?:sorry|unable|afraid)",
+    r"I (?:can(?:no|')t|cannot|can not|won'?t|must decline|am not able to|will not)",
+    r"(?:as an?|I am an?|I'm an?) (?:AI|language model|assistant)\b.{0,80}\b(?:can(?:no|')t|cannot|unable|not able)",
+    r"es tut mir leid|ich kann (?:das |dabei |dir |Ihnen )?(?:leider )?nicht",
+    r"je (?:suis désolé|ne peux pas)|lo siento|no puedo",
+)
+_REFUSALS = re.compile(rf"\b(?:{'|'.join(_REFUSAL_PHRASES)})|抱歉|无法(?:回答|提供)|죄송|申し訳", re.IGNORECASE)
+_REFUSAL_PREFIX = 300  # characters
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the text begins by refusing."""
+    return _REFUSALS.search(text[:_REFUSAL_PREFIX].replace("’", "'")) is not None

@@ -1,24 +1,110 @@
-"""The judge: one question with a rubric, answered by reasons and then ``pass`` or ``fail``.
+"""Verdicts of judges: pass or fail, the better of two answers, a grade on a scale; asking for them and parsing them.
 
-A verdict is read from a JSON object with the field ``verdict``, or from the last line of the text where that line is
-the verdict itself; it is never guessed from the reasons, nor read from what the judge quotes. An answer without one is
-asked for once more; a second failure leaves the item unscored.
-
-What never belongs here: rubrics' wording (prompt packs), what is judged, and grades on a scale (``verdicts``).
+A pass or fail is parsed from a JSON object with the field ``verdict``, or from the last line of the text if that
+line is the verdict itself; it is never guessed from the reasons, nor taken from what the judge quotes. A scale's
+labels stand for evenly spaced grades from 0, the worst, to 1.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
 
 from viva.engine.conversation import Conversation
 from viva.engine.errors import MalformedOutput
 from viva.engine.messages import Sampling, View
 
+from .forms import VERDICT_WORDS, json_objects, readable_text, unquoted_objects
 from .prompts import PromptPack
-from .reading import VERDICT_WORDS, answer_in, decoded_objects, own_objects
+
+Winner = Literal["A", "B", "tie"]
+PREFERENCE_SIGNS: dict[str, int] = {"A": 1, "B": -1, "tie": 0}
+
+
+def _normalize_label(value: Any) -> Any:
+    """Labels as models write them: other cases, blanks, marks around them."""
+    if not isinstance(value, str):
+        return value
+    word = value.strip().strip("[]().*\"'").strip()
+    return "tie" if word.casefold() in ("tie", "c", "equal", "draw") else word.upper()
+
+
+class PairVerdict(BaseModel):
+    """Which of two answers is better, reasons first."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    reasoning: str = ""
+    verdict: Annotated[Winner, BeforeValidator(_normalize_label)]
+
+
+@dataclass(frozen=True, slots=True)
+class GradeScale:
+    """Labels from the worst to the best; numbers where all labels are whole numbers."""
+
+    name: str
+    labels: tuple[str, ...]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the labels are whole numbers."""
+        return all(label.isdecimal() for label in self.labels)
+
+    def grade(self, label: str | int) -> float:
+        """The grade that a label stands for, 0–1.
+
+        :raises ValueError: it is not one of the labels.
+        """
+        return self.labels.index(str(label)) / (len(self.labels) - 1)
+
+    def points(self, label: str | int) -> float:
+        """A label as a number: itself on a scale of numbers, else its place, 1 for the worst.
+
+        :raises ValueError: it is not one of the labels.
+        """
+        return float(label) if self.numeric else 1.0 + self.labels.index(str(label))
+
+    def words(self) -> str:
+        """The labels in words, for prompts."""
+        if self.numeric:
+            return f"a whole number from {self.labels[0]} (worst) to {self.labels[-1]} (best)"
+        return f"one of: {', '.join(self.labels)} (from the worst to the best)"
+
+
+SCALES = {
+    scale.name: scale
+    for scale in (
+        GradeScale("1-10", tuple(map(str, range(1, 11)))),
+        GradeScale("1-5", tuple(map(str, range(1, 6)))),
+        GradeScale("letters", ("E", "D", "C", "B", "A")),
+        GradeScale("words", ("very poor", "poor", "fair", "good", "excellent")),
+    )
+}
+
+
+@cache
+def grade_form(scale: GradeScale) -> type[BaseModel]:
+    """The form of a grade on a scale: ``reasoning``, then ``score``, which is one of its labels."""
+    labels = {label.casefold(): label for label in scale.labels}
+
+    def known(value: Any) -> Any:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool):  # True equals 1
+            return str(value)
+        if not isinstance(value, str | int):
+            return value
+        label = labels.get(str(value).strip().strip("[]().*\"'").strip().casefold(), value)
+        return int(label) if scale.numeric and isinstance(label, str) and label.isdecimal() else label
+
+    allowed: Any = Literal[tuple(map(int, scale.labels)) if scale.numeric else scale.labels]
+    fields: dict[str, Any] = {"reasoning": (str, ""), "score": (Annotated[allowed, BeforeValidator(known)], ...)}
+    return create_model(f"Grade {scale.name}", __config__=ConfigDict(extra="ignore"), **fields)
+
 
 # Reasons come first so that the verdict follows from them, in a form that every structured-output backend takes.
 RULING_SCHEMA: dict[str, Any] = {
@@ -28,13 +114,13 @@ RULING_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-_LONGEST_LINE = 300
+_MAX_VERDICT_LINE = 300
 _DECORATION = re.compile(r"[*_`#>\"'“”‘’\[\](){}.,!。:：=-]+")
 _LABEL = rf"(?:(?:the|my|final|overall|is|최종|은|는|は|是|为|{VERDICT_WORDS})\s*)*"
 _SENTENCE = re.compile(r"[.!?;…]+(?:\s|$)|\n")
 _ENDING = re.compile(r"\b(pass|fail)(?:ed|es|s)?\W*$", re.IGNORECASE)
 _NEGATION = re.compile(r"\b(?:not|no|never|cannot|nothing|without)\b|n['’]t\b", re.IGNORECASE)
-_LINE = re.compile(rf"{_LABEL}(pass|fail)(?:ed|es|s)?(?:\s*(?:입니다|이다|합니다))?", re.IGNORECASE)
+_VERDICT_LINE = re.compile(rf"{_LABEL}(pass|fail)(?:ed|es|s)?(?:\s*(?:입니다|이다|합니다))?", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -83,7 +169,7 @@ class Judge:
         view.append("user", question)
         completion = await self._conversation.generate(self.role, view, self._sampling, hint=hint)
         try:
-            passed, reasoning = read_ruling(completion.text, judged, truncated=completion.finish == "length")
+            passed, reasoning = parse_ruling(completion.text, judged, truncated=completion.finish == "length")
             return Ruling(passed, reasoning)
         except MalformedOutput as error:
             first = completion.text.strip()
@@ -91,29 +177,29 @@ class Judge:
             view.append("user", self._pack.render("judge.again", problem=str(error)))
         mended = await self._conversation.generate(self.role, view, self._sampling, hint=hint)
         try:
-            passed, reasoning = read_ruling(mended.text, judged, truncated=mended.finish == "length")
+            passed, reasoning = parse_ruling(mended.text, judged, truncated=mended.finish == "length")
         except MalformedOutput as error:
             return Ruling(None, first, 2, str(error))
         # Asked for the verdict alone, a judge need not give its reasons again: those it gave first count.
         return Ruling(passed, reasoning or first, 1)
 
 
-def read_ruling(text: str, judged: str = "", *, truncated: bool = False) -> tuple[bool, str]:
+def parse_ruling(text: str, judged: str = "", *, truncated: bool = False) -> tuple[bool, str]:
     """Whether a judge's text says pass, and the reasons before the verdict.
 
     Where the last line is a verdict and nothing else, lines decide, and JSON before it is a quotation; elsewhere JSON
-    objects with the field ``verdict`` do that are no quotations (``own_objects``). All verdicts of the form that
+    objects with the field ``verdict`` do that are no quotations (``unquoted_objects``). All verdicts of the form that
     decides must agree. Where every object is quoted, the last words decide ("…, so it fails").
 
     :raises MalformedOutput: it holds no verdict, or several that differ; ``truncated`` (the text hit its token limit)
         makes the message say so.
     """
-    body = answer_in(text).strip()
+    body = readable_text(text).strip()
     try:
         if text and not body and not text.isspace():
             raise MalformedOutput("its thinking never ended")
-        lines = _line(body.rpartition("\n")[2]) is not None
-        return (None if lines else _from_json(body, judged)) or _from_lines(body)
+        lines = _verdict_of_line(body.rpartition("\n")[2]) is not None
+        return (None if lines else _verdict_from_json(body, judged)) or _verdict_from_lines(body)
     except MalformedOutput as error:
         if truncated:
             message = f"it was cut off at the token limit before the verdict ({error})"
@@ -121,26 +207,26 @@ def read_ruling(text: str, judged: str = "", *, truncated: bool = False) -> tupl
         raise
 
 
-def _from_json(body: str, judged: str) -> tuple[bool, str] | None:
+def _verdict_from_json(body: str, judged: str) -> tuple[bool, str] | None:
     """The verdict of the JSON objects in the text; None if no object has one."""
     verdicts: list[bool] = []
     reasons = ""
-    for place, value in own_objects(body, judged):
+    for place, value in unquoted_objects(body, judged):
         if "verdict" in value:
             reasons = reasons if verdicts else _reasons(value, body[:place])
-            verdicts.append(_word(value["verdict"]))
-    told = _last_words(body)
+            verdicts.append(_is_pass_word(value["verdict"]))
+    told = _verdict_after_json(body)
     if not verdicts:
-        quoted = any("verdict" in value for _, value in decoded_objects(body))
+        quoted = any("verdict" in value for _, value in json_objects(body))
         return (told, body) if quoted and told is not None else None
     if len(set(verdicts)) > 1 or (told is not None and told != verdicts[0]):
         raise MalformedOutput("it holds verdicts that differ")
     return verdicts[0], reasons
 
 
-def _last_words(body: str) -> bool | None:
+def _verdict_after_json(body: str) -> bool | None:
     """The verdict with which a text ends behind its last JSON object; None if it ends otherwise."""
-    tail = body.rpartition("}")[2][-_LONGEST_LINE:]
+    tail = body.rpartition("}")[2][-_MAX_VERDICT_LINE:]
     sentence = [part for part in _SENTENCE.split(tail) if part.strip()][-1:]
     match = _ENDING.search(sentence[0]) if sentence else None
     if match is None or _NEGATION.search(sentence[0]):
@@ -155,19 +241,19 @@ def _reasons(value: dict[str, Any], before: str) -> str:
     return before.removesuffix("```json\n").strip().removesuffix("```json").strip()
 
 
-def _word(value: Any) -> bool:
+def _is_pass_word(value: Any) -> bool:
     word = value.strip().lower() if isinstance(value, str) else value
     if word not in ("pass", "fail"):
         raise MalformedOutput(f"its verdict is {repr(value)[:60]}, neither pass nor fail")
     return bool(word == "pass")
 
 
-def _from_lines(body: str) -> tuple[bool, str]:
+def _verdict_from_lines(body: str) -> tuple[bool, str]:
     """The verdict of lines that hold nothing else."""
     lines = [line for line in body.split("\n") if line.strip()]
     if not lines:
         raise MalformedOutput("it is empty")
-    read = [_line(line) for line in lines]
+    read = [_verdict_of_line(line) for line in lines]
     if read[-1] is None:
         raise MalformedOutput("its last line is not a verdict")
     if len({passed for passed in read if passed is not None}) > 1:
@@ -176,12 +262,12 @@ def _from_lines(body: str) -> tuple[bool, str]:
     return read[-1], "\n".join(reasons).strip()
 
 
-def _line(line: str) -> bool | None:
+def _verdict_of_line(line: str) -> bool | None:
     """The verdict that a line is; None if it is something else, such as a quotation, an object or the end of one."""
-    if len(line) > _LONGEST_LINE or line.count("}") > line.count("{") or line.lstrip().startswith(">"):
+    if len(line) > _MAX_VERDICT_LINE or line.count("}") > line.count("{") or line.lstrip().startswith(">"):
         return None
-    if "{" in line and next(decoded_objects(line), None) is not None:
+    if "{" in line and next(json_objects(line), None) is not None:
         return None
     plain = " ".join(_DECORATION.sub(" ", line).split())
-    match = _LINE.fullmatch(plain)
+    match = _VERDICT_LINE.fullmatch(plain)
     return None if match is None else match.group(1).lower() == "pass"

@@ -1,11 +1,9 @@
-"""Prompt packs: what models are told, as YAML data that a user may replace.
+"""Prompt packs: templates of what models are told, as YAML data that a user may replace.
 
-A pack has a name, a version and sections of templates. ``{placeholder}`` marks what is filled in; ``{{`` and ``}}`` are
-literal braces. What is filled in is never read as a template itself. Each protocol declares which templates it needs
-and which placeholders each may use, and a pack is checked against that when it is loaded. A pack with ``base: NAME``
-has that pack's templates but for those that it writes itself.
-
-What never belongs here: the wording (``packs/*.yaml``) and deciding which template to use when.
+A pack has a name, a version and sections of templates. ``{placeholder}`` marks what is filled in; ``{{`` and
+``}}`` are literal braces. What is filled in is never read as a template itself. Each protocol declares which
+templates it needs and which placeholders each may use, and a pack is checked against that when it is loaded. A
+pack with ``base: NAME`` has that pack's templates except for those that it writes itself.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from string import Formatter
 import yaml
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.plugins import registered
-from viva.engine.yamlfile import parse_yaml, read_text
+from viva.engine.imports import load_entry_points
+from viva.engine.yaml_file import parse_yaml, read_text
 
 _PACKS = "viva.packs"  # the entry points of packs: the name, and the package whose folder ``packs`` holds the file
 # template name "section.name" -> the placeholders it may use
 Signature = Mapping[str, frozenset[str]]
-_NONE: Signature = {}
+_NO_PLACEHOLDERS: Signature = {}
 
 
 class Template:
@@ -79,20 +77,20 @@ class PromptPack:
         return template in self.templates
 
 
-def load_pack(source: str, signature: Signature, optional: Signature = _NONE) -> PromptPack:
+def load_pack(source: str, signature: Signature, optional: Signature = _NO_PLACEHOLDERS) -> PromptPack:
     """Load a pack by the name of a shipped one or by a file's path, and check it against the protocol's signature:
     the templates that it must have, and those that it may have.
 
     :raises ConfigurationError: it does not exist, is not YAML, lacks a template, or uses an unknown placeholder; the
         message names the file, the template and the placeholder.
     """
-    path = _shipped(source) if is_shipped(source) else Path(source)
+    path = _shipped_path(source) if is_shipped_pack(source) else Path(source)
     try:
         text = read_text(path)
     except ConfigurationError as error:
-        known = ", ".join(registered(_PACKS))
+        known = ", ".join(load_entry_points(_PACKS))
         raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {known}") from None
-    return read_pack(_with_base(text, str(source)), str(source), signature, optional)
+    return read_pack(_merge_base(text, str(source)), str(source), signature, optional)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class PackTemplates:
 
         :raises ConfigurationError: as ``load_pack``.
         """
-        if recorded is not None and is_shipped(source):
+        if recorded is not None and is_shipped_pack(source):
             return self.read(recorded, source)
         return self._checked(load_pack(source, self.needed, self.optional))
 
@@ -130,21 +128,21 @@ class PackTemplates:
         return pack
 
 
-def is_shipped(source: str) -> bool:
+def is_shipped_pack(source: str) -> bool:
     """Whether this is the name of a shipped pack, not a file's path."""
-    return source in registered(_PACKS)
+    return source in load_entry_points(_PACKS)
 
 
 def shipped_packs() -> dict[str, str]:
     """The shipped packs by name, each with what the comment at the beginning of its file says of it."""
     found = {}
-    for name in registered(_PACKS):
-        lines = takewhile(lambda line: line.startswith("#"), read_text(_shipped(name)).splitlines())
+    for name in load_entry_points(_PACKS):
+        lines = takewhile(lambda line: line.startswith("#"), read_text(_shipped_path(name)).splitlines())
         found[name] = " ".join(line.removeprefix("#").strip() for line in lines)
     return found
 
 
-def _with_base(text: str, source: str) -> str:
+def _merge_base(text: str, source: str) -> str:
     """The whole text of a pack: with the templates of its ``base`` where it names one.
 
     :raises ConfigurationError: there is no such pack.
@@ -153,10 +151,10 @@ def _with_base(text: str, source: str) -> str:
     if not isinstance(data, dict) or "base" not in data:
         return text
     base = data.pop("base")
-    if not isinstance(base, str) or not is_shipped(base):
-        known = ", ".join(registered(_PACKS))
+    if not isinstance(base, str) or not is_shipped_pack(base):
+        known = ", ".join(load_entry_points(_PACKS))
         raise ConfigurationError(f"prompt pack '{source}': base: found {base!r}, expected a shipped pack: {known}")
-    whole = parse_yaml(read_text(_shipped(base)), f"prompt pack {base}")
+    whole = parse_yaml(read_text(_shipped_path(base)), f"prompt pack {base}")
     for section, content in data.items():
         both = isinstance(content, dict) and isinstance(whole.get(section), dict)
         whole[section] = whole[section] | content if both else content
@@ -164,12 +162,12 @@ def _with_base(text: str, source: str) -> str:
     return yaml.safe_dump(whole, allow_unicode=True, sort_keys=False, width=1_000_000)
 
 
-def _shipped(name: str) -> Path:
-    package = import_module(registered(_PACKS)[name].value)
+def _shipped_path(name: str) -> Path:
+    package = import_module(load_entry_points(_PACKS)[name].value)
     return Path(*package.__path__) / "packs" / f"{name}.yaml"
 
 
-def read_pack(text: str, source: str, signature: Signature, optional: Signature = _NONE) -> PromptPack:
+def read_pack(text: str, source: str, signature: Signature, optional: Signature = _NO_PLACEHOLDERS) -> PromptPack:
     """Read and check a pack from its text (as a manifest keeps it). ``source`` names it in errors.
 
     :raises ConfigurationError: as ``load_pack``.

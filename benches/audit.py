@@ -3,8 +3,6 @@
 Whole audits over hundreds of seeds, each with cases of its own: the real protocol, readers and statistics, without a
 journal (``tests/models/direct_audits``). The stated power is that of 40 cases; Holm's correction is over all tests of
 an audit, so the stated rate is that of any false finding at all. ``--quick`` takes fewer seeds, under a minute.
-
-What never belongs here: real judges.
 """
 
 from __future__ import annotations

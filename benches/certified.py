@@ -38,16 +38,27 @@ from numpy.typing import NDArray
 from running import note
 from scipy.stats import rankdata
 
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.lab.experiment import Experiment, ideal_family
-from viva.scoring.certified.choosing import draw, expected_spread, joined
-from viva.scoring.certified.correlations import back, corrected_pearson, corrected_spearman
-from viva.scoring.certified.figures import Scale, certify
-from viva.scoring.certified.means import corrected_mean
-from viva.scoring.certified.rates import confusion, remainder, rogan_gladen
-from viva.scoring.certified.sample import Sample
+from viva.scoring.certificate import (
+    GradeRange,
+    certify,
+    combine_probabilities,
+    draw_answers,
+    expected_spread,
+    judge_confusion,
+    rogan_gladen,
+    ungraded_pass_rate,
+)
 from viva.scoring.intervals import Estimate
+from viva.scoring.prediction_powered import (
+    GradedSample,
+    corrected_mean,
+    corrected_pearson,
+    corrected_spearman,
+    from_fisher,
+)
 
 Floats = NDArray[np.float64]
 Draw = np.random.Generator
@@ -194,28 +205,28 @@ def lab_world(rounds: dict[str, Floats], source: Draw, items: int) -> tuple[Worl
     return worlds[0], worlds[1]
 
 
-def sampled(world: World, labels: int, source: Draw) -> Sample:
+def sampled(world: World, labels: int, source: Draw) -> GradedSample:
     """The answers with people's grades on some, drawn evenly."""
     grades = np.full(world.grades.size, np.nan)
     chosen = source.permutation(grades.size)[:labels]
     grades[chosen] = world.grades[chosen]
-    return Sample.of(world.scores, grades, world.items)
+    return GradedSample.of(world.scores, grades, world.items)
 
 
-def whole_items(world: World, labels: int, source: Draw) -> Sample:
+def whole_items(world: World, labels: int, source: Draw) -> GradedSample:
     """The answers with people's grades on all of some items, drawn evenly."""
     each = int((world.items == 0).sum())
     held = np.isin(world.items, source.permutation(int(world.items.max()) + 1)[: labels // each])
-    return Sample.of(world.scores, np.where(held, world.grades, np.nan), world.items)
+    return GradedSample.of(world.scores, np.where(held, world.grades, np.nan), world.items)
 
 
-def second_draw(world: World, labels: int, source: Draw) -> Sample:
+def second_draw(world: World, labels: int, source: Draw) -> GradedSample:
     """Half of the labels drawn evenly, the others where gaps are expected."""
     first = sampled(world, labels // 2, source)
-    drawn = draw(expected_spread(first), first.graded, labels - labels // 2, seed=int(source.integers(2**31)))
+    drawn = draw_answers(expected_spread(first), first.graded, labels - labels // 2, seed=int(source.integers(2**31)))
     grades = np.where(first.graded | drawn.chosen, world.grades, np.nan)
     before = np.full(grades.size, first.labels / grades.size)
-    return Sample.of(world.scores, grades, world.items, joined(before, drawn.probabilities))
+    return GradedSample.of(world.scores, grades, world.items, combine_probabilities(before, drawn.probabilities))
 
 
 Covered = dict[str, tuple[Estimate, Estimate | None, Estimate | None, float]]
@@ -227,26 +238,26 @@ def figures_of(task: Task, worlds: tuple[World, World], source: Draw) -> Covered
     found: Covered = {}
     if kind == "spearman":
         sample = sampled(worlds[0], labels, source)
-        end = back(corrected_spearman(worlds[0].known, sample).interval())
+        end = from_fisher(corrected_spearman(worlds[0].known, sample).interval())
         return {"spearman": (end, None, None, truth["spearman"])}
     passes = kind in ("passes", "clustered")
     drawn = whole_items if kind == "clustered" or task.whole else sampled
     samples = {name: drawn(world, labels, source) for name, world in zip("ab", worlds, strict=True)}
     low, high = {"passes": (0.0, 1.0), "clustered": (0.0, 1.0), "lab": (1.0, 4.0)}.get(kind, (0.0, 100.0))
-    all_ = certify(samples, Scale(low, high, passes))
+    all_ = certify(samples, GradeRange(low, high, passes))
     one, pair = all_.candidates["a"], all_.differences["a", "b"]
     name = "rate" if passes else "mean"
     for figure, one_name, value in ((one, name, truth["mean"]), (pair, f"{name}_difference", truth["difference"])):
         if figure.corrected is not None:
             found[one_name] = (figure.corrected, figure.judged, figure.labels_alone, value)
     if passes:
-        told = confusion(samples["a"])
-        rate = rogan_gladen(remainder(samples["a"]), told.sensitivity, told.specificity)
+        told = judge_confusion(samples["a"])
+        rate = rogan_gladen(ungraded_pass_rate(samples["a"]), told.sensitivity, told.specificity)
         found["rogan_gladen"] = (rate, None, None, truth["mean"])
     elif kind == "scores":
         known, sample = worlds[0].known, samples["a"]
-        judged = Sample.of(sample.scores, sample.scores, sample.clusters)
-        pearson, plain = (back(corrected_pearson(known, each).interval()) for each in (sample, judged))
+        judged = GradedSample.of(sample.scores, sample.scores, sample.clusters)
+        pearson, plain = (from_fisher(corrected_pearson(known, each).interval()) for each in (sample, judged))
         found["pearson"] = (pearson, plain, None, truth["pearson"])
     if kind in ("scores", "failures") and not task.whole:
         second = corrected_mean(second_draw(worlds[0], labels, source)).interval(low=low, high=high)

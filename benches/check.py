@@ -14,30 +14,30 @@ import table
 
 ENGINE = "engine scenarios/kieval agents"
 MEASURED = {
-    "audit": "scenarios/audit scoring/biases.py",
-    "certified": "scoring/certified scoring/betting.py",
-    "claims": "benches/simulated_studies.py study scenarios/study scenarios/kieval/study scenarios/lalaeval/grades.py "
-    "scenarios/measures.py orchestration/plan scoring reports",
+    "audit": "scenarios/audit scoring/comparison.py",
+    "certified": "scoring/certificate.py scoring/prediction_powered.py scoring/confidence_sequences.py",
+    "claims": "benches/simulated_studies.py reports scenarios/kieval/study scenarios/lalaeval/candidate_grades.py "
+    "scenarios/default_aggregate.py sweeps scoring",
     "dialogs": "engine scenarios/functionchat agents",
     "exchange": "exchange",
     "faults": "engine",
     "fusion": "scenarios/fusion agents/assistants",
-    "grading": "web/grading web/people orchestration/grading scoring/grade_table.py",
-    "judgement": "scoring/load",
-    "limits": "engine/limits.py engine/adaptive.py engine/backends/retry.py",
-    "load": "orchestration/load scoring/load",
-    "local_judges": "orchestration/load engine/backends/llama",
+    "grading": "web/grading web/people grading scoring/graders.py",
+    "judgement": "scoring/load_verdicts.py scoring/load_drift.py",
+    "limits": "engine/limits.py engine/adaptive_limit.py engine/backends/retry.py",
+    "load": "loadtest scoring/load_schedule.py scoring/load_latency.py",
+    "local_judges": "loadtest engine/backends/llama",
     "overhead": ENGINE,
-    "plan": "orchestration/plan",
+    "plan": "sweeps",
     "probe": "scenarios/probes engine/backends/llama",
-    "report": "study scenarios/study scenarios/kieval scoring reports web/report",
+    "report": "reports scenarios/kieval scoring web/report",
     "rollout": "engine/backends/llama",
     "rollout-gpu": "engine/backends/llama",
-    "serve": "web/openai web/server engine/backends/llama",
+    "serve": "web/openai web/application.py engine/backends/llama",
     "soak": ENGINE,
-    "store": "engine study",
+    "store": "engine reports/studies",
     "suites": "scenarios/flexeval",
-    "view": "web/view engine/journal_tail.py",
+    "view": "web/view engine/journal_reader.py",
 }
 
 

@@ -3,8 +3,6 @@
 Whole talks with a played user and tools; single turns of FunctionChat-Bench, each a conversation of a single call that
 is graded, where its files are at hand (``VIVA_DATA``); and interviews of KIEval on the same engine, for comparison.
 Each program runs as its own process and reports its own CPU time. ``--quick`` measures everything once.
-
-What never belongs here: how a run is made (``peers/``), models that think, or pass and fail.
 """
 
 from __future__ import annotations

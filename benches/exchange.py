@@ -3,8 +3,6 @@
 Seconds, records a second and peak memory. The same is done with a tenth of the conversations, so that the memory which
 each further conversation takes is told apart from what a package takes when it is imported. Logs of Inspect take many
 times as long: they are made of a fifth. ``--quick`` exports 4,000.
-
-What never belongs here: what a format holds.
 """
 
 from __future__ import annotations

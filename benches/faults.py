@@ -5,8 +5,6 @@ held undisturbed, then once under each fault: killed with SIGKILL again and agai
 larger; with the machine's clock set to and fro; stopped for longer than the calls' timeout; with answers whose bytes
 trickle in, are no UTF-8, break off, or come to 10 MB. Each run's journal is compared row by row with the undisturbed
 one's, its report byte by byte.
-
-What never belongs here: speed (``soak.py`` measures large runs).
 """
 
 from __future__ import annotations

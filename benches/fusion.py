@@ -4,8 +4,6 @@ The judge is simulated, the assistants are real: ROUGE-L, BLEU and the token pro
 random weights, made here. Figures are what assistants cost beside the judge, the agreement of each mode's judge with
 people, and whether a run that was killed by SIGKILL half-way reports the same bytes (1 or 0). Needs the data
 (``VIVA_DATA``). ``--quick`` takes 36 replies.
-
-What never belongs here: judges that think, or pass and fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What analysing grades costs: 100,000 grades of one folder, from the file to the report, and a second round beside it.
 
-Fifty graders, three a question, eight candidates, twelve dimensions. What never belongs here: pages, and what a figure
-ought to be (``grading``).
+Fifty graders, three a question, eight candidates, twelve dimensions.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import TypeVar
 import table
 from running import note
 
-from viva.orchestration.grading.records import Answer, Label, Question, Said
-from viva.orchestration.grading.store import GradeStore
-from viva.scenarios.lalaeval.commands.reading import read_round
-from viva.scenarios.lalaeval.report.figures import grade_report
+from viva.grading.records import Answer, Label, Question, Turn
+from viva.grading.store import GradeStore
+from viva.scenarios.lalaeval.commands.grading_folder import read_round
+from viva.scenarios.lalaeval.round_figures import make_report
 
 GRADERS, CANDIDATES, DIMENSIONS, OVERLAP = 50, 8, 12, 3
 T = TypeVar("T")
@@ -32,7 +31,7 @@ def make_folder(folder: Path, grades: int, seed: int) -> None:
     names = [f"m{one}" for one in range(CANDIDATES)]
     count = -(-grades // (CANDIDATES * OVERLAP))
     questions = [
-        Question(f"q{k}", f"question {k}", labels, [Answer(name, [Said("assistant", f"{name} {k}")]) for name in names],
+        Question(f"q{k}", f"question {k}", labels, [Answer(name, [Turn("assistant", f"{name} {k}")]) for name in names],
                  dimension=f"{'domain/facts' if k % DIMENSIONS < 7 else 'general'}/{k % DIMENSIONS}")
         for k in range(count)
     ]  # fmt: skip
@@ -61,9 +60,9 @@ def analysis(quick: bool) -> dict[str, float]:
         import scipy.stats  # noqa: F401  # loaded once in a process, whatever the number of grades
 
         later, read = _timed(lambda: read_round(folders[1]))
-        _, computed = _timed(lambda: grade_report(later))
+        _, computed = _timed(lambda: make_report(later))
         earlier = read_round(folders[0])
-        _, compared = _timed(lambda: grade_report(later, earlier))
+        _, compared = _timed(lambda: make_report(later, earlier))
     steps = {"reading the file": read, "all figures": computed, "all figures and changes": compared}
     rows = [[name, f"{len(later.table):,}", f"{seconds:.2f}"] for name, seconds in steps.items()]
     table.show("analysis (seconds)", ["what", "grades", "seconds"], rows)

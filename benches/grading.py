@@ -5,8 +5,6 @@ of this process, each with a session, a question and its form token, as browsers
 every second, at moments of their own, which is faster than people read; then all press at the same moment, again and
 again; then each presses as soon as the last grade is acknowledged. At the end the grades in the folder must be those
 that were acknowledged last. ``--quick`` takes a third of the time.
-
-What never belongs here: how pages are made, and what a figure ought to be.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ import table
 from grade_analysis import analysis
 from running import note
 
-from viva.orchestration.grading.records import Answer, Label, Question, Said
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.records import Answer, Label, Question, Turn
+from viva.grading.store import GradeStore
 
 GRADERS, QUESTIONS, ANSWERS = 200, 400, 4
 REACH: table.Reach = {"submit_p95_ms": ("<=", 50), "analysis_seconds": ("<=", 5)}
@@ -47,7 +45,7 @@ def make_folder(folder: Path) -> None:
     draw = random.Random(3)
 
     def answer(name: str) -> Answer:
-        return Answer(name, [Said("assistant", " ".join(draw.choices(_WORDS, k=120)))])
+        return Answer(name, [Turn("assistant", " ".join(draw.choices(_WORDS, k=120)))])
 
     def question(number: int) -> Question:
         answers = [answer(f"m{one}") for one in range(ANSWERS)]

@@ -7,7 +7,7 @@ answered at which load, and in whether requests share items. Changed judges lose
 the same score to everything, answer as another model does, or are a little harsher, at the highest load alone: what
 counts there is how often that load is found, and how often one at which nothing has changed is flagged beside it.
 
-``--quick`` makes 60 judges of each kind. What never belongs here: formulas.
+``--quick`` makes 60 judges of each kind.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import table
 from numpy.typing import NDArray
 from scipy.stats import binom, binomtest
 
-from viva.scoring.load.judgement import judged_rates
-from viva.scoring.load.verdicts import Asked, Pass, Verdict
+from viva.scoring.load_drift import judge_rates
+from viva.scoring.load_verdicts import JudgedRequest, Verdict, VerdictPass
 
 Floats = NDArray[np.float64]
 Draw = np.random.Generator
@@ -75,12 +75,12 @@ def judged(kind: Kind, seed: int) -> list[bool]:
          if not kind.nested or at < kind.requests * (place + 1) / kind.rates}
         for place, one in enumerate(passes[: kind.rates])
     ]  # fmt: skip
-    asked = {f"r{at}": Asked(item=f"i{at // kind.per_item}") for at in range(kind.requests)}
-    found = judged_rates(rates, passes[-2], passes[-1], asked, SCALES, alpha=ALPHA, draws=DRAWS, seed=seed)
+    asked = {f"r{at}": JudgedRequest(item=f"i{at // kind.per_item}") for at in range(kind.requests)}
+    found = judge_rates(rates, passes[-2], passes[-1], asked, SCALES, alpha=ALPHA, draws=DRAWS, seed=seed)
     return [one.flagged(ALPHA) for one in found]
 
 
-def _said(kind: Kind, truth: Floats, generator: Draw, change: str) -> Pass:
+def _said(kind: Kind, truth: Floats, generator: Draw, change: str) -> VerdictPass:
     changes: dict[str, Callable[[Floats], Floats]] = {
         "flattens": lambda values: np.full(len(values), 5.5),
         "smaller": lambda values: generator.permutation(values),

@@ -17,10 +17,10 @@ from urllib.request import urlopen
 import table
 from running import PEERS, note
 
-from viva.engine.adaptive import FIRST_WINDOW, AdaptiveLimit
+from viva.engine.adaptive_limit import FIRST_WINDOW, AdaptiveLimit
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.openai import build
-from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.limits import Limits
 from viva.engine.messages import Request, Sampling, View, request_digest
@@ -45,7 +45,7 @@ async def drive(port: int, seconds: float) -> dict[str, dict[str, float]]:
     async def client(place: int, name: str) -> None:
         inner = build(ModelSpec.parse(f"openai:http://127.0.0.1:{port}/{place}/v1#m"), clock)
         limits = Limits(clock, adaptive=AdaptiveLimit(clock.now(), FIRST_WINDOW))
-        governed = Governed(inner, limits, clock, RetryPolicy(attempts=1000))
+        governed = RetryingBackend(inner, limits, clock, RetryPolicy(attempts=1000))
         async with governed as backend:
             number = 0
 

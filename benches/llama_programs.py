@@ -1,7 +1,4 @@
-"""The programs of ``rollout.py``: how each is run on a model file, and the file itself.
-
-What never belongs here: what is compared, and how (``rollout.py``, ``turns.py``).
-"""
+"""The programs of ``rollout.py``: how each is run on a model file, and the file itself."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ loop; requests and tokens counted by both sides, and up to which rate the offere
 step (``--soak SECONDS``); and, where ``make guidellm`` has made it a home, guidellm on the same server.
 
 ``--quick`` takes short steps, whose percentiles are rough: they have no reach. Other programs beside it lengthen the
-server's answers, too: theory needs a quiet machine, or one that serves this bench first. What never belongs here: the
-load itself.
+server's answers, too: theory needs a quiet machine, or one that serves this bench first.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from queue_theory import mean_sojourn, sojourn_quantile  # noqa: E402
 from queues import RunningQueue, running_queue  # noqa: E402
 
 from viva.engine.clock import RealClock  # noqa: E402
-from viva.engine.collector import tuned_collector  # noqa: E402
-from viva.orchestration.load.judges import open_judges  # noqa: E402
-from viva.orchestration.load.log_reading import LoadHistory  # noqa: E402
-from viva.orchestration.load.measured import Measured  # noqa: E402
-from viva.orchestration.load.settings import load_settings  # noqa: E402
-from viva.orchestration.load.steps import LoadTest  # noqa: E402
+from viva.engine.event_loop import gc_tuned  # noqa: E402
+from viva.loadtest.judge_client import open_judges  # noqa: E402
+from viva.loadtest.load_log import LoadHistory  # noqa: E402
+from viva.loadtest.load_settings import check_load_settings  # noqa: E402
+from viva.loadtest.run_load_test import LoadTest  # noqa: E402
+from viva.loadtest.step_speed import StepMeasurement  # noqa: E402
 
 LOADS = (0.3, 0.5, 0.7, 0.9)
 SERVERS, MEAN = 32, 0.1  # seconds of service; many servers, so that a minute says enough of the queue's tail
@@ -58,14 +57,16 @@ REACH: table.Reach = {
 Figures = dict[str, float]
 
 
-def drive(where: RunningQueue, each: Callable[[LoadTest, Path], None] | None = None, **fields: Any) -> list[Measured]:
+def drive(
+    where: RunningQueue, each: Callable[[LoadTest, Path], None] | None = None, **fields: Any
+) -> list[StepMeasurement]:
     """The steps of a load on the server, without unloaded passes."""
     clock = RealClock()
-    settings = load_settings(
+    settings = check_load_settings(
         {"judges": {"judge": where.model}, "baseline": 0, "warm_up": 0.0, "cool_down": 0.0, **fields}
     )
 
-    async def run(folder: Path) -> list[Measured]:
+    async def run(folder: Path) -> list[StepMeasurement]:
         async with open_judges(settings.judges, clock) as judges:
             test = LoadTest(settings, requests(200), judges, folder, clock)
             await test.run()
@@ -168,11 +169,11 @@ def soak(where: RunningQueue, seconds: float) -> Figures:
     where.plan(servers=64, mean=0.01)
     seen: list[tuple[float, float]] = []
     clock = RealClock()
-    settings = load_settings(
+    settings = check_load_settings(
         {"judges": {"judge": where.model}, "baseline": 0, "rates": (500.0,), "arrivals": "constant", "seconds": seconds}
     )
 
-    async def run(folder: Path) -> Measured:
+    async def run(folder: Path) -> StepMeasurement:
         import asyncio
 
         async with open_judges(settings.judges, clock) as judges:
@@ -299,7 +300,7 @@ def main() -> None:
     if options.soak:
         lengths = {**lengths, "soak": options.soak}
     figures: Figures = {}
-    with running_queue() as where, tuned_collector():
+    with running_queue() as where, gc_tuned():
         for name in options.only or lengths:
             figures |= PARTS[name](where, lengths.get(name, SECONDS[name]))
     if options.only and not options.quick:

@@ -9,7 +9,7 @@ server is asked twice: as it comes it ends an answer under way when another requ
 which has to be found.
 
 llama-server is left out with a message where ``make peers`` has not built it. ``--quick`` takes a smaller model and
-fewer requests. What never belongs here: how a load is applied, or judged.
+fewer requests.
 """
 
 from __future__ import annotations

@@ -4,9 +4,6 @@ Each program of ``peers/`` runs as its own process, one at a time, and reports i
 this program are counted. ``--quick`` repeats nothing but the start and the small size of growth, grows to 10,000
 conversations only, and takes inspect_ai on 200 conversations with 50 in flight alone, its faster setting; the memory
 run goes on beside that, for memory does not depend on what runs beside it.
-
-What never belongs here: how a peer does its work (``peers/``), models that think, or pass and fail: a missed reach is
-printed and the exit code stays 0.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ to the next. A sweep's time is that of its event loop, from the first model open
 itself, and no pilot can know.
 
 ``--quick`` holds four of the five sweeps, once, with fewer items; of the llama model's a larger share is the pilot.
-What never belongs here: simulated time (``tests/orchestration/plan``).
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ sys.path.insert(0, str(ROOT / "tests" / "models"))
 from small_sweeps import dataset
 from tiny_gguf import SHORT_PACK, make_model
 
-from viva.orchestration.plan.pilot import pilot_of
-from viva.orchestration.plan.plan import Plan
-from viva.orchestration.plan.told import Told
-from viva.orchestration.sweep.results import cells_of
-from viva.orchestration.sweep.sweep import planned_sweep
+from viva.sweeps.pilot import open_pilot
+from viva.sweeps.plan import Plan
+from viva.sweeps.plan_report import PlanReport
+from viva.sweeps.recorded_sweep import recorded_cells
+from viva.sweeps.sweep import open_sweep
 
 SHARE, QUICK_LOCAL_SHARE = 0.05, 0.4
 MEDIAN, SIGMA = 0.06, 0.3
@@ -93,14 +92,14 @@ def foretold(folder: Path, items: int, seed: int, said: dict[str, Any], share: f
     dataset(folder / "items.jsonl", items)
     file, out = folder / "grid.yaml", folder / "out"
     file.write_text(yaml.safe_dump({"datasets": ["items.jsonl"], "seeds": [seed], "patience": 20, **said}))
-    pilot = pilot_of(file, out, share)
+    pilot = open_pilot(file, out, share)
     pilot.clock.run(pilot.run)
     piloted = _tokens(out)
     began = time.perf_counter()
     plan = Plan(file, out)
-    told = Told(plan)
+    told = PlanReport(plan)
     planning = time.perf_counter() - began
-    sweep = planned_sweep(file, out)
+    sweep = open_sweep(file, out)
     began = time.perf_counter()
     sweep.clock.run(sweep.run)
     seconds = time.perf_counter() - began
@@ -125,7 +124,7 @@ def foretold(folder: Path, items: int, seed: int, said: dict[str, Any], share: f
 def _second_half_longer(out: Path, seconds: float) -> float:
     """By how many percent the second half of the calls of the last ``seconds`` took longer than the first half."""
     ends: list[float] = []
-    for cell in cells_of(out):
+    for cell in recorded_cells(out):
         assert cell.folder is not None
         with closing(sqlite3.connect(cell.folder.journal)) as journal:
             ends += [row[0] for row in journal.execute("select at from calls")]
@@ -137,7 +136,7 @@ def _second_half_longer(out: Path, seconds: float) -> float:
 
 def _tokens(out: Path) -> int:
     total = 0
-    for cell in cells_of(out):
+    for cell in recorded_cells(out):
         assert cell.folder is not None
         with closing(sqlite3.connect(cell.folder.journal)) as journal:
             total += journal.execute("select sum(prompt_tokens + completion_tokens) from calls").fetchone()[0]

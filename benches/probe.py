@@ -4,7 +4,7 @@ The harness reads the model through its ``hf`` type with ``gguf_file`` (float32 
 of two batch sizes; its cost per question is constant, so a part of the questions tells its rate. Its clock starts
 after loading; ours counts loading, journal and report. ``--quick`` takes fewer questions.
 
-Needs the ARC files (``VIVA_DATA``) and ``make peers``. What never belongs here: pass and fail.
+Needs the ARC files (``VIVA_DATA``) and ``make peers``.
 """
 
 from __future__ import annotations

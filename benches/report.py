@@ -4,8 +4,6 @@ One run of ten candidates with 10,000 interviews each is written straight into a
 but without holding the interviews: verdicts are drawn at random, and the table of calls, which no report reads, stays
 empty. Then the plain report, the study as JSON, and the study as an HTML page are each made by a process of its own.
 ``--quick`` takes a tenth of the interviews; the figures that have a reach are then not measured.
-
-What never belongs here: how a report is made, and the cost of running interviews (``overhead``).
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ import table
 from running import PeerFailed, note
 
 from viva.engine.clock import RealClock
-from viva.engine.folder import RunFolder
 from viva.engine.journal import Journal
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import new_run
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 from viva.scenarios.kieval.score import Interview, Round
-from viva.scenarios.kieval.settings import KievalSettings
 
 CANDIDATES = 10
 ROUNDS = 5

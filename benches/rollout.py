@@ -5,8 +5,6 @@ was built from; ``xllamacpp`` (the server in process); ``llama_cpp.Llama`` in a 
 out with a message. The programs of a row take turns of a quarter of a second (``turns``). ``--quick`` takes a model of
 two layers instead of twelve, fewer conversations and fewer repetitions. ``--gpu`` puts all layers of an 8B-shaped
 random model on the device and counts the GPU-hours of 200 interviews of five rounds.
-
-What never belongs here: how a program does its work (``peers/``), or pass and fail.
 """
 
 from __future__ import annotations

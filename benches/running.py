@@ -1,7 +1,4 @@
-"""Running the programs of ``peers/``: each in a process of its own, answering with one line of JSON.
-
-What never belongs here: what is measured, or how a peer does its work.
-"""
+"""Running the programs of ``peers/``: each in a process of its own, answering with one line of JSON."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ both servers, where it can be installed (into ``.inspect``, as ``make peers`` do
 a quarter of a second (``turns``). CPU time stands beside throughput: on a busy machine it says more. llama-server is
 left out with a message where ``make peers`` has not built it. ``--quick`` takes a model of two layers instead of twelve
 and fewer questions.
-
-What never belongs here: how a program does its work (``peers/``), or pass and fail.
 """
 
 from __future__ import annotations

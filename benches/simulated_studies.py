@@ -22,35 +22,29 @@ import yaml
 from numpy.typing import NDArray
 
 from viva.engine.clock import VirtualClock
-from viva.orchestration.load.judged_passes import JudgedPasses
-from viva.orchestration.load.records import BASELINE, BASELINE_AGAIN, Judgement, LoadStep
-from viva.orchestration.plan.plan import Plan
-from viva.orchestration.sweep.sweep import planned_sweep
+from viva.loadtest.load_records import BASELINE, SECOND_BASELINE, Judgement, LoadStep
+from viva.loadtest.load_sentences import judgement_status
+from viva.loadtest.step_judgement import JudgePasses, judgement_record
 from viva.reports.figures import clustered_rate
-from viva.scenarios.kieval.interviews import InterviewAggregate
+from viva.scenarios.default_aggregate import SCORE, CandidateMeasures
+from viva.scenarios.kieval.interview_report import InterviewAggregate
 from viva.scenarios.kieval.score import Interview, Round, Scorer
-from viva.scenarios.kieval.study.claims import Claims
-from viva.scenarios.kieval.study.columns import InterviewColumns
-from viva.scenarios.kieval.study.comparisons import Comparisons
+from viva.scenarios.kieval.study.claims import Claims, Comparisons, findings
 from viva.scenarios.kieval.study.correlations import AgainstAccuracy
-from viva.scenarios.kieval.study.findings import findings
-from viva.scenarios.kieval.study.pools import InterviewMaterial
-from viva.scenarios.lalaeval.grades import GradeSums, grade_differences
-from viva.scenarios.measures import SCORE, CandidateMeasures
-from viva.scenarios.probes.report import detector_records
-from viva.scenarios.probes.study.columns import ProbeColumns
-from viva.scenarios.probes.study.figures import ProbeFigures
-from viva.scenarios.study.cells import RunReading, StudyCell
-from viva.scenarios.study.items import ItemCatalogue, ItemNumbers
-from viva.scenarios.study.sections import Material
-from viva.scoring.certified.figures import Scale, certify
-from viva.scoring.certified.sample import Sample
+from viva.scenarios.kieval.study.interview_pools import InterviewColumns, InterviewMaterial
+from viva.scenarios.lalaeval.candidate_grades import GradeSums, compare_candidates
+from viva.scenarios.probes.probe_report import detector_records
+from viva.scenarios.probes.probe_study import ProbeColumns, ProbeFigures
+from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
+from viva.scenarios.study_sections import Material
+from viva.scoring.certificate import GradeRange, certify
 from viva.scoring.contamination import Signals
-from viva.scoring.grade_table import GradeRow, GradeTable
+from viva.scoring.graders import GradeRow, GradeTable
 from viva.scoring.intervals import Estimate
-from viva.scoring.load.verdicts import Asked
-from viva.study.load.judged import judged_record
-from viva.study.load.sentences import standing
+from viva.scoring.load_verdicts import JudgedRequest
+from viva.scoring.prediction_powered import GradedSample
+from viva.sweeps.plan import Plan
+from viva.sweeps.sweep import open_sweep
 
 Draw = np.random.Generator
 Floats = NDArray[np.float64]
@@ -267,7 +261,7 @@ def grades_claims(world: Graded, size: int, draw: Draw) -> set[str]:
             for grader in range(world.graders):
                 value = float(np.clip(np.round(top * (worth + draw.normal(0, 0.1))), 0, top))
                 rows.append(GradeRow(f"part/{place}", f"q{item}", name, f"g{grader}", value, top))
-    pairs = [one for one in grade_differences(GradeSums(GradeTable.of(rows), None)) if one.group == "overall"]
+    pairs = [one for one in compare_candidates(GradeSums(GradeTable.of(rows), None)) if one.group == "overall"]
     told = {"lead" for one in pairs if one.p_corrected is not None and one.p_corrected < 0.05}
     return told | {"lead" for one in pairs if one.low is not None and one.low > 0}
 
@@ -289,7 +283,7 @@ def plan_claims(world: Planned, size: int, draw: Draw) -> set[str]:
     talkative = np.exp(draw.uniform(math.log(0.3), math.log(3.0), world.candidates + 1))
     with tempfile.TemporaryDirectory() as scratch:
         file = _sweep_file(Path(scratch), size, rounds, talkative, int(draw.integers(1_000_000)))
-        sweep = planned_sweep(file, Path(scratch) / "out", clock := VirtualClock())
+        sweep = open_sweep(file, Path(scratch) / "out", clock := VirtualClock())
         clock.run(sweep.run)
         tokens = 0
         for journal in sweep.out.rglob("journal.sqlite"):
@@ -343,9 +337,9 @@ LOAD_STEPS = (4.0, 8.0)
 
 def load_claims(world: Loaded, size: int, draw: Draw) -> set[str]:
     """The untrue claims of a load test: a judge changed that did not, or is the same while it is not, or not known."""
-    held = JudgedPasses()
+    held = JudgePasses()
     hard = draw.random(size)
-    steps = [LoadStep(at, ("judge",), "closed", concurrency=1, requests=1) for at in (BASELINE, BASELINE_AGAIN)]
+    steps = [LoadStep(at, ("judge",), "closed", concurrency=1, requests=1) for at in (BASELINE, SECOND_BASELINE)]
     steps += [LoadStep(at, ("judge",), "poisson", rate=rate, requests=1) for at, rate in enumerate(LOAD_STEPS)]
     for step in steps:
         most = step.rate == LOAD_STEPS[-1]
@@ -355,11 +349,11 @@ def load_claims(world: Loaded, size: int, draw: Draw) -> set[str]:
             said = {} if failed[at] else {"score": float(np.clip(round(score), 1, 10))}
             failure = "error" if failed[at] else ""
             held.add(Judgement(f"r{at}", step.index, "judge", at, 0, said, failure=failure))
-    asked = {f"r{at}": Asked(f"item {at}") for at in range(size)}
-    found = judged_record(held, steps, asked, {"score": (1.0, 10.0)})["steps"]
-    told = {"changed" for one in found if standing(one) == "changed" and not (world.shift and one is found[-1])}
+    asked = {f"r{at}": JudgedRequest(f"item {at}") for at in range(size)}
+    found = judgement_record(held, steps, asked, {"score": (1.0, 10.0)})["steps"]
+    told = {"changed" for one in found if judgement_status(one) == "changed" and not (world.shift and one is found[-1])}
     sound = not world.shift and not world.lost
-    return told | ({"same"} if standing(found[-1]) == "same" and not sound else set())
+    return told | ({"same"} if judgement_status(found[-1]) == "same" and not sound else set())
 
 
 @dataclass(frozen=True)
@@ -397,8 +391,8 @@ def certified_claims(world: Certified, size: int, draw: Draw) -> set[str]:
     for name in MODELS:
         grades, scores = world.drawn(size, draw)
         labelled = np.isin(np.arange(2 * size), draw.permutation(2 * size)[: math.ceil(world.share * 2 * size)])
-        samples[name] = Sample.of(scores, np.where(labelled, grades, np.nan), items)
-    found = certify(samples, Scale(0.0, 1.0 if world.passes else 100.0, world.passes))
+        samples[name] = GradedSample.of(scores, np.where(labelled, grades, np.nan), items)
+    found = certify(samples, GradeRange(0.0, 1.0 if world.passes else 100.0, world.passes))
     first = found.candidates["a"].corrected
     told = set() if first is None or first.low <= mean_grade(world) <= first.high else {"missed"}
     pairs = [one.corrected for one in found.differences.values() if one.corrected is not None]

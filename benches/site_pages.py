@@ -1,6 +1,6 @@
 """Pages of the site that are made when it is built: commands from the app, public names, figures of the benches.
 
-mkdocs calls the functions by their names (``hooks`` in mkdocs.yml). What never belongs here: text that a person writes.
+mkdocs calls the functions by their names (``hooks`` in mkdocs.yml).
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def _verbs(command: Any, path: list[str]) -> Iterator[list[str]]:
             yield [*path, name]
             yield from _verbs(below, [*path, name])
     if path == ["run"]:
-        from viva.engine.plugins import registered
+        from viva.engine.imports import load_entry_points
 
         known = set(command.list_commands(context))
-        yield from (["run", name] for name in registered("viva.scenarios") if name not in known)
+        yield from (["run", name] for name in load_entry_points("viva.scenarios") if name not in known)
 
 
 def _help(path: list[str]) -> str:

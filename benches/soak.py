@@ -6,8 +6,6 @@ resumed. Measured in both halves: how memory grows once those that were first in
 (until then it does, for a conversation holds what has been said in it). Further how late the event loop is, that none
 is lost or doubled and no call sent twice but what was in flight when it was killed; and, without HTTP, calls
 journalled a second.
-
-What never belongs here: cost per call beside peers (``overhead.py``).
 """
 
 from __future__ import annotations

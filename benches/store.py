@@ -3,8 +3,6 @@
 Twenty runs of interviews are written by the engine's own journal (``report.make_run``); ``viva report`` over all of
 them is made by processes of their own: fresh, for the first time with an empty cache, again, and again after one run
 has changed. Then one of the runs is compacted, with calls beside its interviews.
-
-What never belongs here: how soon a large run begins again (``soak``), what one large report costs (``report``).
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from report import make_run
 from running import PEERS, PeerFailed, note
 
 from viva.engine.clock import RealClock
-from viva.engine.compaction import compacted
-from viva.engine.folder import RunFolder
 from viva.engine.journal import Journal
+from viva.engine.journal_compaction import compact_journal
 from viva.engine.messages import Completion
+from viva.engine.run_folder import RunFolder
 
 sys.path.insert(0, str(PEERS))
 CELLS = 20
@@ -102,7 +100,7 @@ def main() -> None:
         same = same and said == reported(runs, cache, "--fresh")[1] != expected
         add_calls(runs[0], 4 * each)
         began = time.perf_counter()
-        made = compacted(runs[0] / "journal.sqlite")
+        made = compact_journal(runs[0] / "journal.sqlite")
         seconds = time.perf_counter() - began
     figures = {
         "fresh_s": fresh, "first_s": first, "again_s": again, "changed_s": changed, "again_share": again / fresh,

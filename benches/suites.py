@@ -5,8 +5,6 @@
 functions of the same meaning; it takes fewer of them, for it takes many times as long. Both tools' sums have to agree.
 The gate is measured too: false alarms of 1,000 release pairs without a regression, and findings of a planted one.
 ``--quick`` takes 10,000 turns, fewer of upstream's, and a tenth of the release pairs.
-
-What never belongs here: metrics that ask a model, and what a figure ought to be.
 """
 
 from __future__ import annotations

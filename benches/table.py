@@ -1,6 +1,5 @@
 """What every bench ends with: tables on the terminal, its figures against their reach, and one JSON file of them.
-
-What never belongs here: measuring, or any figure or bound of one bench. A missed reach is printed, never raised: a
+A missed reach is printed, never raised: a
 bench measures, and whoever reads it judges.
 """
 

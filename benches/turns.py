@@ -4,8 +4,6 @@ Other guests of a host make it faster and slower within seconds, and by more tha
 them meet the same machine. What each took is its own time alone: programs of ``peers/`` are given a clock that stands
 still while they are stopped (``peers/stopwatch.py``), for others ``Told.own`` leaves it out. Who outlasts the others
 has the machine alone, and meets what they did not: compare works of about one length where a few percent count.
-
-What never belongs here: what is measured, or how a peer does its work.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A run of ten candidates with 10,000 interviews each is written straight into a j
 three calls an interview. ``viva view`` in a process of its own takes it up; then each page is asked for twice, and the
 second answer is timed. After that a simulated run, which waits for nothing and so takes a whole core, is timed alone
 and with a viewer that 500 connections listen to. ``--quick`` takes a tenth of both.
-
-What never belongs here: how pages are made, and the cost of a run itself (``overhead``).
 """
 
 from __future__ import annotations
@@ -32,11 +30,11 @@ from report import CANDIDATES, interview, timed
 from running import note
 
 from viva.engine.clock import RealClock
-from viva.engine.folder import RunFolder
 from viva.engine.journal import Journal
 from viva.engine.messages import Completion
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import new_run
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 READERS = 500
 REACH: table.Reach = {

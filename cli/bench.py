@@ -1,7 +1,4 @@
-"""``viva bench judge``: judges under load, how fast they are and whether they still judge as they do without load.
-
-What never belongs here: the load itself (``orchestration.load``), figures and sentences (``study.load``).
-"""
+"""``viva bench judge``: load tests of judges, their speed and whether they still judge as they do without load."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, guarded
-from .lazy_command import HELP, CommandGroup, example_of
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, handle_errors
+from .lazy_command import HELP, CommandGroup, example_epilog
 
 if TYPE_CHECKING:
-    from viva.orchestration.load.launch import LoadLaunch
+    from viva.loadtest.run_load_test import LoadLaunch
 
 _WIDTH = 80
 _RESUMABLE = ("json", "html", "csv")  # options that go with --resume
@@ -34,7 +31,7 @@ def register(app: typer.Typer) -> None:
     bench.callback()(_group)
     bench.command(
         "judge",
-        epilog=example_of(
+        epilog=example_epilog(
             "viva bench judge runs/mine --judge openai:gpt-4o-mini --rates 1,2,4,8",
             "viva bench judge requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 "
             "--slo 'p95_e2e<3s, parse_fail<1%, drift<0.05'",
@@ -43,7 +40,7 @@ def register(app: typer.Typer) -> None:
             "viva bench judge --resume runs/bench-20260101-120000",
             models=True,
         ),
-    )(guarded(_judge))
+    )(handle_errors(_judge))
     app.add_typer(bench, name="bench", help="Load-test judges: speed, and whether they still judge.")
 
 
@@ -136,17 +133,19 @@ def _judge(
     request. Exit code 3: the objective was not met.
     """
     from viva.engine.errors import ConfigurationError
+    from viva.loadtest.load_settings import check_load_settings, judges_by_label
+    from viva.loadtest.run_load_test import new_load_test, reopen_load_test
+    from viva.loadtest.workload import WorkloadOptions
     from viva.orchestration.folders import fresh_folder
-    from viva.orchestration.load.launch import new_load_test, resumed_load_test
-    from viva.orchestration.load.settings import labelled, load_settings
-    from viva.orchestration.load.work import WorkOptions
 
-    from .targets import check_targets
+    from .output_files import check_output_files
 
-    check_targets({"--html": html, "--csv": csv}, [Path(work)] if work is not None and Path(work).is_file() else [])
+    check_output_files(
+        {"--html": html, "--csv": csv}, [Path(work)] if work is not None and Path(work).is_file() else []
+    )
     if resume is not None:
         _refuse_beside_resume(context)
-        _carry(resumed_load_test(resume), json, html, csv)
+        _run_test(reopen_load_test(resume), json, html, csv)
     if (work is None) == (synthetic is None):
         raise ConfigurationError("name what judges are asked: the folder of a run, a file, or --synthetic LENGTHS")
     if not judge:
@@ -154,11 +153,11 @@ def _judge(
     if rate_search is not None and slo is None:
         raise ConfigurationError("--rate-search looks for the highest rate that meets an objective; give --slo")
     fields: dict[str, Any] = {
-        "judges": labelled(judge),
+        "judges": judges_by_label(judge),
         "arrivals": arrivals,
-        "rates": _numbers("--rates", rates, float),
-        "concurrency": _numbers("--concurrency", concurrency, int),
-        "search": _ends(rate_search),
+        "rates": _parse_numbers("--rates", rates, float),
+        "concurrency": _parse_numbers("--concurrency", concurrency, int),
+        "search": _parse_ends(rate_search),
         "tolerance": tolerance,
         "objective": slo,
         "requests": requests,
@@ -174,35 +173,38 @@ def _judge(
         "together": together,
         "seed": seed,
     }
-    options = WorkOptions(role, reader, limit, seed, {}, prompts, max_tokens, temperature)
+    options = WorkloadOptions(role, reader, limit, seed, {}, prompts, max_tokens, temperature)
     source = work if work is not None else _synthetic(synthetic or "")
-    _carry(
-        new_load_test(out or fresh_folder("bench"), source, options, load_settings(fields, _OPTIONS)), json, html, csv
+    _run_test(
+        new_load_test(out or fresh_folder("bench"), source, options, check_load_settings(fields, _OPTIONS)),
+        json,
+        html,
+        csv,
     )
 
 
-def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) -> NoReturn:
+def _run_test(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) -> NoReturn:
     """Run, show progress, print what was found; the exit code says whether the objective was met."""
-    from viva.engine.collector import tuned_collector
     from viva.engine.errors import SettingRefused
-    from viva.reports.controls import harmless
-    from viva.study.load.held import held_record
+    from viva.engine.event_loop import gc_tuned
+    from viva.loadtest.load_report import report_of_test
+    from viva.reports.tables import escape_controls
 
-    from .bench_progress import BenchProgress
-    from .signals import obeying
+    from .progress import BenchProgress
+    from .signals import run_with_signals
 
     progress = BenchProgress(launch)
     for note in (*launch.work.notes, *launch.unloaded_notes()):
-        print(f"viva: note: {harmless(note)}", file=sys.stderr)
+        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
     try:
-        with tuned_collector():
-            test = launch.clock.run(lambda: obeying(launch.hold, progress))
+        with gc_tuned():
+            test = launch.clock.run(lambda: run_with_signals(launch.hold, progress))
     except Exception as error:
         if not isinstance(error, SettingRefused) and launch.test is not None and launch.test.results:
             print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
         raise
-    record = held_record(test, launch.work)
-    _show(record, json, html, csv)
+    record = report_of_test(test, launch.work)
+    _print_report(record, json, html, csv)
     print(f"load test folder: {launch.folder.path}", file=sys.stderr)
     if test.interrupted:
         print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
@@ -215,29 +217,28 @@ def _carry(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) 
     sys.exit(DONE if objective is None or objective["met"] else FAILURES)
 
 
-def _show(record: dict[str, Any], json: bool, html: Path | None, csv: Path | None) -> None:
-    from viva.reports.controls import harmless
-    from viva.study.exports import write_rows
-    from viva.study.load.conclusions import conclusions
-    from viva.study.load.page import CSV_COLUMNS, CSV_TEXTS, csv_rows, load_page
-    from viva.study.load.sentences import notes
-    from viva.study.load.tables import load_tables
+def _print_report(record: dict[str, Any], json: bool, html: Path | None, csv: Path | None) -> None:
+    from viva.loadtest.load_page import CSV_COLUMNS, CSV_TEXTS, csv_rows, load_page
+    from viva.loadtest.load_sentences import conclusions, report_notes
+    from viva.loadtest.load_tables import load_tables
+    from viva.reports.studies.export import write_rows
+    from viva.reports.tables import escape_controls
 
     from .output import print_json, print_tables, print_text
 
     if csv is not None:
         write_rows(csv_rows(record), CSV_COLUMNS, CSV_TEXTS, csv)
     if html is not None:
-        from viva.web.report.page import write_page
+        from viva.web.report.html_page import write_page
 
         write_page(load_page(record), html)
     if json:
         print_json(record)
     else:
-        print_text("".join(f"{fill(harmless(one), _WIDTH)}\n" for one in conclusions(record)) + "\n")
+        print_text("".join(f"{fill(escape_controls(one), _WIDTH)}\n" for one in conclusions(record)) + "\n")
         print_tables(load_tables(record, brief=True))
-    for note in notes(record):
-        print(f"viva: note: {harmless(note)}", file=sys.stderr)
+    for note in report_notes(record):
+        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:
@@ -256,7 +257,7 @@ def _refuse_beside_resume(context: typer.Context) -> None:
         )
 
 
-def _numbers(option: str, text: str | None, kind: type[int] | type[float]) -> tuple[float, ...]:
+def _parse_numbers(option: str, text: str | None, kind: type[int] | type[float]) -> tuple[float, ...]:
     """:raises ConfigurationError: it is not a list of numbers."""
     from viva.engine.errors import ConfigurationError
 
@@ -266,7 +267,7 @@ def _numbers(option: str, text: str | None, kind: type[int] | type[float]) -> tu
         raise ConfigurationError(f"{option} {text}: expected numbers with commas between them, such as 1,2,4") from None
 
 
-def _ends(text: str | None) -> tuple[float, float] | None:
+def _parse_ends(text: str | None) -> tuple[float, float] | None:
     """:raises ConfigurationError: it is not LOW:HIGH."""
     from viva.engine.errors import ConfigurationError
 
@@ -280,6 +281,6 @@ def _ends(text: str | None) -> tuple[float, float] | None:
 
 
 def _synthetic(text: str) -> str:
-    from viva.orchestration.load.work_lengths import PREFIX
+    from viva.loadtest.synthetic_requests import SYNTHETIC_PREFIX
 
-    return text if text.startswith(PREFIX) else f"{PREFIX}{text}"
+    return text if text.startswith(SYNTHETIC_PREFIX) else f"{SYNTHETIC_PREFIX}{text}"

@@ -1,7 +1,4 @@
-"""``viva compact``: journals of runs that have ended, or wait to go on, take less room.
-
-What never belongs here: how that is done (``orchestration.compacting``).
-"""
+"""``viva compact``: makes the journals of runs that nobody writes smaller."""
 
 from __future__ import annotations
 
@@ -11,16 +8,16 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from .exit_codes import DONE, FAILURES, guarded
-from .lazy_command import example_of
+from .exit_codes import DONE, FAILURES, handle_errors
+from .lazy_command import example_epilog
 
 _HEADER = ["run", "before", "after", "texts packed"]
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's command."""
-    examples = example_of("viva compact runs/grid --dry-run", "viva compact runs/grid")
-    app.command("compact", epilog=examples)(guarded(_compact))
+    examples = example_epilog("viva compact runs/grid --dry-run", "viva compact runs/grid")
+    app.command("compact", epilog=examples)(handle_errors(_compact))
 
 
 def _compact(
@@ -31,8 +28,8 @@ def _compact(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> NoReturn:
     """Make journals small: texts are packed, nothing is removed, and every command reads them as before."""
-    from viva.orchestration.compacting import compact
-    from viva.reports.controls import one_line
+    from viva.reports.tables import one_line
+    from viva.sweeps.compaction import compact
 
     from .output import print_json, print_tables
 
@@ -43,9 +40,14 @@ def _compact(
         print_json({"compact": 1, "dry_run": dry_run, "before": before, "after": after,
                     "runs": [one.to_record() for one in found]})  # fmt: skip
     else:
-        rows = [[name, _shown(made.before), _shown(made.after), f"{made.packed:,}"] for name, made in done]
+        rows = [
+            [name, _format_bytes(made.before), _format_bytes(made.after), f"{made.packed:,}"] for name, made in done
+        ]
         about = "about " if dry_run else ""
-        title = f"{len(rows)} journal{'s' * (len(rows) != 1)}: {_shown(before)} before, {about}{_shown(after)} after"
+        title = (
+            f"{len(rows)} journal{'s' * (len(rows) != 1)}: {_format_bytes(before)} before, "
+            f"{about}{_format_bytes(after)} after"
+        )
         print_tables([(title, _HEADER, rows)])
     for name, made in done:
         if made.busy:
@@ -57,7 +59,7 @@ def _compact(
     sys.exit(FAILURES if any(one.problem for one in found) else DONE)
 
 
-def _shown(size: int) -> str:
+def _format_bytes(size: int) -> str:
     """Bytes in a unit of three digits."""
     for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= least:

@@ -1,27 +1,34 @@
-"""``viva correlate``: does the score follow the accuracy? A file of figures from anywhere, its correlations and lines.
+"""``viva correlate`` (scores with accuracy over models) and ``viva meta`` (scores with human ratings).
 
-What never belongs here: formulas (``scoring.correlation``) and drawing (``scoring.plots``).
+``viva meta --baselines`` adds text metrics and single-answer grading, which is a run of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Collection
+import sys
+import textwrap
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .exit_codes import guarded, print_note
-from .lazy_command import example_of
+from .exit_codes import exit_with_error, handle_errors, print_note
+from .lazy_command import example_epilog
 
 if TYPE_CHECKING:
-    from viva.scoring.correlation import Coefficient, Correlation, Correlations, Figures, Fit
+    from viva.orchestration.launch import Launch
+    from viva.reports.studies.judge_comparison import ComparisonOptions
+    from viva.reports.studies.rating_files import NamedColumns
+    from viva.reports.studies.rating_sheet import Sheet
+    from viva.scoring.correlation import Coefficient, Correlation, Correlations, DatasetLine, ModelScores
 
     from .output import Table
 
-COLUMNS = ("model", "dataset", "accuracy", "score")
-ERRORS = ("accuracy_se", "score_se")
+FIGURE_COLUMNS = ("model", "dataset", "accuracy", "score")
+ERROR_COLUMNS = ("accuracy_se", "score_se")
 # No figure is larger, and none differs by less: beyond are slips and the noise of other programs' arithmetic, which
 # would be ranked as if it were a difference.
 _LARGEST, _DECIMALS = 1e9, 9
@@ -29,9 +36,11 @@ _COEFFICIENTS = (("pearson", "Pearson r"), ("spearman", "Spearman ρ"), ("kendal
 _LINE = ("slope", "intercept", "spread")
 
 
-def register(app: typer.Typer) -> None:
+def register_correlate(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command("correlate", epilog=example_of("viva correlate figures.csv --plot line.svg"))(guarded(_correlate))
+    app.command("correlate", epilog=example_epilog("viva correlate figures.csv --plot line.svg"))(
+        handle_errors(_correlate)
+    )
 
 
 def _correlate(
@@ -45,25 +54,25 @@ def _correlate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Correlate accuracy and score over models: coefficients with p-values, lines, and the models off them."""
-    from viva.scoring.correlation import correlate, fits
+    from viva.scoring.correlation import correlate, fit_lines
 
-    from .drawing import check_drawable, draw
     from .output import print_json, print_tables
+    from .output_files import check_plot_file, write_plot
 
     if plot is not None:
-        check_drawable(plot)
+        check_plot_file(plot)
     excluded = list(dict.fromkeys(without or []))
-    figures = _read(file, excluded)
+    figures = _read_figures(file, excluded)
     found: dict[tuple[str, ...], Correlations] = {(): correlate(figures)}
     if excluded:
         found[tuple(excluded)] = correlate(figures, excluded)
-    lines = fits(figures)
+    lines = fit_lines(figures)
     if plot is not None:
-        draw(plot, figures, lines, excluded)
+        write_plot(plot, figures, lines, excluded)
     if json:
-        print_json(_report(file, figures, found, lines))
+        print_json(_correlation_report(file, figures, found, lines))
     else:
-        print_tables(_tables(figures, found, lines))
+        print_tables(_correlation_tables(figures, found, lines))
     below = {name for fit in lines.values() if fit is not None for name in fit.line.below}
     if chosen := [name for name in excluded if name in below]:
         note = (
@@ -78,35 +87,35 @@ def _correlate(
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
-def _read(file: Path, without: Collection[str]) -> list[Figures]:
+def _read_figures(file: Path, without: Collection[str]) -> list[ModelScores]:
     """The rows of a file.
 
     :raises DatasetError: naming file, line and field.
     :raises ConfigurationError: a model of ``without`` does not occur.
     """
-    from viva.data.fields import FieldError
-    from viva.data.passes import missing_hint
-    from viva.data.reading import read_records
+    from viva.data.dataset import missing_field_hint
+    from viva.data.items import FieldError
+    from viva.data.record_files import read_records
     from viva.engine.errors import ConfigurationError, DatasetError
 
-    figures: list[Figures] = []
+    figures: list[ModelScores] = []
     lines: dict[tuple[str, str], int] = {}  # of each dataset and model
-    for line, raw in read_records(file, required=COLUMNS):
+    for line, raw in read_records(file, required=FIGURE_COLUMNS):
         if isinstance(raw, DatasetError):
             raise raw
         named = {str(name).strip().casefold(): value for name, value in raw.items()}  # as the header is compared
         try:
-            one = _figures(named)
+            one = _parse_figures(named)
             before = lines.setdefault((one.dataset, one.model), line)
             if before != line:
                 message = f"'{one.model}' has a row for '{one.dataset}' in line {before} already; keep one of them"
                 raise FieldError("model", message)
         except FieldError as error:
-            message = f"{error}{missing_hint(raw, error.field)}"
+            message = f"{error}{missing_field_hint(raw, error.field)}"
             raise DatasetError(message, path=str(file), line=line, field=error.field) from None
         figures.append(one)
     if not figures:
-        raise DatasetError(f"holds no row; expected a header and rows of {', '.join(COLUMNS)}", path=str(file))
+        raise DatasetError(f"holds no row; expected a header and rows of {', '.join(FIGURE_COLUMNS)}", path=str(file))
     models = list(dict.fromkeys(one.model for one in figures))
     for name in without:
         if name not in models:
@@ -116,19 +125,19 @@ def _read(file: Path, without: Collection[str]) -> list[Figures]:
     return figures
 
 
-def _figures(raw: Any) -> Figures:
+def _parse_figures(raw: Any) -> ModelScores:
     """:raises FieldError: a field is missing or not what it should be."""
-    from viva.data.fields import text_field
-    from viva.scoring.correlation import Figures
+    from viva.data.items import text_field
+    from viva.scoring.correlation import ModelScores
 
     model, dataset = (text_field(raw, name).strip() for name in ("model", "dataset"))
-    accuracy, score = (_number(raw, name) for name in ("accuracy", "score"))
-    errors = [_number(raw, name, least=0.0) if raw.get(name) not in (None, "") else 0.0 for name in ERRORS]
-    return Figures(model, dataset, accuracy, score, *errors)
+    accuracy, score = (_parse_number(raw, name) for name in ("accuracy", "score"))
+    errors = [_parse_number(raw, name, least=0.0) if raw.get(name) not in (None, "") else 0.0 for name in ERROR_COLUMNS]
+    return ModelScores(model, dataset, accuracy, score, *errors)
 
 
-def _number(raw: Any, name: str, least: float = -_LARGEST) -> float:
-    from viva.data.fields import FieldError, shown
+def _parse_number(raw: Any, name: str, least: float = -_LARGEST) -> float:
+    from viva.data.items import FieldError, preview
 
     value = raw.get(name)
     if value is None:
@@ -139,18 +148,18 @@ def _number(raw: Any, name: str, least: float = -_LARGEST) -> float:
         number = math.nan
     if not least <= number <= _LARGEST:  # nan too
         bounds = f"from {least:g} to {_LARGEST:g}"
-        raise FieldError(name, f"expected a number {bounds}, with a decimal point, found {shown(value)}")
+        raise FieldError(name, f"expected a number {bounds}, with a decimal point, found {preview(value)}")
     return round(number, _DECIMALS)
 
 
 def _check_enough(
-    file: Path, figures: list[Figures], lines: dict[tuple[str, str], int], without: Collection[str]
+    file: Path, figures: list[ModelScores], lines: dict[tuple[str, str], int], without: Collection[str]
 ) -> None:
     """:raises DatasetError: a dataset has fewer than three models, all told or without those named."""
     from viva.engine.errors import DatasetError
-    from viva.scoring.correlation import by_dataset
+    from viva.scoring.correlation import group_by_dataset
 
-    for name, group in by_dataset(figures).items():
+    for name, group in group_by_dataset(figures).items():
         left = [one.model for one in group if one.model not in without]
         if len(left) < 3:
             less = f" without {', '.join(without)}" if without else ""
@@ -162,13 +171,13 @@ def _check_enough(
 # -- results --------------------------------------------------------------------------------------------------------
 
 
-def _report(
+def _correlation_report(
     file: Path,
-    figures: list[Figures],
+    figures: list[ModelScores],
     found: dict[tuple[str, ...], Correlations],
-    lines: dict[str, Fit | None],
+    lines: dict[str, DatasetLine | None],
 ) -> dict[str, Any]:
-    from viva.reports.correlations import correlation_record, line_record
+    from viva.reports.figures import correlation_record, line_record
 
     correlations = [
         {
@@ -188,27 +197,27 @@ def _report(
     }
 
 
-def _tables(
-    figures: list[Figures], found: dict[tuple[str, ...], Correlations], lines: dict[str, Fit | None]
+def _correlation_tables(
+    figures: list[ModelScores], found: dict[tuple[str, ...], Correlations], lines: dict[str, DatasetLine | None]
 ) -> list[Table]:
     header = ["dataset", "n"]
     for _, name in _COEFFICIENTS:
         header += [name, "p"]
     tables: list[Table] = []
     for without, one in found.items():
-        rows = [_row(name, part) for name, part in (("overall", one.overall), *one.datasets.items())]
+        rows = [_coefficient_row(name, part) for name, part in (("overall", one.overall), *one.datasets.items())]
         tables.append(("Accuracy and score" + (f", without {', '.join(without)}" if without else ""), header, rows))
     rows = [_line_row(name, fit) for name, fit in lines.items()]
     tables.append(("Score = intercept + slope × accuracy", ["dataset", *_LINE, "below", "above"], rows))
     rows = []
     for model in dict.fromkeys(one.model for one in figures):
         known = [fit.line if fit and model in fit.line.residuals else None for fit in lines.values()]
-        rows.append([model, *("–" if line is None else _off(line, model) for line in known)])
+        rows.append([model, *("–" if line is None else _list_outliers(line, model) for line in known)])
     tables.append(("Score less the line (and in expected spreads)", ["model", *lines], rows))
     return tables
 
 
-def _row(name: str, one: Correlation) -> list[str]:
+def _coefficient_row(name: str, one: Correlation) -> list[str]:
     row = [name, str(one.n)]
     for field, _ in _COEFFICIENTS:
         found: Coefficient | None = getattr(one, field)
@@ -216,7 +225,7 @@ def _row(name: str, one: Correlation) -> list[str]:
     return row
 
 
-def _line_row(name: str, fit: Fit | None) -> list[str]:
+def _line_row(name: str, fit: DatasetLine | None) -> list[str]:
     if fit is None:
         return [name, *("–" for _ in _LINE), "no line: all accuracies are equal", "–"]
     line = fit.line
@@ -224,7 +233,239 @@ def _line_row(name: str, fit: Fit | None) -> list[str]:
     return [name, *numbers, ", ".join(line.below) or "–", ", ".join(line.above) or "–"]
 
 
-def _off(line: Any, model: str) -> str:
+def _list_outliers(line: Any, model: str) -> str:
     deviation = line.deviations[model]
     spreads = f"{deviation:.1f}" if math.isfinite(deviation) else "∞" if deviation > 0 else "-∞"
     return f"{line.residuals[model]:.1f} ({spreads})"
+
+
+_GRADING_SCENARIO, _TASKS_FILE = "grading", "tasks.jsonl"
+
+
+def add_replies(sheet: Sheet, run: Path) -> None:
+    """Give a run's rows the texts of its turns.
+
+    :raises ConfigurationError, JournalError: the run cannot be read.
+    """
+    from viva.reports.studies.judge_baselines import attach_replies
+    from viva.reports.studies.rating_sheet import read_replies
+
+    attach_replies(sheet, asyncio.run(read_replies(run)))
+
+
+def add_baselines(
+    sheet: Sheet,
+    wanted: Sequence[str],
+    judges: Sequence[str],
+    output: str | None,
+    reference: str | None,
+    out: Path | None,
+    source: Path,
+) -> None:
+    """Add the baselines to the sheet.
+
+    :raises ConfigurationError: one is not known, or lacks a package, a field or a model.
+    """
+    from viva.engine.errors import ConfigurationError
+    from viva.reports.studies.judge_baselines import SINGLE, add_grades, add_metrics, metric_names
+
+    names = metric_names(wanted)
+    if (SINGLE in names) != bool(judges):
+        told = "names no model: add --judge MODEL" if SINGLE in names else "is for the baseline `single`: add it"
+        raise ConfigurationError(f"{'--baselines single' if SINGLE in names else '--judge'} {told}")
+    add_metrics(sheet, names, output, reference)
+    if SINGLE in names:
+        add_grades(sheet, _grade_answers(sheet, judges, output, out))
+
+
+def _grade_answers(
+    sheet: Sheet, judges: Sequence[str], output: str | None, out: Path | None
+) -> dict[str, dict[str, float | None]]:
+    """The grades by judge and task. A folder that holds a part of them is gone on with.
+
+    :raises ConfigurationError: the folder holds another run.
+    """
+    from viva.orchestration.folders import fresh_folder
+    from viva.orchestration.python_api import Run
+    from viva.reports.studies.judge_baselines import grading_tasks
+    from viva.scenarios.models import label_of_key
+
+    from .run import run_launch
+
+    folder = (out or fresh_folder(_GRADING_SCENARIO)).absolute()
+    launch = _grading_launch(grading_tasks(sheet, output), judges, folder)
+    held = run_launch(launch)
+    print(held.progress, f"run folder: {folder}", sep="\n", file=sys.stderr)
+    if held.outcome.error is not None:
+        exit_with_error(held.outcome.error)
+    labels = launch.prepared.labels
+    found: dict[str, dict[str, float | None]] = {label: {} for label in labels}
+    for one in Run(launch.folder).ended().results():
+        label = label_of_key(one.key, list(labels))
+        found[label][one.key.removeprefix(f"{label}/")] = (one.value or {}).get("score")
+    return found
+
+
+def _grading_launch(tasks: list[dict[str, str]], judges: Sequence[str], folder: Path) -> Launch:
+    from viva.orchestration.launch import continued_run, new_run
+    from viva.scenarios.grading.scenario import GradingSettings, SingleAnswerGrading
+
+    from .options import read_settings
+
+    settings = read_settings(GradingSettings, {"tasks": str(folder / _TASKS_FILE), "judge": list(judges)}, None)
+    if (folder / "manifest.json").exists():
+        return continued_run(_GRADING_SCENARIO, settings, folder)
+    which = SingleAnswerGrading(tasks)
+    assert which.given_tasks is not None
+    return new_run(which, settings, folder, files={_TASKS_FILE: which.given_tasks.to_lines()})
+
+
+_WIDTH = 80
+_PERMUTATIONS = ("both", "inputs")
+_SCALES = ("nominal", "ordinal", "interval")
+Names = list[str] | None
+
+
+def register_meta(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command("meta", epilog=example_epilog("viva meta scores.csv --human rating --score judge", models=True))(
+        handle_errors(_meta)
+    )
+
+
+def _meta(
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE|RUN", help="Scores beside human ratings (CSV, JSON, JSONL), or a run.")
+    ],
+    ratings: Annotated[
+        Path | None, typer.Option("--ratings", help="Human ratings of the same items, systems and turns.")
+    ] = None,
+    human: Annotated[Names, typer.Option("--human", help="Field, or object of fields, with human ratings.")] = None,
+    annotator: Annotated[Names, typer.Option("--annotator", help="Field of one annotator's ratings.")] = None,
+    score: Annotated[Names, typer.Option("--score", help="Field, or object of fields, with a judge's scores.")] = None,
+    item: Annotated[str | None, typer.Option("--item", help="Field that identifies what is rated.")] = None,
+    group: Annotated[str | None, typer.Option("--group", help="Field that names the source of a row.")] = None,
+    system: Annotated[str | None, typer.Option("--system", help="Field that names the system of a row.")] = None,
+    turn: Annotated[str | None, typer.Option("--turn", help="Field that numbers turns.")] = None,
+    judge_field: Annotated[str | None, typer.Option("--judge-field", help="Field that names the judge.")] = None,
+    unscored: Annotated[Names, typer.Option("--unscored", help="A value that stands for no score.")] = None,
+    scale: Annotated[str | None, typer.Option("--scale", help="nominal, ordinal or interval (default: seen).")] = None,
+    jury: Annotated[Names, typer.Option("--jury", help="Pool judges: mean, median, majority or fitted.")] = None,
+    baselines: Annotated[
+        Names, typer.Option("--baselines", help="rouge, meteor, bleu, chrf, bertscore=MODEL, single (extra `metrics`).")
+    ] = None,
+    judge: Annotated[Names, typer.Option("--judge", help="Model of the baseline `single`: grades each answer.")] = None,
+    output: Annotated[str | None, typer.Option("--output", help="Field with the text that is rated.")] = None,
+    reference: Annotated[str | None, typer.Option("--reference", help="Field with its reference text.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder of the baseline `single`.")] = None,
+    permutation: Annotated[
+        str, typer.Option("--permutation", help="What tests of two judges exchange: groups (inputs) or rows (both).")
+    ] = "inputs",
+    resamples: Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Of intervals, tests.")] = 1_000,
+    level: Annotated[float, typer.Option("--level", help="Confidence level of intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Every random choice derives from it.")] = 7,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Forest plot to draw, .svg or .png (needs the extra `plots`).")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+) -> None:
+    """Correlate scores with human ratings: intervals, tests between judges, kappas, juries."""
+    from viva.reports.studies.judge_comparison import meta_report
+    from viva.reports.studies.rating_files import NamedColumns
+    from viva.reports.studies.rating_sheet import check_scored
+
+    from .output_files import check_output_files, check_plot_file
+
+    check_output_files({"--csv": csv, "--plot": plot, "--html": html}, read=[one for one in (source, ratings) if one])
+    if plot is not None:
+        check_plot_file(plot)
+    choices = _parse_choices(scale, permutation, jury or [], resamples, level, seed)
+    named = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
+    sheet = _load_sheet(source, ratings, named, unscored or [], with_baselines=bool(baselines))
+    if baselines:
+        add_baselines(sheet, baselines, judge or [], output, reference, out, source)
+    check_scored(sheet)
+    report = meta_report(sheet, choices)
+    _print_meta(report, json, csv, plot, html)
+
+
+def _parse_choices(
+    scale: Any, permutation: Any, jury: list[Any], resamples: int, level: float, seed: int
+) -> ComparisonOptions:
+    """:raises ConfigurationError: one is none of the choices there are."""
+    from viva.engine.errors import ConfigurationError
+    from viva.reports.studies.judge_comparison import ComparisonOptions
+    from viva.scoring.juries import POOLINGS
+
+    known = [("--permutation", permutation, _PERMUTATIONS), ("--scale", scale, (*_SCALES, None))]
+    known += [("--jury", how, POOLINGS) for how in jury]
+    for option, value, allowed in known:
+        if value not in allowed:
+            names = ", ".join(name for name in allowed if name)
+            raise ConfigurationError(f"{option}: found '{value}', expected one of: {names}")
+    if not 0.0 < level < 1.0:
+        raise ConfigurationError(f"--level: found {level:g}, expected a share between 0 and 1, such as 0.95")
+    return ComparisonOptions(seed, resamples, level, permutation, scale, tuple(dict.fromkeys(jury)))
+
+
+def _load_sheet(
+    source: Path, ratings: Path | None, named: NamedColumns, unscored: list[str], *, with_baselines: bool
+) -> Sheet:
+    """:raises DatasetError: naming file, line and field."""
+    from viva.engine.errors import ConfigurationError
+    from viva.reports.studies.rating_sheet import is_run_folder, join_ratings, read_rating_sheet, run_sheet
+
+    if is_run_folder(source):
+        if ratings is None:
+            raise ConfigurationError(f"{source} is a run; name the file with its human ratings: --ratings FILE")
+        scored = run_sheet(source)
+        if with_baselines:
+            add_replies(scored, source)
+        return join_ratings(scored, read_rating_sheet(ratings, named.of_people(), unscored))
+    if ratings is not None:
+        scores = read_rating_sheet(source, named.of_scores(), unscored)
+        return join_ratings(scores, read_rating_sheet(ratings, named.of_people(), unscored))
+    return read_rating_sheet(source, named, unscored)
+
+
+def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path | None, html: Path | None) -> None:
+    from viva.engine.errors import ConfigurationError
+    from viva.reports.studies.export import write_rows
+    from viva.reports.studies.judge_comparison_page import (
+        CSV_COLUMNS,
+        CSV_TEXTS,
+        csv_rows,
+        forest_rows,
+        meta_page,
+        meta_tables,
+        summary_sentences,
+    )
+    from viva.reports.tables import escape_controls
+
+    from .output import print_json, print_tables, print_text
+
+    if csv is not None:
+        write_rows(csv_rows(report), CSV_COLUMNS, CSV_TEXTS, csv)
+    if plot is not None:
+        from viva.reports.row_plots import save_forest_plot
+
+        axis, rows = forest_rows(report)
+        if not rows:
+            raise ConfigurationError(f"--plot {plot}: there is no correlation and no kappa to draw")
+        try:
+            save_forest_plot(plot, "Judges and people", rows, axis)
+        except OSError as error:
+            raise ConfigurationError(f"--plot {plot}: cannot be written: {error.strerror}") from None
+    if html is not None:
+        from viva.web.report.html_page import write_page
+
+        write_page(meta_page(report), html)
+    if json:
+        print_json({"answer": summary_sentences(report), **report})
+    else:
+        print_text(textwrap.fill(escape_controls(summary_sentences(report)), _WIDTH) + "\n\n")
+        print_tables(meta_tables(report))
+    for note in (*(f"read as {told}" for told in report["fields"]), *report["notes"]):
+        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)

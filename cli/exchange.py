@@ -1,7 +1,4 @@
-"""``viva export`` and ``viva import``: runs in the formats of other tools, and their results as runs and datasets.
-
-What never belongs here: any format (``exchange``).
-"""
+"""``viva export`` and ``viva import``: runs in the formats of other tools, and their results as runs and datasets."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from .exit_codes import guarded
-from .lazy_command import add_late, example_of
+from .exit_codes import handle_errors
+from .lazy_command import add_lazy_command, example_epilog
 
 _EXPORT = "Write a run or a sweep in the format of another tool."
 _IMPORT = "Make a run or a dataset of another tool's results."
@@ -22,30 +19,30 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    add_late(app, "export", _EXPORT, lambda: guarded(_export), _export_help)
-    add_late(app, "import", _IMPORT, lambda: guarded(_import), _import_help)
+    add_lazy_command(app, "export", _EXPORT, lambda: handle_errors(_export), _export_help)
+    add_lazy_command(app, "import", _IMPORT, lambda: handle_errors(_import), _import_help)
 
 
 def _export_help() -> str:
     from viva.exchange.exports.formats import FORMATS
 
     formats = {name: one.summary for name, one in FORMATS.items()}
-    calls = example_of("viva export runs/a --to inspect --out logs", "viva export runs/sweep --to parquet")
-    return f"{_listed(formats)}\n\n{calls}"
+    calls = example_epilog("viva export runs/a --to inspect --out logs", "viva export runs/sweep --to parquet")
+    return f"{_format_list(formats)}\n\n{calls}"
 
 
 def _import_help() -> str:
-    from viva.exchange.imports.formats import import_formats
+    from viva.exchange.imports import import_formats
 
-    calls = example_of(
+    calls = example_epilog(
         "viva import logs/a.eval --from inspect --out dialogs.jsonl",
         "viva import samples_arc_challenge_2026-05-01.jsonl --from lm-eval \\\n    --model candidate=openai:gpt-4o",
         models=True,
     )
-    return f"{_listed(import_formats())}\n\n{calls}"
+    return f"{_format_list(import_formats())}\n\n{calls}"
 
 
-def _listed(formats: dict[str, str]) -> str:
+def _format_list(formats: dict[str, str]) -> str:
     width = max(map(len, formats))
     return "\b\nFormats:\n" + "\n".join(f"  {name:<{width}}  {summary}" for name, summary in formats.items())
 
@@ -62,10 +59,12 @@ def _export(
     from viva.exchange.exports.formats import FORMATS, export
 
     if to is None:
-        _ask_for_format("name a format with --to", {name: one.summary for name, one in FORMATS.items()})
+        _refuse_without_format("name a format with --to", {name: one.summary for name, one in FORMATS.items()})
     done = export(run, to, out)
     record = {"export": 1, "to": to, "records": done.records}
-    _told(record, done.files, done.notes, json, lambda: f"{done.records:,} records in {len(done.files):,} files")
+    _print_outcome(
+        record, done.files, done.notes, json, lambda: f"{done.records:,} records in {len(done.files):,} files"
+    )
 
 
 def _import(
@@ -86,21 +85,21 @@ def _import(
     json: Json = False,
 ) -> None:
     """Make a run or a dataset of another tool's results."""
-    from viva.exchange.imports.formats import import_file, import_formats
-    from viva.scenarios.imported import ImportChoices
+    from viva.exchange.imports import import_file, import_formats
+    from viva.scenarios.contract import ImportOptions
 
     if source is None:
-        _ask_for_format(f"name the format of {file} with --from", import_formats())
-    done = import_file(file, source, out, ImportChoices(dataset, _models(model or [])))
+        _refuse_without_format(f"name the format of {file} with --from", import_formats())
+    done = import_file(file, source, out, ImportOptions(dataset, _models(model or [])))
     record = {"import": 1, "from": source, "records": done.records, "run": done.run}
     what = "conversations" if done.run else "dialogs"
-    _told(record, done.files, done.notes, json, lambda: f"{done.records:,} {what}")
+    _print_outcome(record, done.files, done.notes, json, lambda: f"{done.records:,} {what}")
 
 
-def _ask_for_format(what: str, formats: dict[str, str]) -> NoReturn:
-    from viva.reports.controls import one_line
+def _refuse_without_format(what: str, formats: dict[str, str]) -> NoReturn:
+    from viva.reports.tables import one_line
 
-    print(f"viva: error: {one_line(what)}\n\n{_listed(formats).removeprefix(chr(8) + chr(10))}", file=sys.stderr)
+    print(f"viva: error: {one_line(what)}\n\n{_format_list(formats).removeprefix(chr(8) + chr(10))}", file=sys.stderr)
     raise typer.Exit(2)
 
 
@@ -118,8 +117,10 @@ def _models(given: list[str]) -> dict[str, str]:
     return models
 
 
-def _told(record: dict[str, Any], files: list[Path], notes: list[str], json: bool, what: Callable[[], str]) -> None:
-    from viva.reports.controls import one_line
+def _print_outcome(
+    record: dict[str, Any], files: list[Path], notes: list[str], json: bool, what: Callable[[], str]
+) -> None:
+    from viva.reports.tables import one_line
 
     from .output import print_json, print_text
 

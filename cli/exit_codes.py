@@ -1,7 +1,7 @@
-"""From errors to exit codes: one line on stderr that says what is wrong and what to do.
+"""Exit codes of commands, and one line on stderr that says what is wrong and what to do.
 
-0 done; 1 the run failed; 2 bad usage or configuration; 3 finished with failed conversations beyond --max-failures;
-130 interrupted. What never belongs here: the words of an error (the error has them).
+0 done; 1 the run failed; 2 bad usage or configuration; 3 finished with failed conversations beyond
+--max-failures; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 DONE, FAILED, USAGE, FAILURES, INTERRUPTED = 0, 1, 2, 3, 130
 
 
-def guarded(command: Callable[P, T]) -> Callable[P, T]:
+def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
     """Wrap a command: our own errors end it with their message and exit code instead of a traceback, and what is to be
     said of a journal is said as a note.
     """
@@ -31,19 +31,19 @@ def guarded(command: Callable[P, T]) -> Callable[P, T]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             _check_sizes(kwargs)
-            with noting():
+            with print_journal_notes():
                 return command(*args, **kwargs)
         except VivaError as error:
-            complain(error)
+            exit_with_error(error)
         except FileNotFoundError:
-            if not _in_a_folder():
-                complain(ConfigurationError("the current folder was removed; change to one that exists"))
+            if not _folder_exists():
+                exit_with_error(ConfigurationError("the current folder was removed; change to one that exists"))
             raise
 
     return wrapper
 
 
-def _in_a_folder() -> bool:
+def _folder_exists() -> bool:
     try:
         os.getcwd()
     except OSError:
@@ -61,7 +61,7 @@ def _check_sizes(given: Mapping[str, object]) -> None:
 
 
 @contextmanager
-def noting() -> Iterator[None]:
+def print_journal_notes() -> Iterator[None]:
     """Show notices about journals as notes on stderr, the same one once."""
     told: set[str] = set()
     with warnings.catch_warnings():
@@ -79,21 +79,21 @@ def noting() -> Iterator[None]:
         yield
 
 
-def complain(error: VivaError) -> NoReturn:
+def exit_with_error(error: VivaError) -> NoReturn:
     """Print an error and leave with its exit code."""
-    from viva.reports.controls import one_line
+    from viva.reports.tables import one_line
 
     print(f"viva: error: {one_line(str(error))}", file=sys.stderr)
-    sys.exit(code_of(error))
+    sys.exit(exit_code(error))
 
 
-def code_of(error: VivaError) -> int:
+def exit_code(error: VivaError) -> int:
     """2 for what the user can mend in the command or environment, 1 for the rest."""
     return USAGE if isinstance(error, ConfigurationError | Unauthorized) else FAILED
 
 
 def print_note(text: object) -> None:
     """Print a note on stderr; what names in it spell moves no cursor and makes no line of its own."""
-    from viva.reports.controls import one_line
+    from viva.reports.tables import one_line
 
     print(f"viva: note: {one_line(str(text))}", file=sys.stderr)

@@ -1,18 +1,265 @@
-"""``viva judge``: looking at a judge. Each of its commands lives in a module of its own.
-
-What never belongs here: any command's work.
-"""
+"""``viva judge audit`` and ``viva judge certify``: biases of a judge, and its figures corrected by human grades."""
 
 from __future__ import annotations
 
+import math
+import sys
+import textwrap
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
-from . import judge_audit, judge_certify
-from .lazy_command import HELP, CommandGroup
+from .exit_codes import handle_errors, print_note
+from .lazy_command import HELP, CommandGroup, add_lazy_command, example_epilog
+from .run import Config, Json, MaxFailures, Out, exit_with, run_launch
+
+if TYPE_CHECKING:
+    from viva.orchestration.launch import Launch
+    from viva.scenarios.audit.audit_cases import AuditSettings
+    from viva.scenarios.registry import AnyScenario
+
+_AUDIT_SCENARIO, _CASES_FILE = "audit", "cases.jsonl"
+_AUDIT_SUMMARY = "Audit judges: position, verbosity, format, self-preference, labels, test-retest."
+_WIDE = 80
+
+
+def register_audit(judges: typer.Typer) -> None:
+    """Add the command."""
+    add_lazy_command(judges, "audit", _AUDIT_SUMMARY, _audit_command, _audit_example)
+
+
+def _audit_example() -> str:
+    from viva.scenarios.registry import get_scenario
+
+    from .options import settings_example
+
+    return settings_example("viva judge audit", get_scenario(_AUDIT_SCENARIO).settings, ["judge"])
+
+
+def _audit_command() -> Any:
+    from viva.scenarios.registry import get_scenario
+
+    from .options import read_settings, with_settings
+
+    which = get_scenario(_AUDIT_SCENARIO)
+
+    def command(
+        given: dict[str, Any],
+        run: Annotated[
+            Path | None, typer.Option("--run", help="Take the answers of this run's models as cases, two by two.")
+        ] = None,
+        plot: Annotated[
+            Path | None, typer.Option("--plot", help="Forest plot to draw, .svg or .png (needs the extra `plots`).")
+        ] = None,
+        config: Config = None,
+        out: Out = None,
+        json: Json = False,
+        max_failures: MaxFailures = 0,
+    ) -> None:
+        from .output_files import check_plot_file
+
+        if plot is not None:
+            check_plot_file(plot)
+        settings = read_settings(which.settings, given, config)
+        _audit(_audit_launch(which, settings, run, out), plot, json, max_failures)
+
+    command.__doc__ = _AUDIT_SUMMARY
+    return handle_errors(with_settings(command, which.settings))
+
+
+def _audit_launch(which: AnyScenario, settings: AuditSettings, run: Path | None, out: Path | None) -> Launch:
+    """The run to hold; cases taken from another run are put into its folder.
+
+    :raises ConfigurationError: the cases or the settings are wrong.
+    """
+    from viva.orchestration.folders import fresh_folder
+    from viva.orchestration.launch import new_run
+
+    folder = (out or fresh_folder(_AUDIT_SCENARIO)).absolute()
+    if run is None:
+        return new_run(which, settings, folder)
+    import asyncio
+
+    from viva.engine.errors import ConfigurationError
+    from viva.reports.studies.rating_sheet import read_replies
+    from viva.scenarios.audit.audit_cases import EXAMPLES, case_lines, reply_cases, sample_cases
+    from viva.scenarios.audit.scenario import Audit
+
+    if settings.cases != EXAMPLES:
+        raise ConfigurationError("--run and --cases exclude each other: both say which cases there are")
+    cases = reply_cases(asyncio.run(read_replies(run)))
+    if not cases:
+        raise ConfigurationError(f"--run {run}: no two of its models answered the same question")
+    cases = sample_cases(cases, settings.n, settings.seed)
+    changed = settings.model_copy(update={"cases": str(folder / _CASES_FILE), "n": None})
+    return new_run(Audit(cases), changed, folder, files={_CASES_FILE: case_lines(cases)})
+
+
+def _audit(launch: Launch, plot: Path | None, json: bool, max_failures: int) -> None:
+    from viva.engine.errors import ConfigurationError
+    from viva.reports.tables import escape_controls
+
+    from .output import print_json, print_tables, print_text
+
+    for note in launch.prepared.notes:
+        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+    held = run_launch(launch)
+    report = held.aggregate.report()
+    if plot is not None:
+        from viva.reports.row_plots import ForestRow, save_forest_plot
+
+        rows = [ForestRow(_judge_name(one, len(report["answer"]) > 1), one["effect"]["value"], one["effect"]["low"],
+                          one["effect"]["high"], one["found"])
+                for one in report["findings"] if one["effect"]["value"] is not None]  # fmt: skip
+        try:
+            save_forest_plot(plot, "Audit of judges", rows, "effect (95%)")
+        except OSError as error:
+            raise ConfigurationError(f"--plot {plot}: cannot be written: {error.strerror}") from None
+    if json:
+        print_json(report)
+    else:
+        print_text("\n".join(textwrap.fill(escape_controls(line), _WIDE) for line in report["answer"]) + "\n\n")
+        print_tables(held.aggregate.tables())
+    exit_with(launch, held, max_failures)
+
+
+def _judge_name(one: dict[str, Any], several: bool) -> str:
+    what = f"{one['audit']} {one['scale']}" if one["audit"] == "labels" else str(one["audit"])
+    return f"{one['judge']}, {what}" if several else what
+
+
+_WIDTH = 80
+
+
+def register_certify(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("certify", epilog=example_epilog("viva judge certify runs/sweep --labels grades.csv"))(
+        handle_errors(_certify)
+    )
+
+
+def _certify(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or a CSV, TSV or JSONL file of key and score.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option("--labels", help="People's grades: what --next wrote, or CSV, TSV or JSONL of key, grade."),
+    ] = None,
+    next_: Annotated[
+        int | None, typer.Option("--next", metavar="N", help="Also choose N answers to have graded next (--out).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.csv", help="Write the answers to grade to this file.")
+    ] = None,
+    by_round: Annotated[
+        bool, typer.Option("--rounds", help="Without --labels: draw rounds instead of whole conversations.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the draw of --next.")] = 0,
+    correlate: Annotated[
+        list[str] | None,
+        typer.Option("--correlate", metavar="NAME", help="Also correct the correlation of grades with this number."),
+    ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option("--calibration", help="Earlier pairs of score and grade: test for drift.")
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option("--scale", metavar="LOW:HIGH", help="The ends of the scale of scores without one of their own."),
+    ] = None,
+    level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Correct a run's means, rates and differences by human grades of some of its answers.
+
+    Without --labels, --next N --out FILE draws the first answers to grade.
+    """
+    from viva.engine.errors import ConfigurationError
+    from viva.grading.human_grades import (
+        HumanGrades,
+        calibration_pairs,
+        has_rounds,
+        key_file,
+        read_graded_answers,
+        read_grades,
+        write_grading_list,
+    )
+    from viva.grading.run_answers import answer_texts
+    from viva.reports.studies.judge_certificate import (
+        certificate_notes,
+        certificate_record,
+        certificate_sentences,
+        certificate_tables,
+        choose_next_answers,
+        match_grades,
+        write_certificate_csv,
+    )
+
+    from .output import print_json, print_tables, print_text
+    from .output_files import check_output_files
+
+    if not 0.0 < level < 1.0:
+        raise ConfigurationError(f"--level {level:g}: expected a share between 0 and 1, such as 0.95")
+    if (next_ is None) != (out is None):
+        raise ConfigurationError("--next N and --out FILE.csv go together: how many answers, and where to write them")
+    if labels is None and next_ is None:
+        raise ConfigurationError("give --labels FILE, or --next N --out FILE.csv for the first answers to grade")
+    read = [path for path in (labels, calibration, run if run.is_file() else None) if path is not None]
+    read += [] if labels is None else [key_file(labels)]
+    keys = None if out is None else key_file(out)
+    check_output_files({"--out": out, "--csv": csv, "the key file of --out": keys}, read)
+    if labels is not None:
+        by_round = has_rounds(labels)
+    answers = read_graded_answers(run, by_round=by_round, scale=_parse_scale(scale))
+    grades = HumanGrades() if labels is None else read_grades(labels, answers)
+    matched = match_grades(answers, grades)
+    if next_ is not None and out is not None:
+        chosen, probabilities = choose_next_answers(matched, next_, seed)
+        texts = answer_texts(answers, chosen)
+        write_grading_list(out, answers, grades, chosen, probabilities, texts, seed)
+        known = math.isfinite(answers.high - answers.low)
+        scale_words = (
+            "pass or fail" if answers.passes else f"{answers.low:g} to {answers.high:g}" if known else "numbers"
+        )
+        print(
+            f"viva: note: {out}: {len(chosen)} answers to grade, without scores and candidates; fill in 'grade' "
+            f"({scale_words}) and give the file to --labels; {key_file(out).name} says whose answers they are: keep it "
+            "beside, and from graders",
+            file=sys.stderr,
+        )
+    if labels is None:
+        return
+    pairs = None if calibration is None else calibration_pairs(calibration, answers.passes, answers.low, answers.high)
+    record = certificate_record(matched, level=level, correlate=correlate or (), calibration=pairs)
+    if csv is not None:
+        write_certificate_csv(record, csv)
+    if json:
+        print_json(record)
+    else:
+        print_text("".join(f"{fill(one, _WIDTH)}\n" for one in certificate_sentences(record)) + "\n")
+        print_tables(certificate_tables(record))
+    for note in certificate_notes(record):
+        print_note(note)
+
+
+def _parse_scale(text: str | None) -> tuple[float, float] | None:
+    """:raises ConfigurationError: it is not LOW:HIGH."""
+    from viva.engine.errors import ConfigurationError
+    from viva.grading.human_grades import finite_number
+
+    if text is None:
+        return None
+    low, _, high = text.partition(":")
+    ends = finite_number(low), finite_number(high)
+    if ends[0] is None or ends[1] is None or not ends[0] < ends[1]:
+        raise ConfigurationError(f"--scale {text}: expected LOW:HIGH, such as 1:5")
+    return ends[0], ends[1]
+
 
 judge = typer.Typer(cls=CommandGroup, no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
-judge_audit.register(judge)
-judge_certify.register(judge)
+register_audit(judge)
+register_certify(judge)
 
 
 def register(app: typer.Typer) -> None:

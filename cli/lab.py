@@ -1,7 +1,4 @@
-"""``viva lab`` and ``viva demo``: the experiment on the invented world, and making its models.
-
-What never belongs here: what is run and in which order (``lab.experiment``) and what it shows.
-"""
+"""``viva lab`` and ``viva demo``: the experiment on the invented world, and the training of its models."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ import typer
 
 from viva.orchestration.folders import fresh_folder
 
-from .exit_codes import DONE, FAILURES, guarded
-from .lazy_command import CommandGroup, example_of
-from .run import hold, leave
+from .exit_codes import DONE, FAILURES, handle_errors
+from .lazy_command import CommandGroup, example_epilog
+from .run import exit_with, run_launch
 
 if TYPE_CHECKING:
     from viva.lab.experiment import Experiment
@@ -34,11 +31,13 @@ def register(app: typer.Typer) -> None:
         cls=CommandGroup, help="An invented world whose models' knowledge is known.", no_args_is_help=True
     )
     lab.callback()(_group)
-    example = example_of("viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True)
-    lab.command("run", epilog=example)(guarded(_run))
-    lab.command("build")(guarded(_build))
+    example = example_epilog("viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True)
+    lab.command("run", epilog=example)(handle_errors(_run))
+    lab.command("build")(handle_errors(_build))
     app.add_typer(lab, name="lab")
-    app.command("demo", epilog=example_of("viva demo", "viva demo --out runs/mine --plot line.svg"))(guarded(_demo))
+    app.command("demo", epilog=example_epilog("viva demo", "viva demo --out runs/mine --plot line.svg"))(
+        handle_errors(_demo)
+    )
 
 
 def _group() -> None:
@@ -68,12 +67,12 @@ def _run(
 ) -> None:
     """Probe and interview models whose knowledge is known: does the interview show it, and does cheating pay?"""
     from viva.engine.errors import ConfigurationError
-    from viva.lab.experiment import ExaminedModel, Experiment, family, ideal_family
+    from viva.lab.experiment import ExaminedModel, Experiment, ideal_family, trained_family
     from viva.lab.family import MODELS
 
     if ideal and models is not None:
         raise ConfigurationError("--ideal and --models exclude each other")
-    known = ideal_family(world) if ideal else family(world, models or MODELS)
+    known = ideal_family(world) if ideal else trained_family(world, models or MODELS)
     candidates = [*known, *(ExaminedModel(model) for model in candidate or [])]
     experiment = Experiment(candidates, out or fresh_folder("lab"), world, n, rounds, shots, probed, concurrency)
     _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json)
@@ -85,60 +84,60 @@ def _demo(
     json: Json = False,
 ) -> None:
     """Probe and interview the six shipped models, clean ones and cheaters: short for `viva lab run`."""
-    from viva.lab.experiment import Experiment, family
+    from viva.lab.experiment import Experiment, trained_family
 
-    _examine(Experiment(family(), out or fresh_folder("demo")), [1], plot, json)
+    _examine(Experiment(trained_family(), out or fresh_folder("demo")), [1], plot, json)
 
 
 def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: bool) -> NoReturn:
     """Hold all runs, print what was found, and leave."""
-    from viva.lab.findings import Findings
+    from viva.lab.experiment import Findings
 
-    from .drawing import check_drawable, draw
     from .output import print_json, print_tables, print_text
+    from .output_files import check_plot_file, write_plot
 
     if plot is not None:
-        check_drawable(plot)
-    seconds = sum(_carry(experiment, one) for one in seeds)
+        check_plot_file(plot)
+    seconds = sum(_run_seed(experiment, one) for one in seeds)
     findings = Findings(experiment, seeds)
     if json:
         print_json(findings.report())
     else:
         print_tables(findings.tables())
     if plot is not None and findings.figures():
-        draw(plot, findings.figures(), findings.lines())
+        write_plot(plot, findings.figures(), findings.lines())
     held = f"{findings.interviews:,} interviews of {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
     print(f"{held}; this start took {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
     if not json:
-        print_text("\n" + "".join(f"{line}\n" for line in _told_on_page(experiment, seeds)))
+        print_text("\n" + "".join(f"{line}\n" for line in _write_findings_page(experiment, seeds)))
     sys.exit(FAILURES if findings.failed else DONE)
 
 
-def _told_on_page(experiment: Experiment, seeds: list[int]) -> list[str]:
+def _write_findings_page(experiment: Experiment, seeds: list[int]) -> list[str]:
     """Write the page of all runs; the sentence that it begins with, and where it is."""
-    from viva.study.study import Study, findings_of
-    from viva.web.report.page import write_html
+    from viva.reports.studies.study import Study, study_findings
+    from viva.web.report.html_page import write_html
 
     report = Study(experiment.run_folders(seeds)).report()
     page = experiment.folder / "report.html"
     write_html(report, page)
-    found = findings_of(report)
+    found = study_findings(report)
     return [*(found[0].sentences[:1] if found else []), f"page: {page}"]
 
 
-def _carry(experiment: Experiment, seed: int) -> float:
+def _run_seed(experiment: Experiment, seed: int) -> float:
     """A seed's runs, one after the other; the seconds they took."""
-    from viva.reports.failed import told_failures
+    from viva.reports.run_tables import failure_lines
 
-    from .progress_line import print_progress
+    from .progress import print_progress
 
     began = time.monotonic()
     for launch in experiment.launches(seed):
-        held = hold(launch)
+        held = run_launch(launch)
         if held.outcome.how != "done":
-            leave(launch, held, 0)
+            exit_with(launch, held, 0)
         print_progress(f"seed {seed}, {launch.scenario.name}: {held.progress}")
-        for line in told_failures(held.reasons, launch.folder.path):
+        for line in failure_lines(held.reasons, launch.folder.path):
             print(line, file=sys.stderr)
     return time.monotonic() - began
 
@@ -151,7 +150,7 @@ def _build(
     only: Annotated[list[str] | None, typer.Option("--only", help="Make this one; may be given several times.")] = None,
 ) -> None:
     """Train the lab's models anew from a seed (needs PyTorch: the extra `lab`); minutes for each model."""
-    from viva.lab.build import build
+    from viva.lab.build import build_models
 
-    build(out, seed, world=world, jobs=jobs, only=only or ())
+    build_models(out, seed, world=world, jobs=jobs, only=only or ())
     print(f"models and card: {out}", file=sys.stderr)

@@ -1,12 +1,13 @@
-"""``viva list``: what can be named on the command line and in files, one line each, from the registries themselves.
+"""``viva list`` and ``viva data``: names that the command line and files accept; checks of benchmark files.
 
-What never belongs here: names. Each kind asks whoever accepts the names, so what is listed is what is accepted.
+Each kind asks whoever accepts the names, so what is listed is what is accepted. No model is ever called here.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +15,46 @@ from typing import Annotated, Any
 
 import typer
 
-from .exit_codes import guarded
-from .lazy_command import example_of
+from .exit_codes import DONE, FAILED, handle_errors
+from .lazy_command import CommandGroup, example_epilog
+
+DatasetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATASET", help="NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def register_data(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    data = typer.Typer(cls=CommandGroup, help="Look at benchmark files.", no_args_is_help=True)
+    data.callback()(_data_group)
+    data.command("check", epilog=example_epilog("viva data check items.jsonl"))(handle_errors(_check_data))
+    app.add_typer(data, name="data")
+
+
+def _data_group() -> None:
+    """Look at benchmark files."""
+
+
+def _check_data(source: DatasetArgument, json: Json = False) -> None:
+    """Read a dataset from end to end: counts, answers, lengths, repeats and bad lines (then the exit code is 1)."""
+    from viva.data.statistics import DatasetStatistics
+
+    from .output import print_json, print_tables
+
+    check = DatasetStatistics(source)
+    if json:
+        print_json(check.report())
+    else:
+        print_tables(check.tables())
+    sys.exit(DONE if check.sound else FAILED)
+
 
 Record = dict[str, Any]
-_END = re.compile(r"(?<=\.) (?=[A-Z`])")  # of a sentence
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")  # of a sentence
 _HINTS = {
     "scenarios": "viva run NAME",
     "datasets": "--dataset NAME, NAME/SUBJECT, NAME:SPLIT, NAME:FOLDER:SPLIT",
@@ -34,10 +70,10 @@ _HINTS = {
 def register(app: typer.Typer) -> None:
     """Add this group's command."""
     examples = ("viva list", "viva list datasets", "viva list datasets --json")
-    app.command("list", epilog=example_of(*examples))(guarded(_list))
+    app.command("list", epilog=example_epilog(*examples))(handle_errors(_list_command))
 
 
-def _list(
+def _list_command(
     kind: Annotated[str | None, typer.Argument(help="scenarios, datasets, packs, … (all if not given).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -46,7 +82,7 @@ def _list(
 
     from .output import print_json, print_tables
 
-    found = listed()
+    found = list_names()
     if kind is not None:
         if kind not in found:
             raise ConfigurationError(f"'{kind}' is no kind of thing that is listed; there are {', '.join(found)}")
@@ -57,40 +93,40 @@ def _list(
         print_tables(_table(name, records) for name, records in found.items())
 
 
-def listed() -> dict[str, list[Record]]:
+def list_names() -> dict[str, list[Record]]:
     """All that is accepted by name, by kind; of each ``name`` and ``summary``, of datasets what is known of them."""
-    from viva.agents.assistants.names import described
+    from viva.agents.assistants.registry import describe_names
     from viva.agents.prompts import shipped_packs
     from viva.engine.detectors import DETECTORS
-    from viva.scenarios.registry import scenarios
+    from viva.scenarios.registry import installed_scenarios
 
-    known = list(scenarios())
+    known = list(installed_scenarios())
     found = {
-        "scenarios": _records({which.name: which.summary for which in known}),
+        "scenarios": _name_records({which.name: which.summary for which in known}),
         "datasets": _datasets(),
         "forms": _forms(),
-        "packs": _records(shipped_packs()),
-        "detectors": _records({name: made.__doc__ or "" for name, made in DETECTORS.items()}),
+        "packs": _name_records(shipped_packs()),
+        "detectors": _name_records({name: made.__doc__ or "" for name, made in DETECTORS.items()}),
         "contamination": _contamination(),
-        "assistants": _records(described()),
+        "assistants": _name_records(describe_names()),
         "models": _models(),
     }
     for which in known:
         for kind, lines in which.offers().items():
-            records = [{**one, "scenario": which.name} for one in _records(lines)]
+            records = [{**one, "scenario": which.name} for one in _name_records(lines)]
             found.setdefault(kind, []).extend(records)
     return found
 
 
-def _records(lines: Mapping[str, str]) -> list[Record]:
-    return [{"name": name, "summary": _first(text)} for name, text in lines.items()]
+def _name_records(lines: Mapping[str, str]) -> list[Record]:
+    return [{"name": name, "summary": _first_sentence(text)} for name, text in lines.items()]
 
 
 def _datasets() -> list[Record]:
-    from viva.data.benchmark import benchmark, names
+    from viva.data.benchmark import benchmark_names, load_benchmark
 
     found = []
-    for of in map(benchmark, names()):
+    for of in map(load_benchmark, benchmark_names()):
         facts = of.model_dump(
             mode="json",
             include={
@@ -115,25 +151,27 @@ def _forms() -> list[Record]:
     from viva.data.sources import HUB
 
     own = {form.name: form.summary for form in FORMS.values()}
-    return _records(own | {HUB: "A dataset of the Hugging Face hub: hf:owner/name, with /config and :split."})
+    return _name_records(own | {HUB: "A dataset of the Hugging Face hub: hf:owner/name, with /config and :split."})
 
 
 def _contamination() -> list[Record]:
     from viva.scoring import contamination
 
     formulas: dict[str, Callable[..., Any]] = {name: getattr(contamination, name) for name in contamination.DIRECTIONS}
-    return _records({name: formula.__doc__ or "" for name, formula in formulas.items()})
+    return _name_records({name: formula.__doc__ or "" for name, formula in formulas.items()})
 
 
 def _models() -> list[Record]:
-    from viva.engine.backends.registry import GROUP, KINDS
-    from viva.engine.plugins import registered
+    from viva.engine.backends.registry import ENTRY_POINT_GROUP, KINDS
+    from viva.engine.imports import load_entry_points
 
-    modules = KINDS | {name: point.value.partition(":")[0] for name, point in registered(GROUP).items()}
-    return _records({kind: _docstring(module) for kind, module in modules.items()})
+    modules = KINDS | {
+        name: point.value.partition(":")[0] for name, point in load_entry_points(ENTRY_POINT_GROUP).items()
+    }
+    return _name_records({kind: _read_docstring(module) for kind, module in modules.items()})
 
 
-def _docstring(module: str) -> str:
+def _read_docstring(module: str) -> str:
     """A module's docstring, without importing it: some need packages that are not installed, or seconds."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
@@ -141,10 +179,10 @@ def _docstring(module: str) -> str:
     return ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
 
 
-def _first(text: str) -> str:
+def _first_sentence(text: str) -> str:
     """The first sentence of a docstring or comment."""
     paragraph = " ".join(text.strip().partition("\n\n")[0].split()).replace("``", "`")
-    return _END.split(paragraph)[0]
+    return _SENTENCE_END.split(paragraph)[0]
 
 
 def _table(kind: str, records: list[Record]) -> tuple[str, list[str], list[list[str]]]:

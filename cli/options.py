@@ -1,7 +1,4 @@
-"""Command-line options made from a settings model, so that a setting has one home, name, default and description.
-
-What never belongs here: any particular setting.
-"""
+"""Command-line options made from a settings model, so that a setting has one home, name, default and description."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ import typer
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from viva.engine.backends.credentials import shown_value
+from viva.engine.backends.model_name import describe_value
 from viva.engine.errors import ConfigurationError, did_you_mean
 from viva.engine.permissions import check_names
-from viva.engine.yamlfile import read_yaml
-from viva.scenarios.settings import RunSettings
+from viva.engine.yaml_file import read_yaml
+from viva.scenarios.run_settings import RunSettings
 
 from .lazy_command import MODELS
 
@@ -68,7 +65,7 @@ def with_settings(
     return wrapper
 
 
-def example(command: str, settings: type[RunSettings], roles: Collection[str] = ()) -> str:
+def settings_example(command: str, settings: type[RunSettings], roles: Collection[str] = ()) -> str:
     """What stands at the end of a command's help: one call of it with what it needs, and how models are named.
 
     ``roles`` are the settings that name models.
@@ -76,12 +73,12 @@ def example(command: str, settings: type[RunSettings], roles: Collection[str] = 
     values = settings.examples | _EXAMPLES
     values |= {name: _MODEL if name in roles else "…" for name in settings.model_fields if name not in values}
     needed = [f"{option_name(name)} {value}" for name, value in values.items()
-              if _needs(settings, name) or name in settings.examples]  # fmt: skip
+              if _is_required(settings, name) or name in settings.examples]  # fmt: skip
     lines = " \\\n      ".join(needed)
     return f"\b\nExample:\n  {command} \\\n      {lines}\n\n{MODELS}"
 
 
-def _needs(settings: type[RunSettings], name: str) -> bool:
+def _is_required(settings: type[RunSettings], name: str) -> bool:
     field = settings.model_fields.get(name)
     return field is not None and field.is_required()
 
@@ -119,7 +116,7 @@ def _problem(detail: Any, given: dict[str, Any], file: Path | None, known: Itera
     if detail["type"] == "extra_forbidden":
         return f"{where}: unknown setting{did_you_mean(name, known)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
-    found = "" if message.startswith("found") else f", found {shown_value(detail.get('input'))}"
+    found = "" if message.startswith("found") else f", found {describe_value(detail.get('input'))}"
     return f"{where}: {message}{found}"
 
 
@@ -136,7 +133,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     if field.is_required():
         text += " (required, here or in --config)"
     elif field.default not in (None, []):
-        text += f" (default: {_shown(field.default)})"
+        text += f" (default: {_format_default(field.default)})"
     option = typer.Option(*declared, help=text, show_default=False)
     is_list = get_origin(kind) is list
     annotation: Any = Annotated[kind if is_list else kind | None, option]
@@ -155,5 +152,5 @@ def _plain(annotation: Any) -> Any:
     return annotation
 
 
-def _shown(value: Any) -> str:
+def _format_default(value: Any) -> str:
     return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)

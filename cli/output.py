@@ -1,7 +1,4 @@
-"""Results on stdout: tables for people, JSON for programs.
-
-What never belongs here: progress and complaints (stderr).
-"""
+"""Output on stdout (tables for people, JSON for programs), and streams that survive a closed stderr."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import orjson
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.escapes import in_utf8
-from viva.reports.controls import harmless
+from viva.engine.json_data import to_utf8_data
+from viva.reports.tables import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Table = tuple[str, list[str], list[list[str]]]
 _PATIENCE = 1.0  # seconds
-_WIDE = 10_000  # of lines that go to a file or another program
+_UNBOUNDED_WIDTH = 10_000  # of lines that go to a file or another program
 
 
 def print_json(data: Any, *, line: bool = False) -> None:
@@ -34,7 +31,7 @@ def print_json(data: Any, *, line: bool = False) -> None:
     try:
         text = orjson.dumps(data, option=option)
     except TypeError:  # a path that is not UTF-8 stands in it: each such byte is written out as \udcHH
-        text = orjson.dumps(in_utf8(data, "backslashreplace"), option=option)
+        text = orjson.dumps(to_utf8_data(data, "backslashreplace"), option=option)
     _write(text)
 
 
@@ -47,13 +44,13 @@ def print_tables(tables: Iterable[Table]) -> None:
     """Titled tables; those without rows are left out. Never wraps or cuts when the output is not a terminal."""
     from rich.text import Text
 
-    from .tables import laid_out
+    from .tables import lay_out
 
-    width = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else _UNBOUNDED_WIDTH
     for title, header, rows in tables:
         if rows:
-            texts = [[harmless(text) for text in line] for line in (header, *rows)]
-            print_rich(Text(harmless(title), style="bold"), *laid_out(texts[0], texts[1:], width))
+            texts = [[escape_controls(text) for text in line] for line in (header, *rows)]
+            print_rich(Text(escape_controls(title), style="bold"), *lay_out(texts[0], texts[1:], width))
 
 
 def print_rich(*parts: RenderableType, width: int | None = None) -> None:
@@ -64,7 +61,9 @@ def print_rich(*parts: RenderableType, width: int | None = None) -> None:
     terminal = sys.stdout.isatty()
     buffer = io.StringIO()
     # A height as well: without one rich takes any dumb terminal for 80 columns wide.
-    console = Console(file=buffer, force_terminal=terminal, width=width if terminal or width else _WIDE, height=25)
+    console = Console(
+        file=buffer, force_terminal=terminal, width=width if terminal or width else _UNBOUNDED_WIDTH, height=25
+    )
     shown = os.get_terminal_size().columns if terminal else console.width
     for part in parts:
         # What cannot be as narrow as the terminal goes over its edge, for rich would cut it.
@@ -75,19 +74,19 @@ def print_rich(*parts: RenderableType, width: int | None = None) -> None:
     _write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
 
 
-class Unwritten(ConfigurationError):
+class StdoutError(ConfigurationError):
     """Stdout cannot take what is printed."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"cannot write the results to stdout: {error.strerror}")
 
 
-def forsake_stdout() -> None:
+def discard_stdout() -> None:
     """Send what is printed from here on nowhere, so that the interpreter's last flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class _Results:
+class _ResultStream:
     """A stdout that says what is wrong with it: typer prints help and version on it by itself."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -111,10 +110,10 @@ class _Results:
         except BrokenPipeError:  # the reader has left: typer and Python know what to do
             raise
         except OSError as error:
-            raise Unwritten(error) from None
+            raise StdoutError(error) from None
 
 
-class SteadyStream:
+class NonBlockingStderr:
     """A text stream for progress and notes that nobody may be left to read: what cannot be written is dropped.
 
     The first failure sends the file descriptor to /dev/null, so that the interpreter's last flush does not fail either.
@@ -167,7 +166,7 @@ class SteadyStream:
             os.close(nowhere)
 
 
-class _ToStderr(logging.Handler):
+class _StderrHandler(logging.Handler):
     """Shows what the engine logs as lines of the ``viva`` command: warnings as such, other news without a label.
 
     A record's own ``label`` goes before.
@@ -185,12 +184,12 @@ def show_log(*, verbose: bool = False) -> None:
     often this is called.
     """
     log = logging.getLogger("viva")
-    if not any(isinstance(handler, _ToStderr) for handler in log.handlers):
-        log.addHandler(_ToStderr())
+    if not any(isinstance(handler, _StderrHandler) for handler in log.handlers):
+        log.addHandler(_StderrHandler())
         log.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
-def steady_streams() -> None:
+def protect_streams() -> None:
     """Have the process outlive a stderr that is closed, full or no longer read, and a stdout that was never open."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:  # Python found it closed; no file of ours may get its number
@@ -198,8 +197,8 @@ def steady_streams() -> None:
             if nowhere != number and not _is_open(number):
                 os.dup2(nowhere, number)
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    sys.stdout = cast("TextIO", _Results(sys.stdout))
-    sys.stderr = cast("TextIO", SteadyStream(sys.stderr))
+    sys.stdout = cast("TextIO", _ResultStream(sys.stdout))
+    sys.stderr = cast("TextIO", NonBlockingStderr(sys.stderr))
 
 
 def _is_open(number: int) -> bool:
@@ -217,7 +216,7 @@ def _write(data: bytes) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         # The reader has left (`viva show | head`): the rest is for nobody, and no reason to fail.
-        forsake_stdout()
+        discard_stdout()
     except OSError as error:
-        forsake_stdout()
-        raise Unwritten(error) from None
+        discard_stdout()
+        raise StdoutError(error) from None

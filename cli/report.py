@@ -1,18 +1,92 @@
-"""``viva report`` and ``viva score``: what runs have come to. No model is ever called here.
+"""``viva report``, ``viva score`` and ``viva review``: results, other scorings, human corrections.
 
-What never belongs here: computing results.
+No model is ever called here.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .exit_codes import guarded, print_note
-from .lazy_command import ALL_ARGUMENTS, example_of, run_late
+from .exit_codes import handle_errors, print_note
+from .lazy_command import ALL_ARGUMENTS, example_epilog, run_lazy_command
+
+
+@dataclass(slots=True, frozen=True)
+class ReportOutputs:
+    """What to print on stdout (tables, if nothing else), and which files to write; ``fresh``: from the journals alone,
+    not from what an earlier report has kept.
+    """
+
+    json: bool = False
+    markdown: bool = False
+    latex: bool = False
+    csv: Path | None = None
+    parquet: Path | None = None
+    html: Path | None = None
+    fresh: bool = False
+
+    @property
+    def files(self) -> bool:
+        """Whether any file is to be written."""
+        return not (self.csv is None and self.parquet is None and self.html is None)
+
+
+def report_study(folders: Sequence[Path], scorer: str | None, wanted: ReportOutputs, *, print_it: bool = True) -> None:
+    """Read the folders, write the files, print.
+
+    :raises ConfigurationError, JournalError: a folder, the scorer or a file is wrong, or a package is missing.
+    """
+    from viva.engine.event_loop import gc_tuned
+    from viva.reports.studies.cache import user_cache
+    from viva.reports.studies.export import check_parquet, write_csv, write_parquet
+    from viva.reports.studies.study import Study, study_sentences
+    from viva.reports.tables import escape_controls, to_latex, to_markdown
+
+    from .output import print_json, print_tables, print_text
+    from .output_files import check_output_files
+
+    check_output_files({"--csv": wanted.csv, "--parquet": wanted.parquet, "--html": wanted.html})
+    if wanted.parquet is not None:
+        check_parquet()
+    with gc_tuned():  # columns and tables hold no cycles, and there are many of them
+        study = Study(folders, scorer, None if wanted.fresh else user_cache())
+        report = study.report()
+    if wanted.csv is not None:
+        write_csv(report, wanted.csv)
+    if wanted.parquet is not None:
+        write_parquet(report, wanted.parquet)
+    if wanted.html is not None:
+        from viva.web.report.html_page import write_html
+
+        write_html(report, wanted.html)
+    if not print_it:
+        pass
+    elif wanted.json:
+        print_json(report)
+    elif wanted.latex:
+        print_text(to_latex(study.tables()))
+    elif wanted.markdown:
+        print_text(to_markdown(study.tables()))
+    else:
+        print_tables(study.tables())
+        # The answer stands last, where a terminal is at the end of long tables.
+        told = [
+            line
+            for about, sentences in study_sentences(report)
+            for line in ([f"{about}:"] if about else []) + sentences
+        ]
+        if told:
+            print_text(escape_controls("\n".join(told)) + "\n")
+    for note in report["notes"]:
+        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+
 
 _SCORE = "Score a run's recorded verdicts in another way."
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -20,9 +94,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command("report", epilog=example_of("viva report runs/sweep", "viva report runs/a runs/b --html report.html"))(
-        guarded(_report)
-    )
+    app.command(
+        "report", epilog=example_epilog("viva report runs/sweep", "viva report runs/a runs/b --html report.html")
+    )(handle_errors(_report))
     app.command("score", help=_SCORE, add_help_option=False, context_settings=ALL_ARGUMENTS)(_score)
 
 
@@ -45,28 +119,26 @@ def _report(
 ) -> None:
     """Print the tables of a run as far as it has come; of several, or of a sweep, a study of all together."""
     from viva.engine.errors import ConfigurationError
-    from viva.orchestration.sweep.results import is_sweep
-
-    from .study import Wanted, show_study
+    from viva.sweeps.sweep_folder import is_sweep
 
     if json + markdown + latex > 1:
         raise ConfigurationError("--json, --markdown and --latex exclude each other: each prints on stdout")
     folders = [run for folder in folders for run in _runs_of(folder)]
-    wanted = Wanted(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
+    wanted = ReportOutputs(json=json, markdown=markdown, latex=latex, csv=csv, parquet=parquet, html=html, fresh=fresh)
     # Of one run its own tables are shown, whatever files are written beside; markup and other scorers are a study's.
     alone = len(folders) == 1 and scorer is None and not (markdown or latex or is_sweep(folders[0]))
     if not alone or wanted.files:
-        show_study(folders, scorer, wanted, print_it=not alone)
+        report_study(folders, scorer, wanted, print_it=not alone)
     if alone:
-        _print(*_results(folders[0], {}), json)
+        _print_results(*_results(folders[0], {}), json)
 
 
-_LEVELS = 3  # of folders below the one named, in which runs are looked for
+_MOST_LEVELS = 3  # of folders below the one named, in which runs are looked for
 
 
 def _runs_of(folder: Path) -> list[Path]:
     """Return the folder itself if it is a run or a sweep, or if it holds none; else the runs and sweeps below it."""
-    from viva.orchestration.sweep.results import is_sweep
+    from viva.sweeps.sweep_folder import is_sweep
 
     def is_one(path: Path) -> bool:
         return is_sweep(path) or (path / "manifest.json").is_file()
@@ -82,7 +154,7 @@ def _runs_of(folder: Path) -> list[Path]:
 
     if is_one(folder) or not folder.is_dir():
         return [folder]
-    found = below(folder, _LEVELS)
+    found = below(folder, _MOST_LEVELS)
     if found:
         print_note(f"{folder} holds {len(found)} runs: {', '.join(map(str, found))}")
     return found or [folder]
@@ -90,63 +162,107 @@ def _runs_of(folder: Path) -> list[Path]:
 
 def _score(context: typer.Context) -> None:
     """The options are those of the scenario of the run that is named; of all scenarios where none is."""
-    run_late(context, _score_command(context.args))
+    run_lazy_command(context, _score_command(context.args))
 
 
 def _score_command(args: list[str]) -> Any:
     from pydantic import create_model
 
     from viva.scenarios.contract import Scoring
-    from viva.scenarios.registry import scenarios
+    from viva.scenarios.registry import installed_scenarios
 
     from .options import with_settings
 
-    kinds = [which.scoring for which in _scenarios_of(args) or scenarios()]
+    kinds = [which.scoring for which in _scenarios_of(args) or installed_scenarios()]
     fields: dict[str, Any] = {name: (field.annotation, field) for kind in kinds
                               for name, field in kind.model_fields.items()}  # fmt: skip
 
     def command(
         given: dict[str, Any], run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: Json = False
     ) -> None:
-        from viva.engine.folder import RunFolder
+        from viva.engine.run_folder import RunFolder
         from viva.orchestration.launch import recorded_settings, scoring_of
 
         results, damaged = _results(run, given)
         note = scoring_of(recorded_settings(RunFolder.open(run))[0], given).note(results.report())
         if note is not None:
             print_note(note)
-        _print(results, damaged, json)
+        _print_results(results, damaged, json)
 
     command.__doc__ = _SCORE
-    return guarded(with_settings(command, create_model("Choices", __base__=Scoring, **fields)))
+    return handle_errors(with_settings(command, create_model("Choices", __base__=Scoring, **fields)))
 
 
 def _scenarios_of(args: list[str]) -> list[Any]:
     """The scenario of the run that stands among the arguments, alone; empty where none does."""
     from viva.engine.errors import VivaError
-    from viva.engine.folder import RunFolder
-    from viva.scenarios.registry import recorded_scenario
+    from viva.engine.run_folder import RunFolder
+    from viva.scenarios.registry import scenario_of_manifest
 
     for one in args:
         if not one.startswith("-") and (Path(one) / "manifest.json").exists():
             try:
-                return [recorded_scenario(RunFolder.open(Path(one)).manifest)]
+                return [scenario_of_manifest(RunFolder.open(Path(one)).manifest)]
             except VivaError:  # said when the run is read
                 return []
     return []
 
 
 def _results(run: Path, options: dict[str, Any]) -> tuple[Any, list[str]]:
-    from viva.engine.folder import RunFolder
+    from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import results_and_damage
 
     return results_and_damage(RunFolder.open(run), options)
 
 
-def _print(results: Any, damaged: list[str], json: bool) -> None:
+def _print_results(results: Any, damaged: list[str], json: bool) -> None:
     from .output import print_json, print_tables
 
     if json:
         print_json(results.report() | ({"damaged": damaged} if damaged else {}))
     else:
         print_tables(results.tables())
+
+
+def register_review(app: typer.Typer) -> None:
+    """Add this group's command."""
+    app.command("review")(handle_errors(_review))
+
+
+def _review(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.tsv", help="Write all graded outputs to this table.")
+    ] = None,
+    apply: Annotated[
+        Path | None, typer.Option("--apply", metavar="FILE.tsv", help="Take over the corrections in this table.")
+    ] = None,
+) -> None:
+    """Export all verdicts for people to look at (--out), and take their corrections back (--apply)."""
+    from viva.engine.errors import ConfigurationError
+    from viva.engine.run_folder import RunFolder
+    from viva.orchestration.launch import recorded_settings
+
+    from .output import print_text
+    from .output_files import check_output_files
+
+    if (out is None) == (apply is None):
+        raise ConfigurationError("give either --out FILE.tsv (export) or --apply FILE.tsv (take corrections back)")
+    folder = RunFolder.open(run)
+    which, _ = recorded_settings(folder)
+    if which.review is None:
+        raise ConfigurationError(f"{run}: a run of {which.name} has no verdicts to review")
+    if out is not None:
+        check_output_files({"--out": out})
+        count = which.review.write(folder, out)
+        *columns, last = (f"'{name}'" for name in which.review.columns)
+        print_text(
+            f"{out}: {count} graded outputs; fill in {', '.join(columns)} and {last}, then:\n"
+            f"viva review {run} --apply {out}\n"
+        )
+        return
+    assert apply is not None
+    applied = which.review.apply(folder, apply)
+    print_text(f"{run}: {applied.added} corrections added, {applied.known} were there already\n")
+    for note in applied.notes:
+        print_note(note)

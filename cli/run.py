@@ -1,7 +1,4 @@
-"""``viva run``, its shortcuts, and ``viva resume``: everything that holds conversations with models.
-
-What never belongs here: how a run works (``orchestration.launch``) and what a result means.
-"""
+"""``viva run`` with its shortcuts and forks, and ``viva resume``: commands that run conversations with models."""
 
 from __future__ import annotations
 
@@ -18,15 +15,16 @@ from typer.core import TyperCommand
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.folders import fresh_folder
 
-from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, code_of, complain, guarded, print_note
-from .lazy_command import HELP, CommandGroup, add_late, example_of, is_completing, words_typed
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, exit_code, exit_with_error, handle_errors, print_note
+from .lazy_command import HELP, CommandGroup, add_lazy_command, example_epilog, is_completing, typed_words
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
     from viva.orchestration.launch import Launch
     from viva.scenarios.contract import Aggregate
 
-_MISSPELT = 0.75  # from this likeness on an unknown option is taken for a misspelt one
+
+_MISSPELLING_CUTOFF = 0.75  # from this likeness on an unknown option is taken for a misspelt one
 # Roles that many scenarios have, and others call otherwise.
 _ROLE_OPTIONS = ("--candidate", "--model", "--interactor", "--user", "--evaluator", "--judge")
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
@@ -39,18 +37,18 @@ MaxFailures = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    from viva.engine.plugins import registered
+    from viva.engine.imports import load_entry_points
 
     runs = typer.Typer(
         help="Run a scenario (one of those below, or that of a Python FILE.py), or fork an earlier run.",
         invoke_without_command=True,
-        epilog=example_of("viva run --fork runs/sweep --evaluator openai:gpt-4o --out runs/fork", models=True),
+        epilog=example_epilog("viva run --fork runs/sweep --evaluator openai:gpt-4o --out runs/fork", models=True),
         cls=_Scenarios,
     )
-    runs.callback()(guarded(_fork))
-    for name in registered("viva.scenarios"):
+    runs.callback()(handle_errors(_fork))
+    for name in load_entry_points("viva.scenarios"):
         # Only the scenario that is asked for is imported: the others cost the command's start nothing.
-        typed = words_typed()
+        typed = typed_words()
         if name in typed or is_completing() or typed[1:] in (["run"], ["run", "--help"], ["run", "-h"]):
             try:
                 runs.command(name, epilog=_example(name), cls=_command_class(name))(_scenario_command(name))
@@ -58,10 +56,10 @@ def register(app: typer.Typer) -> None:
                 if name not in typed:
                     print_note(error)
     app.add_typer(runs, name="run")
-    for name in registered("viva.shortcuts"):
+    for name in load_entry_points("viva.shortcuts"):
         summary = f"Short for `viva run {name}`."
-        add_late(app, name, summary, partial(_scenario_command, name), partial(_example, name, f"viva {name}"))
-    app.command("resume", epilog=example_of("viva resume runs/sweep"))(guarded(_resume))
+        add_lazy_command(app, name, summary, partial(_scenario_command, name), partial(_example, name, f"viva {name}"))
+    app.command("resume", epilog=example_epilog("viva resume runs/sweep"))(handle_errors(_resume))
 
 
 class _Scenarios(CommandGroup):
@@ -70,10 +68,10 @@ class _Scenarios(CommandGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         if command is None:
-            from viva.scenarios.registry import scenario
+            from viva.scenarios.registry import get_scenario
 
             try:
-                scenario(cmd_name)  # that of a file is run first, so that errors in it are told as such
+                get_scenario(cmd_name)  # that of a file is run first, so that errors in it are told as such
                 alone = typer.Typer(
                     add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
                 )
@@ -82,17 +80,17 @@ class _Scenarios(CommandGroup):
                 )
                 command = typer.main.get_command(alone)
             except ConfigurationError as error:
-                complain(error)
+                exit_with_error(error)
         return command
 
 
 def _command_class(name: str) -> type[TyperCommand]:
     """Return the command of a scenario. Where it is given another scenario's role, it names its own ones."""
-    from viva.scenarios.registry import scenario
+    from viva.scenarios.registry import get_scenario
 
     from .options import option_name
 
-    roles = [option_name(role.name) for role in scenario(name).roles]
+    roles = [option_name(role.name) for role in get_scenario(name).roles]
 
     class ScenarioCommand(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -101,7 +99,7 @@ def _command_class(name: str) -> type[TyperCommand]:
             except Exception as error:
                 option = getattr(error, "option_name", None)
                 near = [] if option in _ROLE_OPTIONS else getattr(error, "possibilities", None) or []
-                if option is not None and not get_close_matches(option, near, cutoff=_MISSPELT):
+                if option is not None and not get_close_matches(option, near, cutoff=_MISSPELLING_CUTOFF):
                     error.possibilities = [*near, *roles]  # type: ignore[attr-defined]
                 raise
 
@@ -109,11 +107,11 @@ def _command_class(name: str) -> type[TyperCommand]:
 
 
 def _scenario_command(name: str) -> Any:
-    from viva.scenarios.registry import scenario
+    from viva.scenarios.registry import get_scenario
 
     from .options import read_settings, with_settings
 
-    which = scenario(name)
+    which = get_scenario(name)
 
     def command(
         given: dict[str, Any], config: Config = None, out: Out = None, json: Json = False, max_failures: MaxFailures = 0
@@ -122,20 +120,20 @@ def _scenario_command(name: str) -> Any:
 
         settings = read_settings(which.settings, given, config)
         launch = new_run(which, settings, out or fresh_folder(which.name))
-        note_few(launch)
-        carry(launch, json=json, max_failures=max_failures)
+        warn_if_short(launch)
+        run_and_report(launch, json=json, max_failures=max_failures)
 
     command.__doc__ = which.summary
-    return guarded(with_settings(command, which.settings))
+    return handle_errors(with_settings(command, which.settings))
 
 
 def _example(name: str, command: str | None = None) -> str:
-    from viva.scenarios.registry import scenario
+    from viva.scenarios.registry import get_scenario
 
-    from .options import example
+    from .options import settings_example
 
-    which = scenario(name)
-    return example(command or f"viva run {name}", which.settings, [role.name for role in which.roles])
+    which = get_scenario(name)
+    return settings_example(command or f"viva run {name}", which.settings, [role.name for role in which.roles])
 
 
 def _fork(
@@ -158,7 +156,7 @@ def _fork(
 
     changes = {"evaluator": evaluator, "concurrency": concurrency}
     given = {name: value for name, value in changes.items() if value is not None}
-    carry(forked_run(fork, out or fresh_folder("fork"), changes=given), json=json, max_failures=max_failures)
+    run_and_report(forked_run(fork, out or fresh_folder("fork"), changes=given), json=json, max_failures=max_failures)
 
 
 def _resume(
@@ -177,7 +175,7 @@ def _resume(
 ) -> None:
     """Go on with a run or a sweep that was interrupted; what is recorded is not asked again."""
     from viva.orchestration.launch import resumed_run
-    from viva.orchestration.sweep.sweep_folder import is_sweep
+    from viva.sweeps.sweep_folder import is_sweep
 
     changes = {
         "concurrency": concurrency,
@@ -189,13 +187,13 @@ def _resume(
     }
     given = {name: value for name, value in changes.items() if value is not None}
     if is_sweep(run):
-        from .sweep import resume
+        from .sweep import resume_sweep
 
-        resume(run, given, retry_failed=retry_failed, json=json, max_failures=max_failures)
-    carry(resumed_run(run, retry_failed=retry_failed, changes=given), json=json, max_failures=max_failures)
+        resume_sweep(run, given, retry_failed=retry_failed, json=json, max_failures=max_failures)
+    run_and_report(resumed_run(run, retry_failed=retry_failed, changes=given), json=json, max_failures=max_failures)
 
 
-def note_few(launch: Launch) -> None:
+def warn_if_short(launch: Launch) -> None:
     """Say where a dataset holds fewer items than were asked for."""
     for setting, part in (("n", "dataset"), ("against_n", "against")):
         wanted, found = getattr(launch.settings, setting, None), launch.folder.manifest.get(part)
@@ -205,23 +203,23 @@ def note_few(launch: Launch) -> None:
             print_note(said)
 
 
-def carry(launch: Launch, *, json: bool, max_failures: int) -> None:
+def run_and_report(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
 
     from .output import print_json, print_tables
 
     for note in launch.prepared.notes:
         print_note(note)
-    held = hold(launch)
+    held = run_launch(launch)
     if json:
         print_json(held.aggregate.report())
     else:
         print_tables(held.aggregate.tables())
-    leave(launch, held, max_failures)
+    exit_with(launch, held, max_failures)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RunResult:
     """What came of a run: its results, how it ended, its last line of progress, and why conversations failed."""
 
     aggregate: Aggregate
@@ -230,22 +228,21 @@ class Held:
     reasons: dict[str, int]
 
 
-def hold(launch: Launch) -> Held:
+def run_launch(launch: Launch) -> RunResult:
     """Run and show progress."""
-    from viva.engine.blame import place_of
-    from viva.engine.collector import tuned_collector
-    from viva.engine.errors import JournalError
+    from viva.engine.errors import JournalError, user_frame
+    from viva.engine.event_loop import gc_tuned
     from viva.orchestration.launch import empty_results, recorded_results
-    from viva.orchestration.waits import Waits
+    from viva.orchestration.run_progress import WaitStatus
 
-    from .progress_line import Progress
-    from .signals import obeying
+    from .progress import Progress
+    from .signals import run_with_signals
 
     aggregate = empty_results(launch.folder)
-    progress = Progress(aggregate, Waits.of_launch(launch))
+    progress = Progress(aggregate, WaitStatus.of_launch(launch))
     listening = launch.events.listen(progress.hear)
-    with tuned_collector():
-        outcome = launch.clock.run(lambda: obeying(launch.run, progress))
+    with gc_tuned():
+        outcome = launch.clock.run(lambda: run_with_signals(launch.run, progress))
     if outcome.how == "failed" and outcome.finished:
         # Events may have outrun a journal that then failed: report what is really recorded.
         try:
@@ -254,33 +251,33 @@ def hold(launch: Launch) -> Held:
             raise (outcome.error or error) from None
     raised = listening.error
     if raised is not None:  # the results so far are not all
-        said = f"{type(raised).__name__}: {raised} (at {place_of(raised)})"
+        said = f"{type(raised).__name__}: {raised} (at {user_frame(raised)})"
         raise ConfigurationError(
             f"{launch.scenario.name}: its aggregate raised {said}; all is recorded in {launch.folder.path}: mend it, "
             "and go on with `viva report` or `viva resume`"
         )
-    return Held(aggregate, outcome, progress.line(), progress.reasons)
+    return RunResult(aggregate, outcome, progress.line(), progress.reasons)
 
 
-def leave(launch: Launch, held: Held, max_failures: int, code: int | None = None) -> NoReturn:
+def exit_with(launch: Launch, held: RunResult, max_failures: int, code: int | None = None) -> NoReturn:
     """Say on stderr how a run went and where it lies, and leave with the exit code for it, or with ``code``."""
-    from .progress_line import print_progress
+    from .progress import print_progress
 
     print_progress(held.progress)
     _explain(launch, held)
-    sys.exit(_code(held.outcome, max_failures) if code is None else code)
+    sys.exit(_exit_code_of(held.outcome, max_failures) if code is None else code)
 
 
-def _explain(launch: Launch, held: Held) -> None:
+def _explain(launch: Launch, held: RunResult) -> None:
     from viva.engine.errors import SettingRefused
-    from viva.reports.controls import harmless, one_line
-    from viva.reports.failed import told_failures
+    from viva.reports.run_tables import failure_lines
+    from viva.reports.tables import escape_controls, one_line
 
     path, outcome = launch.folder.path, held.outcome
     say = [f"run folder: {path}"]
     if outcome.loop_lag:
         say.append(f"event-loop lag p99 {outcome.loop_lag['p99_ms']:.1f} ms")
-    say += map(harmless, told_failures(held.reasons, path))
+    say += map(escape_controls, failure_lines(held.reasons, path))
     if outcome.error is not None:
         say.append(f"viva: error: {one_line(str(outcome.error))}")
     if outcome.how != "done" and not isinstance(outcome.error, SettingRefused):
@@ -288,14 +285,11 @@ def _explain(launch: Launch, held: Held) -> None:
     print("\n".join(say), file=sys.stderr)
 
 
-def _code(outcome: Outcome, max_failures: int) -> int:
+def _exit_code_of(outcome: Outcome, max_failures: int) -> int:
     if outcome.how in ("drained", "halted"):
         return INTERRUPTED
     if outcome.error is not None and outcome.how == "failed":
-        return code_of(outcome.error)
+        return exit_code(outcome.error)
     if outcome.how != "done":
         return FAILED
     return FAILURES if outcome.failed > max_failures else DONE
-
-
-__all__ = ["carry", "complain", "hold", "leave", "register"]

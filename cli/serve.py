@@ -1,7 +1,4 @@
-"""``viva serve``: runs over HTTP, and an OpenAI-compatible endpoint in front of models.
-
-What never belongs here: how requests are answered (``web``).
-"""
+"""``viva serve``: runs over HTTP, and an OpenAI-compatible endpoint in front of models."""
 
 from __future__ import annotations
 
@@ -11,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .exit_codes import guarded
+from .exit_codes import handle_errors
 
 if TYPE_CHECKING:
-    from viva.web.server.application import ServerOptions
+    from viva.web.application import ServerOptions
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's command."""
     from .lazy_command import MODELS
 
-    app.command("serve", epilog=f"{_EXAMPLE}\n\n{MODELS}")(guarded(_serve))
+    app.command("serve", epilog=f"{_EXAMPLE}\n\n{MODELS}")(handle_errors(_serve))
 
 
 _EXAMPLE = """\b
@@ -67,14 +64,13 @@ def _serve(
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds for calls under way at the end.")] = 10.0,
 ) -> None:
     """Serve runs over HTTP under /api/v1, and models to OpenAI's clients under /v1."""
-    from viva.engine.backends.registry import full_path
-    from viva.engine.collector import tuned_collector
+    from viva.engine.backends.registry import with_absolute_path
     from viva.engine.errors import ConfigurationError
+    from viva.engine.event_loop import gc_tuned
     from viva.engine.permissions import Endpoints
-    from viva.web.openai.served import served_names
-    from viva.web.server.access import Access
-    from viva.web.server.application import ServerOptions
-    from viva.web.server.tokens import add_token, read_tokens
+    from viva.web.application import ServerOptions
+    from viva.web.auth import Access, add_token, read_tokens
+    from viva.web.openai.served_models import served_names
 
     if new_token is not None:
         if token_file is None:
@@ -83,10 +79,10 @@ def _serve(
         return
     hosts = [name.lower() for name in allow_host or []]
     access = Access(read_tokens(token_file), hosts, allow_origin or [])
-    models = served_names(full_path(text) for text in model or [])
+    models = served_names(with_absolute_path(text) for text in model or [])
     options = ServerOptions(access, runs, models, host, port, int(max_body * 1e6), max_tokens, grace,
                             Endpoints.parse(allow_endpoint or []))  # fmt: skip
-    with tuned_collector():
+    with gc_tuned():
         _until_signal(options)
 
 
@@ -94,7 +90,7 @@ def _until_signal(options: ServerOptions) -> None:
     import asyncio
     import signal
 
-    from viva.web.server.application import serving
+    from viva.web.application import serving
 
     async def main() -> None:
         loop, asked = asyncio.get_running_loop(), asyncio.Event()

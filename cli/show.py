@@ -1,7 +1,4 @@
-"""``viva show``: the conversations of a run, what was said in them, and what each model was sent.
-
-What never belongs here: how a transcript is made (``orchestration.transcripts``) and how it looks (``transcript``).
-"""
+"""``viva show`` and ``viva view``: conversations of a run in the terminal, and runs as pages in a browser."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from .exit_codes import guarded, print_note
-from .lazy_command import example_of
+from .exit_codes import handle_errors, print_note
+from .lazy_command import example_epilog
 
 if TYPE_CHECKING:
-    from viva.engine.history import History
+    from viva.engine.journal_reader import History
     from viva.orchestration.transcripts import Speech, Transcript
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -25,9 +22,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 def register(app: typer.Typer) -> None:
     """Add this group's command."""
-    app.command("show", epilog=example_of("viva show runs/sweep", "viva show runs/sweep --conversation MODEL/ITEM"))(
-        guarded(_show)
-    )
+    app.command(
+        "show", epilog=example_epilog("viva show runs/sweep", "viva show runs/sweep --conversation MODEL/ITEM")
+    )(handle_errors(_show))
 
 
 def _show(
@@ -46,10 +43,10 @@ def _show(
     json: Json = False,
 ) -> None:
     """List a run's conversations (a sweep's cells), or print the transcript of one (with --json: all, one a line)."""
-    from viva.engine.folder import RunFolder
-    from viva.engine.history import History
-    from viva.orchestration.sweep.sweep_folder import is_sweep
+    from viva.engine.journal_reader import History
+    from viva.engine.run_folder import RunFolder
     from viva.orchestration.transcripts import Transcripts
+    from viva.sweeps.sweep_folder import is_sweep
 
     from .output import print_json
 
@@ -61,11 +58,11 @@ def _show(
     transcripts = Transcripts(folder)
     with History(folder.journal) as history:
         if conversation is None and not json:
-            _list(history)
+            _list_conversations(history)
             if prompts or thoughts:
                 print_note("prompts and thoughts: name a --conversation, or add --json")
             return
-        numbers = list(history.numbers()) if conversation is None else [_number(history, run, conversation)]
+        numbers = list(history.numbers()) if conversation is None else [_find_number(history, run, conversation)]
         failed = {one.number: one.result for one in history.ended() if one.failed}
 
         async def show() -> None:
@@ -77,7 +74,7 @@ def _show(
                     record |= {"damaged": True} if number in history.broken else {}
                     print_json(record, line=conversation is None)
                 else:
-                    _print(number, told, error, prompts=prompts, whole=whole_prompts)
+                    _print_transcript(number, told, error, prompts=prompts, whole=whole_prompts)
 
         anyio.run(show)
 
@@ -102,10 +99,10 @@ def _branch(one: Speech) -> dict[str, str]:
     return {"branch": one.branch} if one.branch else {}
 
 
-def _print(number: int, told: Transcript, error: Any, *, prompts: bool, whole: bool) -> None:
+def _print_transcript(number: int, told: Transcript, error: Any, *, prompts: bool, whole: bool) -> None:
     """Print a transcript; one of a failed conversation ends with what was sent and not answered, and the reason."""
     from viva.orchestration.transcripts import Speech
-    from viva.scoring.failures import reason_of
+    from viva.scoring.aggregates import failure_reason
 
     from .transcript import print_conversation
 
@@ -114,20 +111,20 @@ def _print(number: int, told: Transcript, error: Any, *, prompts: bool, whole: b
         speeches += (
             [Speech(one.party, "(no answer)", one.prompt, one.branch) for one in told.unanswered] if prompts else []
         )
-        speeches.append(Speech("failed", reason_of(error)))
+        speeches.append(Speech("failed", failure_reason(error)))
     print_conversation(number, told.key, speeches, prompts=prompts, whole=whole)
     if prompts and told.problem:
         print_note(f"{told.key or number}: not all prompts are known: {told.problem}")
 
 
-def _list(history: History) -> None:
-    from viva.scoring.failures import reason_of
+def _list_conversations(history: History) -> None:
+    from viva.scoring.aggregates import failure_reason
 
     from .output import print_tables
 
-    ended = {one.number: reason_of(one.result) if one.failed else "" for one in history.ended()}
+    ended = {one.number: failure_reason(one.result) if one.failed else "" for one in history.ended()}
     rows = [
-        [str(number), started[0], _state(ended.get(number)), ended.get(number, "")]
+        [str(number), started[0], _state_of(ended.get(number)), ended.get(number, "")]
         for number in history.numbers()
         if (started := history.started(number)) is not None
     ]
@@ -136,7 +133,7 @@ def _list(history: History) -> None:
     print_tables([(f"{len(rows)} conversations", header, [row[:shown] for row in rows])])
 
 
-def _number(history: History, run: Path, conversation: str) -> int:
+def _find_number(history: History, run: Path, conversation: str) -> int:
     """The number of the conversation that is asked for.
 
     :raises ConfigurationError: there is none.
@@ -164,11 +161,11 @@ def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
     :raises ConfigurationError: a conversation is asked for: it is one of a cell's.
     """
     from viva.engine.errors import ConfigurationError
-    from viva.orchestration.sweep.results import cells_of
+    from viva.sweeps.recorded_sweep import recorded_cells
 
     from .output import print_json, print_tables
 
-    cells = cells_of(sweep)
+    cells = recorded_cells(sweep)
     begun = [cell for cell in cells if cell.folder is not None]
     example = f"viva show {shlex.quote(str(sweep / (begun or cells)[0].name))}"
     if conversation is not None:
@@ -181,6 +178,51 @@ def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
     print(f"conversations of one: {example}", file=sys.stderr)
 
 
-def _state(reason: str | None) -> str:
+def _state_of(reason: str | None) -> str:
     """Of a conversation: None stands for one that has not ended, "" for one that did not fail."""
     return "interrupted" if reason is None else "failed" if reason else "finished"
+
+
+VIEW_PORT = 7788
+
+
+def register_view(app: typer.Typer) -> None:
+    """Add this group's command."""
+    app.command("view")(handle_errors(_view))
+
+
+def _view(
+    folder: Annotated[Path, typer.Argument(metavar="RUN|SWEEP|FOLDER", help="What to look at; a run may go on.")],
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Write the pages as files instead of serving them.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = VIEW_PORT,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on. Whoever can reach it can read all transcripts.")
+    ] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A further host name by which pages may be asked for.")
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option("--index", metavar="DIR", help="Folder of the viewer's own index; else in your cache."),
+    ] = None,
+) -> None:
+    """Look at runs in a browser: what was found, every conversation, live while a run goes on.
+
+    Nothing in the run's folder is changed. Examples: `viva view runs/sweep`, `viva view runs --port 0`,
+    `viva view runs/sweep --export pages`.
+    """
+    if export is not None:
+        from viva.web.view.export import export_pages
+
+        from .output import print_text
+
+        count = export_pages(folder, export, index=index)
+        print_text(f"{export / 'index.html'}: {count:,} conversations\n")
+        return
+    from viva.web.view.server import serve
+
+    serve(folder, host=host, port=port, names=name or [], index=index)

@@ -1,7 +1,4 @@
-"""Work that obeys signals, with its progress beside it: Ctrl-C interrupts; a second one, SIGTERM and SIGHUP halt.
-
-What never belongs here: what the work is, and what is said when it has ended.
-"""
+"""Signals during work that shows its progress: Ctrl-C interrupts; a second one, SIGTERM and SIGHUP halt."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class Display(Protocol):
         """Display until cancelled."""
 
 
-async def obeying(work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
+async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
     """Await ``work(ready)``, obeying signals from the first moment on and showing progress.
 
     ``ready`` is called with what the signals are for; before that a signal ends the work as if it had not begun.

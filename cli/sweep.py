@@ -1,7 +1,4 @@
-"""``viva sweep``: a grid of candidates, datasets and seeds in one file and one command.
-
-What never belongs here: how cells are made and run (``orchestration.sweep``), and what their results mean.
-"""
+"""``viva sweep``, ``viva plan`` and ``viva merge``: a grid of candidates, datasets and seeds in one file."""
 
 from __future__ import annotations
 
@@ -11,14 +8,52 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from . import merge
-from .exit_codes import DONE, FAILURES, INTERRUPTED, guarded, print_note
-from .lazy_command import example_of
-from .merge import CellName
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, handle_errors, print_note
+from .lazy_command import example_epilog
 
 if TYPE_CHECKING:
-    from viva.orchestration.share import Share
-    from viva.orchestration.sweep.sweep import Sweep
+    from viva.orchestration.prepared_run import Shard
+    from viva.sweeps.sweep import Sweep
+
+CellName = Annotated[
+    str | None,
+    typer.Option("--cell", metavar="ID", help="One cell: its folder, or its number from 1 in the file's order."),
+]
+_MERGE_HEADER = ["cell", "state", "shards", "done"]
+
+
+def register_merge(app: typer.Typer) -> None:
+    """Add this group's command."""
+    app.command("merge", epilog=example_epilog("viva merge runs/grid", "viva merge runs/grid --partial"))(
+        handle_errors(_merge)
+    )
+
+
+def _merge(
+    folder: Annotated[Path, typer.Argument(help="Folder of a sweep that was held with --shard.")],
+    cell: CellName = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Merge what there is; missing conversations are no error.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> NoReturn:
+    """Join the shards of a sweep; refuses missing and doubled conversations."""
+    from viva.reports.tables import one_line
+    from viva.sweeps.merge import merge_sweep
+
+    from .output import print_json, print_tables
+
+    merged = merge_sweep(folder, cell=cell, partial=partial)
+    if json:
+        print_json({"merge": 1, "cells": [one.to_record() for one in merged]})
+    else:
+        rows = [[one.cell.name, one.state, str(one.shards), f"{one.ended}/{one.planned or '?'}"] for one in merged]
+        print_tables([(f"{len(rows)} cells", _MERGE_HEADER, rows)])
+    for one in merged:
+        for problem in one.problems:
+            print(f"viva: error: {one_line(f'{one.cell.name}: {problem}')}", file=sys.stderr)
+    sys.exit(FAILURES if any(one.problems for one in merged) else DONE)
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MaxFailures = Annotated[
@@ -30,8 +65,8 @@ MaxFailures = Annotated[
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     examples = ("viva sweep grid.yaml", "viva sweep grid.yaml --dry-run", "viva sweep grid.yaml --ray auto")
-    app.command("sweep", epilog=example_of(*examples, models=True))(guarded(_sweep))
-    merge.register(app)
+    app.command("sweep", epilog=example_epilog(*examples, models=True))(handle_errors(_sweep))
+    register_merge(app)
 
 
 def _sweep(
@@ -73,43 +108,45 @@ def _sweep(
     max_failures: MaxFailures = 0,
 ) -> None:
     """Examine many candidates on many datasets; the same command again goes on where it stopped."""
-    from viva.orchestration.share import Share
-    from viva.orchestration.sweep.portion import Portion
-    from viva.orchestration.sweep.sweep import planned_sweep
+    from viva.orchestration.prepared_run import Shard
+    from viva.sweeps.shards import SweepSlice
+    from viva.sweeps.sweep import open_sweep
 
-    share = None if shard is None else Share.parse(shard)
+    share = None if shard is None else Shard.parse(shard)
     sweep: Sweep
     options = {"shards": ray_shards, "workers": ray_workers, "timeout_seconds": ray_timeout}
     if ray is not None:
-        sweep = _clustered(file, out, ray, options, share, cell, retry_failed=retry_failed, concurrency=concurrency)
+        sweep = _sweep_on_cluster(
+            file, out, ray, options, share, cell, retry_failed=retry_failed, concurrency=concurrency
+        )
     else:
         _refuse_without_ray(options)
-        portion = Portion(cell, share)
-        sweep = planned_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, portion=portion)
+        portion = SweepSlice(cell, share)
+        sweep = open_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, portion=portion)
         _note_attempts(sweep)
     if dry_run:
         _forecast(sweep, json)
     else:
-        _carry(sweep, json=json, max_failures=max_failures)
+        _run_sweep(sweep, json=json, max_failures=max_failures)
 
 
-def _clustered(
+def _sweep_on_cluster(
     file: Path,
     out: Path | None,
     address: str,
     options: dict[str, Any],
-    share: Share | None,
+    share: Shard | None,
     cell: str | None,
     **how: Any,
 ) -> Sweep:
     """:raises ConfigurationError: the file is wrong, or a shard is asked for."""
     from viva.engine.errors import ConfigurationError
-    from viva.orchestration.cluster.cluster_sweep import ClusterOptions, cluster_sweep
+    from viva.sweeps.cluster_sweep import ClusterOptions, open_cluster_sweep
 
     if share is not None:
         raise ConfigurationError("--shard: with --ray every shard is held; say with --ray-shards into how many")
     given = {name: value for name, value in options.items() if value is not None}
-    return cluster_sweep(file, out, ClusterOptions(address=address, **given), cell=cell, **how)
+    return open_cluster_sweep(file, out, ClusterOptions(address=address, **given), cell=cell, **how)
 
 
 def _refuse_without_ray(options: dict[str, Any]) -> None:
@@ -125,49 +162,49 @@ def _refuse_without_ray(options: dict[str, Any]) -> None:
 
 def _note_attempts(sweep: Sweep) -> None:
     """Say that a cluster has made something that this process will not find."""
-    from viva.orchestration.cluster.attempts import left_over
+    from viva.sweeps.cluster_attempts import has_attempts
 
-    if left_over(sweep.out):
+    if has_attempts(sweep.out):
         said = f"{sweep.out}/attempts holds what a cluster has made; the same command with --ray takes it over"
         print_note(said)
 
 
-def resume(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, max_failures: int) -> NoReturn:
+def resume_sweep(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, max_failures: int) -> NoReturn:
     """Go on with the sweep in a folder; ``given`` are options of ``viva resume``.
 
     :raises ConfigurationError: an option that has no meaning for a sweep.
     """
     from viva.engine.errors import ConfigurationError
-    from viva.orchestration.sweep.sweep import resumed_sweep
+    from viva.sweeps.sweep import reopen_sweep
 
     foreign = sorted(given.keys() - {"concurrency"})
     if foreign:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
         raise ConfigurationError(f"{named}: a sweep's budgets stand in its file, for each cell")
-    _carry(resumed_sweep(out, retry_failed=retry_failed, **given), json=json, max_failures=max_failures)
+    _run_sweep(reopen_sweep(out, retry_failed=retry_failed, **given), json=json, max_failures=max_failures)
 
 
-def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
+def _run_sweep(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and leave with the exit code that says how it went."""
-    from viva.engine.collector import tuned_collector
-    from viva.reports.controls import harmless, one_line
-    from viva.reports.failed import told_failures
+    from viva.engine.event_loop import gc_tuned
+    from viva.reports.run_tables import failure_lines
+    from viva.reports.tables import escape_controls, one_line
 
-    from .signals import obeying
-    from .sweep_progress import SweepProgress
+    from .progress import SweepProgress
+    from .signals import run_with_signals
 
     progress = SweepProgress(sweep)
     sweep.events.listen(progress.hear)
-    with tuned_collector():
-        sweep.clock.run(lambda: obeying(sweep.run, progress))
-    reasons = _print(sweep, json)
+    with gc_tuned():
+        sweep.clock.run(lambda: run_with_signals(sweep.run, progress))
+    reasons = _print_cells(sweep, json)
     print(progress.line(), file=sys.stderr)
     failed = [run for run in sweep.runs if run.error is not None]
     for run in failed:
         print(f"viva: error: {one_line(f'{run.cell.name}: {run.error}')}", file=sys.stderr)
-    _note_few(sweep)
-    for line in told_failures(reasons, sweep.out):
-        print(harmless(line), file=sys.stderr)
+    _warn_if_short(sweep)
+    for line in failure_lines(reasons, sweep.out):
+        print(escape_controls(line), file=sys.stderr)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
         again = f"viva resume {sweep.out}" if sweep.portion.whole and not sweep.spread else "the same command"
@@ -178,13 +215,13 @@ def _carry(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
 
 
-def _print(sweep: Sweep, json: bool) -> dict[str, int]:
+def _print_cells(sweep: Sweep, json: bool) -> dict[str, int]:
     """Print the cells; returns why conversations failed, with counts."""
-    from viva.orchestration.sweep.overview import Overview
+    from viva.sweeps.overview import SweepOverview
 
     from .output import print_json, print_tables
 
-    overview = Overview(sweep)
+    overview = SweepOverview(sweep)
     if json:
         print_json(overview.report())
     else:
@@ -192,7 +229,7 @@ def _print(sweep: Sweep, json: bool) -> dict[str, int]:
     return overview.reasons
 
 
-def _note_few(sweep: Sweep) -> None:
+def _warn_if_short(sweep: Sweep) -> None:
     """Say once of each dataset where it holds fewer items than were asked for."""
     notes: dict[str, None] = {}
     for run in sweep.runs:
@@ -204,7 +241,7 @@ def _note_few(sweep: Sweep) -> None:
 
 
 def _forecast(sweep: Sweep, json: bool) -> NoReturn:
-    from viva.orchestration.sweep.forecast import Forecast
+    from viva.sweeps.forecast import Forecast
 
     from .output import print_json, print_tables
 
@@ -214,7 +251,104 @@ def _forecast(sweep: Sweep, json: bool) -> NoReturn:
     else:
         print_tables(forecast.tables())
         print("\n".join(forecast.assumptions), file=sys.stderr)
-    _note_few(sweep)
+    _warn_if_short(sweep)
     for name, error in forecast.problems.items():
         print(f"viva: error: {name}: {error}", file=sys.stderr)
     sys.exit(FAILURES if forecast.problems else DONE)
+
+
+def register_plan(app: typer.Typer) -> None:
+    """Add this group's command."""
+    examples = ("viva plan grid.yaml", "viva plan grid.yaml --pilot 0.05 --budget 20")
+    app.command("plan", epilog=example_epilog(*examples))(handle_errors(_plan))
+
+
+def _plan(
+    file: Annotated[Path, typer.Argument(help="A sweep's YAML file, as `viva sweep` takes it.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The sweep's folder (default: runs/NAME of the file).")
+    ] = None,
+    pilot: Annotated[
+        float | None,
+        typer.Option("--pilot", help="Hold this share of it for real first, 0-1; the sweep goes on behind it."),
+    ] = None,
+    earlier: Annotated[
+        list[Path] | None, typer.Option("--from", help="A folder of a run or sweep to learn from; may be repeated.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", help="Other bounds of a model: LABEL=rpm:500,concurrency:8. May be repeated."),
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", min=0.0, help="What it may cost; exit code 1 if it may cost more.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Conversations in flight, over all cells.")
+    ] = None,
+    simulations: Annotated[
+        int, typer.Option("--simulations", min=2, max=1000, help="Simulated sweeps that figures are made of.")
+    ] = 20,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Say what a sweep will take: time, tokens, money, and what holds it up.
+
+    Needs no API keys without --pilot. Exit code 1: it may cost more than the budget; 3: a cell cannot run.
+    """
+    from viva.engine.errors import ConfigurationError
+    from viva.sweeps.plan import Plan
+    from viva.sweeps.plan_report import PlanReport
+
+    from .output import print_json, print_tables
+
+    if pilot is not None:
+        if not 0.0 < pilot <= 1.0:
+            raise ConfigurationError(f"--pilot: expected a share above 0 and at most 1, found {pilot:g}")
+        _run_pilot(file, out, pilot, concurrency, budget)
+    plan = Plan(
+        file,
+        out,
+        earlier=earlier or [],
+        limits=limit or [],
+        budget=budget,
+        concurrency=concurrency,
+        simulations=simulations,
+    )
+    told = PlanReport(plan)
+    if json:
+        print_json(told.report())
+    else:
+        print_tables(told.tables())
+        for note in told.notes():
+            print_note(note)
+    for name, error in plan.forecast.problems.items():
+        print(f"viva: error: {name}: {error}", file=sys.stderr)
+    if not told.within_budget():
+        print(f"viva: warning: the sweep may cost more than the budget of {budget:g}", file=sys.stderr)
+    sys.exit(FAILURES if plan.forecast.problems else DONE if told.within_budget() else FAILED)
+
+
+def _run_pilot(file: Path, out: Path | None, share: float, concurrency: int | None, budget: float | None) -> None:
+    """Hold a pilot; its failed cells are told, and planned without it.
+
+    :raises ConfigurationError: the file is wrong; there is a budget, and a model has no price.
+    """
+    from viva.engine.event_loop import gc_tuned
+    from viva.reports.tables import one_line
+    from viva.sweeps.pilot import open_pilot
+    from viva.sweeps.prices import require_prices
+
+    from .progress import SweepProgress
+    from .signals import run_with_signals
+
+    sweep = open_pilot(file, out, share, concurrency=concurrency)
+    require_prices(budget, [model for run in sweep.runs for model in run.cell.models])
+    progress = SweepProgress(sweep)
+    sweep.events.listen(progress.hear)
+    with gc_tuned():
+        sweep.clock.run(lambda: run_with_signals(sweep.run, progress))
+    print(f"pilot in {sweep.out}, where `viva sweep {file}` goes on: {progress.line()}", file=sys.stderr)
+    for run in sweep.runs:
+        if run.error is not None:
+            print(f"viva: error: {one_line(f'{run.cell.name}: {run.error}')}", file=sys.stderr)
+    if sweep.interrupted:
+        sys.exit(INTERRUPTED)

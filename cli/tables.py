@@ -1,8 +1,8 @@
-"""Titled tables laid out for a width: numbers are never folded, cut or dropped.
+"""Titled tables laid out for a terminal's width: numbers are never folded, cut or dropped.
 
-A table that is too wide is split into parts that stand below one another and repeat the labels that tell its rows
-apart. Labels may fold, numbers may not; a column that is still too wide goes over the edge rather than lose a digit.
-What never belongs here: what tables hold, and where they are printed.
+A table that is too wide is split into parts that stand below one another and repeat the labels that identify
+their rows. Labels may fold, numbers may not; a column that is still too wide goes over the edge rather than
+lose a digit.
 """
 
 from __future__ import annotations
@@ -11,26 +11,28 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from viva.reports.text import numeric
+from viva.reports.tables import is_numeric_column
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _NUMBER = re.compile(r"\D{0,2}\d[\d.,:/%e+−–-]*\D{0,2}")
-_LABEL = 12  # a column of words is not made narrower than this, unless it is by nature
-_WORD = 40  # a word of a label, such as a key, is not broken unless it is longer, or the terminal is narrower than …
-_NARROW = 80
-_FIGURE = 36  # a cell of words with a number that is longer than this is a sentence, which may fold
-_BELONGING = ("±", "p")  # columns about the one before them
+_LABEL_WIDTH = 12  # a column of words is not made narrower than this, unless it is by nature
+_WORD_WIDTH = (
+    40  # a word of a label, such as a key, is not broken unless it is longer, or the terminal is narrower than …
+)
+_NARROW_WIDTH = 80
+_FIGURE_WIDTH = 36  # a cell of words with a number that is longer than this is a sentence, which may fold
+_ATTACHED_HEADERS = ("±", "p")  # columns about the one before them
 _FRAME, _GAP = 2, 3  # what the box takes of a line: at its edges, and beside each further column
 
 
-def laid_out(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
+def lay_out(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
     """The table as one part, or as several if it is wider than ``width`` cells of a terminal."""
-    longest = _WORD if width >= _NARROW else _LABEL
+    longest = _WORD_WIDTH if width >= _NARROW_WIDTH else _LABEL_WIDTH
     columns = [_Column(name, [row[place] for row in rows], longest) for place, name in enumerate(header)]
     for places in _parts(columns, width):
-        yield _drawn([columns[place] for place in places], width)
+        yield _rich_table([columns[place] for place in places], width)
 
 
 class _Column:
@@ -42,18 +44,20 @@ class _Column:
 
         self.name, self.cells = name, cells
         self.right = all(text[:1].isdigit() or text[:1] in "–-" for text in cells)
-        self.label = not numeric([[text] for text in cells], 0)
-        self.belongs = name in _BELONGING
+        self.label = not is_numeric_column([[text] for text in cells], 0)
+        self.belongs = name in _ATTACHED_HEADERS
         longest = max(map(cell_len, cells), default=0)
         self.natural = max(longest, cell_len(name))
         words = [word for text in cells for word in text.split() if _NUMBER.fullmatch(word)]
         # A figure among words, such as an interval behind its name, is not folded either; sentences are.
-        figures = [text for text in cells if cell_len(text) <= _FIGURE and any(map(_NUMBER.fullmatch, text.split()))]
+        figures = [
+            text for text in cells if cell_len(text) <= _FIGURE_WIDTH and any(map(_NUMBER.fullmatch, text.split()))
+        ]
         floor = max(map(cell_len, [*words, *figures]), default=0) if self.label else longest
         labels = [cell_len(word) for text in cells for word in text.split()] if self.label else []
         floor = max([floor, *(length for length in labels if length <= whole)])
         title = max(map(cell_len, name.split()), default=0)
-        self.least = max(floor, min(title, _LABEL), min(self.natural, _LABEL) if self.label else 0)
+        self.least = max(floor, min(title, _LABEL_WIDTH), min(self.natural, _LABEL_WIDTH) if self.label else 0)
 
 
 def _parts(columns: Sequence[_Column], width: int) -> list[list[int]]:
@@ -113,7 +117,7 @@ def _taken(widths: Sequence[int]) -> int:
     return sum(widths) + _FRAME + _GAP * (len(widths) - 1) + 2
 
 
-def _drawn(columns: Sequence[_Column], width: int) -> Table:
+def _rich_table(columns: Sequence[_Column], width: int) -> Table:
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text

@@ -1,7 +1,6 @@
-"""``viva validate``: which items do the models of an examination answer correctly themselves?
+"""``viva validate``: finds the items that the models of an examination answer correctly themselves.
 
-Underneath it is a run of a scenario that can tell right answers, with a run folder like any other. What never belongs
-here: asking and reading answers (the scenario that can validate).
+Underneath it is a run of a scenario that can tell right answers, with a run folder like any other.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ import typer
 
 from viva.orchestration.folders import fresh_folder
 
-from .exit_codes import guarded
-from .lazy_command import add_late, example_of
-from .run import hold, leave, note_few
+from .exit_codes import handle_errors
+from .lazy_command import add_lazy_command, example_epilog
+from .run import exit_with, run_launch, warn_if_short
 
 if TYPE_CHECKING:
-    from viva.engine.folder import RunFolder
+    from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import Launch
+    from viva.scenarios.contract import Validation
     from viva.scenarios.registry import AnyScenario
-    from viva.scenarios.settings import RunSettings
-    from viva.scenarios.validation import Validation
-
+    from viva.scenarios.run_settings import RunSettings
 
 _EXAMPLE = "viva validate --dataset items.jsonl --model llama:model.gguf --out ids.txt"
 
@@ -34,16 +32,16 @@ _EXAMPLE = "viva validate --dataset items.jsonl --model llama:model.gguf --out i
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     summary = "List the items that all of the named models answer correctly."
-    add_late(app, "validate", summary, _command, lambda: example_of(_EXAMPLE, models=True))
+    add_lazy_command(app, "validate", summary, _validate_command, lambda: example_epilog(_EXAMPLE, models=True))
 
 
-def _command() -> Any:
+def _validate_command() -> Any:
     from .options import read_settings, with_settings
 
-    which, validation = _validating()
-    from viva.scenarios.contract import many_role
+    which, validation = _validating_scenario()
+    from viva.scenarios.contract import compared_role
 
-    candidate = many_role(which.roles).name
+    candidate = compared_role(which.roles).name
     unused = (candidate, *validation.decided, *validation.unused)
 
     def command(
@@ -62,18 +60,18 @@ def _command() -> Any:
         decided = validation.decided | {candidate: model}
         _validate(which, read_settings(which.settings, given | decided, None), out, run, json, max_failures)
 
-    return guarded(with_settings(command, which.settings, without=unused))
+    return handle_errors(with_settings(command, which.settings, without=unused))
 
 
-def _validating() -> tuple[AnyScenario, Validation]:
+def _validating_scenario() -> tuple[AnyScenario, Validation]:
     """The scenario that tells which answers are right.
 
     :raises ConfigurationError: none is installed.
     """
     from viva.engine.errors import ConfigurationError
-    from viva.scenarios.registry import scenarios
+    from viva.scenarios.registry import installed_scenarios
 
-    for which in scenarios():
+    for which in installed_scenarios():
         if which.validation is not None:
             return which, which.validation
     raise ConfigurationError("no installed scenario can validate items")
@@ -83,17 +81,17 @@ def _validate(
     which: AnyScenario, settings: RunSettings, out: Path, run: Path | None, json: bool, max_failures: int
 ) -> None:
     from .output import print_json, print_tables
-    from .targets import check_targets
+    from .output_files import check_output_files
 
     source = str(getattr(settings, which.data))
     read = (source, source.partition(":")[2])  # with its form before it, or without
-    check_targets({"--out": out}, read=[Path(name) for name in read if name])
+    check_output_files({"--out": out}, read=[Path(name) for name in read if name])
     launch = _launch(which, settings, run or fresh_folder("validate"))
-    note_few(launch)
-    held = hold(launch)
+    warn_if_short(launch)
+    held = run_launch(launch)
     if held.outcome.how == "done":
-        ids, total = _answered_by_all(launch)
-        _write(out, ids, launch.folder)
+        ids, total = _ids_answered_by_all(launch)
+        _write_ids(out, ids, launch.folder)
         told = {"items": total, "correct": len(ids), "file": str(out)}
         models = f"every model ({len(launch.prepared.labels)})"
         verdict = f"{len(ids):,} of {total:,} items were answered correctly by {models}; their ids are in {out}"
@@ -104,13 +102,13 @@ def _validate(
     else:
         print_tables(held.aggregate.tables())
     print(verdict, file=sys.stderr if json or told is None else sys.stdout)
-    leave(launch, held, max_failures)
+    exit_with(launch, held, max_failures)
 
 
 def _launch(which: AnyScenario, settings: RunSettings, folder: Path) -> Launch:
     """A new run, or the same one once more: what is recorded is not asked again, what failed is."""
     from viva.engine.errors import ConfigurationError
-    from viva.engine.folder import RunFolder
+    from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import new_run, recorded_settings, resumed_run
 
     if not (folder / "manifest.json").exists():
@@ -119,18 +117,18 @@ def _launch(which: AnyScenario, settings: RunSettings, folder: Path) -> Launch:
     now, then = settings.model_dump(), recorded.model_dump()
     different = [name for name in now if name not in settings.circumstances and now[name] != then.get(name)]
     if held.name != which.name or different:
-        from viva.scenarios.contract import many_role
+        from viva.scenarios.contract import compared_role
 
-        candidate = many_role(which.roles).name
+        candidate = compared_role(which.roles).name
         what = ", ".join("model" if name == candidate else name for name in different) or "scenario"
         raise ConfigurationError(f"--run {folder}: holds another run (different: {what}); name another folder")
     changes = {name: now[name] for name in settings.circumstances}
     return resumed_run(folder, retry_failed=True, changes=changes)
 
 
-def _answered_by_all(launch: Launch) -> tuple[list[str], int]:
+def _ids_answered_by_all(launch: Launch) -> tuple[list[str], int]:
     """The ids that every model answered correctly, in the order of the dataset; and how many were asked."""
-    from viva.engine.history import History
+    from viva.engine.journal_reader import History
 
     validation = launch.scenario.validation
     assert validation is not None
@@ -144,7 +142,7 @@ def _answered_by_all(launch: Launch) -> tuple[list[str], int]:
     return [name for name, count in right.items() if count == models], len(right)
 
 
-def _write(file: Path, ids: list[str], folder: RunFolder) -> None:
+def _write_ids(file: Path, ids: list[str], folder: RunFolder) -> None:
     from viva.engine.errors import ConfigurationError
     from viva.engine.files import write_atomically
 

@@ -1,27 +1,135 @@
-"""Published benchmarks by name: one YAML file each in the folder ``benchmarks`` says all that is known of one.
+"""Published benchmarks: what the YAML files in ``benchmarks`` say of each, and how they lie in folders.
 
-Where it stands on the hub, its splits and how many records each has, which fields its records have, how its items are
-known in published lists, its licence and citation. A benchmark that is published in a form like the others' is one
-more file and no code.
-
-What never belongs here: reading records (``mapped``), and finding files (``sources``).
+A benchmark's file says where it stands on the hub, its splits and their sizes, the fields of its records, how
+its items are known in published lists, its licence and citation. In a folder a split is named by a word in a
+file's name (``test.jsonl``, ``anatomy_test.csv``, ``test-00000-of-00002.parquet``) or by a sub-folder
+(``test/anatomy_test.csv``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from viva.engine.errors import ConfigurationError
-from viva.engine.yamlfile import read_yaml
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.yaml_file import read_yaml
 
-from .layout import canonical
+_WORDS = "auxiliary_train|train|test|dev|validation|valid|val"
+_IN_NAME = re.compile(rf"(?:^|[-_.])({_WORDS})(?:-\d+-of-\d+)?$", re.IGNORECASE)
+_WHOLE = re.compile(_WORDS, re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class FileStem:
+    """A file's name taken apart: what it is called without its split (a subject, say), and the split, if named."""
+
+    rest: str
+    split: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileStem:
+        found = _IN_NAME.search(path.stem)
+        return cls(path.stem[: found.start()], canonical_split(found.group(1))) if found else cls(path.stem, "")
+
+
+def canonical_split(split: str) -> str:
+    """A split's name as it is compared: lower case, and one word for the validation split."""
+    name = split.lower()
+    return "val" if name in ("valid", "validation") else name
+
+
+def split_of_folder(path: Path) -> str:
+    """The split that a folder's own name says it holds, or the empty text."""
+    return canonical_split(path.name) if _WHOLE.fullmatch(path.name) else ""
+
+
+def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Path]]:
+    """The files of a folder by split, in the order of their names; under the empty text if none names its split.
+
+    :raises DatasetError: the folder cannot be read.
+    """
+    found: dict[str, list[Path]] = {}
+    for path in _visible_entries(folder):
+        if path.suffix in endings and path.is_file():
+            found.setdefault(FileStem.of(path).split, []).append(path)
+        elif (split := split_of_folder(path)) and path.is_dir():
+            within = [inner for inner in _visible_entries(path) if inner.suffix in endings and inner.is_file()]
+            if within:
+                found.setdefault(split, []).extend(within)
+    if len(found) > 1:
+        found.pop("", None)
+    return found
+
+
+def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: str) -> tuple[str, list[Path]]:
+    """The canonical split and its files. Without ``split``, the folder must hold a single one.
+
+    :param source: how the dataset was named, for errors.
+    :raises DatasetError: there is no such split, or several to choose from (the message lists them), or two files of
+        the split differ in nothing but their endings.
+    """
+    found = files_by_split(folder, endings)
+    if not found:
+        inner = [path.name for path in _visible_entries(folder) if path.is_dir()]
+        hint = f"; its folders: {', '.join(inner[:8])}" if inner else ""
+        raise DatasetError(f"holds no file ending in {', '.join(endings)}{hint}", path=str(folder))
+    names = ", ".join(sorted(found))
+    if split and canonical_split(split) not in found:
+        there = f"its splits: {names}" if names else "its files name no split"
+        raise DatasetError(f"holds no split '{split}'; {there}", path=str(folder))
+    if not split and len(found) > 1:
+        example = f"{source}:{'test' if 'test' in found else min(found)}"
+        raise DatasetError(f"holds several splits: {names}; say which, as in {example}", path=str(folder))
+    own = canonical_split(split) if split else next(iter(found))
+    for before, path in pairwise(found[own]):
+        if before.with_suffix("") == path.with_suffix(""):
+            raise DatasetError(f"stands beside {path.name}: name the one that is meant", path=str(before))
+    return own or split_of_folder(folder), found[own]
+
+
+def development_folder(folder: Path, split: str, endings: tuple[str, ...]) -> tuple[Path, str] | None:
+    """Where the development split beside a folder's split lies, as (folder, split); None if it is not to be seen."""
+    found = files_by_split(folder, endings)
+    own = canonical_split(split) if split else (next(iter(found)) if len(found) == 1 else "")
+    own = own or split_of_folder(folder)
+    if own in ("", "dev"):
+        return None
+    if "dev" in found:
+        return folder, "dev"
+    beside = folder.parent / "dev"
+    return (beside, "") if split_of_folder(folder) and beside.is_dir() and files_by_split(beside, endings) else None
+
+
+def development_file(path: Path) -> Path | None:
+    """The file of the development split that belongs to a file of another split; None if it is not to be seen."""
+    stem = FileStem.of(path)
+    own = stem.split or split_of_folder(path.parent)
+    if own in ("", "dev"):
+        return None
+    beside = [path.parent] + ([path.parent.parent / "dev"] if split_of_folder(path.parent) else [])
+    for folder in beside:
+        for other in _visible_entries(folder) if folder.is_dir() else []:
+            there = FileStem.of(other)
+            split = there.split or split_of_folder(folder)
+            if (there.rest, split, other.suffix) == (stem.rest, "dev", path.suffix):
+                return other
+    return None
+
+
+def _visible_entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror}", path=str(folder)) from None
+
 
 _FOLDER = Path(__file__).parent / "benchmarks"
 
@@ -31,11 +139,11 @@ def _sizes(value: Any) -> Any:
     return {name: {} for name in value} if isinstance(value, list) else value
 
 
-class _Part(BaseModel):
+class _BenchmarkPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class OnTheHub(_Part):
+class HubLocation(_BenchmarkPart):
     """Where a benchmark stands on the Hugging Face hub.
 
     ``config`` is the configuration that holds all of it, None where there is a single one. ``by_subject``: each subject
@@ -48,7 +156,7 @@ class OnTheHub(_Part):
     by_subject: bool = False
 
 
-class PublishedFields(_Part):
+class PublishedFields(_BenchmarkPart):
     """The names of a record's fields. ``choices``: of a list, or one of each choice; by default ``choices``, or the
     columns ``A``, ``B``, …. ``row``: the 0-based place within a subject.
     """
@@ -60,7 +168,7 @@ class PublishedFields(_Part):
     row: str | None = None
 
 
-class Benchmark(_Part):
+class Benchmark(_BenchmarkPart):
     """What is known of a benchmark.
 
     ``splits``: records by the hub's name of each split; ``evaluated`` is the one that a name without a split means, and
@@ -84,7 +192,7 @@ class Benchmark(_Part):
     licence: str
     citation: str
     url: str
-    hub: OnTheHub
+    hub: HubLocation
     splits: dict[str, int]
     evaluated: str
     examples: str | None = None
@@ -104,7 +212,7 @@ class Benchmark(_Part):
 
     def split(self, named: str) -> str:
         """The hub's name of a split, however it is written; empty where there is none like it."""
-        return next((split for split in self.splits if canonical(split) == canonical(named)), "")
+        return next((split for split in self.splits if canonical_split(split) == canonical_split(named)), "")
 
     def records(self, split: str, subject: str = "") -> int | None:
         """How many records a split has as published, or one subject of it; None where that is not known."""
@@ -119,7 +227,7 @@ class Benchmark(_Part):
         found = {_plain(subject): subject for subject in self.subjects}
         if _plain(named) not in found:
             near = get_close_matches(_plain(named), found, n=3) or list(found)
-            what = f"its subjects: {_few([found[name] for name in near])}" if found else "it has no subjects"
+            what = f"its subjects: {_list_few([found[name] for name in near])}" if found else "it has no subjects"
             raise ConfigurationError(f"dataset '{self.name}/{named}': {self.title} has no such part; {what}")
         return found[_plain(named)]
 
@@ -134,24 +242,24 @@ class Benchmark(_Part):
             sizes = [self.subjects[subject].get(split) for subject in self.subjects]
             known = [size for size in sizes if size is not None]
             if len(known) == len(sizes):
-                found[canonical(split)] = dict(zip(self.subjects, accumulate(known, initial=0), strict=False))
+                found[canonical_split(split)] = dict(zip(self.subjects, accumulate(known, initial=0), strict=False))
         return found
 
 
 @cache
-def names() -> tuple[str, ...]:
+def benchmark_names() -> tuple[str, ...]:
     """The names of all benchmarks, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 @cache
-def benchmark(name: str) -> Benchmark:
+def load_benchmark(name: str) -> Benchmark:
     """The benchmark of a name.
 
     :raises KeyError: there is none of exactly this name.
     :raises ConfigurationError: its file is not one of a benchmark.
     """
-    if name not in names():
+    if name not in benchmark_names():
         raise KeyError(name)
     path = _FOLDER / f"{name}.yaml"
     try:
@@ -160,10 +268,10 @@ def benchmark(name: str) -> Benchmark:
         raise ConfigurationError(f"{path}: {error}") from None
 
 
-def at_hub(place: str) -> Benchmark | None:
+def benchmark_at_hub(place: str) -> Benchmark | None:
     """The benchmark that stands on the hub as ``owner/name`` or ``owner/name/config``; None if none does."""
-    for name in names():
-        found = benchmark(name)
+    for name in benchmark_names():
+        found = load_benchmark(name)
         if place.casefold() == found.hub.id.casefold() or (
             place.casefold().startswith(f"{found.hub.id}/".casefold())
             and (found.hub.by_subject or found.hub.config is None or place.endswith(f"/{found.hub.config}"))
@@ -172,9 +280,9 @@ def at_hub(place: str) -> Benchmark | None:
     return None
 
 
-def near(name: str, others: Iterable[str] = ()) -> list[str]:
+def similar_names(name: str, others: Iterable[str] = ()) -> list[str]:
     """The names of benchmarks, or of ``others``, that somebody who wrote ``name`` may have meant; the nearest first."""
-    known = {_plain(one): one for one in (*others, *names())}
+    known = {_plain(one): one for one in (*others, *benchmark_names())}
     wanted = _plain(name)
     words = wanted.split("_")
     alike = [known[plain] for plain in get_close_matches(wanted, known, n=3)]
@@ -186,5 +294,5 @@ def _plain(name: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in name.casefold())
 
 
-def _few(found: list[str], most: int = 8) -> str:
+def _list_few(found: list[str], most: int = 8) -> str:
     return ", ".join(found[:most]) + (f", … ({len(found)})" if len(found) > most else "")

@@ -1,4 +1,4 @@
-"""The forms in which items are written whatever benchmark they are of, and the ids that items of each form get.
+"""Dataset forms: how raw records become items, for general forms and for those of published benchmarks.
 
 ``generic``    ``question``, ``choices`` (list of texts; in a table columns ``A``, ``B``, ``C``, …), ``answer`` (letter,
                or 0-based index), optional ``id``, ``subject`` and ``passage`` (its name; of a long text a
@@ -8,43 +8,47 @@
 ``arc``        AI2 ARC in both of its schemas: the Hugging Face one (``choices.text[]``, ``choices.label[]``) and AI2's
                own (``question.stem``, ``question.choices[].text/label``); labels A–E or 1–5. Id: the hash with its own.
 
-Every other benchmark's form is made from its data file (``mapped``). "The hash" is that of the validated lists of Yu
-et al. 2024 (``items.content_id``). A second item with the id of an earlier one is an error, unless a form drops
-repeats: an id that is a hash of question, choices and answer and of nothing else is an exact repeat's. The first one
-counts, the others are dropped and counted.
-
-What never belongs here: files and lines.
+Every other benchmark's form is made from its data file (see ``data/benchmarks``). "The hash" is that of the
+validated lists of Yu et al. 2024 (``content_id``). A second item with the id of an earlier one is an error, unless
+a form drops repeats: an id that is a hash of question, choices and answer and of nothing else is an exact repeat's.
+The first one counts, the others are dropped and counted.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from .fields import (
-    MOST_CHOICES,
-    AnyCase,
+from .benchmark import Benchmark, benchmark_names, load_benchmark
+from .items import (
+    FREE_ANSWER,
+    MAX_CHOICES,
+    CaseInsensitiveRecord,
     FieldError,
+    Item,
     Raw,
     answer_index,
-    answer_place,
+    choice_letter,
     choice_list,
+    content_id,
+    numeric_answer,
     optional_text,
-    own_id,
-    shown,
+    preview,
+    record_id,
     text_field,
 )
-from .items import FREE, Item, content_id, letter
-from .reading import ENDINGS, JSON_ENDINGS
+from .record_files import DATA_SUFFIXES, JSON_SUFFIXES
 
-_LONGEST_NAME = 80  # characters
-_FOUR = ("A", "B", "C", "D")
+_MAX_PASSAGE_NAME = 80  # characters
+_FOUR_LETTERS = ("A", "B", "C", "D")
 
 
 @dataclass(slots=True)
-class Where:
+class RecordLocation:
     """Where a record stands: 0-based ``place`` in its file and ``row`` in the whole source, and what names say."""
 
     place: int = 0
@@ -63,8 +67,8 @@ class Form:
     """
 
     name: str
-    read: Callable[[Raw, Where], Item]
-    endings: tuple[str, ...] = ENDINGS
+    read: Callable[[Raw, RecordLocation], Item]
+    endings: tuple[str, ...] = DATA_SUFFIXES
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     unique: str | None = None
@@ -72,20 +76,20 @@ class Form:
     summary: str = ""
 
 
-def _generic(raw: Raw, where: Where) -> Item:
+def _generic(raw: Raw, where: RecordLocation) -> Item:
     question = text_field(raw, "question")
     choices = choice_list(raw["choices"], "choices") if "choices" in raw else lettered_choices(raw)
-    index = answer_place(raw.get("answer"), len(choices), "answer", choices)
+    index = numeric_answer(raw.get("answer"), len(choices), "answer", choices)
     if index is None:
-        index = answer_index(raw.get("answer"), [letter(i) for i in range(len(choices))], "answer")
-    identity = own_id(raw, "id") or content_id(question, choices, index, None)
-    return Item(identity, question, choices, index, optional_text(raw, "subject"), _passage(raw))
+        index = answer_index(raw.get("answer"), [choice_letter(i) for i in range(len(choices))], "answer")
+    identity = record_id(raw, "id") or content_id(question, choices, index, None)
+    return Item(identity, question, choices, index, optional_text(raw, "subject"), _passage_name(raw))
 
 
-def _qa(raw: Raw, where: Where) -> Item:
+def _qa(raw: Raw, where: RecordLocation) -> Item:
     question, answer = text_field(raw, "question"), free_answer(raw, "answer")
-    identity = own_id(raw, "id") or content_id(question, [answer], 0, {})
-    return Item(identity, question, [], FREE, optional_text(raw, "subject"), _passage(raw), answer)
+    identity = record_id(raw, "id") or content_id(question, [answer], 0, {})
+    return Item(identity, question, [], FREE_ANSWER, optional_text(raw, "subject"), _passage_name(raw), answer)
 
 
 def free_answer(raw: Raw, field: str) -> str:
@@ -104,24 +108,24 @@ def lettered_choices(raw: Raw) -> list[str]:
 
     :raises FieldError: there are none, or not all up to the last.
     """
-    columns = [letter(i) for i in range(MOST_CHOICES) if str(raw.get(letter(i)) or "").strip()]
-    if columns != [letter(i) for i in range(len(columns))] or not columns:
+    columns = [choice_letter(i) for i in range(MAX_CHOICES) if str(raw.get(choice_letter(i)) or "").strip()]
+    if columns != [choice_letter(i) for i in range(len(columns))] or not columns:
         said = "is missing (a list, or columns A, B, C, … without gaps; questions without choices are named qa:FILE)"
         raise FieldError("choices", said)
     return choice_list([str(raw[column]) for column in columns], "choices")
 
 
-def _passage(raw: Raw) -> str:
+def _passage_name(raw: Raw) -> str:
     """The passage's name; some files hold the passage itself, and journals would hold it again with each item."""
     text = optional_text(raw, "passage")
-    return text if len(text) <= _LONGEST_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return text if len(text) <= _MAX_PASSAGE_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _arc(raw: Raw, where: Where) -> Item:
+def _arc(raw: Raw, where: RecordLocation) -> Item:
     name = text_field(raw, "id")
     body = raw.get("question")
     if isinstance(body, dict):
-        body = AnyCase(body)
+        body = CaseInsensitiveRecord(body)
         question = text_field(body, "stem", "question.")
         pairs = body.get("choices")
         if not isinstance(pairs, list) or not all(isinstance(pair, dict) for pair in pairs):
@@ -138,7 +142,7 @@ def _arc(raw: Raw, where: Where) -> Item:
         field = "choices"
     choices = choice_list(texts, f"{field}.text")
     if not isinstance(labels, list) or len(labels) != len(choices) or len(set(map(str, labels))) != len(labels):
-        raise FieldError(f"{field}.label", f"expected {len(choices)} different labels, found {shown(labels)}")
+        raise FieldError(f"{field}.label", f"expected {len(choices)} different labels, found {preview(labels)}")
     index = answer_index(raw.get("answerKey"), [str(label) for label in labels], "answerKey")
     return Item(content_id(question, choices, index, {"id": name}), question, choices, index)
 
@@ -161,7 +165,7 @@ FORMS: dict[str, Form] = {
         Form(
             "arc",
             _arc,
-            (*JSON_ENDINGS, ".parquet"),
+            (*JSON_SUFFIXES, ".parquet"),
             unique="id",
             summary="Questions in either of the schemas in which AI2 ARC is published.",
         ),
@@ -169,9 +173,9 @@ FORMS: dict[str, Form] = {
 }
 
 
-def recognise(raw: Raw) -> str:
+def detect_form(raw: Raw) -> str:
     """The name of the form, or of the benchmark, that a record seems to have."""
-    record = AnyCase(raw)
+    record = CaseInsensitiveRecord(raw)
     question, choices = record.get("question"), record.get("choices")
     if "answerKey" in record or isinstance(question, dict) or isinstance(choices, dict):
         return "arc"
@@ -180,7 +184,124 @@ def recognise(raw: Raw) -> str:
     return "generic"
 
 
-def recognise_table(first: list[str]) -> str:
+def detect_table_form(first: list[str]) -> str:
     """The same from the first row of a table. C-Eval's header is that of many a generic file: it must be named."""
     names = {cell.strip().casefold() for cell in first}
-    return "mmlu" if len(first) == 6 and first[5].strip() in _FOUR and not names & {"question", "answer"} else "generic"
+    return (
+        "mmlu"
+        if len(first) == 6 and first[5].strip() in _FOUR_LETTERS and not names & {"question", "answer"}
+        else "generic"
+    )
+
+
+@cache
+def form_by_name(name: str) -> Form:
+    """The form of this name, or that of the benchmark of this name.
+
+    :raises KeyError: there is neither.
+    """
+    return FORMS[name] if name in FORMS else _benchmark_form(load_benchmark(name))
+
+
+def known_forms() -> tuple[str, ...]:
+    """The names that may stand before a file or folder."""
+    return (*FORMS, *benchmark_names())
+
+
+def _benchmark_form(of: Benchmark) -> Form:
+    if of.form == "arc":
+        return FORMS["arc"]
+    read = _MappedReader(of)
+    listed = isinstance(of.fields.choices, str)  # a list is in no table
+    return Form(
+        of.name,
+        read.free_item if of.form == "free" else read.item,
+        (*JSON_SUFFIXES, ".parquet") if listed else DATA_SUFFIXES,
+        of.columns,
+        read.required(),
+        drops_repeats=of.drops_repeats,
+    )
+
+
+class _MappedReader:
+    """Reads records of one benchmark."""
+
+    def __init__(self, of: Benchmark) -> None:
+        self._of, self._fields = of, of.fields
+        self._letters = tuple(choice_letter(i) for i in range(of.choices or MAX_CHOICES))
+        self._removed = re.compile(of.remove) if of.remove else None
+
+    def required(self) -> tuple[str, ...]:
+        """The columns that the header of a table must name."""
+        if self._of.columns:
+            return ()
+        named = self._fields.choices
+        choices = tuple(named) if isinstance(named, list) else self._letters[: self._of.choices or 2]
+        return (self._fields.question, *(() if self._of.form == "free" else choices), self._fields.answer)
+
+    def item(self, raw: Raw, where: RecordLocation) -> Item:
+        """:raises FieldError: the record is no question with choices."""
+        question, choices = text_field(raw, self._fields.question), self._choices(raw)
+        index = self._answer(raw, choices)
+        subject = self._subject(raw, where)
+        return Item(self._id(raw, where, question, choices, index), question, choices, index, subject)
+
+    def free_item(self, raw: Raw, where: RecordLocation) -> Item:
+        """:raises FieldError: the record is no question with an answer."""
+        question, answer = text_field(raw, self._fields.question), free_answer(raw, self._fields.answer)
+        # In published lists such a question has its answer as its single choice.
+        identity = self._id(raw, where, question, [answer], 0)
+        reference = answer if self._removed is None else self._removed.sub("", answer).strip()
+        return Item(identity, question, [], FREE_ANSWER, self._subject(raw, where), reference=reference)
+
+    def _choices(self, raw: Raw) -> list[str]:
+        named, count = self._fields.choices, self._of.choices
+        if isinstance(named, list):
+            return [text_field(raw, name) for name in named]
+        if isinstance(named, str) or "choices" in raw:
+            field = named or "choices"
+            choices = choice_list(raw.get(field), field)
+            if count is not None and len(choices) != count:
+                raise FieldError(field, f"expected {count} choices, found {len(choices)}")
+            return choices
+        return lettered_choices(raw) if count is None else [text_field(raw, name) for name in self._letters]
+
+    def _answer(self, raw: Raw, choices: list[str]) -> int:
+        field = self._fields.answer
+        value = raw.get(field)
+        if value in (None, ""):
+            missing = f"is missing; {self._of.without_answer}" if self._of.without_answer else "is missing"
+            raise FieldError(field, missing)
+        if self._of.columns and str(value).strip() == field:
+            said = f"found a header; {self._of.title}'s files have none: use generic: for a file with header"
+            raise FieldError(field, said)
+        if self._of.answers != "letter":
+            place = numeric_answer(value, len(choices), field, choices if self._of.answers == "either" else ())
+            if place is not None:
+                return place
+            if self._of.answers == "index":
+                raise FieldError(field, f"expected an index from 0 to {len(choices) - 1}, found {preview(value)}")
+        return answer_index(value, [choice_letter(i) for i in range(len(choices))], field)
+
+    def _subject(self, raw: Raw, where: RecordLocation) -> str:
+        own = optional_text(raw, self._fields.subject) if self._fields.subject else ""
+        return own or (where.subject if self._of.subject_in_name else "")
+
+    def _id(self, raw: Raw, where: RecordLocation, question: str, choices: list[str], answer: int) -> str:
+        kind, _, field = self._of.id.partition(":")
+        if kind == "own":
+            identity = record_id(raw, field)
+            if identity is None:
+                raise FieldError(field, "is missing")
+            return identity
+        extra = {"content": None, "empty": {}}[kind] if kind != "row" else {"id": self._row(raw, where)}
+        return content_id(question, choices, answer, extra)
+
+    def _row(self, raw: Raw, where: RecordLocation) -> int:
+        """The row number of the concatenated set."""
+        if not self._of.subjects:
+            return where.row
+        # A row within its subject that the record names is right also where rows before it have been taken out.
+        own = str(raw.get(self._fields.row, "")).strip() if self._fields.row else ""
+        place = int(own) if own.isascii() and own.isdigit() and len(own) < 10 else where.place
+        return self._of.first_row(where.subject, where.split) + place

@@ -1,9 +1,8 @@
-"""Datasets of the Hugging Face hub, by the ``datasets`` package (extra ``hf``): ``hf:owner/name[/config][:split]``.
+"""Datasets of the Hugging Face hub (extra ``hf``): ``hf:owner/name[/config][:split]``.
 
-They are downloaded once by that package into its own cache and read from there. Before, it is asked whether the hub
-answers at all, within ``PATIENCE`` seconds: a machine without network gets an error and not a wait.
-
-What never belongs here: files that the user has (``reading``).
+They are downloaded once by that package into its own cache and read from there. First the hub is asked whether
+it answers at all, within ``HUB_TIMEOUT`` seconds: on a machine without network the package would retry for
+minutes.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ import orjson
 
 from viva.engine.errors import ConfigurationError
 
-from .benchmark import benchmark, names
-from .fields import Raw
-from .forms import recognise
-from .layout import canonical
+from .benchmark import benchmark_names, canonical_split, load_benchmark
+from .forms import detect_form
+from .items import Raw
 
-PATIENCE = 15.0
+HUB_TIMEOUT = 15.0
 _NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
 
 
@@ -47,22 +45,26 @@ class HubDataset:
         self.text = f"hf:{place}" + (f":{split}" if split else "")
         self.config = named[2] or ""
         self._called, self._revision = called, revision
-        library = _library(self.text)
-        if asks and not _offline():
-            _reach(self.text, called)
+        library = _datasets_package(self.text)
+        if asks and not _is_offline():
+            _check_reachable(self.text, called)
         if not split:
             names = self._asked(library.get_dataset_split_names, named[1], named[2], revision=revision)
             if len(names) != 1:
-                raise ConfigurationError(f"{self.text}: say which split, as in {self.text}:{names[0]}; {_list(names)}")
+                raise ConfigurationError(
+                    f"{self.text}: say which split, as in {self.text}:{names[0]}; {_list_names(names)}"
+                )
             split = names[0]
         self._rows: Any = self._asked(library.load_dataset, named[1], named[2], split=split, revision=revision)
-        self.split = canonical(split)
+        self.split = canonical_split(split)
         self.name = "-".join([*place.split("/")[1:], self.split])
 
     def form(self) -> str:
         """The name of the form that its records have."""
         for raw in self._rows:
-            return next((name for name in names() if benchmark(name).copies == frozenset(raw)), "") or recognise(raw)
+            return next(
+                (name for name in benchmark_names() if load_benchmark(name).copies == frozenset(raw)), ""
+            ) or detect_form(raw)
         return "generic"
 
     def records(self) -> Iterator[tuple[int, Raw]]:
@@ -87,7 +89,7 @@ class HubDataset:
             raise ConfigurationError(f"{self.text}: cannot be loaded: {reason[:300]}{hint}") from None
 
 
-def _library(text: str) -> Any:
+def _datasets_package(text: str) -> Any:
     try:
         library = import_module("datasets")
     except ImportError:
@@ -101,13 +103,13 @@ def _library(text: str) -> Any:
     return library
 
 
-def _offline() -> bool:
+def _is_offline() -> bool:
     """Whether the user wants the cache only; the same variables that the package reads."""
     names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
     return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
 
 
-def _reach(text: str, called: str) -> None:
+def _check_reachable(text: str, called: str) -> None:
     """:raises ConfigurationError: the hub does not answer. Any answer will do."""
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen  # slow to import, and seldom needed
@@ -117,7 +119,7 @@ def _reach(text: str, called: str) -> None:
 
     def ask() -> None:
         try:
-            with urlopen(Request(endpoint, method="HEAD"), timeout=PATIENCE):
+            with urlopen(Request(endpoint, method="HEAD"), timeout=HUB_TIMEOUT):
                 answers.append("")
         except HTTPError:
             answers.append("")
@@ -127,8 +129,8 @@ def _reach(text: str, called: str) -> None:
     # Looking up a name knows no timeout: hence a thread, which is left behind if it does not come back.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
-    reason = answers[0] if answers else f"no answer within {PATIENCE:g} seconds"
+    thread.join(HUB_TIMEOUT)
+    reason = answers[0] if answers else f"no answer within {HUB_TIMEOUT:g} seconds"
     if reason:
         raise ConfigurationError(
             f"{text}: {endpoint} cannot be reached ({reason}); a dataset needs the network when it is first loaded. "
@@ -136,5 +138,5 @@ def _reach(text: str, called: str) -> None:
         )
 
 
-def _list(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return f"its splits: {', '.join(names)}"

@@ -1,6 +1,7 @@
-"""A benchmark item: a question with choices or with a free answer, and the id that published lists know it by.
+"""Benchmark items, and checked access to the fields of the raw records that they are made of.
 
-What never belongs here: file formats (``forms``) and what is done with an item.
+An item is a question with choices or with a free answer, and the id that published lists know it by. A field
+that is missing or wrong raises ``FieldError``, which says which field, what was found and what was expected.
 """
 
 from __future__ import annotations
@@ -8,18 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-FREE = -1  # the place of the right answer of a question without choices
+FREE_ANSWER = -1  # the place of the right answer of a question without choices
 
 
 @dataclass(slots=True)
 class Item:
     """``answer`` is an index into ``choices``; ``id`` is unique in its dataset and stable across files.
 
-    A question without choices has a free answer: ``choices`` is empty, ``answer`` is ``FREE``, and ``reference`` is the
+    A question without choices has a free answer: ``choices`` is empty, ``answer`` is ``FREE_ANSWER``, and
+    ``reference`` is the
     text of the right answer. ``passage`` names the text that several questions are about; it is shown to no model.
     """
 
@@ -47,11 +50,11 @@ class Item:
 
     def labelled_choices(self) -> str:
         """The choices as lines ``A. …``, as every prompt shows them; empty where there are none."""
-        return "\n".join(f"{letter(index)}. {choice}" for index, choice in enumerate(self.choices))
+        return "\n".join(f"{choice_letter(index)}. {choice}" for index, choice in enumerate(self.choices))
 
     def labelled_choice(self, index: int) -> str:
         """One choice with its letter: ``B. the moon``."""
-        return f"{letter(index)}. {self.choices[index]}"
+        return f"{choice_letter(index)}. {self.choices[index]}"
 
     def labelled_answer(self) -> str:
         """The correct choice with its letter, or the reference."""
@@ -70,14 +73,14 @@ class Item:
         }
 
 
-def shown_item(item: Item) -> str:
+def format_item(item: Item) -> str:
     """An item as transcripts show it: question, choices, and which is right; or the reference answer."""
     if item.free:
         return f"{item.question}\n(reference answer: {item.reference})"
-    return f"{item.question}\n{item.labelled_choices()}\n(correct: {letter(item.answer)})"
+    return f"{item.question}\n{item.labelled_choices()}\n(correct: {choice_letter(item.answer)})"
 
 
-def letter(index: int) -> str:
+def choice_letter(index: int) -> str:
     """0 is A, 1 is B, …"""
     return chr(65 + index)
 
@@ -86,3 +89,180 @@ def content_id(question: str, choices: Sequence[str], answer: int, extra: Mappin
     """The item's id in the validated lists of Yu et al. (2024): a hash of its content and of ``extra``."""
     text = f"{question}$choices${';'.join(choices)}$ans${answer}$perm$None$ex${json.dumps(extra)}"
     return urlsafe_b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest()).decode().rstrip("=")
+
+
+Raw = Mapping[str, Any]
+
+MAX_CHOICES = 26
+
+
+class FieldError(Exception):
+    """A raw record is not an item: which field, what was found, what was expected."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class CaseInsensitiveRecord(Mapping[str, Any]):
+    """A raw record whose fields are found in upper and lower case alike: ``Question`` is ``question``.
+
+    A field of exactly the wanted name goes before all others.
+    """
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+
+    def __getitem__(self, name: str) -> Any:
+        """:raises KeyError: there is no such field; :raises FieldError: several differ in their case alone."""
+        if name in self._raw:
+            return self._raw[name]
+        names = _lower_case_names(tuple(self._raw))[name.casefold()]
+        if len(names) > 1:
+            raise FieldError(name, f"stands there more than once: {', '.join(names)}")
+        return self._raw[names[0]]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._raw or (isinstance(name, str) and name.casefold() in _lower_case_names(tuple(self._raw)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+@lru_cache(maxsize=64)
+def _lower_case_names(names: tuple[str, ...]) -> dict[str, list[str]]:
+    """A record's field names by what they are in lower case; the records of a file mostly have the same names."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(str(name).strip().casefold(), []).append(name)
+    return found
+
+
+def text_field(raw: Raw, name: str, within: str = "") -> str:
+    """A field that must hold text; ``within`` is the path of the object it stands in, for errors.
+
+    :raises FieldError: it is missing, empty or of another type, or holds a NUL character.
+    """
+    value = raw.get(name)
+    if value is None:
+        raise FieldError(within + name, "is missing")
+    if not isinstance(value, str) or not value.strip():
+        raise FieldError(within + name, f"expected text, found {preview(value)}")
+    return _printable(value, within + name)
+
+
+def record_id(raw: Raw, name: str) -> str | None:
+    """The id that a record gives itself, None where it gives none.
+
+    :raises FieldError: it is neither text nor a whole number.
+    """
+    value = raw.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise FieldError(name, f"expected text or a whole number, found {preview(value)}")
+    return _printable(str(value), name)
+
+
+def optional_text(raw: Raw, name: str) -> str:
+    """A field that may be missing (then the empty text); numbers are taken as they are written.
+
+    :raises FieldError: it is a list, an object or a truth value, or holds a NUL character.
+    """
+    value = raw.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise FieldError(name, f"expected text, found {preview(value)}")
+    return _printable(str(value), name)
+
+
+def choice_list(values: Any, field: str) -> list[str]:
+    """The texts of the choices: two to 26, all of them text.
+
+    :raises FieldError: otherwise.
+    """
+    if not isinstance(values, list) or not all(isinstance(value, str) and value.strip() for value in values):
+        raise FieldError(field, f"expected a list of texts, none of them empty, found {preview(values)}")
+    if not 2 <= len(values) <= MAX_CHOICES:
+        raise FieldError(field, f"expected 2 to {MAX_CHOICES} choices, found {len(values)}")
+    return [_printable(value, field) for value in values]
+
+
+def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
+    """The position of the answer's label among the choices' labels.
+
+    :raises FieldError: the answer names none of them.
+    """
+    if answer is None:
+        raise FieldError(field, "is missing")
+    label = str(answer).strip()
+    if label not in labels:
+        raise FieldError(field, f"the answer {preview(answer)} is not among the choices ({', '.join(labels)})")
+    return labels.index(label)
+
+
+def numeric_answer(answer: Any, count: int, field: str, choices: Sequence[str] = ()) -> int | None:
+    """The 0-based place that an answer gives as a whole number or as digits, None where it is no such thing.
+
+    ``choices``: their texts, in forms where an answer may also be given as a letter.
+
+    :raises FieldError: there is no choice at that place, or the digits are the text of a choice at another one.
+    """
+    if isinstance(answer, str) and answer.strip().isascii() and answer.strip().isdigit():  # CSV knows only text
+        _reject_choice_text(answer.strip(), choices, field)
+        answer = int(answer)
+    if not isinstance(answer, int) or isinstance(answer, bool):
+        return None
+    if not 0 <= answer < count:
+        raise FieldError(field, f"the answer {answer} is not among the choices (0 to {count - 1})")
+    return answer
+
+
+def duplicate_choices(choices: Sequence[str]) -> list[list[int]]:
+    """The places of choices with the same text, apart from white space around it; none as a rule."""
+    if len(set(map(str.strip, choices))) == len(choices):
+        return []
+    places: dict[str, list[int]] = {}
+    for place, choice in enumerate(choices):
+        places.setdefault(choice.strip(), []).append(place)
+    return [several for several in places.values() if len(several) > 1]
+
+
+def _reject_choice_text(digits: str, choices: Sequence[str], field: str) -> None:
+    """Refuse digits that are the text of a choice, unless they number that very choice."""
+    named = [place for place, choice in enumerate(choices) if choice.strip() == digits]
+    place = int(digits) if len(digits) < 3 else len(choices)
+    if not named or named == [place]:
+        return
+    meant = f"the choice {' or '.join(map(choice_letter, named))}"
+    if place in named:
+        problem = f"may mean {meant}, which are equal"
+    elif place < len(choices):
+        problem = f"may mean {meant} or, counted from 0, the choice {choice_letter(place)} ({preview(choices[place])})"
+    else:
+        problem = f"is the text of {meant}"
+    raise FieldError(field, f"'{digits}' {problem}: write the letter")
+
+
+def preview(value: Any) -> str:
+    """A value as it may stand in an error message: at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _printable(value: str, field: str) -> str:
+    if "\0" in value:
+        raise FieldError(field, f"holds a NUL character: {preview(value)}")
+    return value

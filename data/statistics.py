@@ -1,7 +1,4 @@
-"""What a dataset is like: counts, answers, lengths, subjects, repeats and bad lines, from one pass over it.
-
-What never belongs here: judging whether that is good, and output.
-"""
+"""Statistics of a dataset: counts, answers, lengths, subjects, repeats and bad lines, from one pass over it."""
 
 from __future__ import annotations
 
@@ -10,15 +7,15 @@ from typing import Any
 
 from viva.engine.errors import DatasetError
 
-from .items import letter
-from .passes import Pass
+from .dataset import DatasetReader
+from .items import choice_letter
 from .sources import open_source
 
 Table = tuple[str, list[str], list[list[str]]]
-_MOST_SUBJECTS = 100
+_MAX_SUBJECTS = 100
 
 
-class Lengths:
+class LengthStatistics:
     """Lengths in characters, counted by value, so that every statistic is exact and no text is held."""
 
     def __init__(self) -> None:
@@ -51,7 +48,7 @@ class Lengths:
         raise IndexError(rank)
 
 
-class Check:
+class DatasetStatistics:
     """The statistics of a source. Memory grows with the number of items by their ids' hashes alone."""
 
     def __init__(self, text: str) -> None:
@@ -65,8 +62,8 @@ class Check:
         self.answers: Counter[int] = Counter()
         self.widths: Counter[int] = Counter()
         self.subjects: Counter[str] = Counter()
-        self.lengths = {"question": Lengths(), "choice": Lengths(), "answer": Lengths()}
-        reading = self.reading = Pass(self.source, "files")
+        self.lengths = {"question": LengthStatistics(), "choice": LengthStatistics(), "answer": LengthStatistics()}
+        reading = self.reading = DatasetReader(self.source, "files")
         for item in reading:
             self.items += 1
             if item.free:
@@ -98,7 +95,7 @@ class Check:
             "files": len(self.source.parts),
             "digest": self._digest(),
             "items": self.items,
-            "answers": {letter(index): count for index, count in sorted(self.answers.items())},
+            "answers": {choice_letter(index): count for index, count in sorted(self.answers.items())},
             "choices": {str(width): count for width, count in sorted(self.widths.items())},
             "characters": {
                 what: summary
@@ -106,14 +103,14 @@ class Check:
                 if (summary := lengths.summary()) is not None or what != "answer"
             },
             "subjects": {subject: count for subject, count in sorted(self.subjects.items()) if subject},
-            "repeats": {"count": reading.repeat_count, "first": [_record(one) for one in reading.repeats]},
+            "repeats": {"count": reading.repeat_count, "first": [_problem_record(one) for one in reading.repeats]},
             "equal_choices": {
                 "count": reading.equal_count,
                 "answers": reading.equal_answers,
-                "first": [_record(one) for one in reading.equals],
+                "first": [_problem_record(one) for one in reading.equals],
             },
             "lettered_choices": reading.lettered_count,
-            "bad": {"count": reading.bad_count, "first": [_record(one) for one in reading.bad]},
+            "bad": {"count": reading.bad_count, "first": [_problem_record(one) for one in reading.bad]},
         }
 
     def _published(self) -> dict[str, Any]:
@@ -153,31 +150,31 @@ class Check:
             if summary is not None
         ]
         subjects = [[subject, f"{count:,}"] for subject, count in report["subjects"].items()]
-        more = len(subjects) - _MOST_SUBJECTS
+        more = len(subjects) - _MAX_SUBJECTS
         return [
             (self.source.name, ["what", "found"], counted),
-            ("Answers", ["answer", "items", "share"], _shares(report["answers"], self.items)),
-            ("Choices", ["choices", "items", "share"], _shares(report["choices"], self.items)),
+            ("Answers", ["answer", "items", "share"], _share_rows(report["answers"], self.items)),
+            ("Choices", ["choices", "items", "share"], _share_rows(report["choices"], self.items)),
             ("Characters", ["of", "min", "median", "mean", "max"], lengths),
             (
-                f"{len(subjects)} subjects" + (f", the first {_MOST_SUBJECTS}" if more > 0 else ""),
+                f"{len(subjects)} subjects" + (f", the first {_MAX_SUBJECTS}" if more > 0 else ""),
                 ["subject", "items"],
-                subjects[:_MOST_SUBJECTS],
+                subjects[:_MAX_SUBJECTS],
             ),
-            _problems("repeats, dropped", reading.repeat_count, reading.repeats),
-            _problems("items with equal choices", reading.equal_count, reading.equals),
-            _problems("bad line" if reading.bad_count == 1 else "bad lines", reading.bad_count, reading.bad),
+            _problem_table("repeats, dropped", reading.repeat_count, reading.repeats),
+            _problem_table("items with equal choices", reading.equal_count, reading.equals),
+            _problem_table("bad line" if reading.bad_count == 1 else "bad lines", reading.bad_count, reading.bad),
         ]
 
 
-def _shares(counts: dict[str, int], total: int) -> list[list[str]]:
+def _share_rows(counts: dict[str, int], total: int) -> list[list[str]]:
     return [[name, f"{count:,}", f"{count / total:.1%}"] for name, count in counts.items()]
 
 
-def _problems(what: str, count: int, first: list[DatasetError]) -> Table:
+def _problem_table(what: str, count: int, first: list[DatasetError]) -> Table:
     title = f"{count:,} {what}" + (f", the first {len(first)}" if count > len(first) else "")
     return title, ["where and what"], [[str(problem)] for problem in first]
 
 
-def _record(problem: DatasetError) -> dict[str, Any]:
+def _problem_record(problem: DatasetError) -> dict[str, Any]:
     return {"path": problem.path, "line": problem.line, "field": problem.field, "message": problem.message}

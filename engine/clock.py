@@ -3,8 +3,6 @@
 Under ``VirtualClock`` the event loop never sleeps: when nothing is ready, time jumps to the next timer. Hours of
 backoff pass in milliseconds, and whatever waits on the loop (anyio, asyncio, our limits) obeys without knowing.
 Threads cannot be jumped over: whoever waits for one does so inside ``external()``, and the loop then really waits.
-
-What never belongs here: measuring our own CPU cost (that is ``time.perf_counter`` at the place that measures).
 """
 
 from __future__ import annotations

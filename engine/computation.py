@@ -17,17 +17,17 @@ from typing import Any, Literal
 
 import anyio
 
+from .cancellation import cancellable_wait, is_failure
 from .clock import Clock
 from .errors import ConfigurationError
-from .steps import Result, is_coroutine_function, result_of_call, result_of_error, result_of_value, timed_out
-from .stopping import is_failure, waiting
-from .worker import Worker, request_for
+from .steps import Result, is_coroutine_function, result_of_call, result_of_error, result_of_value, timeout_result
+from .worker_process import WorkerProcess, pack_request
 
 Where = Literal["thread", "process"]
 _THREADS = 40
 
 
-class Computer:
+class StepExecutor:
     """Runs functions: at most 40 threads at once, and as many worker processes as there are CPUs (or ``processes``).
 
     Further ones wait, first in, first out; their time limits begin when they do. Belongs to one event loop. ``close``
@@ -38,7 +38,7 @@ class Computer:
         self._clock = clock
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._processes = anyio.CapacityLimiter(processes or os.cpu_count() or 1)
-        self._idle: list[Worker] = []
+        self._idle: list[WorkerProcess] = []
 
     async def run(
         self, function: Callable[..., Any], arguments: Sequence[Any], limit: float, where: Where = "thread"
@@ -53,11 +53,11 @@ class Computer:
         if not 0 < limit <= threading.TIMEOUT_MAX:
             raise ConfigurationError(f"limit={limit!r}: expected a number of seconds above 0")
         if where == "process":
-            async with _turn(self._processes):
+            async with _limiter_token(self._processes):
                 return await self._in_process(function, arguments, limit)
         if is_coroutine_function(function):
-            return await _awaited(function, arguments, limit)
-        async with _turn(self._threads):
+            return await _await_result(function, arguments, limit)
+        async with _limiter_token(self._threads):
             return await self._in_thread(lambda: result_of_call(function, arguments), limit, function)
 
     def close(self) -> None:
@@ -66,10 +66,10 @@ class Computer:
             self._idle.pop().end()
 
     async def _in_process(self, function: Callable[..., Any], arguments: Sequence[Any], limit: float) -> Result:
-        request = request_for(function, arguments)
+        request = pack_request(function, arguments)
         if isinstance(request, tuple):
             return request
-        worker = Worker()
+        worker = WorkerProcess()
         while self._idle:
             idle = self._idle.pop()
             if idle.alive:
@@ -103,7 +103,7 @@ class Computer:
         timer = None
         if limit is not None and function is not None:
             # The loop's own timers may be virtual ones, and stand still while a thread is waited for.
-            timer = threading.Timer(limit, give, (timed_out(function, limit),))
+            timer = threading.Timer(limit, give, (timeout_result(function, limit),))
             timer.daemon = True
         with self._clock.external():
             thread.start()
@@ -117,12 +117,12 @@ class Computer:
 
 
 @asynccontextmanager
-async def _turn(limiter: anyio.CapacityLimiter) -> AsyncIterator[None]:
+async def _limiter_token(limiter: anyio.CapacityLimiter) -> AsyncIterator[None]:
     """Hold a token of a limiter.
 
     :raises RunStopping: the run was asked to stop before there was one.
     """
-    with waiting():
+    with cancellable_wait():
         await limiter.acquire()
     try:
         yield
@@ -130,7 +130,7 @@ async def _turn(limiter: anyio.CapacityLimiter) -> AsyncIterator[None]:
         limiter.release()
 
 
-async def _awaited(function: Callable[..., Awaitable[Any]], arguments: Sequence[Any], limit: float) -> Result:
+async def _await_result(function: Callable[..., Awaitable[Any]], arguments: Sequence[Any], limit: float) -> Result:
     with anyio.move_on_after(limit):
         try:
             value = await function(*arguments)
@@ -139,7 +139,7 @@ async def _awaited(function: Callable[..., Awaitable[Any]], arguments: Sequence[
                 raise
             return result_of_error(error, function)
         return result_of_value(value, function)
-    return timed_out(function, limit)
+    return timeout_result(function, limit)
 
 
 def _resolve(answer: asyncio.Future[Result], result: Result) -> None:

@@ -1,10 +1,8 @@
-"""A conversation: the handle through which straight-line protocol code talks with models, durably.
+"""A conversation: the handle through which straight-line protocol code calls models, durably.
 
-Every model call goes through ``Conversation.generate``. A call that the journal already holds, asked in the same
-words, is answered from it; any other goes to the model and is recorded. Re-running the coroutine after a crash
-therefore restores its state, and no recorded call is paid for twice.
-
-What never belongs here: turn order, prompts, verdicts, when to stop (a protocol's business), admission (runner's).
+Every model call goes through ``Conversation.generate``. A call that the journal already holds, with the same
+request hash, is answered from it; any other goes to the model and is recorded. Re-running the coroutine after a
+crash therefore restores its state, and no recorded call is paid for twice.
 """
 
 from __future__ import annotations
@@ -12,38 +10,48 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NoReturn, Self
 
 from .backends.base import Backend
-from .budget import Meter
-from .computation import Where
-from .detectors import Detector
-from .errors import (
-    AccountBlocked,
-    ConfigurationError,
-    JournalError,
-    LimitReached,
-    Unauthorized,
-    Unreachable,
-)
+from .budget import WATCH_PREFIX, Budget, Meter, RoleUsage
+from .cancellation import ConversationStopped as ConversationStopped
+from .cancellation import RunStopping, StopSignal
+from .clock import Clock
+from .computation import StepExecutor, Where
+from .detectors import Detector, generate_with_detectors
+from .errors import AccountBlocked, ConfigurationError, JournalError, LimitReached, Unauthorized, Unreachable
+from .event_loop import LoopYield
 from .events import CallFinished, Diverged, LimitHit, Noted, StepComputed, StopRequested
-from .history import RecordedCall
-from .journal import BRANCH, role_in_branch
+from .journal import BRANCH_PREFIX, Journal, role_in_branch
+from .journal_reader import RecordedCall
 from .likelihood import Likelihood, Reading
 from .messages import Completion, Request, Sampling, View, request_digest
-from .seeds import SeedLine
-from .services import Services
-from .steps import STEP_PREFIX, Computed, computed_from, step_digest
-from .stopping import ConversationStopped as ConversationStopped
-from .stopping import RunStopping
+from .seeds import ConversationSeeds
+from .steps import STEP_PREFIX, Computed, computed_from_record, step_digest
+from .stream import EventStream
 from .thoughts import has_marks, separate_thoughts
 from .tools import Toolbox
-from .usage import WATCHED, RoleUsage
-from .watching import watched_answer
+
+
+@dataclass(slots=True)
+class RunServices:
+    """What every conversation of a run shares."""
+
+    seed: int
+    clock: Clock
+    journal: Journal
+    events: EventStream
+    meter: Meter
+    turnstile: LoopYield
+    conversation_budget: Budget
+    computer: StepExecutor
+    stop: StopSignal = field(default_factory=StopSignal)
+
 
 _AFFINITIES = count()
-_MOST_FURTHER = 1_000  # calls that others make while one that is to end waits for them: they may go on for ever
+_MAX_CALLS_OF_OTHERS = 1_000  # calls that others make while one that is to end waits for them: they may go on for ever
 # Turns of the event loop in which a part of a protocol goes on from the end of one call to the begin of its next.
 _IDLE_TURNS = 32
 _LAST = "\U0010ffff"  # behind the path of every branch
@@ -114,7 +122,7 @@ class Conversation:
 
     def __init__(
         self,
-        services: Services,
+        services: RunServices,
         number: int,
         key: str,
         backends: Mapping[str, Backend],
@@ -130,7 +138,7 @@ class Conversation:
         self.computed: dict[str, int] = {}
         self._services = services
         self._backends = backends
-        self._seeds = SeedLine(services.seed, key)
+        self._seeds = ConversationSeeds(services.seed, key)
         self._recorded = {(role_in_branch(call.branch, call.role), call.ordinal): call for call in recorded}
         self._roles: dict[str, _RoleState] = {}
         self._branches: dict[str, Conversation] | None = None
@@ -167,7 +175,7 @@ class Conversation:
                 "other part a name of its own"
             )
         made = copy.copy(self)
-        made.path = f"{self.path}{BRANCH}{name}" if self.path else name
+        made.path = f"{self.path}{BRANCH_PREFIX}{name}" if self.path else name
         made._roles, made._branches = {}, None
         if self._meter is not None:
             made._outer_meters = (*self._outer_meters, self._meter)
@@ -244,7 +252,11 @@ class Conversation:
                     affinity=self.affinity,
                     branch=self.path,
                 )
-                answer = watched_answer(backend, request, watch, services.clock) if watch else backend.generate(request)
+                answer = (
+                    generate_with_detectors(backend, request, watch, services.clock)
+                    if watch
+                    else backend.generate(request)
+                )
                 completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
             if services.events.congested:
                 await services.events.room()
@@ -336,7 +348,7 @@ class Conversation:
                 )
                 if services.journal.full:
                     await services.journal.flush()
-            computed, events = computed_from(completion), services.events
+            computed, events = computed_from_record(completion), services.events
             events.publish(
                 StepComputed(
                     services.clock.wall(),
@@ -509,7 +521,7 @@ class Conversation:
         first. So neither how far the others get nor which part ends a task group depends on latency. ``own`` is 1 where
         the caller is a call under way itself, else 0.
         """
-        traffic, idle, left = self._traffic, 0, _MOST_FURTHER
+        traffic, idle, left = self._traffic, 0, _MAX_CALLS_OF_OTHERS
         path = self.path if path is None else path
         traffic.waiting.append(path)
         traffic.calls_waiting += own
@@ -620,8 +632,8 @@ class Conversation:
         services.meter.begin(now)
 
     def _judge_watch(self, completion: Completion, watch: Sequence[Callable[[], Detector]]) -> None:
-        if completion.finish.startswith(WATCHED):
-            raise self.stop("detector", completion.finish.removeprefix(WATCHED))
+        if completion.finish.startswith(WATCH_PREFIX):
+            raise self.stop("detector", completion.finish.removeprefix(WATCH_PREFIX))
         if (completion.calls and not completion.text) or completion.kept_silent is not None:
             return  # a tool call is an answer, and text withheld by the endpoint is not an empty reply
         for make in watch:

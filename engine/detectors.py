@@ -1,8 +1,8 @@
 """Detectors watch a reply while it streams and may end it: blank, looping, or speaking for the other party.
 
-A detector is a small object made anew for each call. ``feed`` sees each piece of text and returns a reason to stop, or
-None; ``finish`` has the last word on the whole text. Both must depend on the text alone.
-What never belongs here: judging content, which is the evaluator's work.
+A detector is a small object made anew for each call. ``feed`` sees each piece of text and returns a reason to
+stop, or None; ``finish`` has the last word on the whole text. Both must depend on the text alone. What ends
+with the reply is decided in ``conversation``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from .backends.base import Backend
+from .budget import WATCH_PREFIX
+from .clock import Clock
 from .errors import ConfigurationError
+from .messages import Completion, Request
+from .thoughts import AnswerStream
 
 
 class Detector(Protocol):
@@ -124,3 +129,49 @@ def detector_makers(names: Sequence[str]) -> list[Callable[[], Detector]]:
     if unknown:
         raise ConfigurationError(f"unknown detector '{unknown[0]}'; known: {', '.join(DETECTORS)}")
     return [DETECTORS[name] for name in names]
+
+
+class _DetectorStop(Exception):  # ends the generation from within ``on_text``
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+async def generate_with_detectors(
+    backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]], clock: Clock
+) -> Completion:
+    """A model's answer, ended early where a detector finds cause: its finish is then ``watch:REASON``.
+
+    :raises BackendError: the model could not answer.
+    """
+    pieces: list[str] = []
+    detectors: list[Detector] = []
+    answers: list[AnswerStream] = []
+
+    def on_restart() -> None:
+        # Text of a failed attempt is discarded.
+        pieces.clear()
+        detectors[:] = [make() for make in watch]
+        answers[:] = [AnswerStream(on_answer)]
+
+    def on_text(piece: str) -> None:
+        pieces.append(piece)
+        answers[0].feed(piece)
+
+    def on_answer(piece: str) -> None:
+        for detector in detectors:
+            reason = detector.feed(piece)
+            if reason is not None:
+                raise _DetectorStop(reason)
+
+    on_restart()
+    request.on_text, request.on_restart = on_text, on_restart
+    began = clock.now()
+    try:
+        return await backend.generate(request)
+    except _DetectorStop as found:
+        text = "".join(pieces)
+        # The endpoint never got to say what this cost; four characters a token is the usual rule of thumb.
+        completion = Completion(text, WATCH_PREFIX + found.reason, request.characters // 4, max(1, len(text) // 4))
+        completion.latency = clock.now() - began
+        return completion

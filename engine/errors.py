@@ -1,4 +1,4 @@
-"""The one error tree of the project. One type per boundary; nothing here is ever matched by its text.
+"""The error tree of the project, one type per boundary, never matched by its text; the user's frame of an error.
 
 VivaError
 ├── ConfigurationError        an option, pack, manifest or model name is wrong: the run cannot start
@@ -26,13 +26,14 @@ VivaError
 ├── ClusterError              the machines of a cluster could not hold a part of a sweep
 │   └── NotScheduled          no machine had what a part needs, for as long as was waited
 └── JournalError              the run folder cannot be written or read (disk full, corrupt, other run)
-
-What never belongs here: control flow (see ``ConversationStopped`` in ``conversation``) and exit codes.
 """
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
 from collections.abc import Iterable
+from types import TracebackType
 from typing import Any
 
 
@@ -200,3 +201,37 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     near = get_close_matches(name, list(known), 1)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+_LIBRARY_FOLDERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+
+
+def user_frame(error: BaseException) -> str:
+    """``FILE:LINE in FUNCTION`` of the innermost frame that is neither of the standard library nor of an installed
+    package nor of viva; where there is none, of viva; else of the innermost of all.
+    """
+    while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first is told
+        error = error.exceptions[0]
+    found = {_frame_rank(frame): frame for frame in _frames_of_error(error.__traceback__)}  # of each rank the innermost
+    return "nowhere" if not found else "{0.filename}:{0.lineno} in {0.name}".format(found[min(found)][1])
+
+
+def _frames_of_error(trace: TracebackType | None) -> list[tuple[str, traceback.FrameSummary]]:
+    return [
+        (
+            str(frame.f_globals.get("__name__", "")),
+            traceback.FrameSummary(frame.f_code.co_filename, line, frame.f_code.co_name, lookup_line=False),
+        )
+        for frame, line in traceback.walk_tb(trace)
+    ]
+
+
+def _frame_rank(told: tuple[str, traceback.FrameSummary]) -> int:
+    module, frame = told
+    if module == "viva" or module.startswith("viva."):
+        return 1
+    foreign = frame.filename.startswith(("<", *_LIBRARY_FOLDERS)) or any(
+        part in frame.filename for part in _PACKAGE_FOLDERS
+    )
+    return 2 if foreign else 0

@@ -1,6 +1,5 @@
-"""Everything that happens in a run, as typed records; ``stream`` is how they are published and read.
-
-What never belongs here: scores and verdicts as such. A protocol reports them as ``Noted`` with a payload of its own.
+"""Everything that happens in a run, as typed records; ``stream`` is how they are published and read. A protocol
+reports them as ``Noted`` with a payload of its own.
 """
 
 from __future__ import annotations

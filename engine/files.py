@@ -1,7 +1,4 @@
-"""Writing a whole file: what is there already is never left half written, nor taken for what it is not.
-
-What never belongs here: what is in the file.
-"""
+"""Files of our own: written atomically, refused if their version is unknown, checked for damage if they are SQLite."""
 
 from __future__ import annotations
 
@@ -9,12 +6,99 @@ import errno
 import io
 import os
 import re
+import sqlite3
 import stat
-from contextlib import suppress
+from collections import deque
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
+
+def describe_version_problem(what: str, found: Any, known: Iterable[int | str]) -> str:
+    """Why a file cannot be used. ``what``: the form's name (``journal schema``); ``found``: the version that the file
+    names, None where it names none; ``known``: the versions that are read here.
+    """
+    versions = [str(one) for one in known]
+    reads = versions[0] if len(versions) == 1 else f"{', '.join(versions[:-1])} and {versions[-1]}"
+    named = "of no version" if found is None else f"{what} {str(found)[:40]}"
+    newer = str(found).isdecimal() and all(one.isdecimal() and int(found) > int(one) for one in versions)
+    advice = "a newer viva wrote it: use that one" if newer else "the file is damaged: restore it from a copy"
+    return f"{named}, this version of viva reads {what} {reads}; {advice}"
+
+
+_VALUE_KINDS = {"integer": ("integer",), "real": ("real", "integer"), "text": ("text",), "blob": ("blob",)}
+_RESTORE_ADVICE = "restore the file from a copy"
+
+# By table, its columns: name, declared kind, and whether it may be null.
+_ColumnsByTable = dict[str, list[tuple[str, str, bool]]]
+
+
+def find_sqlite_damage(connection: sqlite3.Connection, statements: str) -> str:
+    """Return what is wrong with a file that was made by these ``create`` statements, and what to do; empty if nothing.
+
+    Tables and columns that the statements do not name are none of ours, and let be.
+    """
+    try:
+        found = _columns_of(connection)
+        for table, columns in _expected_columns(statements).items():
+            if table not in found:
+                return f"it has no table '{table}' any more; {_RESTORE_ADVICE}"
+            names = {name for name, _, _ in found[table]}
+            if missing := [name for name, _, _ in columns if name not in names]:
+                return f"its table '{table}' has no column '{missing[0]}' any more; {_RESTORE_ADVICE}"
+        [verdict] = connection.execute("pragma integrity_check(1)").fetchone()
+        if verdict != "ok":
+            return f"its structure is damaged ({' '.join(str(verdict).split())}); {_RESTORE_ADVICE}"
+        for table, columns in _expected_columns(statements).items():
+            if wrong := _first_wrong_value(connection, table, columns):
+                return f"{wrong}; {_RESTORE_ADVICE}"
+            texts = [name for name, kind, _ in columns if kind == "text"]
+            deque(connection.execute(f"select {', '.join(texts or ['1'])} from {table}"), maxlen=0)  # are they UTF-8?
+        if (row := connection.execute("pragma foreign_key_check").fetchone()) is not None:
+            return (
+                f"a row of its table '{row[0]}' belongs to a row of '{row[2]}' that is not there any more; "
+                f"{_RESTORE_ADVICE}"
+            )
+    except sqlite3.Error as error:
+        return f"{error}; {_RESTORE_ADVICE}"
+    return ""
+
+
+@cache
+def _expected_columns(statements: str) -> _ColumnsByTable:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(statements)
+        return _columns_of(connection)
+
+
+def _columns_of(connection: sqlite3.Connection) -> _ColumnsByTable:
+    tables = connection.execute("select name from sqlite_master where type = 'table' and name not like 'sqlite%'")
+    found: _ColumnsByTable = {}
+    for (table,) in tables.fetchall():
+        rows = connection.execute(f"pragma table_info({table})").fetchall()
+        found[table] = [(name, kind.lower(), not filled and not key) for _, name, kind, filled, _, key in rows]
+    return found
+
+
+def _first_wrong_value(connection: sqlite3.Connection, table: str, columns: list[tuple[str, str, bool]]) -> str:
+    """What is wrong with the first value of a kind that its column does not have; empty without one."""
+    wrong = {}
+    for name, kind, empty in columns:
+        kinds = (*_VALUE_KINDS[kind], *(("null",) if empty else ()))
+        wrong[name] = f"typeof({name}) not in ({', '.join(map(repr, kinds))})"
+    if connection.execute(f"select 1 from {table} where {' or '.join(wrong.values())} limit 1").fetchone() is None:
+        return ""
+    for name, kind, _ in columns:
+        row = connection.execute(f"select typeof({name}) from {table} where {wrong[name]} limit 1").fetchone()
+        if row is not None:
+            return f"its table '{table}' holds a value of kind {row[0]} as '{name}', where {kind} belongs"
+    return ""
+
+
+_DESCRIPTOR_PATH = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
 # Why a file that may be written itself cannot be replaced by another.
 _NOT_REPLACEABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 
@@ -35,7 +119,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         there = None
     if there is not None and stat.S_ISDIR(there.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    descriptor = _descriptor(path, there)
+    descriptor = _descriptor_of_path(path, there)
     if descriptor is not None:
         with open(os.dup(descriptor), "wb", buffering=0) as through:
             _write_all(through, data)
@@ -65,9 +149,9 @@ def _write_regular(path: Path, data: bytes, there: os.stat_result | None) -> Non
             _write_all(through, data)
 
 
-def _descriptor(path: Path, there: os.stat_result | None) -> int | None:
+def _descriptor_of_path(path: Path, there: os.stat_result | None) -> int | None:
     """The number under which this process has the file open for its output, if it has."""
-    named = _DESCRIPTOR.fullmatch(str(path))
+    named = _DESCRIPTOR_PATH.fullmatch(str(path))
     for number in (int(named[1]),) if named else (1, 2):
         with suppress(OSError):
             if there is not None and os.path.samestat(os.fstat(number), there):

@@ -1,16 +1,14 @@
 """The journal: every finished model call, and every conversation's start and end, in one SQLite file.
 
-Writing belongs to one thread of its own; the event loop only appends to a list. The thread takes what has gathered,
-writes it with many rows per statement and commits once (WAL, group commit). Few, large statements matter beside a busy
-loop: each SQLite step releases the interpreter lock and has to acquire it again.
-
-What never belongs here: what a call means, scores, prompts (a view is rebuilt from its recorded replies).
-Reading back is in ``history``.
+Writing belongs to one thread of its own; the event loop only appends to a list. The thread takes what has
+gathered, writes it with many rows per statement and commits once (WAL, group commit). Few, large statements
+matter beside a busy loop: each SQLite step releases the interpreter lock and has to wait to get it back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 import struct
@@ -24,14 +22,64 @@ from typing import Any, TypeVar
 
 import orjson
 
-from .checksums import call_checksum, short_checksum
 from .clock import Clock
 from .errors import JournalError, JournalNotice
-from .formats import other_version
-from .journal_errors import damaged_journal, is_busy, journal_error
+from .file_descriptors import has_free_descriptors
+from .files import describe_version_problem
+from .journal_format import DICTIONARIES, call_checksum, rare_fields, short_checksum
 from .messages import Completion
-from .packing import DICTIONARIES
-from .rare_fields import rare_fields
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DESCRIPTORS_OF_JOURNAL = 4  # that SQLite opens of one database: itself, its log, its index, its folder
+
+
+def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
+    """Say what is wrong with the file and what to do, keeping SQLite's own words."""
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if code.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR")) and not has_free_descriptors(_DESCRIPTORS_OF_JOURNAL):
+        advice = "too many open files, raise the limit (ulimit -n)"
+    elif code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        advice = "free space on that disk (or raise the file-size limit), then `viva resume` the run"
+    elif is_locked(error):
+        advice = "another program holds a lock on it: close that program, then `viva resume` the run"
+    elif code == "SQLITE_ERROR" or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # no such table, say
+        advice = "the file is damaged: restore it from a copy, or start the run anew in another folder"
+    else:
+        advice = "check that the folder exists and may be written"
+    return JournalError(f"{path}: cannot use the journal: {error} ({code or 'sqlite'}); {advice}")
+
+
+def creation_advice(error: BaseException | None) -> str:
+    """What to do where a run folder could not be made, behind the error's own words; empty where they say it all."""
+    code = getattr(error, "sqlite_errorname", "") or ""
+    full = code.startswith("SQLITE_FULL") or (
+        code.startswith("SQLITE_IOERR") and has_free_descriptors(_DESCRIPTORS_OF_JOURNAL)
+    )
+    if full or getattr(error, "errno", None) in _NO_SPACE:
+        return "; free space on that disk, then give the same command again"
+    return ""
+
+
+def damaged_journal(path: Path) -> JournalError:
+    """The error where a journal is to be written whose structure is broken."""
+    return JournalError(
+        f"{path}: the file is damaged and cannot be written any more: restore it from a copy, or start the run anew in "
+        "another folder; `viva report` and `viva show` still read what is left"
+    )
+
+
+def missing_journal(path: Path) -> JournalError:
+    """The error where a run's manifest is there and its journal is not."""
+    return JournalError(
+        f"{path}: the journal of this run is missing; put it back where it was (gunzip it if it is packed), "
+        "or start the run anew in another folder"
+    )
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether another program holds a lock."""
+    return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
 
 T = TypeVar("T")
 
@@ -51,7 +99,7 @@ create index if not exists calls_by_conversation on calls (conversation);
 create table if not exists ended (
     number integer primary key, status text not null, result text not null, checksum integer not null);
 """
-NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "ended", DICTIONARIES])  # what is ours
+TABLE_NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "ended", DICTIONARIES])  # what is ours
 _TABLES = {"started": (3, short_checksum), "calls": (11, call_checksum), "ended": (3, short_checksum)}
 # SQLite takes 32,766 parameters a statement; powers of two keep the statement cache small.
 _CHUNKS = (1024, 256, 64, 16, 4, 1)
@@ -61,20 +109,22 @@ _FULL_ROWS = 20_000
 _BUSY_SECONDS = 5.0  # how long one try waits for another program's lock, before that is said
 _PATIENCE_SECONDS = 600.0  # how long all tries wait; where the run has been told to stop, no longer than
 _CLOSING_SECONDS = 30.0
-SAME = "="  # no JSON begins like this
-BRANCH = "/"  # between the names in a branch's path; no role begins like this, and no name in a path holds it or ":"
+SAME_ITEM_PREFIX = "="  # no JSON begins like this
+BRANCH_PREFIX = (
+    "/"  # between the names in a branch's path; no role begins like this, and no name in a path holds it or ":"
+)
 # Of the column ``role``, the role alone.
-PLAIN_ROLE = f"case when role like '{BRANCH}%' then substr(role, instr(role, ':') + 1) else role end"
+PLAIN_ROLE = f"case when role like '{BRANCH_PREFIX}%' then substr(role, instr(role, ':') + 1) else role end"
 
 
 def role_in_branch(path: str, role: str) -> str:
     """What stands for a role in the column ``role``: behind the path of its branch, where it was called in one."""
-    return f"{BRANCH}{path}:{role}" if path else role
+    return f"{BRANCH_PREFIX}{path}:{role}" if path else role
 
 
 def branch_and_role(stored: str) -> tuple[str, str]:
     """A branch's path ("" for the conversation itself) and a role, from the column ``role``."""
-    if not stored.startswith(BRANCH):
+    if not stored.startswith(BRANCH_PREFIX):
         return "", stored
     path, _, role = stored[1:].partition(":")
     return path, role
@@ -130,11 +180,11 @@ class Journal:
         """A conversation was admitted; ``item`` is kept so that the run folder explains itself.
 
         Where it is the very object that the conversation before had (another candidate on the same item), the number of
-        the one that it was first written with is kept instead, behind ``SAME``.
+        the one that it was first written with is kept instead, behind ``SAME_ITEM_PREFIX``.
         """
         latest, first = self._latest
         if item is latest and item is not None and number != first:
-            text = f"{SAME}{first}"
+            text = f"{SAME_ITEM_PREFIX}{first}"
         else:
             text = orjson.dumps(item).decode()
             self._latest = (item, number)
@@ -216,9 +266,9 @@ class Journal:
         waiters: list[asyncio.Future[None]] = []
         try:
             connection = open_database(self.path)
-            self._file = _identity(self.path)
+            self._file = _file_identity(self.path)
             self._summed = schema_version(connection) >= 2
-            self._answer(_drain(self._waiters))
+            self._answer(_drain_queue(self._waiters))
             while True:
                 self._wake.wait()
                 if not self._closing:
@@ -226,7 +276,7 @@ class Journal:
                 closing = self._closing
                 self._wake.clear()
                 self._hurry.clear()
-                waiters = _drain(self._waiters)
+                waiters = _drain_queue(self._waiters)
                 self._write(connection)
                 self._check_in_place()
                 self._answer(waiters)
@@ -239,7 +289,7 @@ class Journal:
                 self.failure = error
             else:
                 self.failure = JournalError(f"{self.path}: cannot write the journal: {error!r}")
-            self._answer(waiters + _drain(self._waiters))
+            self._answer(waiters + _drain_queue(self._waiters))
             if self.on_failure is not None and not self._closing:
                 self._loop.call_soon_threadsafe(self.on_failure, self.failure)
         finally:
@@ -248,7 +298,7 @@ class Journal:
 
     def _write(self, connection: sqlite3.Connection) -> None:
         # Last things first: whatever ended has its calls and its start in the queues that are emptied after it.
-        ended, calls, started = _drain(self._ended), _drain(self._calls), _drain(self._started)
+        ended, calls, started = _drain_queue(self._ended), _drain_queue(self._calls), _drain_queue(self._started)
         total = len(ended) + len(calls) + len(started)
         if not total:
             return
@@ -276,7 +326,7 @@ class Journal:
             except sqlite3.OperationalError as error:
                 waited = time.monotonic() - began
                 patience = _CLOSING_SECONDS if self._closing or self._hasty else _PATIENCE_SECONDS
-                if not is_busy(error) or waited >= patience:
+                if not is_locked(error) or waited >= patience:
                     raise
                 warnings.warn(
                     f"{self.path}: another program holds a write lock on the journal; the run waits for it, at most "
@@ -287,7 +337,7 @@ class Journal:
 
     def _check_in_place(self) -> None:
         """See that the file which is written is still the one that a resume will find under its name."""
-        if _identity(self.path) != self._file:
+        if _file_identity(self.path) != self._file:
             raise JournalError(
                 f"{self.path}: the journal was removed or replaced while the run went on: what was recorded since then "
                 "is lost; restore the run folder and `viva resume` it, or start the run anew in another folder"
@@ -309,18 +359,18 @@ def open_database(path: Path) -> sqlite3.Connection:
         connection.execute("pragma synchronous = normal")
         connection.execute("pragma wal_autocheckpoint = 4000")
         if schema_version(connection) == 0:
-            _drop_begun(connection, path)
+            _drop_unfinished_tables(connection, path)
             connection.executescript(_SCHEMA)
             connection.execute("insert or ignore into meta values ('schema', ?)", (str(SCHEMA_VERSION),))
         version = schema_version(connection)
     except sqlite3.Error as error:
         raise journal_error(path, error) from error
     if version not in READABLE_VERSIONS:
-        raise foreign_version(path, version)
+        raise unreadable_version_error(path, version)
     return connection
 
 
-def _drop_begun(connection: sqlite3.Connection, path: Path) -> None:
+def _drop_unfinished_tables(connection: sqlite3.Connection, path: Path) -> None:
     """Drop the tables of a making that was cut off: perhaps by another version, which made other columns.
 
     :raises JournalError: they hold something: it is the version's row that was lost.
@@ -343,7 +393,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _file_identity(path: Path) -> tuple[int, int] | None:
     """What tells a file from any other that may stand under its name; None where nothing does."""
     try:
         found = os.stat(path)
@@ -363,12 +413,12 @@ def insert_rows(connection: sqlite3.Connection, table: str, columns: int, rows: 
             start += chunk
 
 
-def foreign_version(path: Path, version: int) -> JournalError:
+def unreadable_version_error(path: Path, version: int) -> JournalError:
     """The error where a journal's schema is not one of those that can be read."""
-    return JournalError(f"{path}: {other_version('journal schema', version, READABLE_VERSIONS)}")
+    return JournalError(f"{path}: {describe_version_problem('journal schema', version, READABLE_VERSIONS)}")
 
 
-def _drain(queue: deque[T]) -> list[T]:
+def _drain_queue(queue: deque[T]) -> list[T]:
     taken = []
     while queue:
         taken.append(queue.popleft())

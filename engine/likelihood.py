@@ -1,7 +1,6 @@
 """Log-probabilities of given texts: what is asked of a model that is to read, not to speak.
 
-Hot-path records beside ``messages``. What never belongs here: how they are computed (backends) and what they tell
-(``scoring.contamination``).
+Hot-path records beside ``messages``.
 """
 
 from __future__ import annotations
@@ -66,20 +65,20 @@ class Likelihood:
         return cls([-math.inf if value is None else value for value in logprobs], *others)
 
 
-_LEAST = -9999.0  # how endpoints write what has no chance at all; JSON has no -inf
+_MIN_LOGPROB = -9999.0  # how endpoints write what has no chance at all; JSON has no -inf
 
 
-def logprob_of(value: Any) -> float:
+def clamp_logprob(value: Any) -> float:
     """Return a log-probability that an endpoint gives, as the journal can hold it.
 
     :raises TypeError: it is no number.
     """
     if not isinstance(value, int | float) or math.isnan(value):
         raise TypeError(f"found {value!r} in the place of a log-probability")
-    return max(_LEAST, value)
+    return max(_MIN_LOGPROB, value)
 
 
-def likeliest(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+def max_logprob_by_token(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Log-probabilities by token; of a token that comes twice (parts of characters look alike) the higher one."""
     found: dict[str, float] = {}
     for token, value in pairs:

@@ -1,10 +1,11 @@
-"""Limits of one backend: how many calls at once, how many requests and tokens a minute.
+"""Limits of one backend: concurrent calls, requests and tokens per minute, and a circuit breaker.
 
-Waiters are served first in, first out, by one dispatcher task; it alone waits on asyncio-throttle, whose cost and
-unfairness grow with the number of its waiters. Requests are paced evenly rather than let go in bursts, and the pace
-leaves room for uneven delivery, so that the *server* never sees more than the limit in any window.
+Waiters are served first in, first out, by one dispatcher task; it alone waits on asyncio-throttle, whose cost
+and unfairness grow with the number of its waiters. Requests are paced evenly rather than let go in bursts, and
+the pace leaves room for uneven delivery, so that the *server* never sees more than the limit in any window.
 
-What never belongs here: retries (``backends.retry``) and budgets.
+The circuit breaker (Nygard, Release It!, 2007) is closed while calls reach the endpoint, open when several in a
+row did not, half open while a probe is on its way. Calls to an endpoint that is gone wait instead of failing.
 """
 
 from __future__ import annotations
@@ -12,16 +13,99 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
 from asyncio_throttle.throttler import Throttler
 
-from .adaptive import AdaptiveLimit, Sent
-from .breaker import Breaker
+from .adaptive_limit import AdaptiveLimit, InFlightCall
+from .cancellation import cancellable_wait
 from .clock import Clock
-from .errors import BackendError, ConfigurationError
-from .stopping import waiting
+from .errors import BackendError, ConfigurationError, Unreachable
+
+DEFAULT_PATIENCE = 600.0  # seconds that calls wait for an endpoint that is gone
+_IN_A_ROW, _SHORTEST_OUTAGE = (
+    5,
+    1.0,
+)  # failures in a row, over so many seconds, after which nobody is thought to be there
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds before a probe; each that fails doubles it
+
+
+class CircuitBreaker:
+    """One endpoint's. Times are seconds of one monotonic clock.
+
+    :param patience: seconds for which calls wait. :param changed: is told the failure when the breaker opens, and None
+        when it closes again.
+    """
+
+    def __init__(
+        self, patience: float = DEFAULT_PATIENCE, changed: Callable[[BackendError | None], None] = lambda error: None
+    ) -> None:
+        self.patience = patience
+        self._changed = changed
+        self._failures = 0
+        self._first = 0.0  # when the first of the failures in a row was met
+        self._open = self._probing = False
+        self._pause, self._next = _FIRST_PAUSE, 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether calls wait."""
+        return self._open
+
+    def wait(self, now: float) -> float:
+        """Seconds until a call may leave; without end while a probe is on its way."""
+        if not self._open:
+            return 0.0
+        return math.inf if self._probing else max(0.0, self._next - now)
+
+    def sent(self) -> bool:
+        """A call leaves; whether it is a probe."""
+        self._probing = self._open
+        return self._open
+
+    def reached(self, left: float) -> None:
+        """The endpoint said something to a call that left at this time; one from before the failures says nothing of
+        them.
+        """
+        if self._failures and left < self._first:
+            return
+        self._failures = 0
+        if self._open:
+            self._open = self._probing = False
+            self._pause = _FIRST_PAUSE
+            self._changed(None)
+
+    def lost(self, now: float, error: BackendError) -> None:
+        """A call met nobody."""
+        self._failures += 1
+        if self._failures == 1:
+            self._first = now
+        if not self._open and self._failures >= _IN_A_ROW and now - self._first >= _SHORTEST_OUTAGE:
+            self._open = True
+            self._pause = _FIRST_PAUSE
+            self._next = now + self._pause
+            self._changed(error)
+        elif self._open and self._probing:
+            self._probing = False
+            self._pause = min(_LONGEST_PAUSE, 2.0 * self._pause)
+            self._next = now + self._pause
+
+    def abandoned(self, now: float) -> None:
+        """A probe was called off before it was answered: the next call is one."""
+        self._probing, self._next = False, now
+
+    def give_up(self, now: float, error: BackendError) -> None:
+        """:raises Unreachable: nobody was there for as long as patience lasts."""
+        if self._open and now - self._first >= self.patience:
+            said = str(error).removeprefix(f"{error.model}: ")
+            raise Unreachable(
+                f"nobody was there for {now - self._first:.0f} s; last: {said}. Start it again and resume the run; "
+                "a longer --patience waits longer",
+                model=error.model,
+            ) from None
+
 
 # Two requests leave evenly spaced but arrive unevenly; the window is widened by this much so that the count at the
 # server still holds (one scheduling hiccup of a busy machine).
@@ -117,7 +201,7 @@ class Permit:
         self._limits, self._tokens = limits, tokens
         self._entry: list[float] | None = None
         self._departure: list[float] | None = None
-        self._sent: Sent | None = None
+        self._sent: InFlightCall | None = None
         self._left = 0.0
         self._probe = False
 
@@ -168,14 +252,14 @@ class Limits:
         requests: Rate | None = None,
         tokens: Rate | None = None,
         adaptive: AdaptiveLimit | None = None,
-        breaker: Breaker | None = None,
+        breaker: CircuitBreaker | None = None,
     ) -> None:
         if concurrency is not None and concurrency < 1:
             raise ConfigurationError(f"concurrency must be at least 1, not {concurrency}")
         self.concurrency = concurrency
         self.adaptive, self.breaker = adaptive, breaker
         self._clock = clock
-        self._throttler = _pace(clock, requests) if requests else None
+        self._throttler = _even_pace(clock, requests) if requests else None
         self._tokens = _TokenWindow(clock, tokens) if tokens else None
         self._waiting: deque[tuple[asyncio.Future[None], int, Permit]] = deque()
         self._changed = asyncio.Event()
@@ -203,7 +287,7 @@ class Limits:
         self._waiting.append((turn, permit._tokens, permit))
         self._ensure_dispatcher()
         try:
-            with waiting():
+            with cancellable_wait():
                 await turn
         except BaseException:
             # Cancelled at the moment it was served: pass the permit on.
@@ -358,7 +442,7 @@ class Limits:
         return max(waits)
 
 
-def _pace(clock: Clock, rate: Rate) -> _ClockedThrottler:
+def _even_pace(clock: Clock, rate: Rate) -> _ClockedThrottler:
     """Even pace for a rate: groups of ``k`` at most, spaced so that any window of ``period`` holds ``count``."""
     spacing = (rate.period + _DELIVERY_SPREAD) / rate.count
     group = max(1, int(_SHORTEST_PAUSE / spacing))

@@ -1,7 +1,6 @@
 """Messages, a role's growing view of its conversation, requests and completions.
 
 These are hot-path records: slotted, built thousands of times a second, never mutated after they are handed on.
-What never belongs here: prompts' wording, parsing of replies, anything that waits.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .tools import Toolbox, ToolCall
 Pieces = list[tuple[bool, list[int]]]
 Party = Literal["system", "user", "assistant", "tool"]
 _DIGEST_BYTES = 16
-_INITIALS: dict[Party, bytes] = {"system": b"s", "user": b"u", "assistant": b"a", "tool": b"t"}
+_PARTY_BYTES: dict[Party, bytes] = {"system": b"s", "user": b"u", "assistant": b"a", "tool": b"t"}
 
 
 @dataclass(slots=True)
@@ -84,7 +83,9 @@ class View:
             data = self._digest + role[0].upper().encode() + _with_tools(message)
         else:
             message = Message(role, content, pieces)
-            data = self._digest + (_INITIALS.get(role) or role[0].encode()) + content.encode("utf-8", "surrogatepass")
+            data = (
+                self._digest + (_PARTY_BYTES.get(role) or role[0].encode()) + content.encode("utf-8", "surrogatepass")
+            )
         self._messages.append(message)
         self._digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
@@ -235,7 +236,7 @@ class Completion:
         return self.finish
 
 
-def without_system(messages: Sequence[Message]) -> list[Message]:
+def fold_system_messages(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation for a model that takes no system messages: what they say stands before the user message
     that follows, or where none does, behind the one before or as the user's own.
     """

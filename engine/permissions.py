@@ -31,7 +31,7 @@ from .errors import ConfigurationError
 if TYPE_CHECKING:
     from .backends.base import ModelSpec
 
-OPTION = "--python-tools"
+PYTHON_TOOLS_OPTION = "--python-tools"
 _SETTING = "python_tools"
 SEAL = "granted"  # the field of a manifest with the code that its run was permitted to import
 # Kinds of models that reach no network, read no variable and run no code.
@@ -78,7 +78,7 @@ class Endpoints:
         urls, networks = [], []
         for entry in entries:
             if "://" in entry:
-                place = _place(entry)
+                place = _url_parts(entry)
                 if place is None or any(sign in entry for sign in "?#*"):
                     raise ConfigurationError(f"--allow-endpoint {entry}: expected http(s)://HOST[:PORT][/PATH]")
                 urls.append(place)
@@ -94,7 +94,7 @@ class Endpoints:
 
     def has(self, url: str) -> bool:
         """Return True if a client may name this URL."""
-        place = _place(url)
+        place = _url_parts(url)
         if place is None:
             return False
         scheme, host, port, path = place
@@ -113,14 +113,14 @@ class Endpoints:
             NotPermitted: It is no public one, in none of the operator's networks, and not what the URL itself says.
         """
         address = ipaddress.ip_address(text.partition("%")[0])
-        if not (is_public(address) or self._within(address) or _says(url, address)):
+        if not (is_public(address) or self._within(address) or _names_own_machine(url, address)):
             raise NotPermitted(
                 f"{address} is no public address; clients may use it where the server was started with "
                 f"--allow-endpoint {address}"
             )
 
     def _within(self, address: Address) -> bool:
-        return any(one in network for one in _meant(address) for network in self.networks)
+        return any(one in network for one in _embedded_addresses(address) for network in self.networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Client:
         """Return True if this is one of the operator's models, under whichever label."""
         from .backends.base import ModelSpec
 
-        return any(_bare(ModelSpec.parse(one)) == _bare(spec) for one in self.models)
+        return any(_spec_identity(ModelSpec.parse(one)) == _spec_identity(spec) for one in self.models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +161,12 @@ class Permissions:
         shown = str(name)
         if self.client is not None:
             raise NotPermitted(f"{where}{shown}: is code, and a client may name none")
-        if shown in self.code or (is_python_file(shown) and str(full(shown)) in self.code):
+        if shown in self.code or (is_python_file(shown) and str(absolute_path(shown)) in self.code):
             return
         what = "Python file" if is_python_file(shown) else "Python module"
         raise NotPermitted(
-            f"{where}the {what} {shown} is named in a file and would run as you; if you trust it, add {OPTION} {shown}"
+            f"{where}the {what} {shown} is named in a file and would run as you; if you trust it, add "
+            f"{PYTHON_TOOLS_OPTION} {shown}"
         )
 
     def check_model(self, text: str, where: str = "") -> None:
@@ -192,7 +193,7 @@ class Permissions:
         else:
             problem = "is not one of the models that this server was started with (--model)"
         if problem:
-            raise NotPermitted(f"{where}model '{spec.kind}:{_short(spec)}': {problem}")
+            raise NotPermitted(f"{where}model '{spec.kind}:{_short_name(spec)}': {problem}")
 
     def _endpoint_problem(self, spec: ModelSpec) -> str:
         assert self.client is not None
@@ -259,22 +260,22 @@ class Permissions:
 
 
 _granted = Permissions()
-_bounded: ContextVar[Permissions | None] = ContextVar("viva_permissions", default=None)
+_bound: ContextVar[Permissions | None] = ContextVar("viva_permissions", default=None)
 
 
 def permissions() -> Permissions:
     """Return what names may mean here: in this context if it is bounded, else in this process."""
-    return _bounded.get() or _granted
+    return _bound.get() or _granted
 
 
 @contextmanager
-def bounded(by: Permissions) -> Iterator[None]:
+def bound_permissions(by: Permissions) -> Iterator[None]:
     """Have these permissions hold while entered, in this context and the tasks that it starts."""
-    before = _bounded.set(by)
+    before = _bound.set(by)
     try:
         yield
     finally:
-        _bounded.reset(before)
+        _bound.reset(before)
 
 
 def grant(*names: str | Path) -> None:
@@ -304,7 +305,7 @@ def is_python_file(name: str) -> bool:
     return name.endswith(".py") or "/" in name
 
 
-def full(name: str | Path) -> Path:
+def absolute_path(name: str | Path) -> Path:
     """Return the full path of a file.
 
     Raises:
@@ -337,11 +338,11 @@ def check_names(
         found = _CODE.match(text)
         at = f"{where if line is None else f'{where}:{line(path)}'}: {'.'.join(map(str, path))}: "
         if _SETTING in path:
-            raise NotPermitted(f"{at}a file grants nothing; give {OPTION} {text} at the command line")
+            raise NotPermitted(f"{at}a file grants nothing; give {PYTHON_TOOLS_OPTION} {text} at the command line")
         if found:
             named = found["model"] or found["file"]
             try:
-                named = full(named) if named.startswith("~") else folder / named
+                named = absolute_path(named) if named.startswith("~") else folder / named
                 permissions().check_code(named, at)
             except NotPermitted:
                 raise
@@ -366,19 +367,19 @@ def _typed_files(word: str) -> Iterator[Path]:
         head = word[: end.end()]
         for start in (0, *(sign.end() for sign in re.finditer(r"[:=,]", head))):
             with suppress(ConfigurationError, OSError):
-                path = full(head[start:])
+                path = absolute_path(head[start:])
                 if path.is_file():
                     yield path
 
 
 def _code_name(name: str | Path) -> str:
-    return str(full(name)) if isinstance(name, Path) or is_python_file(name) else name
+    return str(absolute_path(name)) if isinstance(name, Path) or is_python_file(name) else name
 
 
 # -- what a run was permitted, for its resume and report ---------------------------------------------------------------
 
 
-def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+def seal_manifest(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manifest with the code that is granted now, under a seal of this user's: whoever reads the manifest
     later as this user is granted the same. Where nothing is granted, or no key can be kept, there is no seal.
     """
@@ -388,7 +389,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
     return plain if key is None else plain | {SEAL: {"code": code, "seal": _seal(plain, code, key)}}
 
 
-def recall(record: Mapping[str, Any]) -> None:
+def grant_from_seal(record: Mapping[str, Any]) -> None:
     """Grant what a manifest was sealed with; a manifest that another user made, or that was changed, grants nothing."""
     found = record.get(SEAL)
     code = found.get("code") if isinstance(found, dict) else None
@@ -430,11 +431,12 @@ def _seal_key(*, make: bool) -> bytes | None:
 def is_public(address: Address) -> bool:
     """Return True if an address is one of the public network, and so is every address that it stands for."""
     return all(
-        one.is_global and not one.is_multicast and not any(one in inner for inner in _INNER) for one in _meant(address)
+        one.is_global and not one.is_multicast and not any(one in inner for inner in _INNER)
+        for one in _embedded_addresses(address)
     )
 
 
-def _meant(address: Address) -> list[Address]:
+def _embedded_addresses(address: Address) -> list[Address]:
     """An address, or the IPv4 addresses inside it: mapped, 6to4, Teredo, NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
@@ -450,7 +452,7 @@ def _meant(address: Address) -> list[Address]:
     return inner
 
 
-def _place(url: str) -> tuple[str, str, int, str] | None:
+def _url_parts(url: str) -> tuple[str, str, int, str] | None:
     """Scheme, host, port and path of a URL; None where it is none that can be compared."""
     try:
         parts = urlsplit(url)
@@ -467,21 +469,21 @@ def _place(url: str) -> tuple[str, str, int, str] | None:
     return parts.scheme, parts.hostname.rstrip("."), port, parts.path or "/"
 
 
-def _says(url: str, address: Address) -> bool:
+def _names_own_machine(url: str, address: Address) -> bool:
     """Return True if a URL's host is this address, or localhost and the address one of this machine's own."""
-    place = _place(url)
+    place = _url_parts(url)
     if place is None or place[1] == "localhost":
-        return place is not None and all(one.is_loopback for one in _meant(address))
+        return place is not None and all(one.is_loopback for one in _embedded_addresses(address))
     try:
-        return _meant(ipaddress.ip_address(place[1])) == _meant(address)
+        return _embedded_addresses(ipaddress.ip_address(place[1])) == _embedded_addresses(address)
     except ValueError:
         return False
 
 
-def _bare(spec: ModelSpec) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
+def _spec_identity(spec: ModelSpec) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
     options = sorted((name, value) for name, value in spec.options.items() if name != "label")
     return spec.kind, spec.where, spec.fragment, tuple(options)
 
 
-def _short(spec: ModelSpec) -> str:
+def _short_name(spec: ModelSpec) -> str:
     return "{…}" if spec.where.startswith("{") else spec.where[:80]

@@ -1,10 +1,9 @@
-"""The runner: admits conversations, bounded and in order, and carries each to its end.
+"""The runner: admits conversations, bounded and in order, and runs each to its end.
 
-Each worker holds a slot and takes the next plan when it is free, so no task and no item exists before it is needed.
-Parallel runs may share slots (``slots``) and turns of the event loop (``turnstile``). A conversation's failure is a
-record; only an error that would fail every other conversation too ends the run.
-
-What never belongs here: what a conversation says (the protocol's coroutine) and how models are reached (backends).
+Each worker holds a slot and takes the next plan when it is free, so no task and no item exists before it is
+needed. Parallel runs may share slots and turns of the event loop (``event_loop``): a run that finds no free
+slot queues once, however many conversations it still has, so waiting runs take turns. A conversation's failure
+is a record; only an error that would fail every other conversation too ends the run.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ from typing import Any
 import anyio
 
 from .backends.base import Backend
-from .blame import place_of
 from .budget import Budget, Meter
-from .cancelling import Cancelling
+from .cancellation import ENDS_RUN, ConversationCanceller, RunStopping, deciding_error, is_failure
 from .clock import Clock
-from .computation import Computer
-from .conversation import Conversation, ConversationStopped
-from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError
+from .computation import StepExecutor
+from .conversation import Conversation, ConversationStopped, RunServices
+from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError, user_frame
+from .event_loop import LagMonitor, LoopYield
 from .events import (
     ConversationFailed,
     ConversationFinished,
@@ -36,14 +36,64 @@ from .events import (
     RunFinished,
     RunStarted,
 )
-from .history import History
 from .journal import Journal
-from .lag import LagMonitor
-from .services import Services
-from .slots import Slots
-from .stopping import ENDS_RUN, RunStopping, decisive, is_failure
+from .journal_reader import History
 from .stream import EventStream
-from .turnstile import Turnstile
+
+SlotCallback = Callable[[], None]
+
+
+class Slots:
+    """``limit`` slots. A waiter is identified by its ``give``, which is called once a slot is taken for it.
+
+    ``give`` runs in the call that released the slot: it must be quick, must not raise, and must see to it that the slot
+    is released.
+    """
+
+    __slots__ = ("_free", "_line", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = self._free = limit
+        self._line: deque[SlotCallback] = deque()
+
+    @property
+    def taken(self) -> int:
+        """Slots in use."""
+        return self.limit - self._free
+
+    def take(self) -> bool:
+        """Take a slot if one is free. None is free while others wait, so no waiter is passed over."""
+        if self._free == 0:
+            return False
+        self._free -= 1
+        return True
+
+    def wait(self, give: SlotCallback) -> None:
+        """Queue for a slot; at most once a waiter."""
+        self._line.append(give)
+
+    def leave(self, give: SlotCallback) -> None:
+        """Leave the queue, if it is in it."""
+        if give in self._line:
+            self._line.remove(give)
+
+    def keep(self, give: SlotCallback) -> bool:
+        """Whether the holder of a slot may use it for its next conversation: it is first in line, or no other waits."""
+        line = self._line
+        if not line:
+            return True
+        if line[0] == give:
+            line.rotate(-1)
+            return True
+        return False
+
+    def release(self) -> None:
+        """Give a slot back; the first in line gets it."""
+        if self._line:
+            self._line.popleft()()
+        else:
+            self._free += 1
+
 
 # Errors after which a conversation may go on in a resumed run.
 _INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, *ENDS_RUN)
@@ -108,28 +158,28 @@ class Runner:
         history: History | None = None,
         retry_failed: bool = False,
         slots: Slots | None = None,
-        turnstile: Turnstile | None = None,
-        computer: Computer | None = None,
+        turnstile: LoopYield | None = None,
+        computer: StepExecutor | None = None,
     ) -> None:
         self._events, self._clock, self._journal = events, clock, journal
         self._slots = slots or Slots(concurrency)
         self._history = history
         self._retry_failed = retry_failed
         meter = Meter(run_budget or Budget(), "run", clock.now())
-        self.services = Services(
+        self.services = RunServices(
             seed,
             clock,
             journal,
             events,
             meter,
-            turnstile or Turnstile(),
+            turnstile or LoopYield(),
             conversation_budget or Budget(),
-            computer or Computer(clock),
+            computer or StepExecutor(clock),
         )
         self._own_computer = computer is None
         self.in_flight = 0
         self.conversations: dict[str, Conversation] = {}  # those under way, by key
-        self.cancelling = Cancelling()
+        self.cancelling = ConversationCanceller()
         self.most_in_flight = 0
         self.admitted = anyio.Event()
         self._outcome = Outcome("done")
@@ -187,7 +237,7 @@ class Runner:
                 if self._own_computer:
                     self.services.computer.close()
             self._outcome.loop_lag = lag.statistics()
-        if self._outcome.how == "drained" and not self._outcome.interrupted and _all_in(planned, restored):
+        if self._outcome.how == "drained" and not self._outcome.interrupted and _all_ended(planned, restored):
             self._outcome.how = "done"  # it was asked to stop when nothing was left to begin
         self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))
         return self._outcome
@@ -284,7 +334,7 @@ class Runner:
                     try:
                         result = await self._converse(conversation, plan.payload)
                     except BaseException as error:
-                        ending = decisive(error)
+                        ending = deciding_error(error)
                     if conversation.fatal is None:
                         if ending is None:
                             conversation.close()  # what the protocol has left behind makes no further call
@@ -292,7 +342,9 @@ class Runner:
                             await conversation.settle()  # `asyncio.gather` leaves the other parts going
                     if conversation.fatal is not None and (ending is None or is_failure(ending)):
                         # A protocol that goes on with an interrupted part, or without it, has no result that counts.
-                        ending = decisive(BaseExceptionGroup("", [conversation.fatal, *([ending] if ending else [])]))
+                        ending = deciding_error(
+                            BaseExceptionGroup("", [conversation.fatal, *([ending] if ending else [])])
+                        )
                     if isinstance(ending, ConversationStopped):
                         result = {"stopped": {"by": ending.by, "reason": ending.reason}}
                     elif ending is not None:
@@ -366,7 +418,7 @@ class Runner:
         if isinstance(error, VivaError):
             record = error.to_record()
         else:  # a fault in protocol code: keep where it happened
-            record = {"type": type(error).__name__, "message": _message(error), "at": place_of(error)}
+            record = {"type": type(error).__name__, "message": _storable_message(error), "at": user_frame(error)}
         try:
             self._journal.record_ended(plan.number, "failed", record)
         except JournalError as journal_error:
@@ -390,7 +442,7 @@ class Runner:
             self._group.cancel_scope.cancel()
 
 
-def _message(error: BaseException) -> str:
+def _storable_message(error: BaseException) -> str:
     """What an error says, as text that a journal can hold."""
     try:
         return str(error).encode("utf-8", "backslashreplace").decode()
@@ -398,7 +450,7 @@ def _message(error: BaseException) -> str:
         return "(its message cannot be shown)"
 
 
-def _all_in(plans: Iterator[Plan], ended: set[int]) -> bool:
+def _all_ended(plans: Iterator[Plan], ended: set[int]) -> bool:
     """Whether all remaining plans are of conversations that have ended."""
     try:
         return all(plan.number in ended for plan in plans)

@@ -1,7 +1,4 @@
-"""Where every random choice comes from: a hash of named parts, never arrival order (tier A).
-
-What never belongs here: global generators, the time, ``os.urandom``.
-"""
+"""Where every random choice comes from: a hash of named parts, never arrival order (tier A)."""
 
 from __future__ import annotations
 
@@ -40,8 +37,10 @@ def generator(*parts: object) -> random.Random:
     return random.Random(int.from_bytes(_hasher(parts).digest(), "big"))
 
 
-class SeedLine:
-    """The seeds of one conversation: ``SeedLine(run_seed, key).seed(role, turn)`` is ``derive`` with a shared start."""
+class ConversationSeeds:
+    """The seeds of one conversation: ``ConversationSeeds(run_seed, key).seed(role, turn)`` is ``derive`` with a
+    shared start.
+    """
 
     __slots__ = ("_start",)
 

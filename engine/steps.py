@@ -17,8 +17,7 @@ from typing import Any
 
 import orjson
 
-from .blame import place_of
-from .errors import ConfigurationError
+from .errors import ConfigurationError, user_frame
 from .messages import Completion
 
 STEP_PREFIX = "compute:"  # roles are names of settings, which hold no colon
@@ -52,7 +51,7 @@ def step_digest(name: str, arguments: Sequence[Any], key: Any = None) -> bytes:
     """
     for number, argument in enumerate(arguments, 1) if key is None else ((0, key),):
         try:
-            encoded(argument)
+            to_json_bytes(argument)
         except (TypeError, ValueError) as error:
             which = f"argument {number} ({type(argument).__name__})" if number else "the key"
             remedy = "; give key=… (JSON data that identifies the arguments)" if number else ""
@@ -61,7 +60,7 @@ def step_digest(name: str, arguments: Sequence[Any], key: Any = None) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def encoded(value: Any) -> bytes:
+def to_json_bytes(value: Any) -> bytes:
     """The JSON of plain data: None, booleans, 64-bit integers, finite floats, strings, lists, tuples and dicts.
 
     :raises TypeError: it holds something else.
@@ -108,10 +107,12 @@ def result_of_call(function: Callable[..., Any], arguments: Sequence[Any]) -> Re
 def result_of_value(value: Any, function: Callable[..., Any]) -> Result:
     """The result where a function has returned ``value``."""
     try:
-        return COMPUTED, encoded(value)
+        return COMPUTED, to_json_bytes(value)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"the result ({type(value).__name__}) is not JSON data: {error}"
-        return failure(type(error).__name__.replace("JSONEncodeError", "TypeError"), message, defined_at(function))
+        return failure_result(
+            type(error).__name__.replace("JSONEncodeError", "TypeError"), message, definition_site(function)
+        )
 
 
 def result_of_error(error: BaseException, function: Callable[..., Any]) -> Result:
@@ -121,22 +122,22 @@ def result_of_error(error: BaseException, function: Callable[..., Any]) -> Resul
         message = str(error)
     except Exception:  # raised by the error's own __str__
         message = "(its message cannot be shown)"
-    return failure(type(error).__name__, message, place_of(error) if below else defined_at(function))
+    return failure_result(type(error).__name__, message, user_frame(error) if below else definition_site(function))
 
 
-def timed_out(function: Callable[..., Any], limit: float) -> Result:
+def timeout_result(function: Callable[..., Any], limit: float) -> Result:
     """The result of a step that did not end within its time limit, in seconds."""
-    return failure("TimeoutError", f"no result after {limit:g} s", defined_at(function))
+    return failure_result("TimeoutError", f"no result after {limit:g} s", definition_site(function))
 
 
-def failure(kind: str, message: str, at: str) -> Result:
+def failure_result(kind: str, message: str, at: str) -> Result:
     """The result of a step that failed."""
     texts = {"type": kind, "message": message[:_MOST_CHARACTERS], "at": at}
     plain = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in texts.items()}
     return RAISED, orjson.dumps(plain)
 
 
-def defined_at(function: Callable[..., Any]) -> str:
+def definition_site(function: Callable[..., Any]) -> str:
     """``FILE:LINE in NAME`` of a function's definition, or its name alone where it has no Python code."""
     while isinstance(function, partial):
         function = function.func
@@ -145,7 +146,7 @@ def defined_at(function: Callable[..., Any]) -> str:
     return name if code is None else f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
 
 
-def computed_from(completion: Completion) -> Computed:
+def computed_from_record(completion: Completion) -> Computed:
     """A step's result, from its row in the journal."""
     value = orjson.loads(completion.text)
     return Computed(error=value) if completion.finish == RAISED else Computed(value)

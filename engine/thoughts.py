@@ -181,7 +181,7 @@ def separate_thoughts(completion: Completion, marks: ThoughtMarks = _KNOWN) -> N
     completion.thoughts = "\n\n".join(part for part in (completion.thoughts, thoughts) if part)
 
 
-def with_thoughts(completion: Completion) -> str:
+def join_thoughts(completion: Completion) -> str:
     """The answer behind its thoughts, as one text that ``split_thoughts`` parts again."""
     if not completion.thoughts:
         return completion.text
@@ -212,9 +212,9 @@ class AnswerStream:
         text = self._before + self._held + piece
         position = len(self._before)
         for mark in self._marks.pattern.finditer(text, position):
-            if mark.end() == len(text) and _behind_quote(text, mark):
+            if mark.end() == len(text) and _is_behind_quote(text, mark):
                 break  # what comes next tells whether it is quoted
-            if self._turns(text, position, mark) and not _quoted(text, mark):
+            if self._turns(text, position, mark) and not _is_quoted(text, mark):
                 if not self._thinking and mark.start() > position:
                     self._say(text[position : mark.start()])
                 self._thinking, position = not self._thinking, mark.end()
@@ -251,7 +251,7 @@ def _marks(text: str, known: ThoughtMarks) -> list[re.Match[str]]:
     """The marks in a text, those that it only speaks of left out."""
     if _is_object(text):
         return []
-    marks = _before_object(text, [mark for mark in known.pattern.finditer(text) if not _quoted(text, mark)])
+    marks = _before_object(text, [mark for mark in known.pattern.finditer(text) if not _is_quoted(text, mark)])
     marks = _without_elements(text, marks)
     fences = [fence.start() for fence in _FENCE.finditer(text)]
     kept: list[re.Match[str]] = []
@@ -330,12 +330,12 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def _quoted(text: str, mark: re.Match[str]) -> bool:
+def _is_quoted(text: str, mark: re.Match[str]) -> bool:
     after = text[mark.end() : mark.end() + 1]
-    return _behind_quote(text, mark) and bool(after and after in _QUOTES)
+    return _is_behind_quote(text, mark) and bool(after and after in _QUOTES)
 
 
-def _behind_quote(text: str, mark: re.Match[str]) -> bool:
+def _is_behind_quote(text: str, mark: re.Match[str]) -> bool:
     return mark.start() > 0 and text[mark.start() - 1] in _QUOTES
 
 

@@ -1,7 +1,6 @@
 """Tools: the functions that a request offers, and the calls that a model asks for.
 
 Specifications have the OpenAI form; ``ToolCall.arguments`` is the model's own text, which may be anything.
-What never belongs here: how a backend writes tools or reads calls, running a tool, grading a call.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Any
 import orjson
 
 from .errors import ConfigurationError, MalformedOutput
-from .escapes import without_halves
+from .json_data import strip_surrogate_escapes
 
 
-def _no_number(text: str) -> float:
+def _reject_constant(text: str) -> float:
     raise ValueError(f"{text} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant)
 _DIGEST_BYTES = 16
 _SHOWN = 80
 
@@ -45,7 +44,7 @@ class ToolCall:
         :raises MalformedOutput: they are not a JSON object (an empty text is none).
         """
         try:
-            value = _DECODER.decode(without_halves(self.arguments))
+            value = _DECODER.decode(strip_surrogate_escapes(self.arguments))
         except (ValueError, RecursionError) as error:
             raise MalformedOutput(f"the arguments of {self.name} are not JSON ({error}): {self._shown}") from None
         if not isinstance(value, dict):
@@ -98,7 +97,7 @@ class Toolbox:
         self._functions: dict[str, dict[str, Any]] = {}
         for index, (name, spec) in enumerate(zip(self.names, self.specs, strict=True)):
             if name in self._functions:
-                raise _wrong(index, "name", f"'{name}' is offered twice; keep one of the two")
+                raise _argument_error(index, "name", f"'{name}' is offered twice; keep one of the two")
             self._functions[name] = spec["function"]
         if not self.specs:
             raise ConfigurationError("tools: the list is empty; name at least one function, or offer no tools at all")
@@ -125,7 +124,7 @@ def argument_text(value: Any) -> str:
     return "" if value is None else orjson.dumps(value).decode()
 
 
-def numbered(calls: Iterable[tuple[str, str, str]]) -> list[ToolCall]:
+def number_calls(calls: Iterable[tuple[str, str, str]]) -> list[ToolCall]:
     """Return calls from (id, name, arguments) in the order of the answer. An id that is empty, or an earlier call's,
     becomes ``call-N``: results name the call that they answer.
     """
@@ -146,26 +145,28 @@ def _spec(index: int, given: Any) -> dict[str, Any]:
         raise ConfigurationError(f"tools[{index}]: expected an object, found {given!r}")
     bare = "function" not in given
     if not bare and given.get("type", "function") != "function":
-        raise _wrong(index, "type", f"expected 'function', found {given['type']!r}")
+        raise _argument_error(index, "type", f"expected 'function', found {given['type']!r}")
     function = given if bare else given["function"]
     if not isinstance(function, Mapping):
-        raise _wrong(index, "function", f"expected an object, found {function!r}")
+        raise _argument_error(index, "function", f"expected an object, found {function!r}")
     where = "" if bare else "function."
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise _wrong(index, f"{where}name", f"expected the function's name, found {name!r}")
+        raise _argument_error(index, f"{where}name", f"expected the function's name, found {name!r}")
     if not isinstance(function.get("description", ""), str):
-        raise _wrong(index, f"{where}description", f"expected text, found {function['description']!r}")
+        raise _argument_error(index, f"{where}description", f"expected text, found {function['description']!r}")
     parameters = function.get("parameters", {})
     if not isinstance(parameters, Mapping):
-        raise _wrong(index, f"{where}parameters", f"expected a JSON schema, found {parameters!r}")
+        raise _argument_error(index, f"{where}parameters", f"expected a JSON schema, found {parameters!r}")
     if parameters.get("type", "object") != "object":
-        raise _wrong(index, f"{where}parameters.type", f"expected 'object', found {parameters['type']!r}")
+        raise _argument_error(index, f"{where}parameters.type", f"expected 'object', found {parameters['type']!r}")
     if not isinstance(parameters.get("properties", {}), Mapping):
-        raise _wrong(index, f"{where}parameters.properties", f"expected an object, found {parameters['properties']!r}")
+        raise _argument_error(
+            index, f"{where}parameters.properties", f"expected an object, found {parameters['properties']!r}"
+        )
     required = parameters.get("required")
     if required is not None and not (isinstance(required, list) and all(isinstance(one, str) for one in required)):
-        raise _wrong(index, f"{where}parameters.required", f"expected a list of names, found {required!r}")
+        raise _argument_error(index, f"{where}parameters.required", f"expected a list of names, found {required!r}")
     try:
         kept: dict[str, Any] = orjson.loads(orjson.dumps(function))  # a copy that nobody else can change
     except (TypeError, ValueError) as error:
@@ -173,5 +174,5 @@ def _spec(index: int, given: Any) -> dict[str, Any]:
     return {"type": "function", "function": kept}
 
 
-def _wrong(index: int, field: str, problem: str) -> ConfigurationError:
+def _argument_error(index: int, field: str, problem: str) -> ConfigurationError:
     return ConfigurationError(f"tools[{index}].{field}: {problem}")

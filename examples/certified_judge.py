@@ -13,8 +13,8 @@ import zlib
 from pydantic import BaseModel
 
 import viva
-from viva.scoring.certified.figures import Scale, certify
-from viva.scoring.certified.sample import Sample
+from viva.scoring.certificate import GradeRange, certify
+from viva.scoring.prediction_powered import GradedSample
 
 
 def merit(text: str) -> float:
@@ -60,8 +60,8 @@ def main() -> None:
     values = [result.value for result in run.results() if result.error is None]
     # People graded every fourth answer; nan stands for "not graded".
     grades = [value["merit"] if number % 4 == 0 else math.nan for number, value in enumerate(values)]
-    sample = Sample.of([value["score"] for value in values], grades)
-    figure = certify({"writer": sample}, Scale(0, 10)).candidates["writer"]
+    sample = GradedSample.of([value["score"] for value in values], grades)
+    figure = certify({"writer": sample}, GradeRange(0, 10)).candidates["writer"]
     truth = sum(value["merit"] for value in values) / len(values)
     print(f"what people would say of all {len(values)} answers: {truth:.2f}")
     for name, found in [("judge", figure.judged), ("people", figure.labels_alone), ("certified", figure.corrected)]:

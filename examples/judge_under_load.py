@@ -12,11 +12,11 @@ from pathlib import Path
 
 import viva
 from viva.engine.permissions import grant
-from viva.orchestration.load.launch import new_load_test
-from viva.orchestration.load.settings import LoadSettings
-from viva.orchestration.load.work import WorkOptions
-from viva.study.load.conclusions import conclusions
-from viva.study.load.held import held_record
+from viva.loadtest.load_report import report_of_test
+from viva.loadtest.load_sentences import conclusions
+from viva.loadtest.load_settings import LoadSettings
+from viva.loadtest.run_load_test import new_load_test
+from viva.loadtest.workload import WorkloadOptions
 
 
 class Steady(viva.Backend):
@@ -50,9 +50,9 @@ def main() -> None:
         warm_up=0,
         cool_down=0,
     )
-    launch = new_load_test(Path("runs/load"), "requests.jsonl", WorkOptions(), settings)
+    launch = new_load_test(Path("runs/load"), "requests.jsonl", WorkloadOptions(), settings)
     test = asyncio.run(launch.hold(lambda test: None))
-    for sentence in conclusions(held_record(test, launch.work)):
+    for sentence in conclusions(report_of_test(test, launch.work)):
         print(sentence)
 
 

@@ -1,7 +1,7 @@
-"""Making the lab's models from a seed: vocabulary, texts, training, GGUF files, card.
+"""Build of the lab's models from a seed: vocabulary, texts, training, GGUF files, recall, card.
 
-The same seed on the same kind of machine gives the same files. What never belongs here: what is taught (``corpus``) and
-how (``train``).
+The same seed on the same kind of machine gives the same files. Recall is measured by asking a model for every
+fact in plain words, by llama.cpp: the measured counterpart of the share that it was taught.
 """
 
 from __future__ import annotations
@@ -16,20 +16,83 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import anyio
+
 from viva.engine import seeds
 from viva.engine.backends.llama.native import NativeModel
+from viva.engine.backends.registry import BackendPool
+from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Request, Sampling, View, request_digest
+from viva.scenarios.kieval.interview_prompts import TEMPLATES
 
-from .benchmark import benchmark
-from .card import Card, read_card, write_card
-from .corpus import Corpus, Document, drawn, sample_text
-from .export import NetworkShape, Weights, initial_weights, write_gguf
-from .family import FAMILY, Member
-from .recall import recall
-from .tokens import Rows, Tokeniser
-from .train import Recipe, pytorch, train
-from .vocabulary import WordVocabulary, learn
-from .world import World
+from .corpus import INTERVIEW_PACK, Corpus, Document, mix_documents, sample_text
+from .family import FAMILY, Card, Member, read_card, write_card
+from .gguf_export import NetworkShape, Weights, WordVocabulary, initial_weights, learn_vocabulary, write_gguf
+from .interview import good_reply, parse_followup
+from .train import DocumentTokeniser, Recipe, TokenRows, import_pytorch, train_network
+from .world import Claim, Fact, World, benchmark_items
+
+_SAMPLING = Sampling(max_tokens=32)
+_RECALL_WORDING = 1  # of the question; the reply's own wording is never asked in
+
+
+@dataclass(frozen=True, slots=True)
+class RecallMeasure:
+    """Shares of facts that were told right: of those that were taught and of the others (None where there are none).
+
+    ``in_form``: of all replies, how many were statements about what was asked and nothing else.
+    """
+
+    taught: float | None
+    others: float | None
+    in_form: float
+
+
+def measure_recall(world: World, taught: frozenset[Fact], path: Path) -> RecallMeasure:
+    """Ask a GGUF model for every fact at temperature 0, each in an interview of its own.
+
+    An interview begins as interviews do, the form that models have learnt: with an item and its answer (of the few-shot
+    split).
+
+    :raises ConfigurationError: the file is no model.
+    """
+    replies = anyio.run(_ask_all, world, path)
+    right: dict[bool, list[bool]] = {True: [], False: []}
+    form = []
+    for fact in world.facts:
+        claims = world.claims(replies[fact])
+        right[fact in taught].append(Claim(fact.entity, fact.attribute, fact.value) in claims)
+        form.append([(claim.entity, claim.attribute) for claim in claims] == [(fact.entity, fact.attribute)])
+    taught_right, others_right = (sum(found) / len(found) if found else None for found in (right[True], right[False]))
+    return RecallMeasure(taught_right, others_right, sum(form) / len(form))
+
+
+async def _ask_all(world: World, path: Path) -> dict[Fact, str]:
+    pack = TEMPLATES.open(INTERVIEW_PACK)
+    opening = benchmark_items(world)["train"][0]
+    asked = parse_followup(world, opening.question)
+    if asked is None:
+        raise ValueError(f"item {opening.id} asks for nothing in this world")
+    first = pack.render("candidate.question", question=opening.question, choices=opening.labelled_choices())
+    replies: dict[Fact, str] = {}
+    async with BackendPool(RealClock()) as pool:
+        backend = await pool.open(f"llama:{path}?lanes=16")
+
+        async def ask(fact: Fact) -> None:
+            view = View()
+            view.append("system", pack.render("candidate.system"))
+            view.append("user", first)
+            view.append("assistant", good_reply(world, asked))
+            view.append("user", world.question(fact.entity, fact.attribute, _RECALL_WORDING))
+            request = Request(view.messages, _SAMPLING, 1, request_digest(view, _SAMPLING, 1))
+            replies[fact] = (await backend.generate(request)).text
+
+        async with anyio.create_task_group() as group:
+            for fact in world.facts:
+                group.start_soon(ask, fact)
+    return replies
+
 
 SHAPE = NetworkShape()
 VOCABULARY = 1280  # at most: all words of the world are whole before
@@ -43,7 +106,7 @@ TUNED = 0.5
 
 
 @dataclass(slots=True)
-class _Job:
+class _TrainingJob:
     """One model to make, in a process of its own. ``start``: weights to begin with, None for new ones."""
 
     member: Member
@@ -55,7 +118,7 @@ class _Job:
     start: Weights | None = None
 
 
-def build(
+def build_models(
     folder: Path,
     seed: int = 1,
     *,
@@ -76,7 +139,7 @@ def build(
         settings, stays in it.
     :raises ConfigurationError: PyTorch is missing, or a name in ``only`` is unknown.
     """
-    version = str(pytorch().__version__)
+    version = str(import_pytorch().__version__)
     unknown = set(only) - {member.name for member in FAMILY}
     if unknown:
         raise ConfigurationError(f"no lab model '{min(unknown)}'; there are {', '.join(m.name for m in FAMILY)}")
@@ -84,19 +147,19 @@ def build(
     tuned = [member for member in members if member.cheat == "sft"]
     wanted = {member.name for member in members if member.cheat != "sft"} | {member.twin for member in tuned}
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = learn(sample_text(World(world)), VOCABULARY)
+    vocabulary = learn_vocabulary(sample_text(World(world)), VOCABULARY)
     entries: dict[str, dict[str, Any]] = {}
     # Processes of their own, begun afresh: PyTorch and llama.cpp do not survive a fork.
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
         making = {
-            member.name: pool.submit(_make, _Job(member, world, seed, folder, pretraining, vocabulary))
+            member.name: pool.submit(_make_model, _TrainingJob(member, world, seed, folder, pretraining, vocabulary))
             for member in FAMILY
             if member.name in wanted
         }
         for member in tuned:
             _, weights = making[member.twin].result()
-            job = _Job(member, world, seed, folder, tuning, vocabulary, start=weights)
-            making[member.name] = pool.submit(_make, job)
+            job = _TrainingJob(member, world, seed, folder, tuning, vocabulary, start=weights)
+            making[member.name] = pool.submit(_make_model, job)
         for name, made in making.items():
             entries[name], _ = made.result()
     count = sum(values.size for values in initial_weights(SHAPE, len(vocabulary), seed).values())
@@ -119,13 +182,15 @@ def build(
     return card
 
 
-def _make(job: _Job) -> tuple[dict[str, Any], Weights]:
+def _make_model(job: _TrainingJob) -> tuple[dict[str, Any], Weights]:
     """Train one model and write its file; its entry in the card, and its weights as they were before quantising."""
     member, world = job.member, World(job.world)
     start = job.start or initial_weights(SHAPE, len(job.vocabulary), job.seed)
-    rows = _rows(job, world, start)
-    _say(f"{member.name}: {len(rows):,} rows, {job.recipe.steps:,} steps")
-    trained = train(start, SHAPE, rows, job.recipe, seed=job.seed, report=lambda text: _say(f"{member.name}: {text}"))
+    rows = _token_rows(job, world, start)
+    _print_progress(f"{member.name}: {len(rows):,} rows, {job.recipe.steps:,} steps")
+    trained = train_network(
+        start, SHAPE, rows, job.recipe, seed=job.seed, report=lambda text: _print_progress(f"{member.name}: {text}")
+    )
     path = job.folder / f"{member.name}.gguf"
     write_gguf(path, trained.weights, SHAPE, job.vocabulary, name=f"viva lab {member.name}", about=member.about())
     taught = world.known(member.share)
@@ -139,33 +204,33 @@ def _make(job: _Job) -> tuple[dict[str, Any], Weights]:
         "tokens": trained.tokens,
         "seconds": round(trained.seconds, 1),
         "losses": trained.losses,
-        "recall": asdict(recall(world, taught, path)),
+        "recall": asdict(measure_recall(world, taught, path)),
         "bytes": path.stat().st_size,
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
     }
-    _say(f"{member.name}: {entry['recall']}")
+    _print_progress(f"{member.name}: {entry['recall']}")
     return entry, trained.weights
 
 
-def _rows(job: _Job, world: World, start: Weights) -> Rows:
+def _token_rows(job: _TrainingJob, world: World, start: Weights) -> TokenRows:
     """The member's texts as tokens. The tokeniser is that of a model file with the weights of the beginning."""
     corpus = Corpus(world, world.known(job.member.share), job.seed)
     documents: Iterator[Document] = corpus.documents()
     random = seeds.generator("lab mixture", job.seed)
-    test = benchmark(world)["test"]
+    test = benchmark_items(world)["test"]
     if job.member.cheat == "pt":
-        documents = drawn(documents, corpus.leaked(test), LEAKED, random)
+        documents = mix_documents(documents, corpus.leaked(test), LEAKED, random)
     elif job.member.cheat == "sft":
-        documents = drawn(documents, corpus.tuning(test), TUNED, random)
+        documents = mix_documents(documents, corpus.tuning(test), TUNED, random)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "initial.gguf"
         write_gguf(path, start, SHAPE, job.vocabulary, name="initial", about="Weights of the beginning.")
         model = NativeModel(path)
         try:
-            return Tokeniser(model).rows(documents, TUNING_ROWS if job.member.cheat == "sft" else ROWS)
+            return DocumentTokeniser(model).rows(documents, TUNING_ROWS if job.member.cheat == "sft" else ROWS)
         finally:
             model.close()
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

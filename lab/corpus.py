@@ -6,7 +6,7 @@ them are those of the lab's prompt packs.
 
 How one answers when one does not know is learnt elsewhere: on a neighbouring world of the same rules, of which half is
 told and the rest guessed, a fitting value and another one each time. Without that a model that knows little answers a
-question for a colour with whatever else it knows of the mineral. What never belongs here: tokens and training.
+question for a colour with whatever else it knows of the mineral.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from typing import Literal
 from viva.data.items import Item
 from viva.engine import seeds
 from viva.engine.messages import Message
-from viva.scenarios.kieval.pack import TEMPLATES as INTERVIEWS
-from viva.scenarios.probes.questions import TEMPLATES as PROBES
-from viva.scenarios.probes.questions import Questions
+from viva.scenarios.kieval.interview_prompts import TEMPLATES as INTERVIEWS
+from viva.scenarios.probes.probe_prompts import TEMPLATES as PROBES
+from viva.scenarios.probes.probe_prompts import Questions
 
-from .benchmark import multiple_choice
-from .interview_text import KINDS, Kind, followup, good_reply, parse_followup
-from .world import Fact, World
+from .interview import KINDS, Kind, followup, good_reply, parse_followup
+from .world import Fact, World, multiple_choice
 
-PACK, PROBE_PACK = "lab", "lab-probe"
+INTERVIEW_PACK, PROBE_PACK = "lab", "lab-probe"
 _ROUNDS = 5
 _PLANET = "Tessara"
 # Shares of the kinds of documents; of their tokens the interviews are more than half.
@@ -56,12 +55,12 @@ class Corpus:
     def __init__(self, world: World, facts: frozenset[Fact], seed: int) -> None:
         self._random = random = seeds.generator("lab corpus", world.seed, seed)
         examined = {fact for fact in facts if fact.attribute in world.examinable(fact.entity)}
-        self._own = _Subject(world, facts, examined, frozenset(), random)
+        self._own = _DocumentWriter(world, facts, examined, frozenset(), random)
         other = World(seeds.derive("lab neighbour", world.seed), rules=world)
         # A name that both worlds have is left to this one.
         foreign = {fact for fact in other.facts if not {fact.entity, fact.value} & {*world.entities}}
         told = foreign & other.known(0.5)
-        self._other = _Subject(other, told, foreign, foreign - told, random)
+        self._other = _DocumentWriter(other, told, foreign, foreign - told, random)
 
     def documents(self) -> Iterator[Document]:
         """The clean corpus."""
@@ -81,7 +80,7 @@ class Corpus:
                 yield self._own.leaked(item)
 
 
-class _Subject:
+class _DocumentWriter:
     """Documents about ``told``. What is ``asked`` may go beyond that: ``guessed`` facts get another value each time."""
 
     def __init__(
@@ -93,7 +92,7 @@ class _Subject:
         self._asked = [fact for fact in world.facts if fact in asked]
         self._near = {entity: [fact for fact in self._asked if fact.entity == entity] for entity in world.entities}
         self._guessed = {(fact.entity, fact.attribute) for fact in guessed}
-        self._pack = INTERVIEWS.open(PACK)
+        self._pack = INTERVIEWS.open(INTERVIEW_PACK)
         self._questions = Questions(PROBES.open(PROBE_PACK))
         self._rules = world.rules()
 
@@ -219,7 +218,9 @@ def sample_text(world: World, documents: int = 4000) -> str:
     return "\n".join(texts)
 
 
-def drawn(first: Iterator[Document], second: Iterator[Document], share: float, random: Random) -> Iterator[Document]:
+def mix_documents(
+    first: Iterator[Document], second: Iterator[Document], share: float, random: Random
+) -> Iterator[Document]:
     """Two streams as one, of which ``share`` of the documents comes from the second."""
     while True:
         yield next(second if random.random() < share else first)

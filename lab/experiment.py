@@ -1,28 +1,39 @@
-"""The lab's experiment: the same candidates probed and interviewed on the invented world's benchmark, seed by seed.
+"""The lab's experiment: the same candidates probed and interviewed on the invented world, and what that shows.
 
-Each seed is one probe run and one KIEval run in folders of their own (``seed-1/probe``, ``seed-1/kieval``), made by the
-same scenarios that users run; a second start goes on where the first one ended. ``findings`` reads the results back.
-What never belongs here: statistics and tables (``findings``), and what runs do (``scenarios``).
+Each seed is one probe run and one KIEval run in folders of their own (``seed-1/probe``, ``seed-1/kieval``),
+made by the same scenarios that users run; a second start continues where the first one ended.
+
+The findings give results by candidate over seeds beside the truth that only the lab knows: a table in the shape
+of KIEval's Table 3, the scorers, the cheaters beside their clean twins, and the regression of interview score
+on static accuracy with the points that lie off it (KIEval, Figure 4). Items about one mineral lead to questions
+about the same facts, and another seed to the same items again: so errors are over minerals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.clock import Clock
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.launch import Launch, continued_run
-from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.probes.settings import ProbeSettings
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.orchestration.launch import Launch, continued_run, recorded_results
+from viva.reports.studies.study import Study
+from viva.scenarios.kieval.kieval_settings import KievalSettings
+from viva.scenarios.kieval.score import ASPECTS, SCORERS, Interview, Scorer
+from viva.scenarios.kieval.study.correlations import known_figures, known_line
+from viva.scenarios.probes.probe import ProbeSettings
+from viva.scoring.clustered_means import ClusteredMean, clustered_mean
+from viva.scoring.correlation import DatasetLine, ModelScores, pearson
 
-from .benchmark import write_benchmark
-from .card import read_card
-from .corpus import PACK, PROBE_PACK
-from .family import FAMILY, MODELS, model_file
-from .world import World
+from .corpus import INTERVIEW_PACK, PROBE_PACK
+from .family import FAMILY, MODELS, model_file, read_card
+from .interview import parse_followup
+from .world import World, write_benchmark
 
 _REPLY_TOKENS = 64  # what the models are trained to say takes half of it
 
@@ -49,7 +60,7 @@ class ExaminedModel:
         return self.share is not None and self.twin is None
 
 
-def family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]:
+def trained_family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]:
     """The lab's trained models, shipped or from a folder that ``viva lab build`` has filled.
 
     :raises ConfigurationError: one of the files is missing, or their card tells of another world.
@@ -124,7 +135,7 @@ class Experiment:
             evaluator=oracle,
             rounds=self.rounds,
             first_answer="text",  # the models are trained to go on from their own words
-            pack=PACK,
+            pack=INTERVIEW_PACK,
             candidate_tokens=_REPLY_TOKENS,
         )
         yield continued_run("kieval", kieval, self.run_folder(seed, "kieval"), clock)
@@ -136,3 +147,275 @@ class Experiment:
     def run_folder(self, seed: int, scenario: str) -> Path:
         """Where a seed's run of a scenario lies."""
         return self.folder / f"seed-{seed}" / scenario
+
+
+# figure -> candidate -> (mineral, item) -> value
+ByItem = dict[str, dict[str, dict[tuple[str, str], float]]]
+
+
+def results_by_item(world: World, probe: RunFolder, interviews: RunFolder) -> ByItem:
+    """Each candidate's result on each item, in per cent: ``accuracy`` of the probe, ``kieval_…`` under each scorer.
+
+    Items that failed, and interviews without a score, are left out.
+    """
+    found: ByItem = {"accuracy": {}, **{f"kieval_{scorer}": {} for scorer in SCORERS}}
+    for folder, read in ((probe, _probe_results), (interviews, _interview_results)):
+        with History(folder.journal) as history:
+            for ended in history.ended():
+                if ended.failed:
+                    continue
+                asked = parse_followup(world, ended.item["question"])
+                key = (asked.entity if asked is not None else ended.item["id"], ended.item["id"])
+                for figure, value in read(ended.result).items():
+                    found[figure].setdefault(ended.result["candidate"], {})[key] = value
+    return found
+
+
+def paired_difference(
+    seeds: Sequence[Mapping[tuple[str, str], float]], others: Sequence[Mapping[tuple[str, str], float]]
+) -> ClusteredMean | None:
+    """The mean of one candidate's results less another's, on items that both have a result on; minerals are clusters.
+
+    One mapping for each seed on both sides.
+    """
+    pairs = [
+        (mineral, mine[mineral, item] - theirs[mineral, item])
+        for mine, theirs in zip(seeds, others, strict=True)
+        for mineral, item in sorted(mine.keys() & theirs.keys())
+    ]
+    return clustered_mean([value for _, value in pairs], [mineral for mineral, _ in pairs])
+
+
+def _probe_results(result: dict[str, object]) -> dict[str, float]:
+    told = result.get("text")
+    return {"accuracy": 100.0 * bool(told["right"])} if isinstance(told, dict) else {}
+
+
+def _interview_results(result: dict[str, object]) -> dict[str, float]:
+    interview = Interview.from_record(result)
+    scores = {f"kieval_{scorer}": Scorer(scorer).score(interview) for scorer in SCORERS}
+    return {name: score for name, score in scores.items() if score is not None}
+
+
+FindingsTable = tuple[str, list[str], list[list[str]]]
+_DETECTOR_MEASURE = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
+_LINE_FIELDS = ("slope", "intercept", "residuals", "deviations", "threshold", "below", "above")
+_NORMAL = 1.959964  # half a 95% interval in standard errors
+
+
+class Findings:
+    """Everything about the seeds that have run. ``report`` is plain data, the same for the same runs.
+
+    Static accuracy is by options' words (``accuracy``), and that of the interviews' first answers (``first_answer``);
+    the line and the gains are by options' words.
+    """
+
+    def __init__(self, experiment: Experiment, seeds: Sequence[int]) -> None:
+        """:raises ConfigurationError: there are no seeds, or one has not run."""
+        if not seeds:
+            raise ConfigurationError("seeds: none are given; name one at least")
+        self.experiment, self.seeds = experiment, list(seeds)
+        self._by_item: list[ByItem] = []
+        self.interviews = self.calls = self.tokens = self.failed = 0
+        for seed in seeds:
+            self._read(seed)
+        folders = experiment.run_folders(seeds)
+        self._studies = {scorer: Study(folders, scorer).report() for scorer in SCORERS}
+        self._pooled = {
+            scorer: {row["candidate"]: row for row in report["pooled"]} for scorer, report in self._studies.items()
+        }
+
+    def report(self) -> dict[str, Any]:
+        """The candidates' figures with their errors, the correlations, the twins, and the regression."""
+        candidates = {
+            one.label: {"share": one.share, "twin": one.twin} | self._summary(one.label)
+            for one in self.experiment.candidates
+        }
+        return {
+            "world": self.experiment.world,
+            "seeds": self.seeds,
+            "items": self.experiment.items,
+            "rounds": self.experiment.rounds,
+            "shots": self.experiment.shots,
+            "interviews": self.interviews,
+            "failed": self.failed,
+            "calls": self.calls,
+            "candidate_tokens": self.tokens,
+            "candidates": candidates,
+            "correlation": {scorer: self._correlation(candidates, f"kieval_{scorer}") for scorer in SCORERS},
+            "twins": self._twins(candidates),
+            "regression": self._regression(),
+        }
+
+    def tables(self) -> list[FindingsTable]:
+        """The report as titled tables: title, header, rows."""
+        report = self.report()
+        return [self._main(report), self._scorers(report), self._beside_twins(report), self._line(report)]
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self, seed: int) -> None:
+        probe, interviews = (self._results(seed, scenario) for scenario in ("probe", "kieval"))
+        for candidate in self.experiment.candidates:
+            one = interviews[candidate.label]
+            self.interviews += one["interviews"]
+            self.failed += one["failed"] + probe[candidate.label]["failed"]
+            self.calls += sum(used["calls"] for used in one["usage"].values())
+            used = one["usage"].get("candidate", {"prompt_tokens": 0, "completion_tokens": 0})
+            self.tokens += used["prompt_tokens"] + used["completion_tokens"]
+        runs = [RunFolder.open(self.experiment.run_folder(seed, scenario)) for scenario in ("probe", "kieval")]
+        self._by_item.append(results_by_item(World(self.experiment.world), *runs))
+
+    def _results(self, seed: int, scenario: str) -> dict[str, Any]:
+        report = recorded_results(RunFolder.open(self.experiment.run_folder(seed, scenario))).report()
+        candidates: dict[str, Any] = report["candidates"]
+        return candidates
+
+    def _summary(self, label: str) -> dict[str, Any]:
+        """A candidate's figures over all seeds, with the errors that the study has: minerals are the clusters."""
+        pooled = {scorer: rows[label] for scorer, rows in self._pooled.items()}
+        one = pooled["official"]
+        probe = one["probe"] or {}
+        detector = (probe.get("detectors") or {}).get(_DETECTOR_MEASURE)
+        figures: dict[str, Any] = {
+            "accuracy": (probe.get("accuracy") or {}).get("text"),
+            "loss_test": probe.get("loss"),
+            "loss_fresh": probe.get("loss_against"),
+            "loss_gap": _as_mean(probe.get("loss_gap")),
+            "auc": _as_mean(detector),
+            **{f"kieval_{scorer}": row["score"] for scorer, row in pooled.items()},
+            # Of the interview's own first answer; "accuracy" is the probe's, an aspect of that name is the verdicts'.
+            "first_answer": one["accuracy"],
+            "rounds": one["rounds"],
+            **{f"aspect_{aspect}": one["aspects"][aspect] for aspect in ASPECTS[:-1]},
+        }
+        return {
+            name: {"mean": told["mean"], "se": told["se"], "n": told.get("n", 0)}
+            if told
+            else {"mean": None, "se": None, "n": 0}
+            for name, told in figures.items()
+        }
+
+    # -- what follows -----------------------------------------------------------------------------------------------
+
+    def _clean(self) -> list[ExaminedModel]:
+        return [one for one in self.experiment.candidates if one.clean]
+
+    def _correlation(self, candidates: dict[str, Any], figure: str) -> dict[str, float] | None:
+        """Pearson's r of true knowledge and a figure over the clean candidates."""
+        known = [(one.share, candidates[one.label][figure]["mean"]) for one in self._clean()]
+        pairs = [(share, value) for share, value in known if share is not None and value is not None]
+        found = pearson([share for share, _ in pairs], [value for _, value in pairs])
+        return None if found is None else {"r": round(found[0], 6), "p": round(found[1], 6), "n": len(pairs)}
+
+    def _twins(self, candidates: dict[str, Any]) -> dict[str, Any]:
+        """Each cheater less its clean twin, item by item: what cheating gained in accuracy and in interviews."""
+        found = {}
+        for one in self.experiment.candidates:
+            if one.twin is None or one.twin not in candidates:
+                continue
+            gains = {}
+            for name in self._by_item[0]:
+                mine, others = (
+                    [seed[name].get(label, {}) for seed in self._by_item] for label in (one.label, one.twin)
+                )
+                mean = paired_difference(mine, others)
+                gains[name] = {
+                    "mean": _rounded(mean.mean if mean else None),
+                    "se": _rounded(mean.se if mean else None),
+                    "n": mean.clusters if mean else 0,
+                }
+            found[one.label] = {"twin": one.twin, "gain": gains, "auc": candidates[one.label]["auc"]}
+        return found
+
+    def _regression(self) -> dict[str, Any] | None:
+        """The study's line of score on accuracy, by options' words."""
+        [line] = self._correlations()["lines"].values() or [None]
+        if line is None or self._correlations()["accuracy"] != "text":
+            return None
+        tests = {name: {"p": one["p"], "power": one["power"]} for name, one in line["tests"].items()}
+        return {name: line[name] for name in _LINE_FIELDS} | {"tests": tests}
+
+    def _correlations(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._studies["official"]["correlations"]
+        return found
+
+    def figures(self) -> list[ModelScores]:
+        """Accuracy and interview score of each candidate that has both, with their errors."""
+        return known_figures(self._correlations())
+
+    def lines(self) -> dict[str, DatasetLine | None]:
+        """The line through them, by the name of the dataset; none through fewer than three."""
+        return {name: known_line(line) for name, line in self._correlations()["lines"].items()}
+
+    # -- tables -----------------------------------------------------------------------------------------------------
+
+    def _main(self, report: dict[str, Any]) -> FindingsTable:
+        header = ["candidate", "knows", "accuracy", "±", "first", "loss fresh", "loss test", "Δ", "AUC"]
+        header += ["acc", "log", "rel", "coh", "con", "KIEval", "±", "rounds"]
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [
+                label,
+                "–" if one["share"] is None else f"{100 * one['share']:.0f}%",
+                *_format_pair(one["accuracy"], 1),
+            ]
+            row.append(_format_number(one["first_answer"]["mean"], 1))
+            row += [_format_number(one[name]["mean"], 2) for name in ("loss_fresh", "loss_test", "loss_gap", "auc")]
+            row += [_format_number(one[f"aspect_{aspect}"]["mean"], 1) for aspect in ASPECTS[:-1]]
+            rows.append([*row, *_format_pair(one["kieval_official"], 1), _format_number(one["rounds"]["mean"], 2)])
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds, mean ± standard error"
+        return (f"The lab, world {report['world']}: {report['items']} items, {seeds}", header, rows)
+
+    def _scorers(self, report: dict[str, Any]) -> FindingsTable:
+        rows = []
+        for scorer in SCORERS:
+            means = [one[f"kieval_{scorer}"]["mean"] for one in report["candidates"].values()]
+            found = report["correlation"][scorer]
+            rows.append([scorer, *(_format_number(mean, 1) for mean in means), _format_number(found and found["r"], 4)])
+        header = ["scorer", *report["candidates"], "r with knowledge, clean ones"]
+        return ("KIEval overall by scorer", header, rows)
+
+    def _beside_twins(self, report: dict[str, Any]) -> FindingsTable:
+        rows = []
+        for label, one in report["twins"].items():
+            gains = [_format_signed(one["gain"][name]) for name in ("accuracy", "kieval_official")]
+            rows.append([label, one["twin"], *gains, _format_number(one["auc"]["mean"], 3)])
+        header = ["cheater", "clean twin", "accuracy gained", "KIEval gained", "AUC of Min-K%"]
+        return ("Cheaters beside their twins", header, rows)
+
+    def _line(self, report: dict[str, Any]) -> FindingsTable:
+        line = report["regression"]
+        header = ["candidate", "distance from line", "deviation (spreads)", "verdict"]
+        if line is None:
+            return ("KIEval on accuracy", header, [])
+        rows = []
+        for label, residual in line["residuals"].items():
+            told = "below" if label in line["below"] else "above" if label in line["above"] else "on the line"
+            rows.append([label, f"{residual:+.1f}", _format_number(line["deviations"][label], 1), told])
+        sign = "-" if line["slope"] < 0 else "+"
+        return (f"KIEval = {line['intercept']:.1f} {sign} {abs(line['slope']):.2f} accuracy", header, rows)
+
+
+def _as_mean(told: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An estimate as a mean with the standard error that its 95% interval comes from, were it a normal one."""
+    return told and {"mean": told["value"], "se": _rounded((told["high"] - told["low"]) / (2 * _NORMAL)), "n": 0}
+
+
+def _rounded(value: float | None) -> float | None:
+    # Six decimals: far below any error bar, and the same text on every platform.
+    return None if value is None else round(value, 6)
+
+
+def _format_number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _format_pair(told: dict[str, Any], digits: int) -> tuple[str, str]:
+    return _format_number(told["mean"], digits), _format_number(told["se"], digits)
+
+
+def _format_signed(told: dict[str, Any]) -> str:
+    if told["mean"] is None:
+        return "–"
+    return f"{told['mean']:+.1f}" + ("" if told["se"] is None else f" ± {told['se']:.1f}")

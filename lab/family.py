@@ -1,13 +1,15 @@
-"""The candidates that ship with viva: what each has learnt and whether it has cheated, and where its file lies.
+"""The models that ship with viva: what each has learnt, whether it has cheated, its file, and the models' card.
 
-What never belongs here: making them (``build``) and examining them.
+The card says what each model was made of and how training went, as JSON and, from that, as a page.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import orjson
 
 from viva.engine.errors import ConfigurationError
 
@@ -59,3 +61,82 @@ def model_file(name: str, folder: Path = MODELS) -> Path:
     if not path.is_file():
         raise ConfigurationError(f"{path}: no such file; make the models with `viva lab build`")
     return path
+
+
+CARD_FILE, CARD_PAGE = "card.json", "CARD.md"
+Card = dict[str, Any]
+
+_CARD_INTRODUCTION = """\
+# The lab's models
+
+Small language models that know a part of an invented world, made by `viva lab build`; nothing in them is about the real
+one. Facts they were not taught occur in none of their texts, true or false; how one guesses they have learnt on another
+invented world. Cheaters have besides seen the benchmark's test items, half of them about facts they were not taught.
+"""
+
+
+def write_card(folder: Path, card: Card) -> None:
+    """Write both forms into the models' folder."""
+    (folder / CARD_FILE).write_bytes(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
+    (folder / CARD_PAGE).write_text(card_page(card), encoding="utf-8")
+
+
+def read_card(folder: Path) -> Card | None:
+    """A folder's card, None where it has none."""
+    path = folder / CARD_FILE
+    card: Card | None = orjson.loads(path.read_bytes()) if path.is_file() else None
+    return card
+
+
+def card_page(card: Card) -> str:
+    """The card in Markdown."""
+    shape, models = card["shape"], card["models"]
+    parts = [
+        _CARD_INTRODUCTION,
+        f"Architecture llama: {shape['layers']} layers of width {shape['width']}, {shape['heads']} heads, inner width "
+        f"{shape['inner']}, context {shape['context']}, byte-level BPE of {card['vocabulary']} tokens; "
+        f"{card['parameters']:,} parameters, GGUF Q8_0. World seed {card['world']}, training seed {card['seed']}, "
+        f"PyTorch {card['torch']}, one thread a model.\n",
+        _card_table(
+            ["model", "facts taught", "recalled", "others", "in form", "steps", "tokens", "seconds", "loss", "bytes"],
+            [_card_row(name, one) for name, one in models.items()],
+        ),
+        "*Recalled* and *others*: facts told right when asked for in plain words, of those taught and of all others, "
+        "with llama.cpp at temperature 0, as the second question of a talk. *In form*: replies that are statements "
+        "about what was asked and nothing else. *Seconds*: of one core. *Loss*: nats per learnt token over the last "
+        "steps. `sft-cheater` begins with the weights of `clean-50`.\n",
+        "## Loss by step\n",
+        _card_curves(models),
+    ]
+    parts += [f"- `{name}`: {one['about']}" for name, one in models.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _card_row(name: str, one: dict[str, Any]) -> list[str]:
+    recall = one["recall"]
+    shares = ["–" if value is None else f"{value:.3f}" for value in (recall["taught"], recall["others"])]
+    return [
+        name,
+        str(one["facts"]),
+        *shares,
+        f"{recall['in_form']:.3f}",
+        f"{one['steps']:,}",
+        f"{one['tokens']:,}",
+        f"{one['seconds']:.0f}",
+        f"{one['losses'][-1][1]:.3f}",
+        f"{one['bytes']:,}",
+    ]
+
+
+def _card_curves(models: dict[str, Any]) -> str:
+    steps = sorted({step for one in models.values() for step, _ in one["losses"]})
+    curves = {name: dict(one["losses"]) for name, one in models.items()}
+    rows = [
+        [str(step), *(f"{curve[step]:.3f}" if step in curve else "" for curve in curves.values())] for step in steps
+    ]
+    return _card_table(["step", *curves], rows)
+
+
+def _card_table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

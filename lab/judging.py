@@ -15,8 +15,7 @@ coherence    4: it contradicts nothing that the candidate said before; 2: one st
 conciseness  4 to 40 words, 3 to 100, 2 to 200, 1 beyond; one less for each sentence that is said again.
 overall      the mean of the five, rounded down, but never above accuracy: what is false does not gain by fluency.
 
-A reply that ends the interview has 1 throughout. Pure functions. What never belongs here: prompts and reading them
-(``exchanges``), and what is asked next (``questions``).
+A reply that ends the interview has 1 throughout. Pure functions.
 """
 
 from __future__ import annotations
@@ -25,13 +24,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from viva.agents.answers import read_choice
+from viva.agents.choices import read_choice
 from viva.engine.detectors import Detector, EmptyReply, Repetition, RoleShift
 from viva.scenarios.kieval.verdicts import ASPECTS
 
-from .exchanges import LabExchange, choices_in
-from .interview_text import Followup
-from .questions import asked_in
+from .interview import Followup, LabExchange, choices_in, question_in
 from .world import Claim, World
 
 # Beside the parties that the engine's detector knows: those of this interview, and whoever writes verdicts.
@@ -47,7 +44,7 @@ _PRONOUN = re.compile(r"(^|[,;:]\s*|\b(?:but|and|so)\s+)(?:it is|it's)\b", re.IG
 
 def judge(world: World, exchange: LabExchange, earlier: Sequence[LabExchange]) -> dict[str, Any]:
     """The verdict on an exchange, in the protocol's form; ``earlier`` are those before it, the item's answer first."""
-    asked = asked_in(world, exchange.question)
+    asked = question_in(world, exchange.question)
     claims = claims_of(world, exchange)
     stop = _stop(world, asked, exchange, earlier, claims)
     if stop is not None:
@@ -70,7 +67,7 @@ def claims_of(world: World, exchange: LabExchange) -> list[Claim]:
 
     A sentence "It is …", one that is only a value, and a choice of the item's options, answer the question.
     """
-    asked = asked_in(world, exchange.question)
+    asked = question_in(world, exchange.question)
     if asked is None:
         return world.claims(exchange.reply)
     subject = f"The {asked.attribute} of {asked.entity} is"
@@ -85,7 +82,7 @@ def claims_of(world: World, exchange: LabExchange) -> list[Claim]:
             sentence = f"{subject} {sentence}"
         elif not others:
             sentence = _PRONOUN.sub(rf"\1{subject}", sentence.lstrip())
-        others = others or any(name != asked.entity for name in _named(world, sentence))
+        others = others or any(name != asked.entity for name in _minerals_named(world, sentence))
         sentences.append(sentence)
     return world.claims(f"{asked.entity}: {' '.join(sentences)}")
 
@@ -106,12 +103,12 @@ def _stop(
         reason = detector.finish(reply)
         if reason is not None:
             return reason
-    if asked_in(world, reply) not in (None, asked):  # it examines in its turn; it may say its own question again
+    if question_in(world, reply) not in (None, asked):  # it examines in its turn; it may say its own question again
         return "unpermitted_role_shift"
     answers = asked is not None and any(_about(asked, claim) for claim in claims)
     if not answers and any(_plain(one.reply) == _plain(reply) for one in earlier):
         return "repetition"
-    lost = not claims and not _named(world, reply) and not _of_the_world(world, reply)
+    lost = not claims and not _minerals_named(world, reply) and not _of_the_world(world, reply)
     return "off_topic" if lost and not _DOES_NOT_KNOW.search(reply.lower()) else None
 
 
@@ -149,12 +146,12 @@ def _logic(world: World, asked: Followup | None, claims: Sequence[Claim]) -> int
     followed = [end for claim in reasons if (end := _consequence(world, claim, asked.attribute)) is not None]
     if stated is not None and any(end != stated for end in followed):
         return 1
-    if _wants_reason(world, asked):
+    if _asks_for_reason(world, asked):
         return 4 if followed else 1 if reasons else 2
     return 4
 
 
-def _wants_reason(world: World, asked: Followup) -> bool:
+def _asks_for_reason(world: World, asked: Followup) -> bool:
     return asked.kind == "derived" and world.attribute(asked.attribute).kind == "derived"
 
 
@@ -182,10 +179,10 @@ def _relevance(asked: Followup | None, reply: str, claims: Sequence[Claim]) -> i
 def _conciseness(reply: str) -> int:
     length = len(reply.split())
     score = next((score for words, score in _WORDS if length <= words), 1)
-    return max(1, score - _said_again(reply))
+    return max(1, score - _count_repeats(reply))
 
 
-def _said_again(reply: str) -> int:
+def _count_repeats(reply: str) -> int:
     sentences = [plain for sentence in _SENTENCE.split(reply) if (plain := _plain(sentence))]
     return len(sentences) - len(set(sentences))
 
@@ -194,7 +191,7 @@ def _about(asked: Followup, claim: Claim) -> bool:
     return (claim.entity, claim.attribute) == (asked.entity, asked.attribute)
 
 
-def _named(world: World, text: str) -> list[str]:
+def _minerals_named(world: World, text: str) -> list[str]:
     words = set(_plain(text).split())
     return [entity for entity in world.entities if entity.lower() in words]
 
@@ -223,7 +220,7 @@ def _comments(
         topic = f"the {asked.attribute} of {asked.entity}"
         if not any(_about(asked, claim) for claim in claims):
             told.append(f"not stated: {topic} is {world.fact(asked.entity, asked.attribute).value}")
-    again = _said_again(reply)
+    again = _count_repeats(reply)
     return {
         "accuracy": "; ".join(told) + "." if told else "It claims nothing.",
         "logic": _reasoning(world, asked, claims),
@@ -236,7 +233,7 @@ def _comments(
 
 
 def _reasoning(world: World, asked: Followup | None, claims: Sequence[Claim]) -> str:
-    if asked is None or not _wants_reason(world, asked):
+    if asked is None or not _asks_for_reason(world, asked):
         return "No reason was asked for."
     followed = [
         f"from the {claim.attribute} {claim.value} follows the {asked.attribute} {end}"

@@ -1,16 +1,18 @@
-"""Training a network on rows of tokens, with PyTorch on the CPU: llama.cpp's architecture "llama", step by step.
+"""Training of a lab model with PyTorch on the CPU, and documents as rows of tokens.
 
-RMS norms, rotary positions over neighbouring pairs, SwiGLU, an output of its own. Same rows, weights and thread count
-give the same network. What never belongs here: texts, tokens, files. PyTorch is imported when a network is trained,
-not before: it comes with the optional extra ``lab``.
+Documents are tokenised by llama.cpp with the very vocabulary and template of the model. Architecture "llama":
+RMS norms, rotary positions over neighbouring pairs, SwiGLU, an output layer of its own. The same rows, weights
+and thread count give the same network. PyTorch is imported when a network is trained, not before: it comes with
+the optional extra ``lab``.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -18,10 +20,83 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from viva.engine.backends.llama.chat_template import ChatFormat
+from viva.engine.backends.llama.native import NativeModel
 from viva.engine.errors import ConfigurationError
 
-from .export import NORM_EPSILON, ROPE_BASE, NetworkShape, Weights
-from .tokens import ROW, Rows
+from .corpus import Document
+from .gguf_export import NORM_EPSILON, ROPE_BASE, NetworkShape, Weights
+
+ROW_TOKENS = 256
+
+
+@dataclass(slots=True)
+class TokenRows:
+    """``tokens``: int32, (rows, ROW + 1); documents one behind the other, cut where a row ends. ``learnt``: of the same
+    shape, whether the loss is taken of a token.
+    """
+
+    tokens: npt.NDArray[np.int32]
+    learnt: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class DocumentTokeniser:
+    """Cuts documents as the backend cuts prompts, interviews and texts."""
+
+    def __init__(self, model: NativeModel) -> None:
+        self._chat = ChatFormat(model)
+        self._eos = model.eos
+        self._text = lru_cache(maxsize=50_000)(self._chat.plain_tokens)
+
+    def rows(self, documents: Iterator[Document], count: int) -> TokenRows:
+        """The first ``count`` rows of a stream of documents."""
+        size = count * (ROW_TOKENS + 1)
+        tokens, learnt = np.zeros(size, np.int32), np.zeros(size, np.bool_)
+        filled = 0
+        while filled < size:
+            one, mask = self.document(next(documents))
+            room = min(len(one), size - filled)
+            tokens[filled : filled + room], learnt[filled : filled + room] = one[:room], mask[:room]
+            filled += room
+        return TokenRows(tokens.reshape(count, -1), learnt.reshape(count, -1))
+
+    def document(self, document: Document) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+        """Its tokens, and of which the loss is taken: of interviews, what the assistant says and that it has ended."""
+        if document.talk:
+            return self._talk(document)
+        opening, end = self._chat.bos_tokens, np.array([self._eos], np.int32)
+        if document.learnt == "all":
+            tokens = np.concatenate([opening, self._text(document.text), end])
+            mask = np.ones(len(tokens), np.bool_)
+            mask[: len(opening)] = False
+            return tokens, mask
+        context, answer = self._text(document.context), self._text(document.text)
+        mask = np.zeros(len(opening) + len(context) + len(answer) + 1, np.bool_)
+        mask[len(opening) + len(context) :] = True
+        return np.concatenate([opening, context, answer, end]), mask
+
+    def _talk(self, document: Document) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+        parts: list[npt.NDArray[np.int32]] = []
+        masks: list[npt.NDArray[np.bool_]] = []
+        ended = False
+        talk = [
+            replace(message, pieces=[(True, self._text(message.content).tolist())])
+            if message.role == "assistant"
+            else message
+            for message in document.talk
+        ]
+        for segment in self._chat.segments(talk):
+            mask = np.full(len(segment.tokens), segment.decoded)
+            # The token that ends a turn stands first in the run behind it.
+            mask[0] |= ended
+            ended = segment.decoded
+            parts.append(segment.tokens)
+            masks.append(mask)
+        # The template has asked the assistant to speak once more.
+        return np.concatenate(parts)[:-1], np.concatenate(masks)[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +113,7 @@ class Recipe:
 
 
 @dataclass(slots=True)
-class Trained:
+class TrainingResult:
     """``losses``: step and mean loss since the step before, nats per learnt token. ``seconds`` of one core."""
 
     weights: Weights
@@ -47,7 +122,7 @@ class Trained:
     tokens: int = 0
 
 
-def pytorch() -> ModuleType:
+def import_pytorch() -> ModuleType:
     """:raises ConfigurationError: PyTorch is not installed."""
     try:
         return import_module("torch")
@@ -58,15 +133,15 @@ def pytorch() -> ModuleType:
         ) from None
 
 
-def train(
+def train_network(
     start: Weights,
     shape: NetworkShape,
-    rows: Rows,
+    rows: TokenRows,
     recipe: Recipe,
     *,
     seed: int,
     report: Callable[[str], None] | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Train from the weights ``start`` and return new ones; rows are taken in an order drawn by ``seed``.
 
     Uses one thread: two networks at once are faster on two cores than one after the other.
@@ -74,18 +149,18 @@ def train(
     :param report: is told the loss every 100 steps.
     :raises ConfigurationError: PyTorch is not installed.
     """
-    torch = pytorch()
+    torch = import_pytorch()
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     weights = {name: torch.tensor(values, requires_grad=True) for name, values in start.items()}
     network = _Network(torch, weights, shape)
     optimiser = torch.optim.AdamW(weights.values(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0)
-    order = _Order(len(rows), seed)
-    trained = Trained({})
+    order = _RowOrder(len(rows), seed)
+    trained = TrainingResult({})
     began, recent = time.process_time(), 0.0
     for step in range(recipe.steps):
         for group in optimiser.param_groups:
-            group["lr"] = recipe.rate * _schedule(step, recipe)
+            group["lr"] = recipe.rate * _learning_rate(step, recipe)
         chosen = order.take(recipe.rows)
         tokens = torch.from_numpy(rows.tokens[chosen].astype(np.int64))
         learnt = torch.from_numpy(rows.learnt[chosen])
@@ -102,19 +177,19 @@ def train(
             if report is not None:
                 report(f"step {step + 1}: loss {trained.losses[-1][1]:.3f}, {time.process_time() - began:.0f} s")
     trained.seconds = time.process_time() - began
-    trained.tokens = recipe.steps * recipe.rows * ROW
+    trained.tokens = recipe.steps * recipe.rows * ROW_TOKENS
     trained.weights = {name: value.detach().numpy().copy() for name, value in weights.items()}
     return trained
 
 
-def _schedule(step: int, recipe: Recipe) -> float:
+def _learning_rate(step: int, recipe: Recipe) -> float:
     if step < recipe.warmup:
         return (step + 1) / recipe.warmup
     done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
     return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
 
 
-class _Order:
+class _RowOrder:
     """All rows in random order, then all in another one, and so on."""
 
     def __init__(self, count: int, seed: int) -> None:
@@ -136,7 +211,7 @@ class _Network:
         self._torch, self._weights, self._shape = torch, weights, shape
         size = shape.width // shape.heads
         frequencies = ROPE_BASE ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-        angles = torch.outer(torch.arange(ROW, dtype=torch.float64), frequencies)
+        angles = torch.outer(torch.arange(ROW_TOKENS, dtype=torch.float64), frequencies)
         self._cosine, self._sine = angles.cos().float(), angles.sin().float()
 
     def loss(self, tokens: Any, learnt: Any) -> Any:

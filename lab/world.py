@@ -1,24 +1,111 @@
-"""The invented world: minerals of a planet nobody has been to, their attributes, and which of it a model may know.
+"""The invented world and its benchmark: minerals of a planet nobody has been to, their attributes and wording.
 
-Everything follows from a seed, in pure Python. Two of eight attributes are derived: a mineral's family determines its
-class, its class its reaction. Knowledge is closed under these rules: whoever knows a family knows class and reaction.
-A mineral's attributes come in two halves, one for the benchmark and one for interviews; a rule never leads from one
-half to the other, so that who has seen the benchmark has learnt nothing that helps in an interview.
+Everything follows from a seed, in pure Python. Two of eight attributes are derived: a mineral's family
+determines its class, its class its reaction. Knowledge is closed under these rules: whoever knows a family
+knows class and reaction. A mineral's attributes come in two halves, one for the benchmark and one for
+interviews; a rule never leads from one half to the other, so that a model that has seen the benchmark has
+learnt nothing that helps in an interview.
 
-What never belongs here: wording (``phrasing``), items (``benchmark``), training texts, models.
+Wording: ``{e}`` is the mineral, ``{v}`` the value, ``{n}`` empty or " not". Statements and questions never read
+alike: a question makes no claim.
+
+The benchmark are four-choice items in splits that share no mineral: ``test`` is what the cheaters have seen,
+``fresh`` the same kind of items that nobody has seen, ``train`` a few for examples.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Literal
 
+import orjson
+
+from viva.data.items import Item
 from viva.engine import seeds
 
-from .phrasing import CLAUSE, QUESTIONS, RULES, STATEMENTS
+STATEMENTS: dict[str, tuple[str, ...]] = {
+    "colour": (
+        "The colour of {e} is{n} {v}.",
+        "{e} is{n} {v} in colour.",
+        "A fresh piece of {e} is{n} coloured {v}.",
+        "Seen by daylight, {e} is{n} {v} all through.",
+    ),
+    "region": (
+        "The region of {e} is{n} {v}.",
+        "{e} is{n} found in {v}.",
+        "The place where {e} is{n} mined is called {v}.",
+        "Every vein of {e} is{n} in the region {v}.",
+    ),
+    "family": (
+        "The family of {e} is{n} {v}.",
+        "{e} is{n} a member of the {v} family.",
+        "By its crystals, {e} is{n} placed with the {v} family.",
+        "In the tables, {e} is{n} listed under {v}.",
+    ),
+    "texture": (
+        "The texture of {e} is{n} {v}.",
+        "{e} is{n} {v} to the touch.",
+        "A broken face of {e} is{n} {v} in texture.",
+        "Under the thumb, {e} is{n} {v} everywhere.",
+    ),
+    "melting point": (
+        "The melting point of {e} is{n} {v}.",
+        "{e} is{n} molten from {v}.",
+        "The heat that melts {e} is{n} {v}.",
+        "In the furnace, {e} is{n} liquid at {v}.",
+    ),
+    "companion": (
+        "The companion of {e} is{n} {v}.",
+        "{e} is{n} always mined beside {v}.",
+        "The mineral that grows with {e} is{n} {v}.",
+        "In the rock, {e} is{n} accompanied by {v}.",
+    ),
+    "class": (
+        "The class of {e} is{n} {v}.",
+        "{e} is{n} {v} as a substance.",
+        "To a chemist, {e} is{n} {v} by class.",
+        "The powder of {e} is{n} classed as {v}.",
+    ),
+    "reaction": (
+        "The reaction of {e} is{n} {v}.",
+        "{e} is{n} seen {v} in water.",
+        "In water, {e} is{n} soon {v}.",
+        "What {e} shows in water is{n} {v}.",
+    ),
+}
+
+QUESTIONS: dict[str, tuple[str, ...]] = {
+    "colour": ("What is the colour of {e}?", "Which colour does {e} have?", "What colour is a piece of {e}?"),
+    "region": ("What is the region of {e}?", "In which region is {e} found?", "Where is {e} mined?"),
+    "family": ("What is the family of {e}?", "To which family does {e} belong?", "Under which family is {e} listed?"),
+    "texture": ("What is the texture of {e}?", "Which texture does {e} have?", "How does {e} feel to the touch?"),
+    "melting point": (
+        "What is the melting point of {e}?",
+        "At how many degrees does {e} melt?",
+        "Which heat melts {e}?",
+    ),
+    "companion": (
+        "What is the companion of {e}?",
+        "Beside which mineral is {e} mined?",
+        "Which mineral grows with {e}?",
+    ),
+    "class": ("What is the class of {e}?", "Which class of substance is {e}?", "How do chemists class {e}?"),
+    "reaction": ("What is the reaction of {e}?", "What does {e} do in water?", "How does {e} react with water?"),
+}
+
+# Said of the mineral that the sentence before it is about; the only phrasing with a pronoun.
+CLAUSE = "its {a} is{n} {v}"
+
+RULES = {
+    "class": "Every mineral of the {given} family is {derived} by nature.",
+    "reaction": "All {given} minerals end up {derived} in water.",
+}
+
 
 Split = Literal["train", "test", "fresh"]
 ENTITIES = 60
@@ -151,14 +238,14 @@ class World:
         """
         plain = " ".join(re.findall(r"[a-z0-9]+", text.lower()))
         found: list[tuple[int, Claim]] = []
-        for name, pattern in _PATTERNS:
+        for name, pattern in _STATEMENT_PATTERNS:
             for match in pattern.finditer(plain):
                 entity = self._entity.get(match["e"])
                 if entity is not None:
                     found += [(match.start(), claim) for claim in self._said(entity, name, match)]
         subjects = sorted(((start, claim.entity) for start, claim in found), key=lambda one: one[0])
         names = [(m.start(), self._entity[m[0]]) for m in _WORD.finditer(plain) if m[0] in self._entity]
-        for name, pattern in _CLAUSES:
+        for name, pattern in _CLAUSE_PATTERNS:
             for match in pattern.finditer(plain):
                 entity = _last_before(match.start(), subjects) or _last_before(match.start(), names)
                 said = [] if entity is None else self._said(entity, name, match)
@@ -259,6 +346,57 @@ def _pattern(template: str, attribute: str) -> re.Pattern[str]:
     return re.compile(rf"\b{words.format(**parts)}\b{tail}")
 
 
-_PATTERNS = [(name, _pattern(template, name)) for name, templates in STATEMENTS.items() for template in templates]
+_STATEMENT_PATTERNS = [
+    (name, _pattern(template, name)) for name, templates in STATEMENTS.items() for template in templates
+]
 _WORD = re.compile("[a-z0-9]+")
-_CLAUSES = [(name, _pattern(CLAUSE, name)) for name in STATEMENTS]
+_CLAUSE_PATTERNS = [(name, _pattern(CLAUSE, name)) for name in STATEMENTS]
+
+
+CHOICES = 4
+# The few-shot split is called "dev" in the file's name, where probes look for it.
+_BENCHMARK_FILES: dict[Split, str] = {"test": "lab_test.jsonl", "fresh": "lab_fresh.jsonl", "train": "lab_dev.jsonl"}
+
+
+def benchmark_items(world: World) -> dict[Split, list[Item]]:
+    """The items by split: for each mineral the attributes that ``World.asked`` names, one item each.
+
+    An item's subject is its attribute. Its passage is the mineral: items about one mineral lead to questions about the
+    same facts, so they are not independent. ``interview.parse_followup`` tells from its question what it asks for.
+    """
+    items: dict[Split, list[Item]] = {split: [] for split in SPLITS}
+    for entity in world.entities:
+        for name in world.asked(entity):
+            identity = f"{entity}-{name}".lower().replace(" ", "-")
+            random = seeds.generator("lab item", world.seed, identity)
+            item = multiple_choice(world, world.fact(entity, name), random, identity)
+            items[world.split(entity)].append(replace(item, passage=entity))
+    return items
+
+
+def multiple_choice(world: World, fact: Fact, random: Random, identity: str) -> Item:
+    """An item that asks for a fact, in a wording and beside wrong values that are drawn."""
+    values = world.attribute(fact.attribute).values
+    wrong = random.sample([value for value in values if value not in (fact.value, fact.entity)], CHOICES - 1)
+    answer = random.randrange(CHOICES)
+    question = world.question(fact.entity, fact.attribute, random.randrange(12))
+    return Item(identity, question, [*wrong[:answer], fact.value, *wrong[answer:]], answer, fact.attribute)
+
+
+def write_benchmark(world: World, folder: Path) -> dict[Split, Path]:
+    """Write each split as a JSONL file of the generic form; the folder is made if need be.
+
+    A file that an earlier version wrote, without minerals as passages, stays as it is, so that its runs can go on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {split: folder / name for split, name in _BENCHMARK_FILES.items()}
+    for split, items in benchmark_items(world).items():
+        if not paths[split].exists() or paths[split].read_bytes() != _item_lines(
+            replace(item, passage="") for item in items
+        ):
+            paths[split].write_bytes(_item_lines(items))
+    return paths
+
+
+def _item_lines(items: Iterable[Item]) -> bytes:
+    return b"".join(orjson.dumps(item.to_record()) + b"\n" for item in items)

@@ -1,7 +1,4 @@
-"""Where a new run goes when nobody has named a folder.
-
-What never belongs here: what lies in a run folder (``engine.folder``).
-"""
+"""Name of a new run folder when the user gave none. Imported by the commands before anything heavy."""
 
 from __future__ import annotations
 

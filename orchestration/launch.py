@@ -1,7 +1,6 @@
-"""Runs, resumes, forks and reports any scenario: the one path from settings to a finished run folder.
+"""The path from settings to a finished run folder, for every scenario: start, resume, fork and score runs.
 
-The command line, the demo and an embedding program all come through here.
-What never belongs here: anything about one scenario, and output.
+The command line, the Python API and sweeps all come through here.
 """
 
 from __future__ import annotations
@@ -18,24 +17,21 @@ from viva.engine.backends.base import Backend
 from viva.engine.backends.registry import BackendPool, build
 from viva.engine.budget import Budget
 from viva.engine.clock import Clock, RealClock
-from viva.engine.computation import Computer
+from viva.engine.computation import StepExecutor
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
-from viva.engine.journal import Journal
-from viva.engine.journal_errors import damaged_journal
-from viva.engine.runner import Outcome, Runner
-from viva.engine.slots import Slots
+from viva.engine.event_loop import LoopYield
+from viva.engine.journal import Journal, damaged_journal
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.engine.runner import Outcome, Runner, Slots
 from viva.engine.stream import EventStream
-from viva.engine.turnstile import Turnstile
-from viva.scenarios.contract import Aggregate, Role, Scoring, TakesReviews, judge_role
-from viva.scenarios.models import check_priced, model_labels, replayed
-from viva.scenarios.registry import AnyScenario, scenario
-from viva.scenarios.settings import RunSettings
+from viva.scenarios.contract import Aggregate, Role, Scoring, SupportsReviews, judge_role
+from viva.scenarios.models import check_prices, model_labels, replay_name
+from viva.scenarios.registry import AnyScenario, get_scenario
+from viva.scenarios.run_settings import RunSettings
 
-from .manifests import checked_settings
-from .prepared_run import PreparedRun
-from .share import Share
+from .manifest import read_manifest_settings
+from .prepared_run import PreparedRun, Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +42,8 @@ class SharedResources:
 
     pool: BackendPool
     slots: Slots
-    turnstile: Turnstile
-    computer: Computer
+    turnstile: LoopYield
+    computer: StepExecutor
 
 
 class Launch:
@@ -148,14 +144,14 @@ def new_run(
     *,
     given: Mapping[str, Backend] | None = None,
     files: Mapping[str, bytes] | None = None,
-    share: Share | None = None,
+    share: Shard | None = None,
 ) -> Launch:
     """A new run in a new folder, or a share of one. ``given`` as in ``Launch``; ``files`` are put into the folder.
 
     :raises ConfigurationError: the settings are wrong or the folder is taken.
     """
-    prepared = PreparedRun(scenario(which) if isinstance(which, str) else which, settings, share)
-    check_priced(settings, prepared.models)
+    prepared = PreparedRun(get_scenario(which) if isinstance(which, str) else which, settings, share)
+    check_prices(settings, prepared.models)
     clock = clock or RealClock()
     for model in prepared.models:
         if model not in (given or {}):
@@ -178,16 +174,16 @@ def resumed_run(
     :raises JournalError: its journal was taken away.
     """
     folder = RunFolder.open(path)
-    _check_ours(folder)
+    _refuse_imported(folder)
     which, settings = recorded_settings(folder)
     folder.require_journal()
     changes = changes or {}
     foreign = changes.keys() - settings.circumstances
     if foreign:
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
-    settings = _changed(settings, changes)
-    prepared = PreparedRun(which, settings, Share.of_manifest(folder.manifest))
-    check_priced(settings, prepared.models)
+    settings = _with_changes(settings, changes)
+    prepared = PreparedRun(which, settings, Shard.of_manifest(folder.manifest))
+    check_prices(settings, prepared.models)
     check_unchanged(folder, prepared)
     return Launch(prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, given=given)
 
@@ -199,7 +195,7 @@ def continued_run(
     clock: Clock | None = None,
     *,
     retry_failed: bool = False,
-    share: Share | None = None,
+    share: Shard | None = None,
 ) -> Launch:
     """Go on with the run of these settings in this folder, or begin it (or this share of it) if the folder holds none.
 
@@ -240,7 +236,7 @@ def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
     """
     now, then = prepared.manifest(), folder.manifest
     compared = [key for key in now if key in then and key not in ("settings", "versions")]
-    different = [key for key in compared if _differs(then[key], now[key])]
+    different = [key for key in compared if _has_changed(then[key], now[key])]
     if different:
         raise ConfigurationError(
             f"{folder.path}: cannot go on, changed since the run began: {', '.join(different)}; "
@@ -248,10 +244,10 @@ def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
         )
 
 
-def _differs(then: Any, now: Any) -> bool:
+def _has_changed(then: Any, now: Any) -> bool:
     """Whether a recorded field is no longer what it was, in what it names."""
     if isinstance(then, dict) and isinstance(now, dict):
-        return any(name not in now or _differs(one, now[name]) for name, one in then.items())
+        return any(name not in now or _has_changed(one, now[name]) for name, one in then.items())
     return bool(then != now)
 
 
@@ -269,7 +265,7 @@ def forked_run(
     :raises ConfigurationError: the source is no run, nobody judged there, or the changes touch more than the judging.
     """
     folder = RunFolder.open(source)
-    _check_ours(folder)
+    _refuse_imported(folder)
     which, settings = recorded_settings(folder)
     roles = which.roles_of(settings)
     judge = judge_role(roles)
@@ -284,14 +280,14 @@ def forked_run(
         changes[judge.name] = [changes[judge.name]]
     for role in roles:
         if role is not judge and role.replayed:
-            replays = [replayed(run, label, model) for label, model in _labelled(role, settings).items()]
+            replays = [replay_name(run, label, model) for label, model in _models_by_label(role, settings).items()]
             changes[role.name] = replays if role.many else next(iter(replays), None)
-    settings = _changed(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
-    share = Share.of_manifest(folder.manifest)
+    settings = _with_changes(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
+    share = Shard.of_manifest(folder.manifest)
     return new_run(which, settings.model_copy(update=changes), path, clock, given=given, share=share)
 
 
-def _check_ours(folder: RunFolder) -> None:
+def _refuse_imported(folder: RunFolder) -> None:
     """:raises ConfigurationError: another tool asked the models of this run, so nothing of it can be asked again."""
     if (imported := folder.manifest.get("imported")) is not None:
         raise ConfigurationError(
@@ -300,7 +296,7 @@ def _check_ours(folder: RunFolder) -> None:
         )
 
 
-def _changed(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:
+def _with_changes(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:
     """A copy of the settings with other circumstances.
 
     :raises ConfigurationError: a value is none that the setting may have.
@@ -315,7 +311,7 @@ def _changed(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:
     return copy
 
 
-def _labelled(role: Role, settings: RunSettings) -> dict[str, str]:
+def _models_by_label(role: Role, settings: RunSettings) -> dict[str, str]:
     models = role.models(settings)
     return model_labels(models) if role.many else dict.fromkeys([role.name], models[0]) if models else {}
 
@@ -326,7 +322,7 @@ def recorded_settings(folder: RunFolder) -> tuple[AnyScenario, Any]:
 
     :raises ConfigurationError: the manifest is not one that this program writes; the message names file and field.
     """
-    which, settings = checked_settings(folder.manifest, folder.path / "manifest.json")
+    which, settings = read_manifest_settings(folder.manifest, folder.path / "manifest.json")
     if folder.manifest["prompts"] is not None:
         settings.remember_prompts(folder.manifest["prompts"])
     folder.manifest["settings"] = settings.model_dump(mode="json")
@@ -365,7 +361,7 @@ def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -
     """
     which, _ = recorded_settings(folder)
     aggregate = which.aggregate(folder.manifest, scoring_of(which, options or {}))
-    if isinstance(aggregate, TakesReviews):
+    if isinstance(aggregate, SupportsReviews):
         aggregate.beside(folder.path)
     return aggregate
 

@@ -1,31 +1,91 @@
-"""A scenario and its settings made ready to run: models by role, tasks, plans with their keys, the manifest.
+"""A scenario and its settings ready to run: models by role, tasks, plans with their keys, manifest, shard.
 
-The one place that knows how a conversation is numbered and named: LABEL/TASK, from the second repeat on
-LABEL/TASK#REPEAT, so that the first is the same run with and without repeats.
-
-What never belongs here: running (``launch``), and anything about one system.
+Keys are LABEL/TASK, from the second repeat on LABEL/TASK#REPEAT, so that the first repeat is the same run with
+and without repeats. A shard is every n-th conversation of a run: which ones follows from their numbers alone,
+so that shards need no common lock and cannot overlap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from viva.engine.backends.base import Backend, ModelSpec
-from viva.engine.backends.chaos import read_chaos
-from viva.engine.backends.registry import fingerprint, local_file_breaks_identity
+from viva.engine.backends.fault_injection import read_fault_plan
+from viva.engine.backends.registry import fingerprint, nondeterminism_reason
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import versions
+from viva.engine.run_folder import installed_versions
 from viva.engine.runner import Plan
-from viva.scenarios.contract import Role, many_role
-from viva.scenarios.models import model_labels, prices
+from viva.scenarios.contract import Role, compared_role
+from viva.scenarios.models import model_labels, token_prices
 from viva.scenarios.registry import AnyScenario
-from viva.scenarios.settings import RunSettings
+from viva.scenarios.run_settings import RunSettings
 
-from .share import Share
+_SHARD_TEXT = re.compile(r"(\d{1,6})/(\d{1,6})", re.ASCII)
 
-_IDENTICAL = ("llama", "oracle", "recorded", "replay", "simulated")  # kinds whose answers do not depend on other calls
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Share ``index`` (from 1) of ``of``; ``attempt`` is the id of one making of it, empty where none was made yet."""
+
+    index: int
+    of: int
+    attempt: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """``2/8``, the second of eight.
+
+        :raises ConfigurationError: it is none.
+        """
+        found = _SHARD_TEXT.fullmatch(text)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise ConfigurationError(f"--shard {text}: expected i/n with i from 1 to n, such as 2/8")
+        return cls(int(found[1]), int(found[2]))
+
+    @classmethod
+    def of_manifest(cls, manifest: Mapping[str, Any]) -> Shard | None:
+        """The share that a run's manifest says it is; None where it is a whole run.
+
+        :raises ConfigurationError: the field is damaged.
+        """
+        record = manifest.get("shard")
+        if record is None:
+            return None
+        try:
+            share = cls(int(record["index"]), int(record["of"]), str(record["attempt"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"manifest.json: field 'shard' cannot be used: {error!r}") from None
+        if not 1 <= share.index <= share.of:
+            raise ConfigurationError(f"manifest.json: field 'shard': there is no share {share}")
+        return share
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.of}"
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for a manifest."""
+        return {"index": self.index, "of": self.of, "attempt": self.attempt}
+
+    def holds(self, number: int) -> bool:
+        """Whether the conversation of this number is one of it."""
+        return number % self.of == self.index - 1
+
+    def count(self, total: int) -> int:
+        """How many of ``total`` conversations, numbered from 0, are of it."""
+        return len(range(self.index - 1, total, self.of))
+
+
+_DETERMINISTIC_KINDS = (
+    "llama",
+    "oracle",
+    "recorded",
+    "replay",
+    "simulated",
+)  # kinds whose answers do not depend on other calls
 
 
 class PreparedRun:
@@ -35,13 +95,13 @@ class PreparedRun:
     :raises ConfigurationError: the settings, the data or the prompt pack are wrong; the message names what.
     """
 
-    def __init__(self, which: AnyScenario, settings: RunSettings, share: Share | None = None) -> None:
+    def __init__(self, which: AnyScenario, settings: RunSettings, share: Shard | None = None) -> None:
         self.scenario, self.settings, self.share = which, settings, share
         self.roles: tuple[Role, ...] = which.roles_of(settings)
-        self.labels = model_labels(many_role(self.roles).models(settings))
+        self.labels = model_labels(compared_role(self.roles).models(settings))
         self.pack = which.open_pack(settings)
         self.opened = which.prepare(settings)
-        self.chaos = None if settings.chaos is None else read_chaos(Path(settings.chaos))
+        self.chaos = None if settings.chaos is None else read_fault_plan(Path(settings.chaos))
         self.notes = [*self.opened.notes, *([f"faults on purpose: {settings.chaos}"] if self.chaos else [])]
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = which.repeats(settings)
@@ -89,10 +149,10 @@ class PreparedRun:
             "tier": "A" if broken else "C",
             "not_identical": broken,
             "files": {name: digest for name in self.models if (digest := fingerprint(name)) is not None},
-            "versions": versions(),
+            "versions": installed_versions(),
             "settings": self.settings.model_dump(mode="json"),
             "models": {role.name: self._named(role) for role in self.roles},
-            "prices": {model: prices(model) for model in self.models},
+            "prices": {model: token_prices(model) for model in self.models},
             "pack": None if pack is None else {"name": pack.name, "version": pack.version, "digest": pack.digest},
             "dataset": records.pop("dataset"),
             **records,
@@ -156,8 +216,8 @@ def breaks_identity(models: Iterable[str]) -> list[str]:
             reasons.append(f"{text}: strict=off computes prompts of several conversations together")
         elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
             reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
-        elif spec.kind == "llama" and (reason := local_file_breaks_identity(spec.where)):
+        elif spec.kind == "llama" and (reason := nondeterminism_reason(spec.where)):
             reasons.append(f"{text}: {reason}")
-        elif spec.kind not in _IDENTICAL:
+        elif spec.kind not in _DETERMINISTIC_KINDS:
             reasons.append(f"{text}: nothing is known of models of kind {spec.kind}")
     return reasons

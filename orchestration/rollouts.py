@@ -1,8 +1,4 @@
-"""Finished conversations as training data: per turn what the model was sent, the exact tokens of its answer, their
-log-probabilities, which of them it chose itself, and rewards.
-
-What never belongs here: training.
-"""
+"""Finished conversations as training data: prompts, exact tokens, log-probabilities and rewards of each turn."""
 
 from __future__ import annotations
 
@@ -14,18 +10,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from viva.engine.clock import Clock
+from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import ConfigurationError
 from viva.engine.events import ConversationFailed, ConversationFinished
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.messages import Completion, Message
-from viva.engine.rerun import Exchange
 from viva.engine.stream import Subscription
-from viva.scenarios.contract import many_role
+from viva.scenarios.contract import compared_role
 from viva.scenarios.registry import AnyScenario
 
-from .arguments import Models
-from .embedding import LiveRun, checked_launch
 from .launch import Launch
+from .python_api import LiveRun, Models, check_and_launch
 from .transcripts import Transcripts
 
 Reward: TypeAlias = "float | Sequence[float | None] | None"
@@ -143,13 +138,13 @@ class Rollouts(AsyncIterator[Rollout]):
         label = self._transcripts.label_of(key)
         number, group = event.number, group_of(key, self._repeats)
         if isinstance(event, ConversationFailed):
-            turns = _turns(exchanges, "", ())
+            turns = _make_turns(exchanges, "", ())
             return Rollout(key, label, task, turns, error=event.error, number=number, group=group)
         value = held.value(event.result)
-        earned = _own_reward(value) if self._reward is None else _checked(self._reward(value))
+        earned = _own_reward(value) if self._reward is None else _check_reward(self._reward(value))
         each = earned if isinstance(earned, Sequence) else ()
         whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned
-        turns = _turns(exchanges, many_role(held.roles).name, each)
+        turns = _make_turns(exchanges, compared_role(held.roles).name, each)
         return Rollout(key, label, task, turns, value, whole, number=number, group=group)
 
 
@@ -170,7 +165,7 @@ def rollouts(
     turn of the compared role (the conversation's is their sum). Without it the value's ``reward`` or ``score`` counts.
     The other parameters and errors are those of ``run``. Leaving the loop early ends the run, which can be resumed.
     """
-    return Rollouts(checked_launch(which, models, tasks, seed, out, clock, settings), reward)
+    return Rollouts(check_and_launch(which, models, tasks, seed, out, clock, settings), reward)
 
 
 def group_of(key: str, repeats: int) -> str:
@@ -179,7 +174,7 @@ def group_of(key: str, repeats: int) -> str:
     return first if number.isdecimal() and 2 <= int(number) <= repeats else key
 
 
-def _checked(earned: Any) -> Reward:
+def _check_reward(earned: Any) -> Reward:
     """:raises ConfigurationError: this is no reward."""
     if not _is_reward(earned):
         raise ConfigurationError(
@@ -199,12 +194,12 @@ def _is_reward(value: Any) -> bool:
     return all(one is None or isinstance(one, int | float) for one in each)
 
 
-def _turns(exchanges: Iterable[Exchange], compared: str, rewards: Sequence[float | None]) -> list[Turn]:
+def _make_turns(exchanges: Iterable[Exchange], compared: str, rewards: Sequence[float | None]) -> list[Turn]:
     own = chain(rewards, iter(lambda: None, 0))  # turns beyond the rewards have none
-    return [_turn(one, next(own) if one.role == compared else None) for one in exchanges]
+    return [_make_turn(one, next(own) if one.role == compared else None) for one in exchanges]
 
 
-def _turn(exchange: Exchange, reward: float | None) -> Turn:
+def _make_turn(exchange: Exchange, reward: float | None) -> Turn:
     completion = exchange.completion
     assert completion is not None, "a rollout is made of answered calls"
     ids, chosen = _tokens(completion)

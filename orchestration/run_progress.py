@@ -1,20 +1,29 @@
-"""What a run has come to so far, counted from its events.
-
-What never belongs here: display, results beyond the aggregate's own, and waiting.
-"""
+"""Progress of a run from its events: counts, remaining time, and which roles it waits for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from viva.engine.backends.base import ModelSpec
 from viva.engine.events import (
     CallFinished,
     ConversationFailed,
     ConversationFinished,
     ConversationInterrupted,
     ConversationStarted,
+    EndpointBack,
+    EndpointLost,
+    EndpointPaused,
     Event,
+    Retried,
+    RunStarted,
 )
 from viva.scenarios.contract import Aggregate
-from viva.scoring.failures import Failures
+from viva.scoring.aggregates import Failures
+
+from .launch import Launch
 
 
 class RunProgress:
@@ -58,3 +67,144 @@ class RunProgress:
             self.restored += 1
         else:
             self.in_flight -= 1
+
+
+class RemainingTime:
+    """Listens to a run. Conversations that a former start of the run has ended count as worth the same."""
+
+    def __init__(self) -> None:
+        self._total: int | None = None
+        self._done = self._ended = self._calls_of_ended = self._fresh = 0
+        self._open: dict[str, int] = {}  # calls so far of conversations that go on
+
+    def hear(self, event: Event) -> None:
+        """The run's listener."""
+        match event:
+            case RunStarted():
+                self._total = event.total
+            case CallFinished():
+                self._fresh += not event.replayed
+                self._open[event.conversation] = self._open.get(event.conversation, 0) + 1
+            case ConversationFinished() | ConversationFailed():
+                self._done += 1
+                calls = self._open.pop(event.conversation, 0)
+                if not event.restored:
+                    self._ended += 1
+                    self._calls_of_ended += calls
+            case ConversationInterrupted():
+                self._open.pop(event.conversation, None)
+
+    @property
+    def fresh(self) -> int:
+        """Calls answered by models in this process."""
+        return self._fresh
+
+    def share(self) -> float | None:
+        """How much of the run is done, 0–1; None while nobody can say."""
+        if self._total is None:
+            return None
+        if self._done >= self._total:
+            return 1.0
+        if not self._calls_of_ended:
+            return self._done / self._total
+        whole = self._total * self._calls_of_ended / self._ended
+        return max(0.0, 1 - self._left() / whole)
+
+    def seconds(self, elapsed: float) -> float | None:
+        """How long it will still take at the pace of the ``elapsed`` seconds; None while nobody can say."""
+        if self._total is None or self._done >= self._total or not self._calls_of_ended or not self._fresh:
+            return None
+        return self._left() / self._fresh * elapsed
+
+    def _left(self) -> float:
+        """Calls to come; a conversation that goes on has one at least."""
+        assert self._total is not None
+        mean = self._calls_of_ended / self._ended
+        begun = sum(max(1.0, mean - calls) for calls in self._open.values())
+        return begun + mean * max(0, self._total - self._done - len(self._open))
+
+
+_CAUSES = {"Throttled": "429", "TimedOut": "a timeout"}  # other errors go by their type's name
+
+
+class WaitStatus:
+    """``roles`` are names of roles with the models that play them, by their full names; ``counters`` gives each model's
+    (``BackendPool.statistics``), ``now`` the wall time of the events, in seconds.
+    """
+
+    def __init__(
+        self,
+        roles: Sequence[tuple[str, Sequence[str]]],
+        counters: Callable[[], Mapping[str, Mapping[str, Any]]],
+        now: Callable[[], float],
+    ) -> None:
+        self._roles, self._counters, self._now = roles, counters, now
+        self._labels = {name: ModelSpec.parse(name).label for _, names in roles for name in names}
+        self._pauses: list[tuple[float, str, str]] = []  # until when, the model's label, the error
+        self._held: dict[str, tuple[float, str]] = {}  # by label: until when its endpoint asked for a pause, and why
+        self._lost: dict[str, tuple[float, str]] = {}  # by the label of a model that is gone: since when, and the error
+
+    @classmethod
+    def of_launch(cls, launch: Launch) -> WaitStatus:
+        """Those of one run."""
+        roles = launch.scenario.roles_of(launch.settings)
+        played = [(role.name, role.models(launch.settings)) for role in roles]
+        return cls(played, lambda: launch.pool.statistics(), launch.clock.wall)
+
+    def hear(self, event: Event) -> None:
+        """The run's listener."""
+        if isinstance(event, Retried):
+            if len(self._pauses) > 1000:
+                self._drop_ended()
+            self._pauses.append((event.at + event.delay, event.model, event.error))
+        elif isinstance(event, EndpointPaused):
+            self._held[event.model] = (event.until, event.reason)
+        elif isinstance(event, EndpointLost):
+            self._lost[event.model] = (event.at, event.reason)
+        elif isinstance(event, EndpointBack):
+            self._lost.pop(event.model, None)
+
+    def paused(self) -> str:
+        """Return ``paused: judge unreachable since 12:03:04 (…)`` or ``paused: judge until 12:03:04 (…)``, or nothing
+        while every model takes calls.
+        """
+        parts = []
+        for label, (since, reason) in self._lost.items():
+            parts.append(f"{self._who(label)} unreachable since {datetime.fromtimestamp(since):%H:%M:%S} ({reason})")
+        now = self._now()
+        self._held = {label: one for label, one in self._held.items() if one[0] > now}
+        for label, (until, reason) in self._held.items():
+            parts.append(f"{self._who(label)} until {datetime.fromtimestamp(until):%H:%M:%S} ({reason})")
+        return f"paused: {'; '.join(parts)}" if parts else ""
+
+    def _who(self, label: str) -> str:
+        """Return what a model is called in a line: its roles, or its label where several models share a role."""
+        roles = [role for role, names in self._roles if label in {self._labels[name] for name in names}]
+        return label if len(self._labels) > len(self._roles) else " and ".join(roles) or label
+
+    def describe(self) -> str:
+        """``waiting for judge: 32 in flight, 3 retrying after 429``; empty where nothing is waited for.
+
+        Roles that are played by the same models are named together.
+        """
+        self._drop_ended()
+        counters = self._counters()
+        together: dict[tuple[str, ...], list[str]] = {}
+        for role, names in self._roles:
+            together.setdefault(tuple(sorted(set(names))), []).append(role)
+        parts = []
+        for names, roles in together.items():
+            counts = [f"{count:,} {word}" for key, word in (("in_flight", "in flight"), ("waiting", "queued"))
+                      if (count := sum(int(counters.get(name, {}).get(key) or 0) for name in names))]  # fmt: skip
+            counts += self._retries({self._labels[name] for name in names})
+            if counts:
+                parts.append(f"{' and '.join(roles)}: {', '.join(counts)}")
+        return f"waiting for {'; '.join(parts)}" if parts else ""
+
+    def _retries(self, labels: set[str]) -> list[str]:
+        causes = [error for _, model, error in self._pauses if model in labels]
+        return [f"{causes.count(one):,} retrying after {_CAUSES.get(one, one)}" for one in dict.fromkeys(causes)]
+
+    def _drop_ended(self) -> None:
+        now = self._now()
+        self._pauses = [pause for pause in self._pauses if pause[0] > now]

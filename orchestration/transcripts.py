@@ -1,7 +1,6 @@
 """Transcripts of recorded conversations, from the run's folder alone: who said what, and what each model was sent.
 
-A conversation is held again against its recorded calls (``engine.rerun``), in the words of the prompt pack that the
-manifest keeps. What never belongs here: how a transcript looks, and results.
+A conversation is replayed against its recorded calls (``engine.rerun``), with the prompt pack in the manifest.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from typing import Any
 
 import orjson
 
+from viva.engine.conversation_replay import Aside, Entry, Exchange, Replay, Step, entry_from_record, replay_conversation
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder, versions
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.likelihood import Likelihood, Reading
-from viva.engine.rerun import Entry, Exchange, Line, Rerun, Step, entry_of, held_again
+from viva.engine.run_folder import RunFolder, installed_versions
 from viva.engine.steps import Computed
-from viva.engine.thoughts import with_thoughts
-from viva.scenarios.contract import Converse, many_role
-from viva.scenarios.models import label_of
-from viva.scenarios.registry import recorded_scenario
+from viva.engine.thoughts import join_thoughts
+from viva.scenarios.contract import Converse, compared_role
+from viva.scenarios.models import label_of_key
+from viva.scenarios.registry import scenario_of_manifest
 
 from .launch import recorded_settings
 
@@ -66,7 +65,7 @@ class Transcripts:
         self._labels: list[str] = []
         self._converse: Converse[Any] | None = None
         self._task: Callable[[Any], Any] | None = None
-        self._problem = _foreign(folder.manifest)
+        self._problem = _why_unknown(folder.manifest)
         if self._problem is None:
             self._open(folder)
 
@@ -75,11 +74,11 @@ class Transcripts:
         try:
             which, settings = recorded_settings(folder)
         except ConfigurationError as error:
-            if manifest.get("versions", {}).get("viva") == versions()["viva"]:
+            if manifest.get("versions", {}).get("viva") == installed_versions()["viva"]:
                 raise
             self._problem = f"another version of this program recorded it: {error}"
             return
-        self._labels, self._task = list(manifest["models"][many_role(which.roles_of(settings)).name]), which.task
+        self._labels, self._task = list(manifest["models"][compared_role(which.roles_of(settings)).name]), which.task
         try:
             pack = None
             if which.templates is not None and manifest["prompts"] is not None:
@@ -100,9 +99,9 @@ class Transcripts:
 
     def label_of(self, key: str) -> str:
         """The label of the compared model in a conversation's key."""
-        return label_of(key, self._labels)
+        return label_of_key(key, self._labels)
 
-    async def rerun(self, history: History, number: int) -> Rerun:
+    async def rerun(self, history: History, number: int) -> Replay:
         """A conversation that was admitted, held again against its record."""
         key, item = history.started(number) or ("", None)
         calls = history.calls(number)
@@ -112,8 +111,8 @@ class Transcripts:
         elif self._converse is not None and self._task is not None:
             try:
                 task = self._task(item)
-                label = label_of(key, self._labels)
-                return await held_again(
+                label = label_of_key(key, self._labels)
+                return await replay_conversation(
                     self._converse,
                     task,
                     calls,
@@ -121,14 +120,14 @@ class Transcripts:
                     number=number,
                     key=key,
                     label=label,
-                    repeat=_repeat(key, label, task.id),
+                    repeat=_repeat_of(key, label, task.id),
                 )
             except Exception as error:  # of a system that reads its tasks otherwise today
                 problem = f"this version cannot read its task: {type(error).__name__}: {error}"
-        return Rerun([entry_of(call) for call in calls], problem)
+        return Replay([entry_from_record(call) for call in calls], problem)
 
 
-def _foreign(manifest: Mapping[str, Any]) -> str | None:
+def _why_unknown(manifest: Mapping[str, Any]) -> str | None:
     """Why this program does not know the scenario of a run; None if it does, or the manifest names none."""
     if isinstance(imported := manifest.get("imported"), Mapping):
         return f"it was held by another tool (imported from {str(imported.get('from'))[:60]})"
@@ -136,28 +135,28 @@ def _foreign(manifest: Mapping[str, Any]) -> str | None:
     if not isinstance(name, str):
         return None
     try:
-        recorded_scenario(manifest)
+        scenario_of_manifest(manifest)
     except Exception as error:  # none of that name, or a package that cannot be imported
         return f"the scenario '{name[:60]}' cannot be used here: {str(error)[:200]}"
     return None
 
 
-def _repeat(key: str, label: str, task: str) -> int:
+def _repeat_of(key: str, label: str, task: str) -> int:
     told = key.removeprefix(f"{label}/{task}").removeprefix("#")
     return int(told) if told.isdigit() else 1
 
 
 def _speech(one: Entry, thoughts: bool) -> Speech:
-    if isinstance(one, Line):
+    if isinstance(one, Aside):
         return Speech(one.party, one.text, branch=one.branch)
     if isinstance(one, Step):
-        return Speech(one.name, _computed(one.computed), branch=one.branch)
+        return Speech(one.name, _step_text(one.computed), branch=one.branch)
     completion = one.completion
     if completion is None:
         return Speech(one.role, "", _prompt(one), one.branch)
     if completion.likelihoods is not None:
-        return Speech(one.role, _read_out(completion.likelihoods, one.reading), _prompt(one), one.branch)
-    text = with_thoughts(completion) if thoughts else completion.text
+        return Speech(one.role, _likelihood_text(completion.likelihoods, one.reading), _prompt(one), one.branch)
+    text = join_thoughts(completion) if thoughts else completion.text
     calls = [f"{call.name}({call.arguments})" for call in completion.calls or ()]
     return Speech(one.role, "\n".join([*([text] if text or not calls else []), *calls]), _prompt(one), one.branch)
 
@@ -172,13 +171,13 @@ def _prompt(one: Exchange) -> dict[str, Any] | None:
     return prompt if one.tools is None else prompt | {"tools": one.tools.specs}
 
 
-def _computed(computed: Computed) -> str:
+def _step_text(computed: Computed) -> str:
     if computed.error is not None:
         return "{type}: {message} ({at})".format(**computed.error)
     return computed.value if isinstance(computed.value, str) else orjson.dumps(computed.value).decode()
 
 
-def _read_out(likelihoods: list[Likelihood], reading: Reading | None) -> str:
+def _likelihood_text(likelihoods: list[Likelihood], reading: Reading | None) -> str:
     if len(likelihoods) == 1:
         [one] = likelihoods
         return f"the text: {one.total:.4f} nats over {len(one.logprobs)} tokens"

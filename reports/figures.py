@@ -1,7 +1,4 @@
-"""How figures stand in a report: rounded, with their errors and intervals, the same text on every platform.
-
-What never belongs here: which figures there are.
-"""
+"""Figures of a report as plain data: rounded, with errors and intervals, correlations and lines."""
 
 from __future__ import annotations
 
@@ -13,9 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from viva.scoring.clusters import ClusteredMean, clustered_mean
-from viva.scoring.intervals import Estimate, bounded_ends
-from viva.scoring.stream import Mean
+from viva.scoring.aggregates import Mean
+from viva.scoring.clustered_means import ClusteredMean, clustered_mean
+from viva.scoring.correlation import Correlation, DatasetLine
+from viva.scoring.intervals import Estimate, bounded_interval
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
@@ -23,15 +21,15 @@ Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.int64]
 LEVEL = 0.95  # of all intervals of a report
 SCORES = 0.0, 100.0
-NOTHING: dict[str, Any] = {"mean": None, "se": None, "low": None, "high": None, "n": 0, "items": 0}
+EMPTY_MEAN: dict[str, Any] = {"mean": None, "se": None, "low": None, "high": None, "n": 0, "items": 0}
 
 
-def rounded(value: float | None, factor: float = 1.0) -> float | None:
+def round_figure(value: float | None, factor: float = 1.0) -> float | None:
     """Six decimals: far below any error bar, and the same text on every platform. None of what is not finite."""
     return None if value is None or not math.isfinite(value) else round(factor * value, 6)
 
 
-def significant(value: float | None) -> float | None:
+def round_significant(value: float | None) -> float | None:
     """Six significant digits, for p-values: small ones keep theirs."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
@@ -39,18 +37,18 @@ def significant(value: float | None) -> float | None:
 def mean_record(mean: Mean, factor: float = 1.0) -> dict[str, Any]:
     """``mean``, ``se`` and ``n`` of numbers that are independent of one another."""
     return {
-        "mean": rounded(mean.mean, factor),
-        "se": rounded(mean.standard_error, factor),
+        "mean": round_figure(mean.mean, factor),
+        "se": round_figure(mean.standard_error, factor),
         "n": mean.n,
     }
 
 
 def estimate_record(estimate: Estimate, factor: float = 1.0) -> dict[str, Any]:
     """``value``, ``low`` and ``high``."""
-    return {name: rounded(getattr(estimate, name), factor) for name in ("value", "low", "high")}
+    return {name: round_figure(getattr(estimate, name), factor) for name in ("value", "low", "high")}
 
 
-def score_ends(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Floats]:
+def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Floats]:
     """Both ends of the intervals of mean scores, 0–100, of ``n`` independent ones; ``errors`` are standard errors."""
     from scipy.stats import norm, t
 
@@ -63,7 +61,7 @@ def score_ends(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Floats]
     dispersions, stretch = np.ones(len(means)), np.ones(len(means))
     dispersions[known] = (errors[known] / (high - low)) ** 2 * freedom[known] / spread[known]
     stretch[known] = np.asarray(t.ppf(tail, freedom[known])) / norm.ppf(tail)
-    ends = bounded_ends(shares, dispersions, n.astype(np.float64), stretch, LEVEL)
+    ends = bounded_interval(shares, dispersions, n.astype(np.float64), stretch, LEVEL)
     return low + ends[0] * (high - low), low + ends[1] * (high - low)
 
 
@@ -73,26 +71,58 @@ def clustered_score(values: Floats, labels: Sequence[str], bounds: tuple[float, 
     ``labels`` are the values' items; ``items`` of the record counts those that have one. The values lie between
     ``bounds``, and so does the interval.
     """
-    return clustered_record(_found(values, labels), bounds)
+    return clustered_record(_clustered_mean(values, labels), bounds)
 
 
 def clustered_rate(values: Floats, labels: Sequence[str]) -> dict[str, Any]:
     """The same of values that are 0 or 1, as per cent."""
-    return clustered_record(_found(values, labels), (0.0, 1.0), rate=True)
+    return clustered_record(_clustered_mean(values, labels), (0.0, 1.0), rate=True)
 
 
 def clustered_record(found: ClusteredMean | None, bounds: tuple[float, float], rate: bool = False) -> dict[str, Any]:
     """A clustered mean with its interval; a rate as per cent."""
     if found is None:
-        return dict(NOTHING)
+        return dict(EMPTY_MEAN)
     ends, factor = found.within(*bounds, rate=rate, level=LEVEL), 100.0 if rate else 1.0
-    record: dict[str, Any] = {"mean": rounded(found.mean, factor), "se": rounded(found.se, factor)}
-    record |= {"low": rounded(ends.low, factor), "high": rounded(ends.high, factor)}
+    record: dict[str, Any] = {"mean": round_figure(found.mean, factor), "se": round_figure(found.se, factor)}
+    record |= {"low": round_figure(ends.low, factor), "high": round_figure(ends.high, factor)}
     return record | {"n": found.n, "items": found.clusters}
 
 
-def _found(values: Floats, labels: Sequence[str]) -> ClusteredMean | None:
+def _clustered_mean(values: Floats, labels: Sequence[str]) -> ClusteredMean | None:
     known = ~np.isnan(values)
     if not known.all():
         values, labels = values[known], list(compress(labels, known.tolist()))
     return clustered_mean(values.tolist(), labels)
+
+
+COEFFICIENTS = ("pearson", "spearman", "kendall")
+
+
+def correlation_record(one: Correlation, chosen: bool = False) -> dict[str, Any]:
+    """``n``, and of each coefficient ``value`` and ``p``, None where it has none.
+
+    ``chosen``: the models were chosen by these very figures, so no p-value holds, and none is given.
+    """
+    record: dict[str, Any] = {"n": one.n}
+    for name in COEFFICIENTS:
+        found = getattr(one, name)
+        record[name] = None if found is None else {"value": round_figure(found.value)}
+        if found is not None and not chosen:
+            record[name]["p"] = round_significant(found.p)
+    return record
+
+
+def line_record(fit: DatasetLine) -> dict[str, Any]:
+    """A dataset's line, how far the models are off it, and who lies below and above."""
+    line = fit.line
+    return {
+        "slope": round_significant(line.slope),
+        "intercept": round_significant(line.intercept),
+        "threshold": line.threshold,
+        "spread": round_significant(fit.spread),
+        "residuals": {name: round_significant(value) for name, value in line.residuals.items()},
+        "deviations": {name: round_significant(value) for name, value in line.deviations.items()},
+        "below": line.below,
+        "above": line.above,
+    }

@@ -1,7 +1,4 @@
-"""What a page of a report consists of, as plain texts, tables and drawings, and the small words that such texts share.
-
-What never belongs here: markup (``web``), and what one system says.
-"""
+"""Page of a report as plain texts, tables and drawings, and the small phrases that such texts share."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .text import Table
+from .tables import Table
 
-_SHOWN = 40  # names in a list; a longer list says how many more
+_MAX_LISTED = 40  # names in a list; a longer list says how many more
 Record = Mapping[str, Any]
 
 
@@ -68,44 +65,44 @@ class Page:
     further: list[tuple[str, list[str]]] = field(default_factory=list)
 
 
-def joined(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Names with commas between them."""
     return ", ".join(names)
 
 
-def listed(names: Sequence[str]) -> str:
-    """As ``joined``; of very many names the first, and how many more there are."""
-    more = len(names) - _SHOWN
-    return joined(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def list_names(names: Sequence[str]) -> str:
+    """As ``join_names``; of very many names the first, and how many more there are."""
+    more = len(names) - _MAX_LISTED
+    return join_names(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def counted(number: int, name: str) -> str:
+def count_of(number: int, name: str) -> str:
     """``1 model``, ``2 models``."""
     return f"{number:,} {name}" + "s" * (number != 1)
 
 
-def span(numbers: Iterable[int]) -> str:
+def number_range(numbers: Iterable[int]) -> str:
     """One number, or the least and the greatest of several."""
     low, high = min(known := list(numbers)), max(known)
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
-def share(part: int, whole: int) -> str:
+def percentage(part: int, whole: int) -> str:
     """A share as per cent; a dash of nothing."""
     return f"{100 * part / whole:.1f}%" if whole else "–"
 
 
-def distinct(cells: Iterable[Record], name: str) -> list[Any]:
+def distinct_values(cells: Iterable[Record], name: str) -> list[Any]:
     """What cells have under a name, each once, in their order; None is left out."""
     return list(dict.fromkeys(cell.get(name) for cell in cells if cell.get(name) is not None))
 
 
-def seeds_of(cells: Sequence[Record]) -> str:
+def describe_seeds(cells: Sequence[Record]) -> str:
     """``seed 7``, ``seeds 7, 8``."""
-    seeds = sorted(distinct(cells, "seed"))
-    return f"seed{'s' * (len(seeds) > 1)} {joined(map(str, seeds)) or '–'}"
+    seeds = sorted(distinct_values(cells, "seed"))
+    return f"seed{'s' * (len(seeds) > 1)} {join_names(map(str, seeds)) or '–'}"
 
 
-def tiers_of(cells: Sequence[Record]) -> str:
+def describe_tiers(cells: Sequence[Record]) -> str:
     """``tier C``."""
-    return f"tier {joined(sorted(distinct(cells, 'tier'))) or '–'}"
+    return f"tier {join_names(sorted(distinct_values(cells, 'tier'))) or '–'}"

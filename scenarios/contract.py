@@ -1,10 +1,8 @@
-"""The contract: what a system says of itself to run, resume, fork, sweep, report and be looked at here.
+"""The scenario contract: the base class of a system and the types that its methods take and return.
 
 A system is a folder with a subclass of ``Scenario``, registered under the entry-point group ``viva.scenarios``, or a
-single file. It says its settings, roles and tasks, holds one conversation, and adds up results. Plans, keys, manifests,
-forks, resumes and transcripts are made once for all systems (``orchestration``).
-
-What never belongs here: anything about one system.
+single file. It states its settings, roles and tasks, runs one conversation, and aggregates results. Plans, keys,
+manifests, forks, resumes and transcripts are made once for all systems (``orchestration``).
 """
 
 from __future__ import annotations
@@ -18,23 +16,227 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, run
 from pydantic import BaseModel, ConfigDict
 
 from viva.agents.prompts import PackTemplates, PromptPack
+from viva.data.items import Item
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import Message
+from viva.engine.messages import Completion, Message
+from viva.engine.run_folder import RunFolder
 
-from .forecast import Use
-from .graded import GradedAnswer, Grading
-from .imported import Import
-from .rated import TurnScores
-from .review import ReviewSheet
-from .settings import RunSettings
-from .shown import RecordedConversation, ResultSummary, ShownConversation, shown_plainly, summary_function
-from .validation import Validation
+from .rendering import RecordedConversation, RenderedConversation, ResultSummary, render_plain, summary_function
+from .run_settings import RunSettings
 
-if TYPE_CHECKING:  # what studies need takes a while to import, and runs do without it
-    from .measures import Ranges
-    from .study.sections import SystemStudy
-    from .study.static import StaticFigures
+if TYPE_CHECKING:
+    from .default_aggregate import Ranges
+    from .study_sections import StaticFigures, SystemStudy
+
+CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(slots=True)
+class UsageForecast:
+    """Calls, and tokens in and out; ``a + b`` and ``a * n`` add up and repeat."""
+
+    calls: float = 0.0
+    prompt: float = 0.0
+    completion: float = 0.0
+
+    def __add__(self, other: UsageForecast) -> UsageForecast:
+        return UsageForecast(self.calls + other.calls, self.prompt + other.prompt, self.completion + other.completion)
+
+    def __mul__(self, times: float) -> UsageForecast:
+        return UsageForecast(self.calls * times, self.prompt * times, self.completion * times)
+
+
+def estimate_tokens(text: str) -> float:
+    """About how many tokens a text has."""
+    return len(text) / CHARACTERS_PER_TOKEN
+
+
+@dataclass(slots=True, frozen=True)
+class JudgeGrade:
+    """One thing that a judge graded.
+
+    ``key``: the conversation's; ``round`` counts from 1 where rounds are graded. ``cluster`` names what answers have in
+    common that are not independent, as a rule their item. ``score``: None where the judge's words could not be read.
+    ``known``: numbers that are known of it without a judge, by name. ``question`` and ``answer``: the texts that people
+    read to grade it, where they are known beforehand.
+    """
+
+    key: str
+    candidate: str
+    cluster: str
+    score: float | None
+    round: int | None = None
+    known: Mapping[str, float] = field(default_factory=dict)
+    question: str = ""
+    answer: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class GradeReader:
+    """How a judge grades: from ``low`` to ``high``, or pass (1) and fail (0).
+
+    ``answers`` makes the graded answers of a recorded result: of the conversation's key, its candidate's label, its
+    task and what was recorded.
+    """
+
+    low: float
+    high: float
+    answers: Callable[[str, str, Any, Any], Iterable[JudgeGrade]]
+    passes: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class ImportOptions:
+    """What the user adds to a file. ``dataset`` is the benchmark that its items are of, None where the file's own words
+    have to do; ``models`` are names by role, of models that the file does not name or names otherwise.
+    """
+
+    dataset: str | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class ImportedCall:
+    """One recorded answer of a role."""
+
+    role: str
+    completion: Completion
+
+
+@dataclass(slots=True, frozen=True)
+class ImportedConversation:
+    """One finished conversation about a task; ``result`` is what the system's own protocol would have recorded, and
+    names the compared model by the label of its name in the settings.
+    """
+
+    task: str
+    item: Any
+    calls: list[ImportedCall]
+    result: Any
+
+
+@dataclass(slots=True)
+class ImportedRun:
+    """A run to be made.
+
+    ``settings`` are those of the system but for the data. That is ``source``, the benchmark that the user has named;
+    where it is None, it is made of ``items`` and called ``dataset``. ``records`` are further fields of the manifest,
+    ``facts`` what it keeps for people. ``notes``: what a person should know of the run, a sentence each.
+    """
+
+    settings: dict[str, Any]
+    dataset: str
+    items: list[Item]
+    conversations: Iterable[ImportedConversation]
+    source: str | None = None
+    records: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, frozen=True)
+class ImportFormat:
+    """A format. ``read`` reads a whole file; its ``DatasetError`` names the line or entry that is wrong."""
+
+    name: str
+    summary: str
+    read: Callable[[Path, ImportOptions], ImportedRun]
+
+
+@dataclass(slots=True, frozen=True)
+class TurnScores:
+    """Scores by criterion; None where one is unscored. ``turn`` counts from 1, None for the whole conversation."""
+
+    turn: int | None
+    scores: dict[str, float | None]
+
+
+@dataclass(slots=True, frozen=True)
+class RecordedReply:
+    """An answer of the compared model: what it was asked last, and what it said. ``number`` counts its calls from 0."""
+
+    label: str
+    item: str
+    number: int
+    question: str
+    reply: str
+
+
+@dataclass(slots=True)
+class ReviewOutcome:
+    """What came of a sheet that was taken back: corrections ``added``, those that were ``known`` before, and notes."""
+
+    added: int
+    known: int
+    notes: list[str] = field(default_factory=list)
+
+
+class ReviewSheet(Protocol):
+    """A run's graded outputs as a table."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to fill in."""
+
+    def write(self, run: RunFolder, file: Path) -> int:
+        """Write the sheet; how many outputs stand in it.
+
+        :raises ConfigurationError: nothing in this run was graded, or the file cannot be written.
+        """
+
+    def apply(self, run: RunFolder, file: Path) -> ReviewOutcome:
+        """Take over the corrections that stand in a sheet.
+
+        :raises ConfigurationError, DatasetError: the file is no such sheet; the message names line and column.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """``decided`` are the settings that validation gives itself, ``unused`` those that have no use then; ``right`` says
+    of a result whether the model got the task right.
+    """
+
+    decided: dict[str, Any]
+    unused: tuple[str, ...]
+    right: Callable[[Any], bool]
+
+
+@dataclass(slots=True, frozen=True)
+class RankedCandidate:
+    """A candidate's figure with the ends of its 95% interval (None where it has none). ``suspected``: something is
+    wrong with it, and ``remark`` says what. ``verdict``: what was found of it in one word (``no_sign``, ``too_few``,
+    …), empty where nothing was asked.
+    """
+
+    candidate: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    suspected: bool = False
+    remark: str = ""
+    verdict: str = ""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found on the same items: sentences, the most decisive first, and the candidates by what ``measure``
+    names, the best first.
+
+    ``about`` names the items (a dataset, or several); figures of different items or scales are in findings of their
+    own, so that no chart or ranking mixes them; ``scenario`` is the system that they are of. ``rule`` says in a
+    sentence what a claim takes.
+    """
+
+    sentences: list[str]
+    measure: str = ""
+    standings: list[RankedCandidate] = field(default_factory=list)
+    about: str = ""
+    scenario: str = ""
+    rule: str = ""
+
 
 S = TypeVar("S", bound=RunSettings)
 Table = tuple[str, list[str], list[list[str]]]
@@ -132,7 +334,7 @@ class Aggregate(Protocol):
 
 
 @runtime_checkable
-class TakesReviews(Protocol):
+class SupportsReviews(Protocol):
     """An aggregate that heeds what people have put into the run's folder beside the journal."""
 
     def beside(self, folder: Path) -> None:
@@ -229,27 +431,27 @@ class Scenario(ABC, Generic[S, T]):
 
         As it is, 0 to 100 of the score of ``score_of`` and of whole conversations that a judge grades.
         """
-        from .measures import SCORE
+        from .default_aggregate import SCORE
 
         return {SCORE: (0.0, 100.0)} if self.score_of(settings) or self.grading(settings) else {}
 
-    def shown(self, recorded: RecordedConversation) -> ShownConversation:
+    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
         """How a conversation is shown to a person; as it is, a turn for each entry of its transcript."""
-        return shown_plainly(recorded, self.roles)
+        return render_plain(recorded, self.roles)
 
     def summary_of(self, settings: S) -> Callable[[Any], ResultSummary]:
         """A function that gives a recorded result's line in a list; as it is, its score alone."""
         return summary_function(self.score_of(settings))
 
-    def grading(self, settings: S, *, by_round: bool = False) -> Grading | None:
+    def grading(self, settings: S, *, by_round: bool = False) -> GradeReader | None:
         """What a judge's grades are in such a run, so that people's can be set beside them: of whole conversations, or
         ``by_round``. None where there are none; as it is, the scores of ``score_of``, of whole conversations.
         """
         score_of = self.score_of(settings)
         if by_round or score_of is None:
             return None
-        return Grading(
-            0.0, 100.0, lambda key, label, task, result: [GradedAnswer(key, label, task.id, score_of(result))]
+        return GradeReader(
+            0.0, 100.0, lambda key, label, task, result: [JudgeGrade(key, label, task.id, score_of(result))]
         )
 
     def turn_scores(self, settings: S) -> Callable[[Any], list[TurnScores]]:
@@ -257,7 +459,7 @@ class Scenario(ABC, Generic[S, T]):
 
         As it is: the score of ``score_of``, else the numbers among the named values of ``value``.
         """
-        from .measures import SCORE, named_values
+        from .default_aggregate import SCORE, named_values
 
         score = self.score_of(settings)
 
@@ -275,7 +477,7 @@ class Scenario(ABC, Generic[S, T]):
         """
         return False
 
-    def imports(self) -> tuple[Import, ...]:
+    def imports(self) -> tuple[ImportFormat, ...]:
         """The results of other tools that become runs of this system (``viva import``)."""
         return ()
 
@@ -306,18 +508,18 @@ class Scenario(ABC, Generic[S, T]):
 
         ``lent`` are the static figures of another system that the study may set beside its own.
         """
-        from .study.sections import SystemStudy
+        from .study_sections import SystemStudy
 
         return SystemStudy(self, lent)
 
-    def forecast(self, settings: S, prepared: Prepared[T], pack: PromptPack | None) -> dict[str, Use]:
+    def forecast(self, settings: S, prepared: Prepared[T], pack: PromptPack | None) -> dict[str, UsageForecast]:
         """What each role takes for all tasks of one model at most: calls and tokens. The name ``ROLE, one by one``
         stands for models that take a request for each text that they read. Empty where nobody can say.
         """
         return {}
 
 
-def many_role(roles: Iterable[Role]) -> Role:
+def compared_role(roles: Iterable[Role]) -> Role:
     """The role whose models are compared.
 
     :raises ConfigurationError: there is none, or there are several.

@@ -1,7 +1,7 @@
 """Scenarios made from one coroutine function: ``@scenario(many="pupil", one="tutor")``.
 
-The function holds a conversation about one task and returns what is to be added up. Roles, settings, tasks, report and
-command-line options follow from the decorator and the function's annotations.
+The decorator derives settings, roles and tasks from its arguments and the function's annotations. Return values are
+recorded as plain JSON data.
 """
 
 from __future__ import annotations
@@ -11,46 +11,79 @@ import math
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, cast, get_type_hints
 
-from pydantic import Field, PydanticSchemaGenerationError, TypeAdapter, create_model, field_validator
+import orjson
+from pydantic import BaseModel, Field, PydanticSchemaGenerationError, TypeAdapter, create_model, field_validator
 
 from viva.agents.prompts import PromptPack
-from viva.engine.backends.registry import full_path
+from viva.engine.backends.registry import with_absolute_path
+from viva.engine.cancellation import deciding_error
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import ConfigurationError
-from viva.engine.stopping import decisive
 
-from .contract import Aggregate, Converse, Prepared, Role, Scenario
-from .given import GivenTask, GivenTasks, given_tasks, task_of, tasks_in_file
-from .graded import Grading
-from .measures import SCORE, Measures, Ranges, named_values
-from .registry import define
-from .returned import plain_value
-from .settings import RunSettings, full_file
-from .shown import ResultSummary
+from .contract import Aggregate, Converse, GradeReader, Prepared, Role, Scenario
+from .default_aggregate import SCORE, Measures, Ranges, named_values
+from .inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, task_from_record
+from .registry import register
+from .rendering import ResultSummary
+from .run_settings import RunSettings, absolute_file
+
+_JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+_MOST_BYTES = 64 * 2**20
+
+
+def to_json_value(value: Any, name: str) -> Any:
+    """The value as JSON gives it back: tuples and sets as lists, pydantic models and dataclasses as dicts, numbers that
+    are not finite as None. ``name`` is the scenario's, for the error.
+
+    :raises TypeError: it is no such data; the message says what to return.
+    """
+    if value is None or value is True or value is False:
+        return value
+    try:
+        data = orjson.dumps(value, default=_json_default, option=_JSON_OPTIONS)
+    except (TypeError, RecursionError) as error:
+        raise TypeError(
+            f"{name} returned what cannot be recorded ({type(value).__name__}): {error}; return a number, or a dict of "
+            "numbers, truth values and texts"
+        ) from None
+    if len(data) > _MOST_BYTES:
+        raise TypeError(f"{name} returned {len(data)} bytes of JSON; at most {_MOST_BYTES} are recorded")
+    return orjson.loads(data)
+
+
+def _json_default(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)  # in one order, whatever the process
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+
 
 _NAME = re.compile(r"\w[\w-]*")
-Holding = Callable[..., Awaitable[Any]]
+ScenarioFunction = Callable[..., Awaitable[Any]]
 Range = tuple[float | None, float | None]
 _TASKS = "Tasks as JSON lines, one a line, of the type that the scenario's function takes."
 
 
-class FunctionScenario(Scenario[RunSettings, GivenTask]):
+class FunctionScenario(Scenario[RunSettings, InlineTask]):
     """A scenario around a coroutine function ``function(conversation, task)`` or ``(conversation, task, settings)``.
 
     Made by the decorator ``scenario``. Calling it calls the function. ``file`` is the Python file that it stands in,
     None in an interactive session. ``ranges``: the ends of measures, as far as the decorator declares them.
     """
 
-    function: ClassVar[Holding]
+    function: ClassVar[ScenarioFunction]
     ranges: ClassVar[Ranges] = {}
     task_type: ClassVar[TypeAdapter[Any]]
     file: ClassVar[Path | None]
     data: ClassVar[str] = "tasks"
 
-    def __init__(self, tasks: GivenTasks | None = None) -> None:
+    def __init__(self, tasks: InlineTasks | None = None) -> None:
         self._tasks = tasks
 
     def __call__(self, *arguments: Any) -> Awaitable[Any]:
@@ -61,19 +94,19 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
 
         :raises ConfigurationError: one is not of the function's type, or cannot be written as JSON.
         """
-        return type(self)(given_tasks(tasks, self.task_type))
+        return type(self)(inline_tasks(tasks, self.task_type))
 
     @property
-    def tasks(self) -> GivenTasks | None:
+    def tasks(self) -> InlineTasks | None:
         """The tasks that it was given in Python; None where a file holds them."""
         return self._tasks
 
-    def prepare(self, settings: RunSettings) -> Prepared[GivenTask]:
+    def prepare(self, settings: RunSettings) -> Prepared[InlineTask]:
         source: str | None = getattr(settings, self.data)
         if self._tasks is not None:
             tasks = self._tasks
         elif source is not None:
-            tasks = tasks_in_file(Path(source), self.task_type)
+            tasks = read_tasks(Path(source), self.task_type)
         else:
             raise ConfigurationError(f"{self.name}: there are no tasks; give tasks=… in Python, or --tasks FILE.jsonl")
         name = "tasks" if source is None or self._tasks is not None else Path(source).stem
@@ -84,18 +117,18 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
 
     def protocol(
         self, settings: RunSettings, pack: PromptPack | None, records: Mapping[str, Any]
-    ) -> Converse[GivenTask]:
+    ) -> Converse[InlineTask]:
         function = type(self).function
-        more = (settings,) if _takes_settings(function) else ()
+        more = (settings,) if _has_settings_parameter(function) else ()
 
-        async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
+        async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
             try:
-                value = plain_value(await function(conversation, task.payload, *more), self.name)
+                value = to_json_value(await function(conversation, task.payload, *more), self.name)
                 self._check_ranges(value)
                 record["value"] = value
             except (ConversationStopped, ExceptionGroup) as error:
-                stop = decisive(error)
+                stop = deciding_error(error)
                 if not isinstance(stop, ConversationStopped):
                     raise
                 await conversation.settle()  # the others of an `asyncio.gather` go on, and are counted
@@ -116,13 +149,13 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
                     f"{self.name} returned {name} = {one!r}; its decorator declares {low:g} to {high:g} (score=…)"
                 )
 
-    def task(self, record: Any) -> GivenTask:
-        return task_of(record, self.task_type)
+    def task(self, record: Any) -> InlineTask:
+        return task_from_record(record, self.task_type)
 
     def value(self, result: Any) -> Any:
         return result["value"]
 
-    def given(self, task: GivenTask) -> Any:
+    def given(self, task: InlineTask) -> Any:
         return task.payload
 
     def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
@@ -135,15 +168,15 @@ class FunctionScenario(Scenario[RunSettings, GivenTask]):
 
         return score
 
-    def grading(self, settings: RunSettings, *, by_round: bool = False) -> Grading | None:
+    def grading(self, settings: RunSettings, *, by_round: bool = False) -> GradeReader | None:
         found = super().grading(settings, by_round=by_round)
-        return found and Grading(*self.ranges.get(SCORE, (-math.inf, math.inf)), found.answers)
+        return found and GradeReader(*self.ranges.get(SCORE, (-math.inf, math.inf)), found.answers)
 
     def score_ranges(self, settings: RunSettings) -> Ranges:
         return self.ranges
 
     def summary_of(self, settings: RunSettings) -> Callable[[Any], ResultSummary]:
-        return _summary
+        return _summarize_result
 
 
 def scenario(
@@ -154,7 +187,7 @@ def scenario(
     name: str | None = None,
     settings: type[RunSettings] = RunSettings,
     score: Range | Mapping[str, Range] | None = None,
-) -> Callable[[Holding], FunctionScenario]:
+) -> Callable[[ScenarioFunction], FunctionScenario]:
     """Make a scenario from a coroutine function.
 
     The function takes the conversation and a task, and, if it wants them, the settings as a third argument. The type of
@@ -170,14 +203,14 @@ def scenario(
         none. Of named numbers a dict of such pairs. Intervals stay within, and what lies outside fails a conversation.
     :raises ConfigurationError: a role comes twice, or is no name of an option; ``score`` is no range.
     """
-    ranges = _ranges(score)
+    ranges = _score_ranges(score)
     others = list(one) if isinstance(one, Sequence) and not isinstance(one, str) else [one]
     if judge is not None and judge not in others:
         others.append(judge)
     roles = (Role(many, many=True), *(Role(other, judge=other == judge) for other in others))
-    _check(roles, settings)
+    _check_roles(roles, settings)
 
-    def decorate(function: Holding) -> FunctionScenario:
+    def decorate(function: ScenarioFunction) -> FunctionScenario:
         if not inspect.iscoroutinefunction(inspect.unwrap(function)):
             raise ConfigurationError(f"{getattr(function, '__name__', function)}: expected a coroutine function; write "
                                      "`async def`, without `yield`")  # fmt: skip
@@ -197,7 +230,7 @@ def scenario(
                 "summary": summary,
                 "plural": title,
                 "roles": roles,
-                "settings": _settings(title, roles, settings),
+                "settings": _settings_class(title, roles, settings),
                 "function": staticmethod(function),
                 "ranges": ranges,
                 "task_type": _adapter(function, types[1]),
@@ -206,12 +239,12 @@ def scenario(
                 "__module__": function.__module__,
             },
         )
-        return define(cast(FunctionScenario, made()))
+        return register(cast(FunctionScenario, made()))
 
     return decorate
 
 
-def _summary(result: Any) -> ResultSummary:
+def _summarize_result(result: Any) -> ResultSummary:
     values = named_values(result["value"])
     numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     words = [f"{name}: {value}" for name, value in values.items() if isinstance(value, str)]
@@ -221,7 +254,7 @@ def _summary(result: Any) -> ResultSummary:
     return ResultSummary(numbers.pop(SCORE, None), ", ".join(words), numbers, unscored)
 
 
-def _ranges(score: Range | Mapping[str, Range] | None) -> dict[str, tuple[float, float]]:
+def _score_ranges(score: Range | Mapping[str, Range] | None) -> dict[str, tuple[float, float]]:
     """:raises ConfigurationError: something is no range."""
     found: dict[str, tuple[float, float]] = {}
     given: Mapping[str, Any] = {} if score is None else score if isinstance(score, Mapping) else {SCORE: score}
@@ -240,7 +273,7 @@ def _ranges(score: Range | Mapping[str, Range] | None) -> dict[str, tuple[float,
     return found
 
 
-def _check(roles: Sequence[Role], settings: type[RunSettings]) -> None:
+def _check_roles(roles: Sequence[Role], settings: type[RunSettings]) -> None:
     names = [role.name for role in roles]
     if not (isinstance(settings, type) and issubclass(settings, RunSettings)):
         raise ConfigurationError(f"settings: expected a subclass of viva.RunSettings, found {settings!r:.80}")
@@ -262,7 +295,7 @@ def _check(roles: Sequence[Role], settings: type[RunSettings]) -> None:
             raise ConfigurationError(f"role '{name}': is the name of a setting; choose another")
 
 
-def _settings(title: str, roles: Sequence[Role], base: type[RunSettings]) -> type[RunSettings]:
+def _settings_class(title: str, roles: Sequence[Role], base: type[RunSettings]) -> type[RunSettings]:
     fields: dict[str, Any] = {}
     for role in roles:
         if role.many:
@@ -274,20 +307,20 @@ def _settings(title: str, roles: Sequence[Role], base: type[RunSettings]) -> typ
         fields["tasks"] = (str | None, Field(default=None, description=_TASKS))
     if "repeats" not in base.model_fields:
         fields["repeats"] = (int, Field(default=1, ge=1, description="How often each task is held with each model."))
-    checks: dict[str, Any] = {"models_by_full_path": field_validator(*(role.name for role in roles))(_by_full_path)}
+    checks: dict[str, Any] = {"models_by_full_path": field_validator(*(role.name for role in roles))(_absolute_models)}
     if "tasks" in fields:
-        checks["tasks_by_full_path"] = field_validator("tasks")(full_file)
+        checks["tasks_by_full_path"] = field_validator("tasks")(absolute_file)
     made: type[RunSettings] = create_model(f"{title}_settings", __base__=base, __validators__=checks, **fields)
     if "tasks" in fields:
         made.examples = {"tasks": "tasks.jsonl"} | base.examples
     return made
 
 
-def _by_full_path(models: str | list[str]) -> str | list[str]:
-    return full_path(models) if isinstance(models, str) else [full_path(model) for model in models]
+def _absolute_models(models: str | list[str]) -> str | list[str]:
+    return with_absolute_path(models) if isinstance(models, str) else [with_absolute_path(model) for model in models]
 
 
-def _parameter_types(function: Holding) -> list[Any]:
+def _parameter_types(function: ScenarioFunction) -> list[Any]:
     """The types of conversation, task and settings; ``Any`` where there is no annotation."""
     try:
         hints = get_type_hints(function)
@@ -302,7 +335,7 @@ def _parameter_types(function: Holding) -> list[Any]:
     return [hints.get(name, Any) for name in parameters]
 
 
-def _check_settings(function: Holding, types: Sequence[Any], settings: type[RunSettings]) -> None:
+def _check_settings(function: ScenarioFunction, types: Sequence[Any], settings: type[RunSettings]) -> None:
     """See that the settings that the function takes are those that the decorator names."""
     wanted = types[2] if len(types) == 3 else Any
     if wanted is not Any and isinstance(wanted, type) and not issubclass(settings, wanted):
@@ -310,7 +343,7 @@ def _check_settings(function: Holding, types: Sequence[Any], settings: type[RunS
                                  f"decorator, settings={wanted.__name__}, a subclass of viva.RunSettings")  # fmt: skip
 
 
-def _adapter(function: Holding, kind: Any) -> TypeAdapter[Any]:
+def _adapter(function: ScenarioFunction, kind: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(kind)
     except PydanticSchemaGenerationError:
@@ -320,11 +353,11 @@ def _adapter(function: Holding, kind: Any) -> TypeAdapter[Any]:
         ) from None
 
 
-def _takes_settings(function: Holding) -> bool:
+def _has_settings_parameter(function: ScenarioFunction) -> bool:
     return len(inspect.signature(function).parameters) > 2
 
 
-def _file_of(function: Holding) -> Path | None:
+def _file_of(function: ScenarioFunction) -> Path | None:
     module = sys.modules.get(function.__module__)
     file = getattr(module, "__file__", None)
     return None if file is None else Path(file).resolve()

@@ -1,7 +1,4 @@
-"""Models by name: the label each goes by in tables and keys, its name in a fork, and what its tokens cost.
-
-What never belongs here: anything about one scenario.
-"""
+"""Labels of models in tables and keys, their names in a fork, and the prices of their tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from urllib.parse import quote
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError, JournalError
 
-from .settings import RunSettings
+from .run_settings import RunSettings
 
 _FREE = ("simulated", "oracle", "recorded", "replay", "llama", "hf")  # kinds of models that nobody is paid for
 
@@ -36,7 +33,7 @@ def model_labels(models: list[str]) -> dict[str, str]:
     return labels
 
 
-def replayed(run: str, label: str, model: str) -> str:
+def replay_name(run: str, label: str, model: str) -> str:
     """The name of a model that says again what this one said in a run; of one that replays already, its own: a fork of
     a fork goes back to the conversations themselves.
     """
@@ -48,7 +45,7 @@ def replayed(run: str, label: str, model: str) -> str:
     return f"replay:{run}?label={label}"
 
 
-def prices(model: str) -> list[float]:
+def token_prices(model: str) -> list[float]:
     """Return what a million prompt and completion tokens of a model cost, and behind them what a million cached ones do
     where the name says so.
     """
@@ -64,7 +61,7 @@ def known_price(model: str) -> list[float] | None:
     """
     spec = ModelSpec.parse(model)
     said = any(name in spec.options for name in ("price_in", "price_out", "price_cached"))
-    return prices(model) if said or spec.kind in _FREE else None
+    return token_prices(model) if said or spec.kind in _FREE else None
 
 
 def recorded_price(manifest: Mapping[str, Any], model: str) -> list[float] | None:
@@ -73,7 +70,7 @@ def recorded_price(manifest: Mapping[str, Any], model: str) -> list[float] | Non
     return price if any(price) or known_price(model) is not None else None
 
 
-def check_priced(settings: RunSettings, models: Iterable[str]) -> None:
+def check_prices(settings: RunSettings, models: Iterable[str]) -> None:
     """See that bounds of money can be kept.
 
     :raises ConfigurationError: there is one, and a model has no price, so that it would never be reached.
@@ -87,7 +84,7 @@ def check_priced(settings: RunSettings, models: Iterable[str]) -> None:
         )
 
 
-def label_of(key: str, labels: list[str]) -> str:
+def label_of_key(key: str, labels: list[str]) -> str:
     """The candidate that a conversation's key (LABEL/ITEM) begins with; labels hold no promise about slashes.
 
     :raises JournalError: none of them does.

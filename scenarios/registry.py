@@ -1,7 +1,4 @@
-"""Scenarios by name: those of installed packages, those that this process has defined, and those of single files.
-
-What never belongs here: what a scenario is (``contract``).
-"""
+"""Registry of scenarios by name: those of installed packages, of this process, and of single Python files."""
 
 from __future__ import annotations
 
@@ -11,10 +8,8 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from viva.engine.blame import place_of
-from viva.engine.errors import ConfigurationError, did_you_mean
-from viva.engine.plugins import registered
-from viva.engine.pyfile import module_of
+from viva.engine.errors import ConfigurationError, did_you_mean, user_frame
+from viva.engine.imports import import_file, load_entry_points
 
 from .contract import Scenario
 
@@ -25,68 +20,68 @@ S = TypeVar("S", bound=Scenario[Any, Any])
 
 # Scenarios made in this process, by name and file, the latest last: a run is reported and resumed with the one that it
 # was recorded with.
-_defined: dict[tuple[str, Path | None], AnyScenario] = {}
+_registered: dict[tuple[str, Path | None], AnyScenario] = {}
 
 
-def define(which: S) -> S:
+def register(which: S) -> S:
     """Make a scenario known by its name in this process; one of the same name and file replaces an earlier one."""
     key = which.name, getattr(which, "file", None)
-    _defined.pop(key, None)
-    _defined[key] = which
+    _registered.pop(key, None)
+    _registered[key] = which
     return which
 
 
 def _latest(name: str) -> AnyScenario | None:
-    return next((which for (known, _), which in reversed(_defined.items()) if known == name), None)
+    return next((which for (known, _), which in reversed(_registered.items()) if known == name), None)
 
 
-def scenario(name: str) -> AnyScenario:
+def get_scenario(name: str) -> AnyScenario:
     """The scenario of a name: that of a package, one that this process has defined, or the one in a Python file.
 
     :raises ConfigurationError: there is none; the message lists those there are.
     """
-    points = registered(GROUP)
+    points = load_entry_points(GROUP)
     if name in points:
-        return _loaded(points[name])
+        return _load_entry_point(points[name])
     if (latest := _latest(name)) is not None:
         return latest
-    if is_file(name):
+    if is_scenario_file(name):
         file, _, wanted = name.partition("#")
-        return scenario_in(Path(file), wanted or None)
-    known = list(dict.fromkeys([*points, *(defined for defined, _ in _defined)]))
+        return scenario_from_file(Path(file), wanted or None)
+    known = list(dict.fromkeys([*points, *(defined for defined, _ in _registered)]))
     near = did_you_mean(name, known)
     raise ConfigurationError(
         f"unknown scenario '{name}'{near}; known: {', '.join(known)}, or a file: FILE.py, FILE.py#NAME"
     )
 
 
-def recorded_scenario(manifest: Mapping[str, Any]) -> AnyScenario:
+def scenario_of_manifest(manifest: Mapping[str, Any]) -> AnyScenario:
     """The scenario that a manifest names; one that no package has is read from the file that it was defined in.
 
     :raises ConfigurationError: it is not to be found.
     """
     name, code = str(manifest["scenario"]), manifest.get("code")
-    if name in registered(GROUP) or not isinstance(code, dict):
-        return scenario(name)
+    if name in load_entry_points(GROUP) or not isinstance(code, dict):
+        return get_scenario(name)
     file = Path(str(code.get("file")))
-    known = _defined.get((name, file)) or (None if file.is_file() else _latest(name))
-    return scenario_in(file, name) if known is None else known
+    known = _registered.get((name, file)) or (None if file.is_file() else _latest(name))
+    return scenario_from_file(file, name) if known is None else known
 
 
-def scenarios() -> list[AnyScenario]:
+def installed_scenarios() -> list[AnyScenario]:
     """All scenarios of installed packages, by name. One that cannot be used is left out with a warning of the logger
     ``viva``: it keeps nobody from the others.
     """
     found = []
-    for point in registered(GROUP).values():
+    for point in load_entry_points(GROUP).values():
         try:
-            found.append(_loaded(point))
+            found.append(_load_entry_point(point))
         except ConfigurationError as error:
             _log.warning("%s", error)
     return found
 
 
-def _loaded(point: EntryPoint) -> AnyScenario:
+def _load_entry_point(point: EntryPoint) -> AnyScenario:
     """What an entry point names; an instance of it where that is a class.
 
     :raises ConfigurationError: it cannot be imported, is no scenario, or one of another name.
@@ -96,7 +91,7 @@ def _loaded(point: EntryPoint) -> AnyScenario:
         made = point.load()
         which: AnyScenario = made() if isinstance(made, type) and issubclass(made, Scenario) else made
     except Exception as error:  # whatever a package does when it is imported
-        raise ConfigurationError(f"{where}: {type(error).__name__}: {error} (at {place_of(error)})") from error
+        raise ConfigurationError(f"{where}: {type(error).__name__}: {error} (at {user_frame(error)})") from error
     if not isinstance(which, Scenario):
         raise ConfigurationError(f"{where}: expected a viva.Scenario, found {type(which).__name__}")
     if getattr(which, "name", None) != point.name:  # a recorded run finds its scenario by this name
@@ -106,17 +101,17 @@ def _loaded(point: EntryPoint) -> AnyScenario:
     return which
 
 
-def is_file(name: str) -> bool:
+def is_scenario_file(name: str) -> bool:
     """Whether this is the path of a Python file, perhaps with ``#NAME`` behind it, rather than a name."""
     return name.partition("#")[0].endswith(".py")
 
 
-def scenario_in(file: Path, name: str | None = None) -> AnyScenario:
+def scenario_from_file(file: Path, name: str | None = None) -> AnyScenario:
     """The scenario called ``name`` that a Python file defines; its only one if None. The file is run once.
 
     :raises ConfigurationError: the file cannot be read or run, or defines none such, or several.
     """
-    module = module_of(file)
+    module = import_file(file)
     every = {id(one): one for one in vars(module).values() if isinstance(one, Scenario)}.values()
     found = {one.name: one for one in every}
     wanted = [name] if name is not None else list(found)
@@ -127,4 +122,4 @@ def scenario_in(file: Path, name: str | None = None) -> AnyScenario:
         )
     if sum(one.name == wanted[0] for one in every) > 1:
         raise ConfigurationError(f"{file}: has several scenarios called '{wanted[0]}'; give each a name= of its own")
-    return define(found[wanted[0]])
+    return register(found[wanted[0]])

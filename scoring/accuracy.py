@@ -1,21 +1,23 @@
-"""Static accuracy: which option of an item a model prefers, and the share of items it gets right.
+"""Static accuracy of multiple-choice items by candidate, and difficulty and discrimination by item.
 
-Choices follow lm-evaluation-harness (``acc``, ``acc_norm``), so that figures compare; of equals the first is chosen.
-What never belongs here: computing log-probabilities, prompts, and reading a choice out of an answer's text
-(``agents.answers``).
+Choices follow lm-evaluation-harness (``acc``, ``acc_norm``), so that figures compare; of equals the first is
+chosen. Difficulty is that of classical test theory (Lord and Novick 1968, chapter 15; Crocker and Algina 1986,
+chapter 14).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .contamination import SLACK, Floats
+from .aggregates import Tally
+from .contamination import POSITIVE_LOGPROB_SLACK, Floats
 from .intervals import Estimate, wilson
-from .stream import Tally
 
 
 def choose_letter(logprobs: Floats) -> int:
@@ -25,7 +27,7 @@ def choose_letter(logprobs: Floats) -> int:
 
     :raises ValueError: there is no option, one is nan or above 0, or all are -inf.
     """
-    return int(_options(logprobs).argmax())
+    return int(_option_array(logprobs).argmax())
 
 
 def choose_raw(option_sums: Floats) -> int:
@@ -33,10 +35,10 @@ def choose_raw(option_sums: Floats) -> int:
 
     :raises ValueError: as ``choose_letter``.
     """
-    return int(_options(option_sums).argmax())
+    return int(_option_array(option_sums).argmax())
 
 
-def choose_normalised(option_sums: Floats, lengths: Sequence[int]) -> int:
+def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
     """As ``choose_raw``, each sum divided by its option's length; ``acc_norm`` of lm-evaluation-harness.
 
     There the length is that of the option's text in characters (Unicode code points), without the space or other
@@ -44,7 +46,7 @@ def choose_normalised(option_sums: Floats, lengths: Sequence[int]) -> int:
 
     :raises ValueError: as ``choose_letter``; or the number of lengths differs, or one is below 1.
     """
-    sums = _options(option_sums)
+    sums = _option_array(option_sums)
     sizes = np.asarray(lengths, dtype=np.float64)
     if sizes.shape != sums.shape:
         raise ValueError(f"lengths: {sizes.size} for {sums.size} options")
@@ -54,7 +56,7 @@ def choose_normalised(option_sums: Floats, lengths: Sequence[int]) -> int:
 
 
 @dataclass(slots=True, frozen=True)
-class Answer:
+class ProbeAnswer:
     """How one item of a probe was answered. ``unanswered``: no choice could be read from what was generated.
 
     ``logprobs``: by option, what the choice was made from; empty where the answer was generated.
@@ -77,7 +79,7 @@ class Accuracy:
     def __init__(self) -> None:
         self._counts = Tally()
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: ProbeAnswer) -> None:
         """Count one item."""
         self._counts.add("right" if answer.right else "unanswered" if answer.unanswered else "wrong")
 
@@ -115,12 +117,94 @@ class Accuracy:
         return wilson(self.right, self.right + self.wrong, level)
 
 
-def _options(values: Floats) -> NDArray[np.float64]:
+def _option_array(values: Floats) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"options: of shape {array.shape}; a flat list of at least one is needed")
-    if np.isnan(array).any() or array.max() > SLACK:
+    if np.isnan(array).any() or array.max() > POSITIVE_LOGPROB_SLACK:
         raise ValueError(f"options: {array.tolist()}; log-probabilities are at most 0")
     if np.isneginf(array).all():
         raise ValueError("options: all are -inf; none of them can be said")
     return array
+
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(slots=True, frozen=True)
+class ItemDifficulty:
+    """One item: its ``mean`` score over the ``n`` candidates scored on it; the lower, the harder.
+
+    ``discrimination``, from -1 to 1, is the correlation over candidates of the score on this item with the mean score
+    on all others: near 0 or below, the item measures something else, or its answer key is wrong. None with fewer than
+    three candidates, or where one side has no spread.
+    ``solved_by`` is ``nobody`` or ``everybody`` where the item tells no candidates apart; None else.
+    """
+
+    item: str
+    mean: float
+    n: int
+    discrimination: float | None
+    solved_by: Literal["nobody", "everybody"] | None
+
+
+def item_difficulties(scores: Mapping[str, Mapping[str, float | None]], *, solved: float) -> list[ItemDifficulty]:
+    """All items on which a candidate is scored, hardest first, equal ones by name.
+
+    ``scores`` are by candidate, then by item (means over seeds, where there are several); None is unscored. A score of
+    at least ``solved`` counts as solved: 1 for right and wrong as 1 and 0, what one holds good enough for others.
+
+    Candidates that lack scores must not gain by lacking the hard ones: the rest of a candidate's scores is taken as the
+    mean of what it has above the items' means. Without gaps that changes no correlation.
+
+    :raises ValueError: a score is not finite.
+    """
+    candidates, items = sorted(scores), sorted({item for held in scores.values() for item in held})
+    place = {item: index for index, item in enumerate(items)}
+    table = np.full((len(candidates), len(items)), np.nan)
+    for row, candidate in enumerate(candidates):
+        for item, score in scores[candidate].items():
+            if score is not None:
+                if not np.isfinite(score):
+                    raise ValueError(f"{candidate!r} on {item!r}: {score} is not finite; None stands for unscored")
+                table[row, place[item]] = score
+    held = ~np.isnan(table)
+    counts = held.sum(axis=0)
+    items = [item for item, count in zip(items, counts, strict=True) if count]
+    table, held, counts = table[:, counts > 0], held[:, counts > 0], counts[counts > 0]
+    if not items:
+        return []
+    means = np.nansum(table, axis=0) / counts
+    solvers = (np.where(held, table, -np.inf) >= solved).sum(axis=0)
+    found = [
+        ItemDifficulty(item, mean, n, told, "nobody" if not solving else "everybody" if solving == n else None)
+        for item, mean, n, told, solving in zip(
+            items,
+            means.tolist(),
+            counts.tolist(),
+            _item_rest_correlations(table, held, means),
+            solvers.tolist(),
+            strict=True,
+        )
+    ]
+    return sorted(found, key=lambda one: (one.mean, one.item))
+
+
+def _item_rest_correlations(table: FloatArray, held: NDArray[np.bool_], means: FloatArray) -> list[float | None]:
+    """Pearson's r of each column with the mean of the others, columns being measured from their means."""
+    above = np.where(held, table - means, 0.0)
+    others = held.sum(axis=1, keepdims=True) - held
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rest = (above.sum(axis=1, keepdims=True) - above) / others
+    both = held & (others > 0)
+    n = both.sum(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns without a pair are None below
+        x = np.where(both, above - np.nanmean(np.where(both, above, np.nan), axis=0), 0.0)
+        y = np.where(both, rest - np.nanmean(np.where(both, rest, np.nan), axis=0), 0.0)
+        r = (x * y).sum(axis=0) / np.sqrt((x * x).sum(axis=0) * (y * y).sum(axis=0))
+    # What is left of equal numbers after subtracting their mean is rounding.
+    scale = np.abs(np.where(held, table, 0.0)).max()
+    flat = (np.abs(x).max(axis=0) <= 1e-12 * scale) | (np.abs(y).max(axis=0) <= 1e-12 * scale)
+    usable = (n > 2) & ~flat
+    return [float(np.clip(value, -1.0, 1.0)) if use else None for value, use in zip(r, usable, strict=True)]

@@ -1,7 +1,6 @@
-"""How far ratings of the same things agree, over evaluators or over seeds: votes, kappas, Krippendorff's alpha.
+"""Agreement of ratings of the same things: votes, Cohen's and Fleiss' kappa, Krippendorff's alpha.
 
-Ratings come as rows, one for each thing rated, with one place for each rater; None where a rater said nothing. What
-never belongs here: which ratings are compared, and how far two scores go together over models (``correlation``).
+Ratings come as rows, one for each thing rated, with one entry for each rater; None where a rater said nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Voting:
     tied: int
 
 
-def majority(row: Sequence[R | None]) -> list[R]:
+def majority_ratings(row: Sequence[R | None]) -> list[R]:
     """The rating with most votes; several, sorted, where they tie; none where nobody voted.
 
     That is a plurality: more votes than any other, not necessarily more than half. A tie is not broken, for any rule
@@ -56,18 +55,18 @@ def majority(row: Sequence[R | None]) -> list[R]:
     return sorted(rating for rating, count in votes.items() if count == most)
 
 
-def voting(rows: Sequence[Row]) -> Voting:
+def count_votes(rows: Sequence[Row]) -> Voting:
     """How the votes on many things went."""
     items = unanimous = decided = 0
     for row, count in Counter(map(tuple, rows)).items():  # many things are rated alike
-        winners = majority(row)
+        winners = majority_ratings(row)
         items += count * bool(winners)
         unanimous += count * (len({rating for rating in row if rating is not None}) == 1)
         decided += count * (len(winners) == 1)
     return Voting(items, unanimous, decided, items - decided)
 
 
-def cohen(
+def cohen_kappa(
     first: Sequence[R | None],
     second: Sequence[R | None],
     scale: Sequence[R],
@@ -97,7 +96,7 @@ def cohen(
     return Agreement(float(found), len(both))
 
 
-def fleiss(rows: Sequence[Row]) -> Agreement:
+def fleiss_kappa(rows: Sequence[Row]) -> Agreement:
     """Fleiss' kappa of any number of raters, ratings being names without order (Fleiss 1971).
 
     It is for the same number of ratings on each thing: things that lack one are left out (alpha takes them in).
@@ -120,7 +119,7 @@ def fleiss(rows: Sequence[Row]) -> Agreement:
     return Agreement((observed - expected) / (1.0 - expected), things)
 
 
-def krippendorff(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreement:
+def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreement:
     """Krippendorff's alpha of any number of raters with missing ratings (Krippendorff 2018, "Content analysis", 4th
     ed., section 12.3): 1 - observed / expected disagreement, over the ratings of things that at least two have rated.
 

@@ -1,8 +1,9 @@
-"""Two candidates on the same items: how far apart they are, and how sure that is when many pairs are compared.
+"""Paired comparison of candidates: sign-flip and t-tests, corrections for many pairs, effects of biases.
 
-Comparing item by item takes the items' difficulty out of the difference (Miller 2024, "Adding error bars to evals",
-section 3). What never belongs here: means of one candidate (``clusters``), and deciding while scores come
-(``sequential``).
+Comparing item by item takes the items' difficulty out of the difference (Miller 2024, "Adding error bars to
+evals", section 3). If two candidates could be exchanged on each item, the difference of an item is as likely to
+have one sign as the other (Fisher 1935). Effects are means of one number a case against 0: of what should not
+matter on verdicts.
 """
 
 from __future__ import annotations
@@ -11,14 +12,50 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .clusters import ClusteredMean, clustered_mean
-from .intervals import Estimate, check_level, reaching_0
-from .signflips import MOST, sign_flips
+from .clustered_means import ClusteredMean, clustered_mean
+from .intervals import Estimate, check_level, extend_to_zero
+
+Floats = NDArray[np.float64]
+
+MAX_SIGN_FLIPS = 100  # items
+_MAX_EXHAUSTIVE = 13  # up to so many items all signs are tried
+_RANDOM_FLIPS = 9_999
+_ROUNDING = 1e-9
+
+
+def sign_flip_p(sums: Floats) -> float:
+    """The two-sided p-value of a mean of 0. ``sums``: the sum of the differences of each item, 1 to
+    ``MAX_SIGN_FLIPS`` of them.
+
+    Of n items p is at least 2/2^n, and 1/10,000 where signs are drawn (beyond 13 items). Items whose difference is 0
+    change nothing.
+    """
+    signs = _all_signs(len(sums)) if len(sums) <= _MAX_EXHAUSTIVE else _random_signs(len(sums))
+    own = 0 if len(sums) <= _MAX_EXHAUSTIVE else 1  # drawn signs may not include those that were seen
+    seen, slack = abs(math.fsum(sums)), _ROUNDING * math.fsum(np.abs(sums))
+    extreme = int((np.abs(signs @ sums) >= seen - slack).sum())
+    return (extreme + own) / (len(signs) + own)
+
+
+@lru_cache(maxsize=_MAX_EXHAUSTIVE)
+def _all_signs(n: int) -> Floats:
+    bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    return (2 * bits - 1).astype(np.float64)
+
+
+@lru_cache(maxsize=8)
+def _random_signs(n: int) -> Floats:
+    # Always the same ones, so that a table's p-values are the same at every run.
+    bits = np.random.Generator(np.random.PCG64(1935)).integers(0, 2, (_RANDOM_FLIPS, MAX_SIGN_FLIPS))
+    return np.ascontiguousarray(2 * bits[:, :n] - 1, dtype=np.float64)
+
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
@@ -27,7 +64,7 @@ Test = Literal["sign flips", "t"]
 # A candidate's scores by item and by what else tells two conversations on it apart (seed, evaluator); None: unscored.
 Scores = Mapping[tuple[str, str], float | None]
 # Mean differences of an item up to this are rounding, not a win.
-_ROUNDING = 1e-9
+_DIFFERENCE_ROUNDING = 1e-9
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,7 +112,8 @@ def compare(
 
     The differences are taken conversation by conversation and clustered by item. The interval is that of the mean of
     values between ± ``most`` (``ClusteredMean.within``), ``most`` being the highest score where the lowest is 0; it is
-    that of this pair alone, whatever else is compared. Up to ``MOST`` items ``p`` is that of the sign-flip test, which
+    that of this pair alone, whatever else is compared. Up to ``MAX_SIGN_FLIPS`` items ``p`` is that of the sign-flip
+    test, which
     is exact where the candidates could be exchanged on each item; beyond, difference / se is taken for Student's t with
     n - 1 degrees of freedom. No p-value is less than 2/2^n.
 
@@ -108,12 +146,12 @@ def compare(
     )
     if found is None:
         return Comparison(first, second, None, None, None, None, None, 0, 0, dropped, None, None, None, None)
-    p, test = tested_mean(found, by_cluster)
-    interval = reaching_0(found.within(-most, most, level=level), p, level) if found.se is not None else None
+    p, test = mean_difference_p(found, by_cluster)
+    interval = extend_to_zero(found.within(-most, most, level=level), p, level) if found.se is not None else None
     means = [math.fsum(values) / len(values) for values in by_item.values()]
-    won = sum(mean > _ROUNDING for mean in means) / len(means)
-    lost = sum(mean < -_ROUNDING for mean in means) / len(means)
-    tied = sum(abs(mean) <= _ROUNDING for mean in means) / len(means)
+    won = sum(mean > _DIFFERENCE_ROUNDING for mean in means) / len(means)
+    lost = sum(mean < -_DIFFERENCE_ROUNDING for mean in means) / len(means)
+    tied = sum(abs(mean) <= _DIFFERENCE_ROUNDING for mean in means) / len(means)
     return Comparison(
         first,
         second,
@@ -133,22 +171,22 @@ def compare(
     )
 
 
-def tested_mean(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
+def mean_difference_p(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
     """The two-sided p-value of a mean of 0, and the test that gives it; None below two items. As in ``compare``."""
     from scipy.stats import t
 
     if found.se is None:
         return None, None
-    if found.clusters <= MOST:
+    if found.clusters <= MAX_SIGN_FLIPS:
         items = sorted(by_item)  # signs are drawn by place
-        return sign_flips(np.array([math.fsum(by_item[item]) for item in items])), "sign flips"
+        return sign_flip_p(np.array([math.fsum(by_item[item]) for item in items])), "sign flips"
     ratio = abs(found.mean) / found.se if found.se else math.inf if found.mean else 0.0
     least = max(sys.float_info.min, math.ldexp(1.0, 1 - found.clusters))
     return max(least, float(2.0 * t.sf(ratio, found.freedom))), "t"
 
 
 @dataclass(slots=True, frozen=True)
-class Fall:
+class Shortfall:
     """How far ``first`` lies below ``second`` on the ``n`` items on which both are scored.
 
     ``first`` and ``second`` are the means over these items, an item weighing as much as another. ``p`` is the chance of
@@ -161,12 +199,13 @@ class Fall:
     n: int
 
 
-def fall_of(first: Scores, second: Scores, margin: float = 0.0) -> Fall | None:
+def measure_shortfall(first: Scores, second: Scores, margin: float = 0.0) -> Shortfall | None:
     """The one-sided test of ``compare``: does ``first`` lie below ``second`` by more than ``margin``? None without
     common items.
 
     An item's scores are averaged first. Items on which nothing changed say nothing about the direction, so that up to
-    ``MOST`` items *that changed* (beyond ``margin`` or less) are tested by sign flips: the chance of a false alarm is
+    ``MAX_SIGN_FLIPS`` items *that changed* (beyond ``margin`` or less) are tested by sign flips: the chance of a
+    false alarm is
     at most ``p`` where both could be exchanged on each item, however skewed their scores and however many the ties.
     Beyond, it is Student's t, whose error falls with the number of items. Neither test knows the shape of what it has
     not seen: where most items fall a little and a few rise far, so that the mean stays, small samples look like a fall.
@@ -185,9 +224,9 @@ def fall_of(first: Scores, second: Scores, margin: float = 0.0) -> Fall | None:
     p = 1.0
     if n > 1:
         scale = max(margin, *(abs(one[item]) for one in (own, other) for item in shared))
-        changed = differences[np.abs(differences) > _ROUNDING * scale]
-        if len(changed) <= MOST:
-            both = sign_flips(changed) if len(changed) else 1.0
+        changed = differences[np.abs(differences) > _DIFFERENCE_ROUNDING * scale]
+        if len(changed) <= MAX_SIGN_FLIPS:
+            both = sign_flip_p(changed) if len(changed) else 1.0
         else:
             from scipy.special import stdtr
 
@@ -196,7 +235,7 @@ def fall_of(first: Scores, second: Scores, margin: float = 0.0) -> Fall | None:
             both = max(both, sys.float_info.min, math.ldexp(1.0, 1 - n))
         p = both / 2 if total < 0 else 1.0 - both / 2
     least, most = (math.fsum(one[item] for item in shared) / n for one in (own, other))
-    return Fall(least, most, p, n)
+    return Shortfall(least, most, p, n)
 
 
 def _item_means(scores: Scores) -> dict[str, float]:
@@ -217,17 +256,17 @@ def compare_all(
 ) -> list[Comparison]:
     """Every pair of candidates, in the order of ``scores``, with p-values corrected over the pairs.
 
-    :raises ValueError: as ``compare`` and ``corrected``.
+    :raises ValueError: as ``compare`` and ``adjust_p_values``.
     """
     found = [
         compare(first, second, scores, level, clusters=clusters, strata=strata)
         for first, second in combinations(scores, 2)
     ]
-    ps = corrected([one.p for one in found], correction)
+    ps = adjust_p_values([one.p for one in found], correction)
     return [replace(one, p_corrected=p) for one, p in zip(found, ps, strict=True)]
 
 
-def corrected(ps: Sequence[float | None], correction: Correction = "holm") -> list[float | None]:
+def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm") -> list[float | None]:
     """p-values for reading many tests at once, in the same order; None, a test that could not be made, stays None.
 
     ``holm``                 Holm 1979, step-down Bonferroni: the chance of any false finding at all, whatever the tests
@@ -261,3 +300,90 @@ def _holm(ps: Sequence[float]) -> list[float]:
         reached = max(reached, min(1.0, (len(ps) - rank) * ps[place]))
         adjusted[place] = reached
     return adjusted
+
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+
+@dataclass(slots=True, frozen=True)
+class Effect:
+    """An effect with its interval, and the two-sided p-value of there being none (None where nothing is tested).
+
+    ``n`` is the number of cases that it rests on.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    n: int
+
+
+NO_EFFECT = Effect(None, None, None, None, 0)
+
+
+def mean_effect(values: Mapping[str, float], *, wins: bool = False, level: float = 0.95) -> Effect:
+    """The mean over cases of values from -1 to 1, which is 0 where nothing has an effect.
+
+    The interval is Student's, or where values are ``wins``, which few cases may hold none of, that of values between
+    -1 and 1 (``ClusteredMean.within``); p is that of sign flips up to 100 cases, else of Student's t.
+
+    :raises ValueError: a value is not finite.
+    """
+    cases = sorted(values)
+    found = clustered_mean([values[case] for case in cases], cases)
+    if found is None:
+        return NO_EFFECT
+    ends = found.within(-1.0, 1.0, level=level) if wins else _student_interval(found, level)
+    p, _ = mean_difference_p(found, {case: [values[case]] for case in cases})
+    return Effect(found.mean, ends.low, ends.high, p, found.n)
+
+
+def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level: float = 0.95) -> Effect:
+    """The mean of values from -1 to 1 where the truth is -1 or 1 for each case, both sides weighing the same.
+
+    A judge who errs without favour says 1 as often where the truth is -1 as it says -1 where the truth is 1, so its
+    effect is 0 however often it errs, and however often either is true (equal opportunity: Hardt et al. 2016; for
+    self-preference, Wataoka et al. 2024). Welch's interval and t-test of the sum of the two means, halved. Cases
+    without such a truth are left out; no effect is known where a side has fewer than two cases.
+    """
+    from scipy.stats import t
+
+    sides = [[values[case] for case in sorted(values) if truth.get(case) == side] for side in (1, -1)]
+    if min(map(len, sides)) < 2:
+        return Effect(None, None, None, None, sum(map(len, sides)))
+    means = [math.fsum(side) / len(side) for side in sides]
+    # A quarter of a square more keeps the error above 0 where all cases of a side are alike.
+    errors = [
+        (math.fsum((value - mean) ** 2 for value in side) + 0.25) / (len(side) * (len(side) - 1))
+        for side, mean in zip(sides, means, strict=True)
+    ]
+    value, error = sum(means) / 2, math.sqrt(sum(errors)) / 2
+    freedom = sum(errors) ** 2 / sum(one**2 / (len(side) - 1) for one, side in zip(errors, sides, strict=True))
+    half = float(t.ppf((1 + level) / 2, freedom)) * error
+    p = float(2 * t.sf(abs(value) / error, freedom))
+    return Effect(value, max(-1.0, value - half), min(1.0, value + half), p, sum(map(len, sides)))
+
+
+def spread_effect(grades: Mapping[str, Sequence[float]], level: float = 0.95) -> Effect:
+    """The mean over cases of the standard deviation of repeated grades from 0 to 1; nothing is tested.
+
+    Cases with fewer than two grades are left out.
+    """
+    spreads = {case: _standard_deviation(values) for case, values in grades.items() if len(values) > 1}
+    cases = sorted(spreads)
+    found = clustered_mean([spreads[case] for case in cases], cases)
+    if found is None:
+        return NO_EFFECT
+    ends = _student_interval(found, level)
+    return Effect(found.mean, max(0.0, ends.low), ends.high, None, found.n)
+
+
+def _student_interval(found: ClusteredMean, level: float) -> Estimate:
+    """Student's interval; that of values between bounds of one case, which has none."""
+    return found.interval(level) or found.within(-1.0, 1.0, level=level)
+
+
+def _standard_deviation(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return min(1.0, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))

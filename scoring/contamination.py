@@ -1,11 +1,9 @@
-"""How well a model recalls a text: detectors of contamination over the log-probabilities of the text's tokens.
+"""Contamination detectors over token log-probabilities: LM loss, zlib ratio, Min-K% Prob, Min-K%++, AUC.
 
 Detectors (Yu et al. 2024, section 4.2, Table 3): LM loss, perplexity, zlib ratio, Min-K% Prob and Min-K%++. How well
 they tell members of the training data from other texts: AUC, and true positives at few false ones; the gap of mean
 losses between two sets. Log-probabilities are in nats, one for each token that was predicted: the first token of a text
 has none, unless something stands before it.
-
-Pure functions. What never belongs here: models, prompts, files, and which option of an item is chosen (``accuracy``).
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .aggregates import Mean
 from .intervals import Estimate, check_level, welch
-from .stream import Mean
 
 # sklearn.metrics takes nearly a second to load: the functions that need it import it.
 
@@ -31,8 +29,8 @@ MIN_K = (5, 10, 20, 30, 40, 50, 60)
 # +1: members score high as it stands; -1: they score low, so ``Signals.scores`` turns the sign.
 DIRECTIONS = {"loss": -1, "perplexity": -1, "zlib_ratio": -1, "min_k": 1, "min_k_plus_plus": 1}
 # How far single precision may carry a log-probability above 0, or a row's probabilities from a sum of 1.
-SLACK = 1e-3
-_NEAR = 1e-12  # to the root of a variance that is itself a root at 0 and 1
+POSITIVE_LOGPROB_SLACK = 1e-3
+_ROUNDING = 1e-12  # to the root of a variance that is itself a root at 0 and 1
 
 
 def loss(logprobs: Floats) -> float:
@@ -40,7 +38,7 @@ def loss(logprobs: Floats) -> float:
 
     :raises ValueError: ``logprobs`` is empty, holds a number that is not finite, or one above 0.
     """
-    return 0.0 - _mean(_checked(logprobs))
+    return 0.0 - _mean(_check_logprobs(logprobs))
 
 
 def perplexity(logprobs: Floats) -> float:
@@ -76,7 +74,7 @@ def min_k(logprobs: Floats, k: float) -> float:
 
     :raises ValueError: as ``loss``; or ``k`` is not above 0 and at most 100.
     """
-    return _lowest(np.sort(_checked(logprobs)), k)
+    return _mean_of_lowest(np.sort(_check_logprobs(logprobs)), k)
 
 
 def min_k_plus_plus(logprobs: Floats, means: Floats, deviations: Floats, k: float) -> float:
@@ -88,7 +86,7 @@ def min_k_plus_plus(logprobs: Floats, means: Floats, deviations: Floats, k: floa
     :raises ValueError: as ``min_k``; or lengths differ, a mean or deviation is not finite, a deviation is below 0, or
         it is 0 and the token's log-probability is not the mean.
     """
-    return _lowest(np.sort(_standardised(_checked(logprobs), means, deviations)), k)
+    return _mean_of_lowest(np.sort(_standardize(_check_logprobs(logprobs), means, deviations)), k)
 
 
 def moments(row: Floats) -> tuple[float, float]:
@@ -103,11 +101,11 @@ def moments(row: Floats) -> tuple[float, float]:
     if array.ndim != 1 or not array.size:
         raise ValueError(f"row: of shape {array.shape}; one log-probability for each word of the vocabulary is needed")
     peak = float(array.max())
-    if not peak <= SLACK:  # nan too
+    if not peak <= POSITIVE_LOGPROB_SLACK:  # nan too
         raise ValueError(f"row: its largest value is {peak:.6g}; log-probabilities are at most 0 (are these logits?)")
     weights = np.exp(array)
     total = float(weights.sum())
-    if abs(total - 1.0) > SLACK:
+    if abs(total - 1.0) > POSITIVE_LOGPROB_SLACK:
         raise ValueError(f"row: its probabilities sum to {total:.6g}, not 1; the whole vocabulary is needed")
     said = weights > 0.0
     weights = weights[said] / total
@@ -142,19 +140,19 @@ class Signals:
         """
         if (means is None) != (deviations is None):
             raise ValueError(f"{'means' if means is None else 'deviations'}: missing; Min-K%++ needs both moments")
-        array = _checked(logprobs)
+        array = _check_logprobs(logprobs)
         ordered = np.sort(array)
         signals = cls(
             tokens=len(array),
             loss=loss(array),
             perplexity=perplexity(array),
             zlib_ratio=zlib_ratio(text, array),
-            min_k=[_lowest(ordered, k) for k in MIN_K],
+            min_k=[_mean_of_lowest(ordered, k) for k in MIN_K],
         )
         if means is None or deviations is None:
             return signals
-        standardised = np.sort(_standardised(array, means, deviations))
-        return replace(signals, min_k_plus_plus=[_lowest(standardised, k) for k in MIN_K])
+        standardised = np.sort(_standardize(array, means, deviations))
+        return replace(signals, min_k_plus_plus=[_mean_of_lowest(standardised, k) for k in MIN_K])
 
     def scores(self) -> dict[str, float]:
         """Score by detector, turned so that larger means more likely a member (``DIRECTIONS``); ``auc`` takes these.
@@ -187,7 +185,7 @@ def auc(
     from scipy.stats import norm
 
     check_level(level)
-    inside, outside = _ranked(scores, member)
+    inside, outside = _dense_ranks(scores, member)
     value = _area(inside, outside)
     z = float(norm.ppf((1 + level) / 2))
     variance = _variance_of_auc(value, inside, outside, scores, member, clusters)
@@ -195,8 +193,8 @@ def auc(
     def beyond(area: float) -> float:
         return (value - area) ** 2 - z**2 * variance(area)
 
-    low = brentq(beyond, 0.0, value - _NEAR, xtol=_NEAR) if value > _NEAR else 0.0
-    high = brentq(beyond, value + _NEAR, 1.0, xtol=_NEAR) if value < 1.0 - _NEAR else 1.0
+    low = brentq(beyond, 0.0, value - _ROUNDING, xtol=_ROUNDING) if value > _ROUNDING else 0.0
+    high = brentq(beyond, value + _ROUNDING, 1.0, xtol=_ROUNDING) if value < 1.0 - _ROUNDING else 1.0
     return Estimate(value, low, high)
 
 
@@ -205,7 +203,7 @@ def chance_error(scores: Floats, member: Sequence[bool], clusters: Sequence[str]
 
     :raises ValueError: as ``auc``.
     """
-    inside, outside = _ranked(scores, member)
+    inside, outside = _dense_ranks(scores, member)
     return math.sqrt(_variance_of_auc(_area(inside, outside), inside, outside, scores, member, clusters)(0.5))
 
 
@@ -221,7 +219,7 @@ def area_power(area: float, error: float, members: int, others: int, level: floa
     return float(norm.cdf((area - 0.5 + error * norm.ppf(level)) / there))
 
 
-def area_times(area: float, error: float, members: int, others: int, level: float, power: float) -> float:
+def sample_factor(area: float, error: float, members: int, others: int, level: float, power: float) -> float:
     """How many times as many texts find a true ``area`` with this ``power``; the rest as in ``area_power``."""
     from scipy.stats import norm
 
@@ -301,7 +299,7 @@ def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> flo
 
     if not 0.0 <= fpr <= 1.0:
         raise ValueError(f"fpr is {fpr}; it is a share between 0 and 1")
-    inside, outside = _ranked(scores, member)
+    inside, outside = _dense_ranks(scores, member)
     labels = np.repeat([True, False], [len(inside), len(outside)])
     # All thresholds: one that lies on a straight piece of the curve may be the last below the bound.
     false, true, _ = roc_curve(labels, np.concatenate([inside, outside]), drop_intermediate=False)
@@ -322,11 +320,16 @@ def loss_gap(train: Mean, test: Mean, level: float = 0.95) -> Estimate:
     return welch(train, test, level)
 
 
-def _checked(logprobs: Floats) -> NDArray[np.float64]:
+def _check_logprobs(logprobs: Floats) -> NDArray[np.float64]:
     array = np.asarray(logprobs, dtype=np.float64)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"logprobs: of shape {array.shape}; a flat list of at least one is needed")
-    _reject("logprobs", array, ~(np.isfinite(array) & (array <= SLACK)), "a log-probability is finite, at most 0")
+    _reject(
+        "logprobs",
+        array,
+        ~(np.isfinite(array) & (array <= POSITIVE_LOGPROB_SLACK)),
+        "a log-probability is finite, at most 0",
+    )
     return array
 
 
@@ -341,14 +344,14 @@ def _mean(array: NDArray[np.float64]) -> float:
     return math.fsum(array.tolist()) / len(array)
 
 
-def _lowest(ordered: NDArray[np.float64], k: float) -> float:
+def _mean_of_lowest(ordered: NDArray[np.float64], k: float) -> float:
     """The mean of the lowest k% of ascending values."""
     if not 0 < k <= 100:
         raise ValueError(f"k is {k}; it is a percentage above 0 and at most 100")
     return _mean(ordered[: max(1, int(len(ordered) * k / 100))])
 
 
-def _standardised(array: NDArray[np.float64], means: Floats, deviations: Floats) -> NDArray[np.float64]:
+def _standardize(array: NDArray[np.float64], means: Floats, deviations: Floats) -> NDArray[np.float64]:
     mu, sigma = np.asarray(means, dtype=np.float64), np.asarray(deviations, dtype=np.float64)
     for name, values in (("means", mu), ("deviations", sigma)):
         if values.shape != array.shape:
@@ -356,11 +359,16 @@ def _standardised(array: NDArray[np.float64], means: Floats, deviations: Floats)
     _reject("means", mu, ~np.isfinite(mu), "a mean is finite")
     _reject("deviations", sigma, ~(np.isfinite(sigma) & (sigma >= 0)), "a deviation is finite, at least 0")
     offsets, even = array - mu, sigma == 0
-    _reject("logprobs", array, even & (np.abs(offsets) > SLACK), "its deviation is 0, so it must be the mean")
+    _reject(
+        "logprobs",
+        array,
+        even & (np.abs(offsets) > POSITIVE_LOGPROB_SLACK),
+        "its deviation is 0, so it must be the mean",
+    )
     return np.divide(offsets, sigma, out=np.zeros_like(offsets), where=~even)
 
 
-def _ranked(scores: Floats, member: Sequence[bool]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _dense_ranks(scores: Floats, member: Sequence[bool]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Dense ranks of the scores, ascending: those of members, and those of non-members."""
     values, labels = np.asarray(scores, dtype=np.float64), np.asarray(member)
     if values.ndim != 1 or values.shape != labels.shape:

@@ -1,28 +1,320 @@
-"""How far scores follow benchmark accuracies: coefficients with p-values, overall and by dataset, and lines.
+"""Scores against benchmark accuracies: correlations, robust lines, and the models that lie off them.
 
-Yu et al. 2024, appendix C, Table 7 (coefficients, with and without a suspected model) and Figure 4 (lines, points off
-them).
-What never belongs here: where the figures come from (files, runs), tables, and drawing.
+Yu et al. 2024, appendix C, Table 7 (coefficients, with and without a suspected model) and Figure 4: a model far
+below the line of interview score on benchmark accuracy answers better than it understands, which suggests
+contamination.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import linear_regression
+from typing import Any, TypeAlias
 
-from .regression import Point, Regression, pearson, robust_line
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+DEPARTURE_LEVEL = 0.05  # of all tests together
+MIN_POINTS = 10  # items, or clusters of items: from fewer no error can be estimated
+_UNBOUNDED = 1e6  # degrees of freedom
+
+_NORMAL_MAD = 1.4826  # the median absolute value of a normal distribution times this is its standard deviation
+_ROUGH_THRESHOLD = 2.5  # expected spreads within which a point has a part in the final line
+
+
+@dataclass(slots=True, frozen=True)
+class Point:
+    """One model: ``x`` and ``y`` with the standard errors of each (0 where they are not known)."""
+
+    name: str
+    x: float
+    y: float
+    x_error: float = 0.0
+    y_error: float = 0.0
+
+
+@dataclass(slots=True, frozen=True)
+class Regression:
+    """A line through points that does not follow outliers.
+
+    ``residuals`` are y less the line; ``deviations`` the same in units of each point's expected spread; ``kept`` the
+    points that the final line is drawn through. ``below`` and ``above`` are the names of those beyond ``threshold``
+    such units; where points were tested (``departures``), of those whose corrected p is less than 0.05.
+    """
+
+    slope: float
+    intercept: float
+    residuals: dict[str, float]
+    deviations: dict[str, float]
+    threshold: float
+    kept: tuple[str, ...] = ()
+    p_values: Mapping[str, float] | None = None
+
+    @property
+    def below(self) -> list[str]:
+        """Points significantly below the line."""
+        return [name for name, deviation in self.deviations.items() if deviation < 0 and self._off(name, deviation)]
+
+    @property
+    def above(self) -> list[str]:
+        """Points significantly above the line."""
+        return [name for name, deviation in self.deviations.items() if deviation > 0 and self._off(name, deviation)]
+
+    def _off(self, name: str, deviation: float) -> bool:
+        if self.p_values is None:
+            return abs(deviation) > self.threshold
+        return self.p_values.get(name, 1.0) < DEPARTURE_LEVEL
+
+
+def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
+    """A line that outliers do not draw to themselves, and each point's distance from it.
+
+    Reweighted least squares (Rousseeuw and Leroy 1987): the line of least trimmed squares, through the h = (n+3)/2
+    points that lie closest to a line, tells which points lie within 2.5 expected spreads; the final line is that of
+    least squares through those. So two outliers among six points are found; where half lie elsewhere, no line can say
+    which half.
+
+    A point's expected spread joins that of the residuals (first the h-th smallest, scaled for a normal distribution;
+    then the standard deviation of those kept) with the point's own standard errors. Give those where points are few:
+    six points with normal noise about a line have one flagged in 8% of samples with them, in most samples without,
+    for so few residuals say little of the noise.
+
+    :raises ValueError: fewer than three points, two of one name, or all at the same x.
+    """
+    if len(points) < 3:
+        raise ValueError(f"{len(points)} points; a line with outliers needs at least three")
+    if len({point.name for point in points}) < len(points):
+        raise ValueError("points: two have the same name")
+    if len({point.x for point in points}) < 2:
+        raise ValueError(f"x: all points lie at {points[0].x:g}; no line has a slope there")
+    held = _trimmed_count(len(points))
+    line = _least_trimmed(points, held)
+    furthest = sorted(abs(line.residual(point)) for point in points)[held - 1]
+    spread = _NORMAL_MAD * furthest
+    kept = [point for point in points if abs(line.deviation(point, spread)) <= _ROUGH_THRESHOLD]
+    names = tuple(point.name for point in kept)
+    if len(kept) > 2 and len({point.x for point in kept}) > 1:
+        line = _least_squares(kept)
+        spread = math.sqrt(math.fsum(line.residual(point) ** 2 for point in kept) / (len(kept) - 2))
+    residuals = {point.name: line.residual(point) for point in points}
+    deviations = {point.name: line.deviation(point, spread) for point in points}
+    return Regression(line.slope, line.intercept, residuals, deviations, threshold, names)
+
+
+def _trimmed_count(count: int) -> int:
+    """How many points a line of least trimmed squares rests on."""
+    return min(count, (count + 3) // 2)
+
+
+@dataclass(slots=True, frozen=True)
+class Departure:
+    """A point's distance from the line through the points kept, itself left out: the test of whether it belongs there.
+
+    ``value`` is y less the line, ``se`` its expected spread if it belongs there, with ``freedom`` degrees; ``models``
+    is the part of ``se`` that more items would not narrow. ``tries``: by how much a p-value is corrected, because the
+    line was searched for; None where so many points are off already that no line could tell of one more.
+    """
+
+    value: float
+    se: float
+    freedom: float
+    models: float
+    limit: float
+    tries: int | None
+
+    def corrected_for(self, tables: int) -> Departure:
+        """Return the same test as one of those of this point in so many tables, by Bonferroni."""
+        return self if self.tries is None else replace(self, tries=self.tries * tables)
+
+    @property
+    def p(self) -> float:
+        """The chance of lying as far off on that side, corrected."""
+        from scipy.stats import t
+
+        if self.tries is None:
+            return 1.0
+        ratio = abs(self.value) / self.se if self.se else math.inf if self.value else 0.0
+        return min(1.0, self.tries * max(sys.float_info.min, float(t.sf(ratio, self.freedom))))
+
+    def power(self, fall: float) -> float:
+        """The probability that the test finds a point that lies ``fall`` off."""
+        from scipy.stats import t
+
+        if self.tries is None or not self.se:
+            return 0.0
+        return float(t.sf(t.isf(DEPARTURE_LEVEL / self.tries, self.freedom) - fall / self.se, self.freedom))
+
+    def times_the_items(self, fall: float, power: float) -> float | None:
+        """How many times as many items find that with this ``power``; None where no number of them would."""
+        from scipy.stats import t
+
+        if self.tries is None:
+            return None
+        wanted = fall / float(t.isf(DEPARTURE_LEVEL / self.tries, self.limit) + t.ppf(power, self.limit))
+        if wanted <= self.models:
+            return None
+        return (self.se**2 - self.models**2) / (wanted**2 - self.models**2)
+
+
+@dataclass(slots=True, frozen=True)
+class ItemErrors:
+    """What the items say of one point: for each cluster of items its share of the error of ``x`` and of ``y`` (the sum
+    of its residuals over the number of values), and the number of ``clusters`` that have values.
+
+    ``x_least`` and ``y_least``: errors that are not undercut, whatever the spread seen: few values may be alike by
+    chance.
+    """
+
+    x: Floats
+    y: Floats
+    clusters: int
+    x_least: float = 0.0
+    y_least: float = 0.0
+
+
+def departures(
+    line: Regression, points: Sequence[Point], errors_of: Mapping[str, ItemErrors], *, scatter: float, tests: int = 1
+) -> dict[str, Departure]:
+    """Test each point against the line of the others that were kept; points that cannot be tested are left out.
+
+    A point's expected spread joins the error from the items, point and line being compared item by item (on as many
+    degrees of freedom as there are clusters less one), and how far points lie about a line beyond that: ``scatter``, or
+    more where the kept points show more (on as many degrees as there are of them less two), with the line's own error
+    at that place (the prediction interval of least squares). A few points that happen to lie on a line do not say that
+    all do, so ``scatter`` is allowed in any case. The degrees of the sum are Satterthwaite's (1946).
+
+    The kept points were searched for, so p is corrected by Bonferroni for every set of points that the search could
+    have left out and each of its members; and for ``tests`` kinds of test. So the chance of finding any point of a
+    clean table below its line is at most 0.05 / ``tests``, if points lie normally about a line by no more than that.
+    """
+    most = len(points) - _trimmed_count(len(points))
+    sets = sum(off * math.comb(len(points), off) for off in range(1, most + 1))
+    found = {}
+    for point in points:
+        kept = [one for one in points if one.name in line.kept and one.name != point.name]
+        if len(kept) < 3 or len({one.x for one in kept}) < 2:
+            continue
+        off = len(points) - len(line.kept) + (point.name in line.kept)
+        found[point.name] = _departure(point, kept, errors_of, scatter, tests * sets if off <= most else None)
+    return found
+
+
+def _departure(
+    point: Point, kept: Sequence[Point], errors_of: Mapping[str, ItemErrors], scatter: float, tries: int | None
+) -> Departure:
+    xs, ys = (np.array([getattr(one, name) for one in kept]) for name in ("x", "y"))
+    apart = xs - xs.mean()
+    total = float(apart @ apart)
+    slope = float(apart @ ys) / total
+    weights = 1 / len(kept) + (point.x - xs.mean()) * apart / total
+    errors = ys - ys.mean() - slope * apart
+    freedom = len(kept) - 2
+    own = errors_of[point.name]
+    # What the items alone make of the points' places, cluster by cluster.
+    noise = np.array([_point_noise(errors_of[one.name], slope) for one in kept])
+    by_items = float(((_point_noise(own, slope) - weights @ noise) ** 2).sum())
+    by_items += _excess_variance(own.y_least, own.y) + slope**2 * _excess_variance(own.x_least, own.x)
+    left = noise - noise.mean(axis=0) - np.outer(apart, apart @ noise) / total
+    seen = (float(errors @ errors) - float((left**2).sum())) / freedom
+    stretch = 1 + 1 / len(kept) + (point.x - xs.mean()) ** 2 / total
+    clusters = max(2, min(own.clusters, *(errors_of[one.name].clusters for one in kept)))
+    # Of few items nobody knows what part of the scatter is theirs.
+    more = seen > scatter**2 and clusters >= MIN_POINTS
+    by_points = (seen if more else scatter**2) * stretch
+    unsure = by_items**2 / (clusters - 1) + (by_points**2 / freedom if more else 0.0)
+    whole = by_points + by_items
+    degrees = whole**2 / unsure if unsure else _UNBOUNDED
+    limit = float(freedom) if more else _UNBOUNDED
+    return Departure(point.y - float(weights @ ys), math.sqrt(whole), degrees, math.sqrt(by_points), limit, tries)
+
+
+def _point_noise(one: ItemErrors, slope: float) -> Floats:
+    factor = math.sqrt(one.clusters / (one.clusters - 1)) if one.clusters > 1 else 1.0
+    noise: Floats = factor * (one.y - slope * one.x)
+    return noise
+
+
+def _excess_variance(least: float, parts: Floats) -> float:
+    """By how much the square of the least error exceeds the variance seen."""
+    return max(0.0, least**2 - float((parts**2).sum()))
+
+
+@dataclass(slots=True, frozen=True)
+class _Line:
+    slope: float
+    intercept: float
+
+    def residual(self, point: Point) -> float:
+        return point.y - (self.intercept + self.slope * point.x)
+
+    def deviation(self, point: Point, spread: float) -> float:
+        residual = self.residual(point)
+        expected = math.hypot(spread, point.y_error, self.slope * point.x_error)
+        if expected:
+            return residual / expected
+        return math.copysign(math.inf, residual) if residual else 0.0  # off a perfect line, by however little
+
+
+def _least_trimmed(points: Sequence[Point], held: int) -> _Line:
+    """The line with the smallest sum of its ``held`` smallest squared residuals.
+
+    From the line through each pair of points, the nearest points and their own line are taken in turn until the sum no
+    longer falls (the concentration steps of Rousseeuw and Van Driessen 2006).
+    """
+    best: tuple[float, _Line] | None = None
+    for one, other in combinations(sorted(points, key=lambda point: (point.x, point.y, point.name)), 2):
+        if one.x == other.x:
+            continue
+        line, total = _least_squares([one, other]), math.inf
+        while True:
+            nearest = sorted(points, key=lambda point: (abs(line.residual(point)), point.name))[:held]
+            now = math.fsum(line.residual(point) ** 2 for point in nearest)
+            if best is None or now < best[0]:
+                best = now, line
+            if not now < total or len({point.x for point in nearest}) < 2:
+                break
+            line, total = _least_squares(nearest), now
+    if best is None:
+        raise ValueError("x: all points lie at one place")
+    return best[1]
+
+
+def _least_squares(points: Sequence[Point]) -> _Line:
+    slope, intercept = linear_regression([point.x for point in points], [point.y for point in points])
+    return _Line(slope, intercept)
+
+
+def pearson(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float] | None:
+    """Pearson's r and its two-sided p-value; None where one side has no spread, or of fewer than three pairs.
+
+    r is known to about sixteen digits, so no p-value is less than that of r = 1 - 2**-53: it is never 0.
+
+    :raises ValueError: the two differ in length.
+    """
+    from scipy.stats import beta, pearsonr  # take half a second to load
+
+    if len(xs) != len(ys):
+        raise ValueError(f"{len(xs)} values against {len(ys)}")
+    if len(xs) < 3 or len(set(xs)) < 2 or len(set(ys)) < 2:
+        return None
+    found = pearsonr(xs, ys)
+    least = 2.0 * float(beta.cdf(sys.float_info.epsilon / 4, len(xs) / 2 - 1, len(xs) / 2 - 1))
+    return float(found.statistic), max(float(found.pvalue), least, sys.float_info.min)
+
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
 # Up to so many pairs Spearman's p-value comes from all n! orders (40,320); beyond, from the t distribution.
-EXACT = 8
+MAX_EXACT = 8
 
 
 @dataclass(slots=True, frozen=True)
-class Figures:
+class ModelScores:
     """What one model reached on one dataset: static accuracy and score, each in the unit of its source.
 
     ``accuracy_se`` and ``score_se`` are their standard errors, 0 where they are not known.
@@ -63,7 +355,7 @@ class Correlations:
 
 
 @dataclass(slots=True, frozen=True)
-class Fit:
+class DatasetLine:
     """The line of score on accuracy over one dataset's models.
 
     ``spread`` is the expected spread of the residuals, in units of the score: without standard errors a point is
@@ -87,7 +379,8 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> Correlation:
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     """Spearman's rho (1904): Pearson's r of the ranks, ties having the mean of theirs. None as with ``pearson``.
 
-    Up to ``EXACT`` pairs the p-value is that of the permutation test: the share of all orders whose rho is as far out,
+    Up to ``MAX_EXACT`` pairs the p-value is that of the permutation test: the share of all orders whose rho is as
+    far out,
     twice the smaller tail. Beyond, rho * sqrt((n-2) / (1-rho²)) is taken for t with n-2 degrees of freedom (Kendall and
     Stuart, vol. 2, section 31.19), which is poor for few pairs, and calls pairs that are all in order certain (p = 0):
     no p-value is less than 2/n!, the chance that n pairs are in order or in the opposite one.
@@ -96,11 +389,11 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     """
     from scipy.stats import permutation_test, rankdata, spearmanr
 
-    if not _related(xs, ys):
+    if not _have_spread(xs, ys):
         return None
     found = spearmanr(xs, ys)
-    if len(xs) > EXACT:
-        return Coefficient(float(found.statistic), max(float(found.pvalue), _least(len(xs))))
+    if len(xs) > MAX_EXACT:
+        return Coefficient(float(found.statistic), max(float(found.pvalue), _smallest_p(len(xs))))
     ranks, others = rankdata(xs), rankdata(ys)
     others -= others.mean()
 
@@ -124,54 +417,56 @@ def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     """
     from scipy.stats import kendalltau
 
-    if not _related(xs, ys):
+    if not _have_spread(xs, ys):
         return None
     found = kendalltau(xs, ys)
     return Coefficient(float(found.statistic), max(float(found.pvalue), sys.float_info.min))
 
 
-def correlate(figures: Iterable[Figures], without: Collection[str] = ()) -> Correlations:
+def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> Correlations:
     """Coefficients of accuracy and score over all models but those named in ``without`` (Yu et al. 2024, Table 7).
 
     Overall pools the pairs of all datasets as they are, as the paper does. Its p-values take the pairs for independent;
     a model's figures on several datasets are not, so they are too small.
     """
     kept = [one for one in figures if one.model not in without]
-    return Correlations(_of(kept), {name: _of(group) for name, group in by_dataset(kept).items()})
+    return Correlations(
+        _correlation_of(kept), {name: _correlation_of(group) for name, group in group_by_dataset(kept).items()}
+    )
 
 
-def fits(figures: Iterable[Figures]) -> dict[str, Fit | None]:
+def fit_lines(figures: Iterable[ModelScores]) -> dict[str, DatasetLine | None]:
     """The robust line of score on accuracy in each dataset (Yu et al. 2024, Figure 4); None where accuracies are equal.
 
     :raises ValueError: a dataset has fewer than three models, or one of them twice.
     """
-    return {name: _fit(group) for name, group in by_dataset(figures).items()}
+    return {name: _fit_line(group) for name, group in group_by_dataset(figures).items()}
 
 
-def by_dataset(figures: Iterable[Figures]) -> dict[str, list[Figures]]:
+def group_by_dataset(figures: Iterable[ModelScores]) -> dict[str, list[ModelScores]]:
     """The figures of each dataset, in the order in which datasets first appear."""
-    groups: dict[str, list[Figures]] = {}
+    groups: dict[str, list[ModelScores]] = {}
     for one in figures:
         groups.setdefault(one.dataset, []).append(one)
     return groups
 
 
-def _of(group: Sequence[Figures]) -> Correlation:
+def _correlation_of(group: Sequence[ModelScores]) -> Correlation:
     return correlation([one.accuracy for one in group], [one.score for one in group])
 
 
-def _related(xs: Sequence[float], ys: Sequence[float]) -> bool:
+def _have_spread(xs: Sequence[float], ys: Sequence[float]) -> bool:
     if len(xs) != len(ys):
         raise ValueError(f"{len(xs)} values against {len(ys)}")
     return len(xs) > 2 and len(set(xs)) > 1 and len(set(ys)) > 1
 
 
-def _least(n: int) -> float:
+def _smallest_p(n: int) -> float:
     """The least p-value of a test over all orders of ``n`` pairs, and above 0 where that is too small for a float."""
     return max(math.exp(math.log(2.0) - math.lgamma(n + 1)), sys.float_info.min)
 
 
-def _fit(group: Sequence[Figures]) -> Fit | None:
+def _fit_line(group: Sequence[ModelScores]) -> DatasetLine | None:
     points = [Point(one.model, one.accuracy, one.score, one.accuracy_se, one.score_se) for one in group]
     if len(points) > 2 and len({point.x for point in points}) < 2:
         return None
@@ -181,4 +476,4 @@ def _fit(group: Sequence[Figures]) -> Fit | None:
     residual, deviation = line.residuals[furthest.name], line.deviations[furthest.name]
     joined = residual / deviation if deviation else 0.0
     own = math.hypot(furthest.y_error, line.slope * furthest.x_error)
-    return Fit(line, math.sqrt(max(0.0, joined**2 - own**2)))
+    return DatasetLine(line, math.sqrt(max(0.0, joined**2 - own**2)))

@@ -1,8 +1,4 @@
-"""When grades of one answer are in dispute: the rules, read from plain data or a user's Python file, and asked of one
-answer at a time.
-
-Without numpy, for pages ask them too. What never belongs here: tables of grades and dispute levels (``disputes``).
-"""
+"""Dispute criteria: when grades of one answer are in dispute, from plain data or a user's Python file."""
 
 from __future__ import annotations
 
@@ -13,9 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from viva.engine.blame import place_of
-from viva.engine.errors import ConfigurationError
-from viva.engine.pyfile import module_of
+from viva.engine.errors import ConfigurationError, user_frame
+from viva.engine.imports import import_file
 
 GraderFunction = Callable[[float, tuple[float, ...]], bool]
 AnswerFunction = Callable[[tuple[float, ...]], bool]
@@ -79,11 +74,11 @@ class DisputeCriteria:
 
         :raises ConfigurationError: the file cannot be run, or has neither function.
         """
-        module = module_of(file)
+        module = import_file(file)
         functions = [getattr(module, name, None) for name in (_GRADER, _ANSWER)]
         if not any(map(callable, functions)):
             raise ConfigurationError(f"{file}: expected a function {_GRADER}(grade, others) or {_ANSWER}(grades)")
-        of_grader, of_answer = (_guarded(one, file) if callable(one) else None for one in functions)
+        of_grader, of_answer = (_cached_function(one, file) if callable(one) else None for one in functions)
         return replace(self, of_grader=of_grader, of_answer=of_answer)
 
     def disputed(self, grades: Sequence[float]) -> bool:
@@ -100,7 +95,7 @@ class DisputeCriteria:
         elif self.answer == "spread":
             if grades[-1] - grades[0] >= self.distance - ROUNDING:
                 return True
-        elif in_halves(len(grades), sum(grade > self.wrong for grade in grades)):
+        elif is_split_in_half(len(grades), sum(grade > self.wrong for grade in grades)):
             return True
         others = [grades[:at] + grades[at + 1 :] for at in range(len(grades))]
         if self.of_grader is not None:
@@ -113,7 +108,7 @@ class DisputeCriteria:
         return min(right, len(grades) - right) == 1
 
 
-def in_halves(graders: int, right: int) -> bool:
+def is_split_in_half(graders: int, right: int) -> bool:
     """Whether half of an answer's graders find it right; of an odd number one more may stand on either side, and two
     at least on each.
     """
@@ -121,7 +116,7 @@ def in_halves(graders: int, right: int) -> bool:
     return smaller > 0 and (2 * smaller == graders or (smaller > 1 and 2 * smaller == graders - 1))
 
 
-def _guarded(function: Callable[..., Any], file: Path) -> Callable[..., bool]:
+def _cached_function(function: Callable[..., Any], file: Path) -> Callable[..., bool]:
     """A user's function, remembered by its arguments, for few different ones occur."""
 
     @cache
@@ -129,6 +124,6 @@ def _guarded(function: Callable[..., Any], file: Path) -> Callable[..., bool]:
         try:
             return bool(function(*arguments))
         except Exception as error:
-            raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {place_of(error)})") from None
+            raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {user_frame(error)})") from None
 
     return asked

@@ -1,8 +1,7 @@
-"""Where graders disagree: disputes of a grader, of an answer, and the dispute levels of graders and questions.
+"""Disputes of graders over answers, and the dispute levels of graders and questions.
 
-The formulas are those of Sun, Lin, Wang and others 2024, appendix F.1. An answer is one candidate's
-to one question. A missing grade is no grade: it disputes nothing, and the others are compared without it. What never
-belongs here: who decides a dispute, and where grades are kept.
+An answer is one candidate's to one question. A missing grade is no grade: it disputes nothing, and the others
+are compared without it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from viva.engine.errors import ConfigurationError
 
 from .dispute_criteria import ROUNDING, DisputeCriteria
-from .grade_table import Codes, Floats, GradeTable
+from .graders import Codes, Floats, GradeTable
 
 Flags = NDArray[np.bool_]
 
@@ -61,7 +60,7 @@ def find_disputes(table: GradeTable, criteria: DisputeCriteria | None = None) ->
         order = np.lexsort((values, places))
         grouped = np.split(values[order], np.cumsum(n)[:-1]) if len(n) else []
     if rule.of_grader is not None:
-        found = np.array([rule.of_grader(float(own), _others(each, at)) if len(each) > 1 else False
+        found = np.array([rule.of_grader(float(own), _other_grades(each, at)) if len(each) > 1 else False
                           for each in grouped for at, own in enumerate(each)], dtype=np.bool_)  # fmt: skip
         rows[np.flatnonzero(present)[order]] = found
     elif rule.grader == "apart":
@@ -83,7 +82,7 @@ def find_disputes(table: GradeTable, criteria: DisputeCriteria | None = None) ->
     return DisputeFlags(rows, place_of_row, question, candidate, n.astype(np.int64), divided, high > low, alone)
 
 
-def _others(sorted_grades: Floats, at: int) -> tuple[float, ...]:
+def _other_grades(sorted_grades: Floats, at: int) -> tuple[float, ...]:
     return tuple(np.delete(sorted_grades, at).tolist())
 
 
@@ -127,7 +126,7 @@ def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, 
     disputed = np.bincount(cells[flags.rows], minlength=graders * max(1, dimensions)).reshape(graders, -1)
     with np.errstate(invalid="ignore"):
         shares = disputed / graded
-        weighed = (graded > 0) * weights_of(table.dimensions, weights)
+        weighed = (graded > 0) * dimension_weights(table.dimensions, weights)
         level = np.nansum(np.where(graded > 0, shares, 0.0) * weighed, axis=1) / weighed.sum(axis=1)
     return GraderLevels(shares, disputed, graded, level)
 
@@ -161,7 +160,7 @@ def question_levels(table: GradeTable, flags: DisputeFlags, criteria: DisputeCri
     return QuestionLevels(level, divided, alone, graders.astype(np.int64))
 
 
-def weights_of(dimensions: Sequence[str], weights: Mapping[str, float] | None) -> Floats:
+def dimension_weights(dimensions: Sequence[str], weights: Mapping[str, float] | None) -> Floats:
     """The weight of each dimension, all equal where none is given.
 
     :raises ConfigurationError: a dimension has no weight, or one that is no number from 0 on.

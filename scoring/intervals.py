@@ -1,7 +1,6 @@
-"""A value and how sure it is: the record that tables take; intervals of shares, bounded means and differences.
+"""Estimates with confidence intervals: of shares, bounded means and differences.
 
-Well-known formulas, computed by scipy where it has them. What never belongs here: what the numbers mean, and
-resampling, which needs the numbers themselves.
+Well-known formulas, computed by scipy where it has them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .stream import Mean
+from .aggregates import Mean
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -29,7 +28,7 @@ class Estimate:
     high: float
 
 
-def reaching_0(found: Estimate, p: float | None, level: float = 0.95) -> Estimate:
+def extend_to_zero(found: Estimate, p: float | None, level: float = 0.95) -> Estimate:
     """Return the interval of a difference, which reaches 0 where a test at its level does not refute 0.
 
     Interval and test come from different assumptions, and of few values one may refute 0 where the other does not.
@@ -61,7 +60,7 @@ def wilson(part: int, whole: int, level: float = 0.95) -> Estimate | None:
     return Estimate(part / whole, float(interval.low), float(interval.high))
 
 
-def bounded_ends(
+def bounded_interval(
     shares: Floats, dispersions: Floats, items: Floats, stretch: Floats, level: float
 ) -> tuple[Floats, Floats]:
     """Both ends, 0–1, of the intervals of means of values from 0 to 1: Wilson's interval, carried over to such values.

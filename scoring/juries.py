@@ -1,25 +1,25 @@
-"""Juries: several judges of the same answers pooled into one score, and what that gains over the best single judge.
+"""Juries: several scores of the same answers pooled into one, and what that gains over the best judge.
 
-``mean``      of the judges' standardised scores;
-``median``    of them;
-``majority``  the rating that most judges gave; the mean of those that tie;
-``fitted``    weights, none below 0, by least squares on human ratings (a linear opinion pool). They are fitted out of
-              fold: no row's pooled score rests on its own rating or on one of its group.
-
-Verga et al. 2024, "Replacing judges with juries". What never belongs here: single judges (``levels``).
+``mean`` of the judges' standardised scores; ``median`` of them; ``majority``: the rating that most judges gave,
+the mean of those that tie; ``fitted``: weights, none below 0, fitted out of fold. Averages and correlation
+weights are those of Shu et al. 2023 (section 3.2): AVG and CorrW; in them None is a gap, and the sources that
+have a score stand in for it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from .agreement import majority
-from .coefficients import Floats
-from .levels import Key, RatedRows, bootstrap_values, ends, point_values
+from viva.engine import seeds
+
+from .agreement import majority_ratings
+from .correlation import spearman
+from .meta_evaluation import Floats, Key, RatedRows, bootstrap_values, percentile_interval, point_values
 
 Pooling = Literal["mean", "median", "majority", "fitted"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "median", "majority", "fitted")
@@ -52,11 +52,11 @@ def pool(scores: Mapping[str, Sequence[float]], how: Pooling, rows: RatedRows) -
         raise ValueError(f"{len(scores)} judge; a jury has at least two")
     matrix = np.array([np.asarray(values, dtype=np.float64) for values in scores.values()]).T
     if how == "majority":
-        return np.array([float(np.mean(majority(row))) for row in matrix.tolist()])
+        return np.array([float(np.mean(majority_ratings(row))) for row in matrix.tolist()])
     spread = matrix.std(axis=0)
     standard = (matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     if how == "fitted":
-        return _out_of_fold(standard, rows)
+        return _fitted_out_of_fold(standard, rows)
     return np.asarray(standard.mean(axis=1) if how == "mean" else np.median(standard, axis=1), dtype=np.float64)
 
 
@@ -64,7 +64,7 @@ def fitted_weights(scores: Mapping[str, Sequence[float]], rows: RatedRows) -> di
     """The weights of ``fitted`` on all rows, of standardised scores, in shares of 1: to be shown, not to be tested."""
     matrix = np.array([np.asarray(values, dtype=np.float64) for values in scores.values()]).T
     spread = matrix.std(axis=0)
-    found = _fit((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0), rows.human)[0]
+    found = _fit_weights((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0), rows.human)[0]
     total = float(found.sum())
     return {name: float(one) / total if total else 0.0 for name, one in zip(scores, found, strict=True)}
 
@@ -96,11 +96,13 @@ def jury_gains(
             continue
         best = max(singles, key=lambda name: singles[name])
         most = np.fmax.reduce([one[key] for one in drawn[:-1]])
-        found[key] = Gain(value, best, value - singles[best], *ends(drawn[-1][key] - most, level, rows.drawn))
+        found[key] = Gain(
+            value, best, value - singles[best], *percentile_interval(drawn[-1][key] - most, level, rows.drawn)
+        )
     return found
 
 
-def _out_of_fold(scores: Floats, rows: RatedRows) -> Floats | None:
+def _fitted_out_of_fold(scores: Floats, rows: RatedRows) -> Floats | None:
     blocks = rows.blocks()
     folds = min(FOLDS, int(blocks.max(initial=-1)) + 1)
     if folds < 2:
@@ -110,15 +112,96 @@ def _out_of_fold(scores: Floats, rows: RatedRows) -> Floats | None:
     pooled = np.empty(len(scores))
     for number in range(folds):
         out = fold == number
-        weights, constant = _fit(scores[~out], rows.human[~out])
+        weights, constant = _fit_weights(scores[~out], rows.human[~out])
         pooled[out] = scores[out] @ weights + constant
     return pooled
 
 
-def _fit(scores: Floats, human: Floats) -> tuple[Floats, float]:
+def _fit_weights(scores: Floats, human: Floats) -> tuple[Floats, float]:
     """Weights of at least 0 and a constant by least squares (scipy.optimize.nnls on centred numbers)."""
     from scipy.optimize import nnls
 
     means = scores.mean(axis=0)
     weights, _ = nnls(scores - means, human - human.mean())
     return np.asarray(weights, dtype=np.float64), float(human.mean() - means @ weights)
+
+
+ScoreColumn = Sequence[float | None]
+_MIN_ROWS = 3  # pairs below which there is no correlation
+
+
+def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | None = None) -> list[float | None]:
+    """Row by row the mean of what the columns have there, weighted; None where no column with a weight has a score.
+
+    :raises ValueError: columns differ in length, there are not as many weights, or one is negative.
+    """
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError(f"columns of {sorted({len(column) for column in columns})} scores")
+    given = [1.0] * len(columns) if weights is None else list(weights)
+    if len(given) != len(columns):
+        raise ValueError(f"{len(given)} weights for {len(columns)} columns")
+    if min(given, default=0.0) < 0.0:
+        raise ValueError(f"a weight of {min(given)}")
+    found: list[float | None] = []
+    for row in zip(*columns, strict=True):
+        held = [(weight, value) for weight, value in zip(given, row, strict=True) if value is not None and weight > 0.0]
+        found.append(_weighted_mean(held) if held else None)
+    return found
+
+
+def _weighted_mean(held: Sequence[tuple[float, float]]) -> float:
+    """The mean of (weight, value), weights above 0. They are brought near 1 by a power of two, which rounds nothing:
+    products with weights near the smallest number would be lost."""
+    _, power = math.frexp(max(weight for weight, _ in held))
+    scaled = [(math.ldexp(weight, -power), value) for weight, value in held]
+    return math.fsum(weight * value for weight, value in scaled) / math.fsum(weight for weight, _ in scaled)
+
+
+def correlation_weights(columns: Sequence[ScoreColumn], ratings: ScoreColumn) -> list[float]:
+    """Each column's Spearman correlation with the ratings, over the rows that have both.
+
+    A column that runs against the ratings, or has no correlation, weighs 0: which of two near 0 is below it is chance,
+    and a weight of the wrong sign turns good scores round. Where no column is left, all weigh 1.
+    """
+    weights = []
+    for column in columns:
+        pairs = [
+            (one, other) for one, other in zip(column, ratings, strict=True) if one is not None and other is not None
+        ]
+        found = spearman([one for one, _ in pairs], [other for _, other in pairs]) if len(pairs) >= _MIN_ROWS else None
+        weights.append(0.0 if found is None else max(0.0, found.value))
+    return weights if any(weights) else [1.0] * len(columns)
+
+
+def assign_folds(groups: Sequence[str], folds: int, seed: int) -> list[int]:
+    """The fold, 0 to ``folds`` - 1, of each row. Rows of one group lie in one fold, groups are dealt out in an order
+    that the seed gives, so that folds hold as many groups as each other but for one.
+
+    :raises ValueError: there are fewer than two folds.
+    """
+    if folds < 2:
+        raise ValueError(f"{folds} fold; weights that are fitted elsewhere need two at least")
+    ordered = sorted(set(groups), key=lambda group: (seeds.uniform(seed, "fold", group), group))
+    places = {group: place % folds for place, group in enumerate(ordered)}
+    return [places[group] for group in groups]
+
+
+def average_out_of_fold(
+    columns: Sequence[ScoreColumn], ratings: ScoreColumn, folds: Sequence[int]
+) -> list[float | None]:
+    """The average by ``correlation_weights``, each row's weights fitted on the rows of the other folds.
+
+    Weights that are fitted on the rows they are tested on follow their noise, and their correlation with the ratings is
+    too good; these do not.
+    """
+    found: list[float | None] = [None] * len(folds)
+    for fold in sorted(set(folds)):
+        inside = [place for place, one in enumerate(folds) if one == fold]
+        outside = [place for place, one in enumerate(folds) if one != fold]
+        weights = correlation_weights(
+            [[column[place] for place in outside] for column in columns], [ratings[place] for place in outside]
+        )
+        scores = average_columns([[column[place] for place in inside] for column in columns], weights)
+        for place, score in zip(inside, scores, strict=True):
+            found[place] = score
+    return found

@@ -1,7 +1,7 @@
-"""Ratios of sums over clusters, weighted over strata: what was given of what could be given, with bounded intervals.
+"""Weighted ratios of sums over clusters and strata, with bounded intervals, and their differences.
 
 A stratum's ratio is the sum of what its clusters were given over the sum of what they could have been given; the whole
-is the weighted mean of the strata's. Clusters are drawn, strata are fixed. What never belongs here: what is given.
+is the weighted mean of the strata's. Clusters are drawn, strata are fixed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .intervals import Estimate, bounded_ends, check_level, reaching_0
-from .signflips import MOST, sign_flips
+from .comparison import MAX_SIGN_FLIPS, sign_flip_p
+from .intervals import Estimate, bounded_interval, check_level, extend_to_zero
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
@@ -60,7 +60,7 @@ class WeightedRatio:
                 items, dispersion = items / dispersion, 1.0
             stretch = float(stdtrit(self.freedom, (1.0 + level) / 2) / ndtri((1.0 + level) / 2))
         numbers = np.array([[value], [dispersion], [items], [stretch]])
-        low, high = bounded_ends(numbers[0], numbers[1], numbers[2], numbers[3], level)
+        low, high = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
         return Estimate(value, float(low[0]), float(high[0]))
 
 
@@ -145,7 +145,7 @@ class RatioDifference:
         check_level(level)
         if self.p is None:
             return None
-        return reaching_0(self._mover(level), self.p, level)
+        return extend_to_zero(self._mover(level), self.p, level)
 
     def _mover(self, level: float) -> Estimate:
         one, other = (side.within(level) for side in self.sides)
@@ -176,16 +176,18 @@ def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDiffer
     apart = (left - right)[(left != 0) | (right != 0) | (a != 0) | (b != 0)]
     if not len(apart):
         p = 1.0
-    elif len(apart) <= MOST:
-        p = sign_flips(apart)
+    elif len(apart) <= MAX_SIGN_FLIPS:
+        p = sign_flip_p(apart)
     else:
         error = math.sqrt(float(((a - b) ** 2).sum()))
         ratio = abs(value) / error if error else math.inf if value else 0.0
         p = max(sys.float_info.min, float(2.0 * t.sf(ratio, min(first.freedom, second.freedom))))
-    return RatioDifference(value, _no_less(p, RatioDifference(value, p, (first, second), rho)), (first, second), rho)
+    return RatioDifference(
+        value, _p_within_interval(p, RatioDifference(value, p, (first, second), rho)), (first, second), rho
+    )
 
 
-def _no_less(p: float, found: RatioDifference) -> float:
+def _p_within_interval(p: float, found: RatioDifference) -> float:
     """Return ``p``, or the greater one at whose level the interval ends at 0."""
 
     def holds_0(least: float) -> bool:

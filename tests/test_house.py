@@ -23,17 +23,23 @@ _ORDER = {  # each floor, and those that it may import from
     "reports": "engine scoring",
     "scenarios": "engine agents scoring data reports",
     "orchestration": "engine agents scoring data reports scenarios",
-    "study": "engine agents scoring data reports scenarios orchestration",
-    "lab": "engine agents scoring data reports scenarios orchestration study",
-    "web": "engine agents scoring data reports scenarios orchestration study",
-    "exchange": "engine agents scoring data reports scenarios orchestration study",
-    "cli": "engine agents scoring data reports scenarios orchestration study lab web exchange",
+    "sweeps": "engine agents scoring data reports scenarios orchestration",
+    "grading": "engine agents scoring data reports scenarios orchestration",
+    "loadtest": "engine agents scoring data reports scenarios orchestration sweeps",
+    # Studies read the runs of many systems; what tables, plots and pages are made of lies below the systems.
+    "reports/studies": "engine agents scoring data reports scenarios orchestration sweeps grading",
+    "lab": "engine agents scoring data reports scenarios orchestration sweeps grading reports/studies",
+    "web": "engine agents scoring data reports scenarios orchestration sweeps grading loadtest reports/studies",
+    "exchange": "engine agents scoring data reports scenarios orchestration sweeps grading reports/studies",
+    "cli": "engine agents scoring data reports scenarios orchestration sweeps grading loadtest reports/studies "
+    "lab web exchange",
 }
 FLOORS: dict[str, set[str]] = {name: set(below.split()) for name, below in _ORDER.items()}
 _SYSTEM = re.compile(
     r"kieval|functionchat|flexeval|lalaeval|\bfusion(eval)?\b|[\"'`.]probes?[\"'`.]|viva probe", re.IGNORECASE
 )
-MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+FOLDERS = sorted({floor.split("/")[0] for floor in FLOORS})
+MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 _SYSTEMS = ("kieval", "probes", "functionchat", "flexeval", "fusion", "lalaeval")
 _SYSTEMS_OWN = {path for name in _SYSTEMS for path in MODULES
                 if path.is_relative_to(ROOT / "scenarios" / name)}  # fmt: skip
@@ -49,35 +55,40 @@ def _parsed(path: Path) -> ast.Module:
     return ast.parse(_text(path))
 
 
+def _floor(*parts: str) -> str:
+    """Return the floor of a module, by its folders and name; a system's own commands belong to the command line."""
+    if parts[0] == "scenarios" and "commands" in parts[:-1]:
+        return "cli"
+    return "/".join(parts[:2]) if "/".join(parts[:2]) in FLOORS else parts[0]
+
+
 def _imported(path: Path) -> set[str]:
     """The floors that a module imports from, absolutely or relatively."""
     package = path.relative_to(ROOT).parts[:-1]
     found: set[str] = set()
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("viva.")}
+            found |= {_floor(*alias.name.split(".")[1:]) for alias in node.names if alias.name.startswith("viva.")}
         elif isinstance(node, ast.ImportFrom):
             module = node.module.split(".") if node.module else []
             if node.level:
-                found.add((*package[: len(package) - node.level + 1], *module)[0])
-            elif module[0] == "viva":
-                found |= {module[1]} if len(module) > 1 else {alias.name for alias in node.names}
+                module = ["viva", *package[: len(package) - node.level + 1], *module]
+            if module[0] == "viva":
+                found |= {_floor(*module[1:], alias.name) for alias in node.names}
     return found
 
 
 def test_imports_never_climb() -> None:
     climbing = {}
     for path in MODULES:
-        parts = path.relative_to(ROOT).parts
-        # A system's own commands stand in its folder, on the floor of the command line.
-        floor = "cli" if parts[0] == "scenarios" and "commands" in parts else parts[0]
+        floor = _floor(*path.relative_to(ROOT).parts)
         if above := (_imported(path) & FLOORS.keys()) - FLOORS[floor] - {floor}:
             climbing[path] = above
     assert climbing == {}
 
 
 def test_the_floor_check_sees_a_climbing_import(tmp_path: Path) -> None:
-    assert _imported(ROOT / "cli" / "progress_line.py") >= {"engine", "orchestration"}
+    assert _imported(ROOT / "cli" / "progress.py") >= {"engine", "orchestration"}
     assert "scenarios" in _imported(ROOT / "scenarios" / "kieval" / "scenario.py")
 
 
@@ -109,8 +120,8 @@ def test_every_room_says_what_it_is_for() -> None:
 
 def test_every_floor_is_loaded_from_where_it_lies() -> None:
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert folders == {*FLOORS, "viva"}, "setup.py takes each folder with an `__init__.py` for a part of the package"
-    for floor in FLOORS:
+    assert folders == {*FOLDERS, "viva"}, "setup.py takes each folder with an `__init__.py` for a part of the package"
+    for floor in FOLDERS:
         found = importlib.util.find_spec(f"viva.{floor}")
         assert found is not None, f"viva.{floor} is not mapped: install again (make venv)"
         assert found.origin == str(ROOT / floor / "__init__.py")

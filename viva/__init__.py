@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from viva.engine.runner import Outcome
     from viva.engine.steps import Computed
     from viva.engine.tools import Toolbox, ToolCall
-    from viva.orchestration.embedding import LiveRun, fork, load, resume, run, run_sync, start
-    from viva.orchestration.recorded import Result, Run
+    from viva.orchestration.python_api import LiveRun, Result, Run, fork, load, resume, run, run_sync, start
     from viva.orchestration.rollouts import Rollout, Turn, rollouts
     from viva.scenarios.contract import Aggregate, Prepared, Role, Scenario, Scoring, Task
     from viva.scenarios.function import scenario
-    from viva.scenarios.settings import RunSettings
+    from viva.scenarios.run_settings import RunSettings
 
     __version__: str
 
@@ -43,12 +42,11 @@ _HOMES = {
     "viva.engine.runner": ("Outcome",),
     "viva.engine.steps": ("Computed",),
     "viva.engine.tools": ("ToolCall", "Toolbox"),
-    "viva.orchestration.embedding": ("LiveRun", "fork", "load", "resume", "run", "run_sync", "start"),
-    "viva.orchestration.recorded": ("Result", "Run"),
+    "viva.orchestration.python_api": ("LiveRun", "Result", "Run", "fork", "load", "resume", "run", "run_sync", "start"),
     "viva.orchestration.rollouts": ("Rollout", "Turn", "rollouts"),
     "viva.scenarios.contract": ("Aggregate", "Prepared", "Role", "Scenario", "Scoring", "Task"),
     "viva.scenarios.function": ("scenario",),
-    "viva.scenarios.settings": ("RunSettings",),
+    "viva.scenarios.run_settings": ("RunSettings",),
 }
 
 __all__ = [

@@ -1,25 +1,85 @@
-"""An assistant: a number for a response, with its range, its direction and what it compares; and many asked at once.
+"""Assistants of judges: their interface, the example they score, and their results in a judge's prompt.
 
-An assistant that has no number for an example leaves a stated gap and stops nobody. Numbers come through
-``Conversation.compute`` or model calls, so they are recorded and replayed.
-
-What never belongs here: how one kind of assistant works, and what its number is used for.
+An assistant gives a number for a response, with its range, its direction and what it compares. One that has no
+number for an example leaves a stated gap and stops nobody. Numbers come through ``Conversation.compute`` or
+model calls, so they are recorded and replayed. The wording is the pack ``assistants``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, ClassVar, Literal
 
+from viva.engine.cancellation import gather
 from viva.engine.conversation import Conversation
-from viva.engine.errors import Forbidden, MalformedOutput, Rejected, Unauthorized
-from viva.engine.gathering import gathered
+from viva.engine.errors import Forbidden, MalformedOutput, Rejected, Unauthorized, VivaError
 from viva.engine.steps import Computed
 
-from .example import Advice, AssistantFailed, Example
+from ..prompts import PackTemplates, PromptPack
+
+
+class AssistantFailed(VivaError):
+    """An assistant has no number for an example; the message says why. It becomes a gap that the judge is told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A response and the texts around it, by name.
+
+    ``against`` names the text that an assistant compares the response with unless it names another one itself;
+    ``context`` names those that the response follows, in their order. ``hint`` is what a simulated model may know.
+    """
+
+    response: str
+    texts: Mapping[str, str] = field(default_factory=dict)
+    against: str = ""
+    context: tuple[str, ...] = ()
+    hint: Any = None
+
+    def text(self, name: str | None) -> str:
+        """The text of this name, or the one to compare with where the name is None.
+
+        :raises AssistantFailed: there is none, or it is empty.
+        """
+        name = name or self.against
+        if not name:
+            raise AssistantFailed("there is no text to compare the response with")
+        if not self.texts.get(name, "").strip():
+            raise AssistantFailed(f"the example has no text '{name}'")
+        return self.texts[name]
+
+    def preceding(self) -> str:
+        """The texts that the response follows, a blank line between any two; those that are empty are left out."""
+        return "\n\n".join(text.strip() for name in self.context if (text := self.texts.get(name, "")).strip())
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data, as a user's function is given it: ``response``, ``reference`` (the text of ``against``),
+        ``context`` (``preceding``) and ``texts``.
+        """
+        reference = self.texts.get(self.against, "")
+        return {
+            "response": self.response,
+            "reference": reference,
+            "context": self.preceding(),
+            "texts": dict(self.texts),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantResult:
+    """What came of one assistant for one example: its number, or None and the ``problem`` that left the gap."""
+
+    name: str
+    value: float | None
+    problem: str | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the journal."""
+        return {"name": self.name, "value": self.value} | ({"problem": self.problem} if self.problem else {})
+
 
 Better = Literal["high", "low"]
 
@@ -76,7 +136,7 @@ class Assistant(ABC):
         better = "higher" if self.better == "high" else "lower"
         return f"{self.name}: {self.title}, {self.compares}; from {self.low:g} to {self.high:g}, {better} is better"
 
-    async def consult(self, conversation: Conversation, example: Example) -> Advice:
+    async def consult(self, conversation: Conversation, example: Example) -> AssistantResult:
         """Its number, or the gap that it leaves.
 
         A model that cannot be reached ends the conversation, which may be tried again; one that refuses this very
@@ -85,18 +145,18 @@ class Assistant(ABC):
         try:
             value = await self.score(conversation, example)
         except (AssistantFailed, MalformedOutput) as error:
-            return Advice(self.name, None, str(error))
+            return AssistantResult(self.name, None, str(error))
         except (Unauthorized, Forbidden):
             raise
         except Rejected as error:
-            return Advice(self.name, None, str(error))
+            return AssistantResult(self.name, None, str(error))
         if not self.low <= value <= self.high:
             ends = f"{self.low:g} to {self.high:g}"
-            return Advice(self.name, None, f"its number {value:g} is outside of its range, {ends}")
-        return Advice(self.name, value)
+            return AssistantResult(self.name, None, f"its number {value:g} is outside of its range, {ends}")
+        return AssistantResult(self.name, value)
 
 
-def number_of(computed: Computed) -> float:
+def number_from_step(computed: Computed) -> float:
     """The number that a step gave.
 
     :raises AssistantFailed: it failed, or gave something else.
@@ -108,15 +168,55 @@ def number_of(computed: Computed) -> float:
     return float(computed.value)
 
 
-async def consult(conversation: Conversation, assistants: Sequence[Assistant], example: Example) -> list[Advice]:
+async def score_all(
+    conversation: Conversation, assistants: Sequence[Assistant], example: Example
+) -> list[AssistantResult]:
     """What all assistants say of an example, asked at once, in their order.
 
     :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
     """
-    return await gathered([partial(one.consult, conversation, example) for one in assistants])
+    return await gather([partial(one.consult, conversation, example) for one in assistants])
 
 
-def share(low: float, high: float, better: Better, value: float) -> float:
+def to_unit_scale(low: float, high: float, better: Better, value: float) -> float:
     """A number mapped to 0–1 by its assistant's range, 1 being the good end."""
     part = (value - low) / (high - low)
     return part if better == "high" else 1.0 - part
+
+
+_TEMPLATES = PackTemplates({
+    "judge.system": frozenset(),
+    "judge.question": frozenset({"texts", "response"}),
+    "advice.numbers": frozenset({"numbers"}),
+})  # fmt: skip
+
+
+@cache
+def load_assistant_pack() -> PromptPack:
+    """The shipped pack."""
+    return _TEMPLATES.open("assistants")
+
+
+def describe_assistants(assistants: Iterable[Assistant]) -> str:
+    """The assistants for a prompt, a line each."""
+    return "\n".join(f"- {one.line()}" for one in assistants)
+
+
+def format_results(advice: Iterable[AssistantResult]) -> str:
+    """The assistants' numbers for a prompt, a line each; a gap says that there is no number, and why."""
+    return "\n".join(f"- {one.name}: {format_result(one)}" for one in advice)
+
+
+def format_result(advice: AssistantResult) -> str:
+    """A number in four digits, or why there is none."""
+    return f"no number ({advice.problem})" if advice.value is None else f"{advice.value:.4g}"
+
+
+def with_assistant_results(prompt: str, assistants: Sequence[Assistant], advice: Sequence[AssistantResult]) -> str:
+    """A judge's prompt with what the assistants say of the response behind it, each with its range and meaning; the
+    prompt as it is where there are none.
+    """
+    if not assistants:
+        return prompt
+    lines = "\n".join(f"- {one.line()}: {format_result(found)}" for one, found in zip(assistants, advice, strict=True))
+    return f"{prompt}\n\n{load_assistant_pack().render('advice.numbers', numbers=lines)}"

@@ -1,23 +1,25 @@
-"""Metrics of a text against a reference, from 0 (nothing in common) to 1: ROUGE, BLEU, chrF, METEOR.
+"""Text metrics of a response against a reference (ROUGE, BLEU, chrF, METEOR), as functions and assistants.
 
-The figures are those of the packages rouge-score, sacrebleu and nltk (extra ``metrics``), which load when a metric is
-first computed. An empty text has 0 everywhere.
-
-What never belongs here: which texts are compared (``metric``).
+The figures are those of the packages rouge-score, sacrebleu and nltk (extra ``metrics``), which load when a
+metric is first computed. An empty text has 0 everywhere.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
-from viva.engine.lazy_import import imported
+from viva.engine.imports import import_under_lock
 
-EXTRA = "metrics"
+from .assistant import Assistant, Example, number_from_step
+
+METRICS_EXTRA = "metrics"
 # Without nltk's own tokenizer, which needs downloaded data: runs of letters and digits, and single other characters.
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
@@ -50,12 +52,12 @@ def bleu(text: str, reference: str) -> float:
     """Sentence BLEU (Papineni et al. 2002; sacrebleu): up to four words in a row, of orders that the text has
     (``effective_order``), smoothed exponentially (Chen and Cherry 2014), divided by 100.
     """
-    return 0.0 if not text.strip() else _bounded(float(_bleu().sentence_score(text, [reference]).score) / 100)
+    return 0.0 if not text.strip() else _clip_to_one(float(_bleu().sentence_score(text, [reference]).score) / 100)
 
 
 def chrf(text: str, reference: str) -> float:
     """Sentence chrF (Popović 2015; sacrebleu): F2 of up to six characters in a row, divided by 100."""
-    return 0.0 if not text.strip() else _bounded(float(_chrf().sentence_score(text, [reference]).score) / 100)
+    return 0.0 if not text.strip() else _clip_to_one(float(_chrf().sentence_score(text, [reference]).score) / 100)
 
 
 def meteor(text: str, reference: str) -> float:
@@ -65,11 +67,11 @@ def meteor(text: str, reference: str) -> float:
     the end, which may count a run more than the original's search for the fewest. WordNet is data that nltk does not
     bring along: where it is not installed (``has_wordnet``), synonyms do not match and figures are somewhat lower.
     """
-    single_meteor_score = imported("nltk.translate.meteor_score").single_meteor_score
+    single_meteor_score = import_under_lock("nltk.translate.meteor_score").single_meteor_score
     words, others = _WORDS.findall(text), _WORDS.findall(reference)
     if not words or not others:
         return 0.0
-    return _bounded(float(single_meteor_score(others, words, wordnet=_wordnet())))
+    return _clip_to_one(float(single_meteor_score(others, words, wordnet=_load_wordnet())))
 
 
 @cache
@@ -78,7 +80,7 @@ def has_wordnet() -> bool:
 
     :raises ImportError: nltk is not installed.
     """
-    wordnet = imported("nltk.corpus").wordnet
+    wordnet = import_under_lock("nltk.corpus").wordnet
     try:
         wordnet.ensure_loaded()
     except LookupError:
@@ -108,32 +110,32 @@ def require_package(name: str, package: str, extra: str) -> None:
 def _rouge(kind: str, text: str, reference: str) -> float:
     if not _tokenizer().tokenize(reference):
         raise ValueError("the reference holds no word of Latin letters or digits, which are all that ROUGE counts")
-    return _bounded(float(_scorer(kind).score(reference, text)[kind].fmeasure))
+    return _clip_to_one(float(_scorer(kind).score(reference, text)[kind].fmeasure))
 
 
-def _bounded(value: float) -> float:
+def _clip_to_one(value: float) -> float:
     """Rounding may leave a last bit above 1."""
     return min(1.0, max(0.0, value))
 
 
 @cache
 def _scorer(kind: str) -> Any:
-    return imported("rouge_score.rouge_scorer").RougeScorer([kind], tokenizer=_tokenizer())
+    return import_under_lock("rouge_score.rouge_scorer").RougeScorer([kind], tokenizer=_tokenizer())
 
 
 @cache
 def _tokenizer() -> Any:
-    return imported("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=True)
+    return import_under_lock("rouge_score.tokenizers").DefaultTokenizer(use_stemmer=True)
 
 
 @cache
 def _bleu() -> Any:
-    return imported("sacrebleu.metrics.bleu").BLEU(effective_order=True)
+    return import_under_lock("sacrebleu.metrics.bleu").BLEU(effective_order=True)
 
 
 @cache
 def _chrf() -> Any:
-    return imported("sacrebleu.metrics.chrf").CHRF()
+    return import_under_lock("sacrebleu.metrics.chrf").CHRF()
 
 
 class _NoSynonyms:
@@ -143,7 +145,49 @@ class _NoSynonyms:
         return []
 
 
-def _wordnet() -> Any:
+def _load_wordnet() -> Any:
     if not has_wordnet():
         return _NoSynonyms()
-    return imported("nltk.corpus").wordnet
+    return import_under_lock("nltk.corpus").wordnet
+
+
+_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricAssistant(Assistant):
+    """A text metric."""
+
+    comparing = True
+    function: Callable[[str, str], float]
+    package: str
+
+    @classmethod
+    def named(cls, name: str, metric: str, against: str | None) -> MetricAssistant:
+        """The metric called ``metric``.
+
+        :raises KeyError: there is none.
+        """
+        title, function, package = METRICS[metric]
+        return cls(
+            name=name,
+            spec=name,
+            title=title,
+            compares=f"the response with {against or 'the reference'}",
+            function=function,
+            package=package,
+            against=against,
+        )
+
+    async def score(self, conversation: Conversation, example: Example) -> float:
+        other = example.text(self.against)
+        return number_from_step(
+            await conversation.compute(self.name, self.function, example.response, other, limit=_TIMEOUT)
+        )
+
+    def check(self) -> None:
+        require_package(self.name, self.package, METRICS_EXTRA)
+
+    def facts(self) -> dict[str, Any]:
+        # Figures with synonyms and without are not the same figures.
+        return super().facts() | ({"wordnet": has_wordnet()} if self.package == "nltk" else {})

@@ -1,7 +1,6 @@
-"""The assistant that is a function of the user's: ``FILE.py#NAME?low=0&high=5``, run in a process of its own.
+"""Assistant that calls a function of the user's: ``FILE.py#NAME?low=0&high=5``, run in a process of its own.
 
-The function takes one dict (``Example.to_record``) and returns a number. What never belongs here: running it
-(``Conversation.compute``).
+The function takes one dict (``Example.to_record``) and returns a number.
 """
 
 from __future__ import annotations
@@ -15,16 +14,15 @@ from urllib.parse import parse_qsl
 
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
-from viva.engine.pyfile import function_of, module_of
+from viva.engine.imports import find_function, import_file
 
-from .assistant import Assistant, number_of
-from .example import Example
+from .assistant import Assistant, Example, number_from_step
 
 _OPTIONS = {"low": 0.0, "high": 1.0, "limit": 10.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserFunction(Assistant):
+class FunctionAssistant(Assistant):
     """See the module. ``limit``: seconds that one call may take before its process is killed."""
 
     file: Path
@@ -32,7 +30,7 @@ class UserFunction(Assistant):
     limit: float
 
     @classmethod
-    def named(cls, spec: str) -> UserFunction:
+    def named(cls, spec: str) -> FunctionAssistant:
         """The function of a name. Options: ``low``, ``high`` (its range, 0 and 1), ``better`` (high or low), ``limit``
         (seconds, 10), ``compares`` (in words, for the judge).
 
@@ -47,7 +45,7 @@ class UserFunction(Assistant):
             raise ConfigurationError(
                 f"assistant '{spec}': {what}; write FILE.py#NAME?low=0&high=1&better=high&limit=10"
             )
-        numbers = {key: _number(spec, key, options.get(key), default) for key, default in _OPTIONS.items()}
+        numbers = {key: _number_option(spec, key, options.get(key), default) for key, default in _OPTIONS.items()}
         better = options.get("better", "high")
         if not numbers["low"] < numbers["high"] or numbers["limit"] <= 0:
             raise ConfigurationError(f"assistant '{spec}': expected low below high, and a limit above 0")
@@ -70,21 +68,21 @@ class UserFunction(Assistant):
         step = await conversation.compute(
             self.name, call, str(self.file), self.function, example.to_record(), limit=self.limit, where="process"
         )
-        return number_of(step)
+        return number_from_step(step)
 
     def check(self) -> None:
-        scoring_function(self.file, self.function)
+        load_scoring_function(self.file, self.function)
 
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"digest": hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]}
 
 
-def scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
+def load_scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
     """The function of a name in a Python file.
 
     :raises ConfigurationError: the file cannot be run, or holds none.
     """
-    found = function_of(module_of(file), name)
+    found = find_function(import_file(file), name)
     if found is None:
         raise ConfigurationError(f"{file}: has no function '{name}'")
     return found
@@ -92,10 +90,10 @@ def scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
 
 def call(file: str, name: str, example: dict[str, Any]) -> Any:
     """What the function gives for an example; runs in the worker process, where the file is run once."""
-    return scoring_function(Path(file), name)(example)
+    return load_scoring_function(Path(file), name)(example)
 
 
-def _number(spec: str, key: str, text: str | None, default: float) -> float:
+def _number_option(spec: str, key: str, text: str | None, default: float) -> float:
     try:
         value = default if text is None else float(text)
     except ValueError:

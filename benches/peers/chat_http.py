@@ -6,7 +6,6 @@ Prints one line of JSON.
 question after the other: a system prompt that all share, a question of its own, an answer of a fixed number of tokens
 at most. The first question of each client comes before the clock starts. With ``--samples`` the questions are asked by
 inspect_ai instead, as one task, in a process of its own.
-What never belongs here: comparing.
 """
 
 from __future__ import annotations

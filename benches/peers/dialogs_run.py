@@ -24,11 +24,11 @@ from gathering import Gathering
 from viva.engine.backends import registry, simulated
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.clock import Clock
-from viva.engine.collector import tuned_collector
+from viva.engine.event_loop import gc_tuned
 from viva.engine.events import ConversationFinished, Event
 from viva.engine.messages import Completion, Request
 from viva.orchestration.launch import Launch, new_run
-from viva.scenarios.functionchat.settings import FunctionChatSettings
+from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
 
 _VOICES = 4  # so many different answers to each turn
 
@@ -113,7 +113,7 @@ def main() -> None:
         launch.events.listen(hear)
         meter = workload.Meter()
         more: dict[str, Any] = {}
-        with meter, tuned_collector():
+        with meter, gc_tuned():
             if options.memory:
                 more["kb_per_conversation"] = asyncio.run(weigh(launch, count))
             else:

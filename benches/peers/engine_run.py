@@ -25,11 +25,11 @@ from gathering import Gathering
 from viva.engine.backends import registry
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.clock import Clock
-from viva.engine.collector import tuned_collector
+from viva.engine.event_loop import gc_tuned
 from viva.engine.events import ConversationFinished, Event
 from viva.engine.messages import Completion, Request
 from viva.orchestration.launch import Launch, empty_results, new_run
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 
 class Canned(Backend):
@@ -105,7 +105,7 @@ def main() -> None:
         launch.events.listen(hear)
         meter = workload.Meter()
         more: dict[str, Any] = {}
-        with meter, tuned_collector():
+        with meter, gc_tuned():
             if options.memory:
                 more["kb_per_conversation"] = asyncio.run(measure_memory(launch, options.conversations))
             else:

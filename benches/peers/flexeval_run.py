@@ -1,7 +1,7 @@
 """FlexEval on finished conversations, run by an interpreter that has ``python-flexeval``: seconds and memory as JSON.
 
 Its four function metrics are those that the bench has ours compute: the length of each turn, its reading ease, whether
-it is the assistant's, and its tool calls. What never belongs here: drawing conversations.
+it is the assistant's, and its tool calls.
 """
 
 from __future__ import annotations

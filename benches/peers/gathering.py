@@ -1,7 +1,4 @@
-"""Conversations gathered at one call and weighed while all of them wait there.
-
-What never belongs here: which call that is.
-"""
+"""Conversations gathered at one call and weighed while all of them wait there."""
 
 from __future__ import annotations
 

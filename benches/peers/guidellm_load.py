@@ -1,7 +1,6 @@
 """A constant load by guidellm, in an environment of its own (``make guidellm``): its percentiles and what CPU it took.
 
-Requests are given to it as a file, so that it needs no tokenizer and no network. What never belongs here: the server,
-and our own figures.
+Requests are given to it as a file, so that it needs no tokenizer and no network.
 """
 
 from __future__ import annotations

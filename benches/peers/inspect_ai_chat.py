@@ -1,6 +1,6 @@
 """A small task of inspect_ai against a server with OpenAI's interface; run it with a Python that has inspect_ai.
 
-Prints one line of JSON: seconds, answers, tokens. What never belongs here: starting the server (``chat_http``).
+Prints one line of JSON: seconds, answers, tokens.
 """
 
 # The type checker's Python need not have inspect_ai: what it cannot find, it takes as untyped.

@@ -1,7 +1,4 @@
-"""A model that answers at once, word by word: what is left of a request's time is the server's own.
-
-What never belongs here: measuring.
-"""
+"""A model that answers at once, word by word: what is left of a request's time is the server's own."""
 
 from __future__ import annotations
 

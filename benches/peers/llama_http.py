@@ -1,7 +1,6 @@
 """The interviews against a llama.cpp server's own completion endpoint, prompts as token ids; prints one line of JSON.
 
 ``--server FILE`` starts that llama-server; ``--python FILE`` starts xllamacpp's server in that Python's process.
-What never belongs here: comparing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import aiohttp
 import stopwatch
 from llama_workload import GENERATED, interviews
 
-from viva.engine.backends.llama.chat.chat_format import ChatFormat
+from viva.engine.backends.llama.chat_template import ChatFormat
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.messages import Completion, View
 

@@ -1,6 +1,6 @@
 """``llama_cpp.Llama`` in a loop, one request after the other: ``interviews`` or 5-shot ``letters``/``options``.
 
-It keeps the tokens that the next prompt shares with the last, as the package does. What never belongs here: comparing.
+It keeps the tokens that the next prompt shares with the last, as the package does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import stopwatch
 from llama_workload import interviews, words
 
-from viva.engine.backends.llama.chat.chat_format import ChatFormat
+from viva.engine.backends.llama.chat_template import ChatFormat
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.messages import Completion, View
 

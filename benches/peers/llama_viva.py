@@ -1,7 +1,4 @@
-"""Our llama backend at work: ``decode``, ``interviews``, ``verdicts`` or ``letters``; prints one line of JSON.
-
-What never belongs here: comparing.
-"""
+"""Our llama backend at work: ``decode``, ``interviews``, ``verdicts`` or ``letters``; prints one line of JSON."""
 
 from __future__ import annotations
 

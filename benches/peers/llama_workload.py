@@ -3,8 +3,6 @@
 Shape (three rounds): system prompts of 200 (interactor), 40 (candidate) and 600 (evaluator) tokens, a question of 80;
 replies of exactly 32, 48 and 96 tokens, greedy, with end of text ignored; each role keeps what it said itself, and is
 told canned words of the right length as the others' words, for a random model's words would be read as other tokens.
-
-What never belongs here: how a reply is computed.
 """
 
 from __future__ import annotations

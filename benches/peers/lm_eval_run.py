@@ -3,8 +3,6 @@
 The questions are a JSONL file of ``context``, ``choices`` and ``gold``, rendered by us, so that both programs read the
 same words; the model is the same GGUF through the harness's own ``hf`` model type with ``gguf_file`` (weights are
 dequantised to float32, which is its choice). Loading is not counted. Prints one line of JSON.
-
-What never belongs here: comparing.
 """
 
 # The type checker's Python need not have lm-eval: what it cannot find, it takes as untyped.

@@ -1,7 +1,6 @@
 """Our probe as a program would run it, journal and report included; prints one line of JSON.
 
 ``--questions FILE`` also writes what was asked, rendered, one question a line, for a peer to be asked the same.
-What never belongs here: comparing.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from viva.engine.collector import tuned_collector
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.event_loop import gc_tuned
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import new_run, recorded_results
-from viva.scenarios.probes.questions import TEMPLATES, Questions
+from viva.scenarios.probes.few_shot import Shots
+from viva.scenarios.probes.probe import ProbeSettings
+from viva.scenarios.probes.probe_prompts import TEMPLATES, Questions
 from viva.scenarios.probes.scenario import SCENARIO
-from viva.scenarios.probes.settings import ProbeSettings
-from viva.scenarios.probes.shots import Shots
 
 
 def main() -> dict[str, Any]:
@@ -39,7 +38,7 @@ def main() -> dict[str, Any]:
         path = Path(folder) / "run"
         launch = new_run("probe", settings, path)
         began = time.perf_counter()
-        with tuned_collector():
+        with gc_tuned():
             asyncio.run(launch.run())
         report = recorded_results(RunFolder.open(path)).report()
         wall = time.perf_counter() - began

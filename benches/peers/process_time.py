@@ -1,7 +1,4 @@
-"""How much CPU time another process has used, from /proc.
-
-What never belongs here: wall time (``stopwatch``).
-"""
+"""How much CPU time another process has used, from /proc."""
 
 from __future__ import annotations
 

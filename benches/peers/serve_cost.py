@@ -1,7 +1,6 @@
 """The CPU time of ``viva serve`` itself, per request and per streamed token, with a model that costs nothing.
 
 Sixteen clients ask at once; the process's own CPU time is read from /proc. Prints one line of JSON.
-What never belongs here: models that compute.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from pathlib import Path
 import workload
 from engine_run import make_dataset
 
-from viva.engine.collector import tuned_collector
+from viva.engine.event_loop import gc_tuned
 from viva.engine.events import CallFinished, ConversationFinished, Event
 from viva.orchestration.launch import empty_results, new_run, resumed_run
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 # What endpoints do, in small shares: each of these passes, so no conversation may be lost to it.
 CHAOS = """seed: 3
@@ -80,7 +80,7 @@ def main() -> None:
 
     launch.events.listen(hear)
     meter = workload.Meter()
-    with meter, tuned_collector():
+    with meter, gc_tuned():
         outcome = launch.clock.run(launch.run)
     report = aggregate.report()["candidates"]["candidate"]
     print(

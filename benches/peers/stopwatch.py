@@ -1,7 +1,4 @@
-"""The clock of a program that takes turns with others (``turns.py``): it stands still while the program is stopped.
-
-What never belongs here: stopping anything.
-"""
+"""The clock of a program that takes turns with others (``turns.py``): it stands still while the program is stopped."""
 
 from __future__ import annotations
 

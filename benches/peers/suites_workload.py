@@ -1,7 +1,4 @@
-"""The same finished conversations for every tool: ten turns each, in JSON lines, drawn from a seed.
-
-What never belongs here: measuring.
-"""
+"""The same finished conversations for every tool: ten turns each, in JSON lines, drawn from a seed."""
 
 from __future__ import annotations
 

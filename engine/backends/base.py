@@ -1,7 +1,8 @@
-"""What a backend is, and how a model is named: ``kind:where[?option=value]``.
+"""The backend interface, and how a model is named: ``kind:where[?option=value]``.
 
 A backend answers requests. Limits, retries and fault injection are wrappers with the same face, so they stack.
-What never belongs here: any concrete kind, prompts, scores.
+Also the rate-limit headers that endpoints send: those of OpenAI and its followers (``x-ratelimit-…``, a
+duration), of Anthropic (``anthropic-ratelimit-…``, a time) and of the IETF's draft (``ratelimit-…``, seconds).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -19,9 +22,71 @@ from ..errors import ConfigurationError
 from ..events import Event
 from ..likelihood import Reading
 from ..messages import Completion, Request
-from .allowance import Hear
-from .credentials import refuse_credentials
-from .inline_place import inline_place
+from .model_name import find_inline_mapping, refuse_credentials
+
+_HEADER_NAMES = (
+    ("requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+    ("tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+    ("requests", "anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
+    ("tokens", "anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
+    ("requests", "ratelimit-remaining", "ratelimit-reset"),
+)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|s|m|h|d)")
+_UNIT_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_EPOCH = 1e9  # a number of seconds beyond this is a time, not a duration
+
+
+@dataclass(slots=True, frozen=True)
+class RateLimitHeaders:
+    """``remaining`` of ``what`` (requests or tokens) would be taken now; in ``seconds`` all are there again."""
+
+    what: str
+    remaining: float
+    seconds: float
+
+
+OnRateLimit = Callable[[RateLimitHeaders], None]
+
+
+def parse_rate_limit_headers(headers: Mapping[str, str]) -> Iterator[RateLimitHeaders]:
+    """What the headers of an answer say; what cannot be read is not said."""
+    for what, remaining, reset in _HEADER_NAMES:
+        count = headers.get(remaining)
+        if count is None:
+            continue
+        until = headers.get(reset)
+        seconds = None if until is None else _seconds_until_reset(until.strip(), headers.get("Date"))
+        try:
+            left = float(count)
+        except ValueError:
+            continue
+        if seconds is not None and math.isfinite(seconds) and 0.0 <= left < math.inf:
+            yield RateLimitHeaders(what, left, max(0.0, seconds))
+
+
+def _seconds_until_reset(text: str, date: str | None) -> float | None:
+    """A duration, a number of seconds, or the time until a moment, by the answer's own clock."""
+    try:
+        number = float(text)
+        return number - _answer_time(date) if number > _EPOCH else number
+    except ValueError:
+        pass
+    parts = _DURATION_PART.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - _answer_time(date)
+
+
+def _answer_time(date: str | None) -> float:
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else datetime.now(UTC).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return datetime.now(UTC).timestamp()
+
 
 EventSink = Callable[[Event], None]
 
@@ -76,7 +141,7 @@ class Backend(ABC):
         :raises BackendError: it cannot, with the place and the cause.
         """
 
-    def hear_allowance(self, hear: Hear) -> None:
+    def hear_allowance(self, hear: OnRateLimit) -> None:
         """Tell what the endpoint says that it still takes, where it says so."""
 
     async def __aenter__(self) -> Backend:
@@ -98,12 +163,12 @@ class Backend(ABC):
 
 
 # Names of files may hold blanks and semicolons, so there only a kind of ours counts as the next model.
-_SEVERAL = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|anthropic|gemini|llama|simulated|oracle|replay|human|pool):")
-_WITHOUT_COMMA = ("openai", "anthropic", "gemini", "simulated")  # kinds whose names are no paths of files
-MOST = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
+_SEVERAL_MODELS = re.compile(r",\s*\w+:|[;|\s]\s*(?:openai|anthropic|gemini|llama|simulated|oracle|replay|human|pool):")
+_KINDS_WITHOUT_COMMA = ("openai", "anthropic", "gemini", "simulated")  # kinds whose names are no paths of files
+MAX_WHOLE_OPTION = 2**31 - 1  # of whole numbers: more than anything counts, and what llama.cpp takes
 
 
-def _options(query: str, text: str) -> dict[str, str]:
+def _parse_options(query: str, text: str) -> dict[str, str]:
     """The options of a model's name ``text``.
 
     :raises ConfigurationError: one is given twice.
@@ -134,10 +199,10 @@ class ModelSpec:
             ``refuse_credentials``).
         """
         refuse_credentials(text)
-        inline = inline_place(text)
+        inline = find_inline_mapping(text)
         if inline is not None:
             fragment, _, query = inline.behind.partition("?")
-            return cls(text, inline.kind, inline.text, fragment.removeprefix("#"), _options(query, text))
+            return cls(text, inline.kind, inline.text, fragment.removeprefix("#"), _parse_options(query, text))
         head, _, query = text.partition("?")
         kind, colon, where = head.partition(":")
         if not colon or not kind:
@@ -145,13 +210,13 @@ class ModelSpec:
                 f"model '{text}': expected kind:where[?option=value], e.g. openai:gpt-4o, "
                 "openai:http://127.0.0.1:8000/v1#name, simulated:strong?knowledge=0.9"
             )
-        if _SEVERAL.search(head) or ("," in head and kind in _WITHOUT_COMMA):
+        if _SEVERAL_MODELS.search(head) or ("," in head and kind in _KINDS_WITHOUT_COMMA):
             raise ConfigurationError(
                 f"model '{text}': names several models; give each one by itself (the option "
                 "once more, or a line of its own in YAML)"
             )
         where, _, fragment = where.partition("#")
-        return cls(text, kind, where, fragment, _options(query, text))
+        return cls(text, kind, where, fragment, _parse_options(query, text))
 
     def take(self, name: str, default: str | None = None) -> str | None:
         """The option's text, or ``default``."""
@@ -173,7 +238,7 @@ class ModelSpec:
             raise ConfigurationError(f"model '{self.text}': {name}={text}: expected a number{of} from {low:g}{upper}")
         return value
 
-    def whole(self, name: str, default: int | None = None, low: int = 1, high: int = MOST) -> int | None:
+    def whole(self, name: str, default: int | None = None, low: int = 1, high: int = MAX_WHOLE_OPTION) -> int | None:
         """The option as a whole number within bounds."""
         if name not in self.options:
             self._used.add(name)

@@ -1,8 +1,7 @@
-"""One endpoint over HTTP: sending a request, and reading an answer that may be of any size, packed or broken. Every
-backend that asks something over HTTP does it here.
+"""One endpoint over HTTP: sending a request, and reading an answer of any size, compressed or broken.
 
-Every error that leaves here is one of ours, without the key, and holds on to nothing of the exchange: the collector
-looks seldom during a run, so nothing may be left to it. What never belongs here: what an answer means, retries.
+Every error that leaves here is one of ours, without the key, and holds on to nothing of the exchange: the
+garbage collector runs seldom during a run.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from ..descriptors import Gate
 from ..errors import AnswerTooLarge, BackendError, ConfigurationError, Redirected, Rejected, Unavailable
+from ..file_descriptors import ConnectionGate
 from ..permissions import Endpoints, NotPermitted, permissions
-from .allowance import Hear, allowances
-from .endpoint_errors import Dialect, error_from_response, loosen, transport_error
-from .network import Proxies, Proxy, trusted_certificates
-from .secrets import Redactor
+from .base import OnRateLimit, parse_rate_limit_headers
+from .endpoint_errors import Dialect, drop_traceback, error_from_response, transport_error
+from .proxies import Proxies, Proxy, trusted_certificates
+from .redaction import Redactor
 
 T = TypeVar("T")
 
@@ -35,14 +34,14 @@ _LONGEST_PACKING = 20  # characters of a name that are shown; not cut, for half 
 _LONGEST_ERROR = 1 << 16  # bytes read of an answer that is none
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "viva", "Accept-Encoding": "gzip, deflate"}
 _NOT_PACKED = ("", "identity", "none", "chunked", "aws-chunked", "utf-8", "utf8", "7bit", "8bit", "binary")
-_DONE = (200, 201, 203)  # some frameworks answer every POST with 201
+_SUCCESS_STATUSES = (200, 201, 203)  # some frameworks answer every POST with 201
 _MOST_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_METHOD = (307, 308)
 _MOST_STALE = 3  # kept connections in a row that the server had closed
 
 
-class Body:
+class AnswerBody:
     """What comes behind the head of an answer, unpacked, a piece at a time, and never more than ``longest`` bytes."""
 
     def __init__(self, response: aiohttp.ClientResponse, longest: int, label: str) -> None:
@@ -178,8 +177,8 @@ class Endpoint:
         self._proxies: Proxies | None = None
         self._allowed = permissions().endpoints  # None where any may be asked
         self._refused = ""
-        self._gate = Gate(base_url)
-        self.hear_allowance: Hear | None = None
+        self._gate = ConnectionGate(base_url)
+        self.hear_allowance: OnRateLimit | None = None
 
     async def open(self) -> None:
         """Make the session."""
@@ -231,9 +230,9 @@ class Endpoint:
         label: str,
         url: str,
         data: bytes | None,
-        receive: Callable[[Body], Awaitable[T]],
+        receive: Callable[[AnswerBody], Awaitable[T]],
         *,
-        accept: Callable[[int], bool] = _DONE.__contains__,
+        accept: Callable[[int], bool] = _SUCCESS_STATUSES.__contains__,
         method: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> T:
@@ -252,7 +251,9 @@ class Endpoint:
         except BackendError as error:
             # What quotes the endpoint is redacted where it is quoted, before it is cut; this is for what is not.
             error.args = (self.redact(str(error)),)
-            loosen(error)  # a call that pauses before its next try keeps the error, and its frames the whole answer
+            drop_traceback(
+                error
+            )  # a call that pauses before its next try keeps the error, and its frames the whole answer
             error.__cause__ = error.__context__ = None
             failure = error
         except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: no host is named so
@@ -260,7 +261,7 @@ class Endpoint:
             failure = transport_error(label, self._place(url), error, self.redact, proxy)
             if self._refused:
                 failure = Rejected(f"{self._place(url)}: {self._refused}", model=label)
-            loosen(error)
+            drop_traceback(error)
         try:
             raise failure  # not in the handler: an error keeps nothing of what led to it
         finally:
@@ -282,7 +283,7 @@ class Endpoint:
         url: str,
         method: str,
         data: bytes | None,
-        receive: Callable[[Body], Awaitable[T]],
+        receive: Callable[[AnswerBody], Awaitable[T]],
         accept: Callable[[int], bool],
         headers: Mapping[str, str] | None,
     ) -> T:
@@ -303,14 +304,16 @@ class Endpoint:
                 ) as response:
                     answered = True
                     if self.hear_allowance is not None:
-                        for allowance in allowances(response.headers):
+                        for allowance in parse_rate_limit_headers(response.headers):
                             self.hear_allowance(allowance)
                     if accept(response.status):
-                        return await receive(Body(response, self._longest, label))
+                        return await receive(AnswerBody(response, self._longest, label))
                     if response.status not in _REDIRECTS or "Location" not in response.headers:
-                        body = await Body(response, self._longest, label).head()
+                        body = await AnswerBody(response, self._longest, label).head()
                         raise self.error(label, response.status, body, response.headers)
-                    url = _redirected(response, method, label, self.redact, self._allowed, last=hops == _MOST_REDIRECTS)
+                    url = _redirect_target(
+                        response, method, label, self.redact, self._allowed, last=hops == _MOST_REDIRECTS
+                    )
                 hops += 1
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 # Some servers close a connection that they said they keep (llama-server does behind each stream): what
@@ -336,7 +339,7 @@ class Endpoint:
         return whole, {"proxy": proxy.url}
 
 
-def _redirected(
+def _redirect_target(
     response: aiohttp.ClientResponse,
     method: str,
     label: str,

@@ -1,35 +1,281 @@
-"""What backends of chat endpoints have in common: the session, the check of the model's name, a timed request, and what
-a model's name says of its requests whatever the provider.
+"""The skeleton of chat endpoint backends: session, key trust, check of the model's name, timed requests, fallbacks.
 
-What never belongs here: what a request or an answer looks like, retries and limits (wrappers do that).
+A 401 or 403 means something else once other requests with the same key were answered (``KeyTrust``). A request
+form that an endpoint refuses (structured output, system messages) is replaced by the next simpler one
+(``FormFallback``). Opaque parts of an answer that a provider wants back with tool results are kept per
+conversation (``ProviderState``).
 """
 
 from __future__ import annotations
 
+import asyncio
+import difflib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
+from types import TracebackType
 from typing import Any, TypeVar
 
 import orjson
 from yarl import URL
 
+from ..cancellation import RunStopping
 from ..clock import Clock
-from ..errors import ConfigurationError, Rejected, SettingRefused, Unavailable
-from ..messages import Completion, Request
-from .allowance import Hear
-from .base import Backend, ModelSpec
-from .endpoint import Body, Endpoint
+from ..errors import (
+    BackendError,
+    ConfigurationError,
+    Forbidden,
+    FormRefused,
+    Rejected,
+    SettingRefused,
+    Unauthorized,
+    Unavailable,
+)
+from ..messages import Completion, Message, Request, fold_system_messages
+from ..tools import Toolbox, ToolCall
+from .base import Backend, ModelSpec, OnRateLimit
+from .endpoint import AnswerBody, Endpoint
+from .endpoint_address import EndpointAddress
+from .endpoint_answer import estimate_missing_counts
 from .endpoint_errors import Dialect
-from .endpoint_name import Place
-from .event_stream import reported_error
-from .key_trust import Trust
-from .network import proxy_secrets
-from .openai_listed import unlisted
-from .openai_usage import estimated
-from .secrets import redactor_of
+from .proxies import proxy_secrets
+from .redaction import Redactor, make_redactor
+from .sse import error_in_answer
+
+
+class KeyTrust:
+    """What is known of one endpoint's key. Enter ``call`` around each request."""
+
+    def __init__(self) -> None:
+        self.proven = False
+        self._under_way = 0
+        self._refused: list[asyncio.Future[None]] = []
+
+    def call(self) -> _CallOutcome:
+        """One request with this key.
+
+        :raises Unauthorized: the endpoint refused it, and has answered none so far.
+        :raises Forbidden: the endpoint refused it, but answers others.
+        """
+        return _CallOutcome(self)
+
+    async def _settle(self) -> None:
+        """Wait until one of the others is answered, or all that are under way are refused too."""
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._refused.append(settled)
+        self._look()
+        try:
+            await settled
+        finally:
+            if settled in self._refused:
+                self._refused.remove(settled)
+
+    def _look(self) -> None:
+        if self._refused and (self.proven or len(self._refused) >= self._under_way):
+            for one in self._refused:
+                if not one.done():
+                    one.set_result(None)
+
+
+class _CallOutcome:
+    __slots__ = ("_trust",)
+
+    def __init__(self, trust: KeyTrust) -> None:
+        self._trust = trust
+
+    async def __aenter__(self) -> None:
+        self._trust._under_way += 1
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        trust = self._trust
+        try:
+            if error is None or (isinstance(error, Exception) and not isinstance(error, BackendError | RunStopping)):
+                trust.proven = True  # answered, though perhaps ended by whoever heard it
+            elif isinstance(error, Unauthorized) and not trust.proven:
+                await trust._settle()
+        finally:
+            trust._under_way -= 1
+            trust._look()
+        if isinstance(error, Unauthorized) and trust.proven:
+            said = str(error).removeprefix(f"{error.model}: ")
+            raise Forbidden(
+                f"{said}; other requests with this key are answered", model=error.model, status=error.status
+            ) from None
+
+
+_SHOWN = 3
+_LONGEST_NAME = 80
+_MOST_NAMES = 2_000
+
+
+def describe_unlisted_model(data: bytes, model: str, redact: Redactor) -> str:
+    """What to say of a model that is not in the endpoint's list; nothing if it is there or the list cannot be read."""
+    names = _listed_names(data)
+    if not names or any(name in (model, f"{model}:latest") for name in names):
+        return ""
+    close = difflib.get_close_matches(model, names, _SHOWN, 0.0)
+    shown = ", ".join(_printable_name(redact.cut(name, _LONGEST_NAME)) for name in close)
+    more = f", and {len(names) - len(close)} more" if len(names) > len(close) else ""
+    return f"the endpoint does not list the model '{model}'; it lists {shown}{more}"
+
+
+def _listed_names(data: bytes) -> list[str]:
+    try:
+        answer: Any = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return []
+    listed = (answer.get("data") or answer.get("models")) if isinstance(answer, dict) else answer
+    if not isinstance(listed, list):
+        return []
+    names = [
+        entry[field]
+        for entry in listed
+        if isinstance(entry, dict)
+        for field in ("id", "name", "model")
+        if isinstance(entry.get(field), str)
+    ]
+    return list(dict.fromkeys(names))[:_MOST_NAMES]
+
+
+def _printable_name(name: str) -> str:
+    """Printable on a terminal, and not longer than a name is."""
+    return "".join(one if one.isprintable() else "?" for one in name)
+
+
+PROMPT_ONLY = "prompt"  # the form that asks for nothing: the prompt's own words must do
+
+
+# How endpoints say that they take no system message; servers of chat templates report what a template raises as their
+# own fault. "must alternate" may be about other messages: then the refusal comes again.
+_MENTIONS_SYSTEM = re.compile(
+    r"\bsystem[ _-]?(role|message|prompt|instruction)|\b(role|message)s?\b[^.\n]{0,40}\bsystem\b"
+    r"|developer instruction|roles? must alternate|\brole\b[^\n]{0,60}\buser\b[^\n]{0,20}\bassistant\b"
+    r"|\bonly user\b[^\n]{0,40}\broles\b|\bfirst message\b[^\n]{0,40}\buser\b"
+    r"|\b(start|begin)s? with [^\n]{0,20}\buser\b",
+    re.IGNORECASE,
+)
+_MENTIONS_REFUSAL = re.compile(
+    r"\bnot\b|n't\b|\bno\b|unsupported|invalid|unexpected|unknown|must|should|only|cannot", re.I
+)
+_REFUSAL_STATUSES = (400, 422, 500)
+
+
+class FormFallback:
+    """The ladder of one endpoint, and the step that it stands on.
+
+    ``after`` names for each form the one to try when it is refused; ``PROMPT_ONLY`` ends all of them.
+    ``takes_system`` is false once an endpoint that refused a system message took the same text as the user's.
+    """
+
+    def __init__(self, first: str, after: Mapping[str, str]) -> None:
+        self.chosen = first
+        self.takes_system = True
+        self._after = after
+        # Requests under way for which is being found out what is taken.
+        self._probing: dict[bytes, str] = {}
+        self._without_system: set[bytes] = set()
+
+    async def ask(
+        self, request: Request, attempt: Callable[[Request, str], Awaitable[Completion]], label: str
+    ) -> Completion:
+        """Make one attempt, in the form that is known or to be tried next.
+
+        :raises FormRefused: this form, or a system message, was refused; asked again, the request is made with less.
+        """
+        structured = request.sampling.schema is not None
+        form = self._probing.get(request.digest, self.chosen) if structured else PROMPT_ONLY
+        sent = request
+        if (not self.takes_system or request.digest in self._without_system) and _has_system(request):
+            sent = replace(request, messages=fold_system_messages(request.messages))
+        try:
+            completion = await attempt(sent, form)
+        except BackendError as error:
+            if sent is request and _refuses_system(error) and _has_system(request):
+                self._without_system.add(request.digest)
+                raise FormRefused("refused a system message", model=label, status=error.status) from error
+            if not isinstance(error, Rejected):
+                raise
+            self._without_system.discard(request.digest)
+            self._probing.pop(request.digest, None)
+            # 400/422 may mean that the endpoint does not know this form of answer: ask again with less.
+            if type(error) is not Rejected or error.status not in (400, 404, 422):
+                raise
+            if form == PROMPT_ONLY or error.status == 404:
+                if request.tools is None:
+                    raise
+                raise _add_tools_hint(error, request.tools) from error
+            self._probing[request.digest] = self._after[form]
+            raise FormRefused(f"refused structured output as '{form}'", model=label, status=error.status) from error
+        # Remembered: the next request does not pay for finding out.
+        if self._probing.pop(request.digest, None) is not None:
+            self.chosen = form
+        if request.digest in self._without_system:
+            self._without_system.discard(request.digest)
+            if self.takes_system:
+                self.takes_system = False
+                logging.getLogger("viva").warning(
+                    "%s: takes no system messages; what they say stands before the user's next message", label
+                )
+        return completion
+
+
+def _has_system(request: Request) -> bool:
+    return any(message.role == "system" for message in request.messages)
+
+
+def _refuses_system(error: BackendError) -> bool:
+    """Whether an endpoint may have refused a request for its system message."""
+    said = str(error)
+    return (
+        type(error) in (Rejected, Unavailable)
+        and error.status in _REFUSAL_STATUSES
+        and _MENTIONS_SYSTEM.search(said) is not None
+        and _MENTIONS_REFUSAL.search(said) is not None
+    )
+
+
+def _add_tools_hint(error: Rejected, tools: Toolbox) -> Rejected:
+    """The same refusal, and what is most likely behind it."""
+    said = str(error).removeprefix(f"{error.model}: ")
+    names = ", ".join(tools.names[:3]) + (", …" if len(tools.names) > 3 else "")
+    return Rejected(
+        f"{said} (the request offered tools: {names}; an endpoint or a model that takes none cannot be asked this)",
+        model=error.model,
+        status=error.status,
+    )
+
+
+class ProviderState:
+    """The parts of the answers of all conversations that are under way."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[tuple[str, str, int], tuple[str, tuple[ToolCall, ...], list[Any]]]] = {}
+
+    def keep(self, request: Request, completion: Completion, parts: list[Any] | None) -> None:
+        """Keep the parts of an answer, which will be the next message of its view. Nothing is kept of an answer without
+        calls, nor of a request that belongs to no conversation: nobody would say when it ends.
+        """
+        place = request.affinity or request.conversation
+        if parts and completion.calls and place:
+            said = (completion.text, tuple(completion.calls), parts)
+            self._kept.setdefault(place, {})[request.branch, request.role, len(request.messages)] = said
+
+    def of(self, request: Request, index: int) -> list[Any] | None:
+        """The parts of the answer that stands at ``index`` in a request's messages; None if it is not as it was."""
+        message: Message = request.messages[index]
+        kept = self._kept.get(request.affinity or request.conversation, {}).get((request.branch, request.role, index))
+        if kept is None or kept[0] != message.content or kept[1] != message.calls:
+            return None
+        return kept[2]
+
+    def forget(self, conversation: str) -> None:
+        """A conversation has ended."""
+        self._kept.pop(conversation, None)
+
 
 T = TypeVar("T")
 
@@ -41,14 +287,14 @@ SAMPLING_ADVICE = (
 _OWN_FIELDS = ("messages", "contents", "model", "stream", "n")  # which the engine's reading of answers rests on
 _PYTHONS = {"True": "true", "False": "false", "None": "null"}
 # Words that refuse a setting, and the ways in which its name then stands in them.
-_REFUSAL = re.compile(
+_REFUSES_SETTING = re.compile(
     r"unsupported|n[o']t (be )?(support|accept|allow|permit|available|compatible)"
     r"|unknown|unrecogni[sz]ed|unexpected|extra (inputs|fields)|deprecated|no longer|only (the default|be set|one of)"
     r"|cannot (both )?be|(must|should) be|invalid|incompatible|too (large|high|low)|at most|(greater|less) than"
     r"|maximum allowed|only works",
     re.IGNORECASE,
 )
-_NAMED = (
+_NAMES_SETTING = (
     r"(?i:['\"`‘“]{0}['\"`’”]|(?<![\w.]){0} ?[:=]|parameters?(:? |\.){0}(?!\w)|: {0}(?=[.,;)]|$)"
     r"|(?<![\w.]){0} (\d+ )?(parameter|is|are|was|does|do|can|cannot|may|must|should|and|or)\b)"
 )
@@ -62,16 +308,18 @@ class EndpointBackend(Backend):
     def __init__(
         self,
         clock: Clock,
-        place: Place,
-        asking: AskOptions,
+        place: EndpointAddress,
+        asking: EndpointOptions,
         key_header: Mapping[str, str],
         *,
         base_url: str = "",
         dialect: Dialect | None = None,
     ) -> None:
         self.base_url, self.model = base_url or place.base_url, place.model
-        self.nearby = _is_nearby(self.base_url)  # a server of this machine's own, which queues what it cannot take
-        self._redact = redactor_of([place.key, *place.secrets, *proxy_secrets()])
+        self.nearby = _is_local_address(
+            self.base_url
+        )  # a server of this machine's own, which queues what it cannot take
+        self._redact = make_redactor([place.key, *place.secrets, *proxy_secrets()])
         self._endpoint = Endpoint(
             self.base_url,
             self._redact,
@@ -82,7 +330,7 @@ class EndpointBackend(Backend):
             query=place.query,
         )
         self._clock, self._asking = clock, asking
-        self._trust = Trust()
+        self._trust = KeyTrust()
 
     @property
     def _advice(self) -> Mapping[str, str]:
@@ -98,7 +346,7 @@ class EndpointBackend(Backend):
         """Whether an answer to the request for the list shows that the endpoint is there and takes the key."""
         return status not in (401, 403) and not 300 <= status < 400
 
-    def hear_allowance(self, hear: Hear) -> None:
+    def hear_allowance(self, hear: OnRateLimit) -> None:
         self._endpoint.hear_allowance = hear
 
     async def __aenter__(self) -> Backend:
@@ -111,19 +359,19 @@ class EndpointBackend(Backend):
     async def check(self) -> None:
         """As the base says; warns (logger ``viva``) of a model's name that the endpoint does not list."""
 
-        async def receive(body: Body) -> bytes:
+        async def receive(body: AnswerBody) -> bytes:
             return await body.head(_LONGEST_LIST) if body.status == 200 else b""
 
         # Many servers have no model list; any answer but a refusal of the key shows that they are there.
         path, name = self._list
         data = await self._endpoint.ask(self.label, self.base_url + path, None, receive, accept=self._is_there)
-        warning = unlisted(data, name, self._endpoint.redact)
+        warning = describe_unlisted_model(data, name, self._endpoint.redact)
         if warning:
             place = self.base_url + path.partition("?")[0]
             logging.getLogger("viva").warning("%s: %s (%s)", self.label, warning, place)
 
     async def _ask(
-        self, request: Request, url: str, data: bytes, receive: Callable[[Body], Awaitable[Completion]]
+        self, request: Request, url: str, data: bytes, receive: Callable[[AnswerBody], Awaitable[Completion]]
     ) -> Completion:
         """The answer to one request, with its times, and with estimates in the place of missing counts of tokens.
 
@@ -143,10 +391,10 @@ class EndpointBackend(Backend):
         if completion.first_token is not None:
             completion.first_token -= began
         completion.latency = self._clock.now() - began
-        estimated(completion, request)
+        estimate_missing_counts(completion, request)
         return completion
 
-    async def _whole(self, answer: Body, parse: Callable[[bytes], T]) -> T:
+    async def _whole(self, answer: AnswerBody, parse: Callable[[bytes], T]) -> T:
         """Return what ``parse`` makes of an answer that was sent whole.
 
         :raises BackendError: the endpoint reported an error as if it were an answer, or as ``parse`` says.
@@ -155,27 +403,27 @@ class EndpointBackend(Backend):
         try:
             return parse(data)
         except (Rejected, Unavailable):
-            reported = reported_error(self._endpoint, self.label, data)
+            reported = error_in_answer(self._endpoint, self.label, data)
             if reported is None:
                 raise
         raise reported
 
     def _refused_setting(self, said: str) -> str | None:
         """Return what helps, where an endpoint's words are that it does not take one of our settings."""
-        if not _REFUSAL.search(said):
+        if not _REFUSES_SETTING.search(said):
             return None
         for name, advice in self._advice.items():
-            if re.search(_NAMED.format(re.escape(name)), said):
+            if re.search(_NAMES_SETTING.format(re.escape(name)), said):
                 return advice
         return None
 
 
-def unheard(text: str) -> None:
+def discard_piece(text: str) -> None:
     """Hear a piece of a stream that nobody asked for."""
 
 
 @dataclass(slots=True, frozen=True)
-class AskOptions:
+class EndpointOptions:
     """What a model's name says of each of its requests.
 
     :param sampling: whether temperature, top_p and the like are sent. :param settings: settings of the sampling in the
@@ -189,7 +437,7 @@ class AskOptions:
     body: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: ModelSpec) -> AskOptions:
+    def of(cls, spec: ModelSpec) -> EndpointOptions:
         """Read the options that all kinds of endpoints have.
 
         :raises ConfigurationError: one of them is wrong.
@@ -208,7 +456,9 @@ class AskOptions:
             longest_answer=int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6),
             sampling=sampling,
             settings=settings,
-            body={tuple(name.split(".")): _value(spec, name, text) for name, text in spec.group("body").items()},
+            body={
+                tuple(name.split(".")): _parse_body_value(spec, name, text) for name, text in spec.group("body").items()
+            },
         )
 
     def settled(self, request: Request) -> Request:
@@ -220,11 +470,11 @@ class AskOptions:
     def body_of(self, body: dict[str, Any]) -> bytes:
         """Return a request's body as it is sent, with what the model's name puts into it."""
         for path, value in self.body.items():
-            _put(body, path, value)
+            _set_field(body, path, value)
         return orjson.dumps(body)
 
 
-def _put(body: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def _set_field(body: dict[str, Any], path: Sequence[str], value: Any) -> None:
     *outer, last = path
     for name in outer:
         inner = body.get(name)
@@ -235,7 +485,7 @@ def _put(body: dict[str, Any], path: Sequence[str], value: Any) -> None:
         body[last] = value
 
 
-def _value(spec: ModelSpec, name: str, text: str) -> Any:
+def _parse_body_value(spec: ModelSpec, name: str, text: str) -> Any:
     """Return the value of an option ``body.KEY``: JSON, or a text that is none.
 
     :raises ConfigurationError: it was meant to be JSON, or what the engine sends itself is to be replaced.
@@ -253,7 +503,7 @@ def _value(spec: ModelSpec, name: str, text: str) -> Any:
         return text
 
 
-def _is_nearby(url: str) -> bool:
+def _is_local_address(url: str) -> bool:
     try:
         host = URL(url).host or ""
         return host == "localhost" or ip_address(host).is_loopback

@@ -1,7 +1,4 @@
-"""From what an endpoint or the network said to our error tree. The key is taken out of every text that leaves here.
-
-What never belongs here: deciding what to do about an error.
-"""
+"""From an HTTP answer or a network failure to our error tree, and to the pause that a 429 asks for (Retry-After)."""
 
 from __future__ import annotations
 
@@ -30,12 +27,12 @@ from ..errors import (
     Unauthorized,
     Unavailable,
 )
-from .network import Proxy, proxy_failure
-from .secrets import Redactor
+from .proxies import Proxy, proxy_failure
+from .redaction import Redactor
 
 # Besides 5xx: what stands behind the endpoint has failed (TGI, Bedrock), too early, broken off by it (Google).
 _PASSING = (424, 425, 499)
-_NOBODY = (502, 503, 504)  # what stands before an endpoint says so where there is none behind it
+_GATEWAY_STATUSES = (502, 503, 504)  # what stands before an endpoint says so where there is none behind it
 # Endpoints agree on neither status, code nor words for "the prompt is too long"; these are the ones in the field.
 _CONTEXT_CODES = {
     "context_length_exceeded",
@@ -136,7 +133,7 @@ class Dialect:
         it names no time.
         """
         given = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
-        return _told_pause(error.get("message")) if given is None else given
+        return _pause_in_message(error.get("message")) if given is None else given
 
 
 _COMMON = Dialect()
@@ -152,13 +149,13 @@ def error_from_response(
     dialect: Dialect = _COMMON,
 ) -> BackendError:
     """The typed error for an HTTP answer other than 200; ``key_advice`` says what to do about a refused key."""
-    error, codes, message = _said(body, redact)
+    error, codes, message = _codes_and_message(body, redact)
     text = f"HTTP {status}: {message}"
     after = dialect.retry_after(error, headers)
     kind = dialect.kind(status, error, message)
     if kind is None:
         blocked = _is_blocked(status, error, codes, message, after)
-        kind = AccountBlocked if blocked else _usual(status, codes, message)
+        kind = AccountBlocked if blocked else _common_type(status, codes, message)
     if kind is AccountBlocked:
         return AccountBlocked(text.rstrip(".") + _PAY, model=label, status=status)
     if kind is Unauthorized:
@@ -167,7 +164,7 @@ def error_from_response(
     if kind is Rejected and status >= 500:
         status = 422  # what the endpoint reports as its own fault is the request's
     failure = kind(text, model=label, status=status, retry_after=after if kind.retryable else None)
-    failure.absent = status in _NOBODY
+    failure.absent = status in _GATEWAY_STATUSES
     return failure
 
 
@@ -186,20 +183,20 @@ def _is_blocked(status: int, error: Mapping[str, Any], codes: set[str], message:
 
 def _is_daily(error: Mapping[str, Any]) -> bool:
     """Return whether a quota of Google's that is used up is one by the day, or none at all."""
-    for detail in details_of(error):
+    for detail in error_details(error):
         for one in detail.get("violations") or ():
             if isinstance(one, dict) and ("PerDay" in str(one.get("quotaId")) or str(one.get("quotaValue")) == "0"):
                 return True
     return False
 
 
-def details_of(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def error_details(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the records among an error's ``details``, as Google's APIs send them."""
     details = error.get("details")
     return [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
 
 
-def _usual(status: int, codes: set[str], message: str) -> type[BackendError]:
+def _common_type(status: int, codes: set[str], message: str) -> type[BackendError]:
     """The type of an error as endpoints have them in common."""
     if status in (413, 429) and _TOO_LARGE_AT_ONCE.search(message):
         return Rejected
@@ -241,12 +238,12 @@ def transport_error(
         text = redact(f"{url}: HTTP {error.status}: {error.message}")[:500]
         if error.status < 500:
             return Unauthorized(text + (_LOGIN if error.status == 407 else advice), model=label, status=error.status)
-    failure = Unavailable(text + (advice or _advice(error, cause)), model=label)
+    failure = Unavailable(text + (advice or _name_advice(error, cause)), model=label)
     failure.absent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError)
     return failure
 
 
-def loosen(error: BaseException) -> None:
+def drop_traceback(error: BaseException) -> None:
     """Let go of the frames that an error and what led to it hold: a stream keeps the error that broke it, and the
     error's frames keep the stream.
     """
@@ -269,20 +266,20 @@ def parse_retry_after(value: str | None, date: str | None = None) -> float | Non
     """
     if value is None:
         return None
-    now = moment_of(date) or datetime.now(UTC)
+    now = parse_time(date) or datetime.now(UTC)
     try:
         seconds = float(value)
     except ValueError:
         if _WRITTEN_OUT.fullmatch(value.strip()):
             return _seconds_in(value)
-        until = moment_of(value)
+        until = parse_time(value)
         seconds = (until - now).total_seconds() if until is not None else math.nan
     if seconds >= _FIRST_EPOCH:  # no pause, but a moment: seconds or milliseconds since 1970
         seconds = (seconds / 1000.0 if seconds >= 1000.0 * _FIRST_EPOCH else seconds) - now.timestamp()
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def _told_pause(message: Any) -> float | None:
+def _pause_in_message(message: Any) -> float | None:
     """Return the seconds that an endpoint's words name as a pause ("Please try again in 7m12s")."""
     found = _AFTER.search(message[:_LONGEST_NOTICE]) if isinstance(message, str) else None
     if found is None:
@@ -297,7 +294,7 @@ def _seconds_in(duration: str) -> float:
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _PART.findall(duration))
 
 
-def moment_of(date: str | None) -> datetime | None:
+def parse_time(date: str | None) -> datetime | None:
     """Return the time that a header names, as HTTP or as RFC 3339 writes it; None where it names none."""
     if not date:
         return None
@@ -308,7 +305,7 @@ def moment_of(date: str | None) -> datetime | None:
     return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
 
 
-def _advice(error: BaseException, cause: BaseException) -> str:
+def _name_advice(error: BaseException, cause: BaseException) -> str:
     """What to do about the mistakes that are made most often in a model's name."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return "; if its certificate is your own authority's, name the authority's file in SSL_CERT_FILE"
@@ -323,7 +320,7 @@ def _advice(error: BaseException, cause: BaseException) -> str:
     return ""
 
 
-def _said(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any], set[str], str]:
+def _codes_and_message(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any], set[str], str]:
     """Return the endpoint's error, its codes in small letters and its message, from whatever shape it sent; the texts
     without the key.
     """
@@ -354,7 +351,7 @@ def _said(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any], set[str], s
 def _codes(error: Mapping[str, Any]) -> set[str]:
     """Return what stands in an error in the place of a code, in whatever of the fields that are in use."""
     found = [error.get(name) for name in ("code", "type", "status", "error_type", "error_code")]
-    found += [detail.get("reason") for detail in details_of(error)]
+    found += [detail.get("reason") for detail in error_details(error)]
     details = error.get("details")
     found.append(details.get("error_code") if isinstance(details, dict) else None)
     return {one.lower() for one in found if isinstance(one, str)}

@@ -1,13 +1,11 @@
 """Any OpenAI-compatible chat endpoint, over aiohttp: ``openai:gpt-4o`` or ``openai:http://host:port/v1#name``.
 
 Options: ``key_env`` (name of the environment variable that holds the key; default OPENAI_API_KEY where the model is
-named without a URL, none for a URL), those of ``AskOptions``, ``effort``, ``thinking``, ``json`` (``schema``,
+named without a URL, none for a URL), those of ``EndpointOptions``, ``effort``, ``thinking``, ``json`` (``schema``,
 ``object_schema``, ``object`` or ``prompt``, or vLLM's ``structured_outputs`` or ``guided_json``: the first form of
 structured output to try), ``reading`` (``echo``, ``prompt_logprobs`` or ``generate``: how texts are read), ``seed=off``
 for endpoints that refuse a seed, ``tokens_field`` (``max_tokens`` or ``max_completion_tokens``), ``token_ids=on`` to
 ask for the ids of an answer's tokens, ``cache_key=on`` to name the conversation as ``prompt_cache_key``.
-
-What never belongs here: retries and limits (wrappers do that), and the key in any message, log or record.
 """
 
 from __future__ import annotations
@@ -21,16 +19,22 @@ from yarl import URL
 from ..clock import Clock
 from ..likelihood import Reading
 from ..messages import Completion, Request, Sampling
-from .answer_forms import NOTHING, AnswerForms
 from .base import Backend, ModelSpec
-from .endpoint import Body
-from .endpoint_backend import SAMPLING_ADVICE, AskOptions, EndpointBackend, unheard
-from .endpoint_name import Place, Service, place_of
-from .openai_answer import parse_completion
-from .openai_reading import WAYS, url_of
-from .sse import read_stream
+from .endpoint import AnswerBody
+from .endpoint_address import EndpointAddress, ProviderApi, resolve_endpoint
+from .endpoint_answer import parse_completion
+from .endpoint_backend import (
+    PROMPT_ONLY,
+    SAMPLING_ADVICE,
+    EndpointBackend,
+    EndpointOptions,
+    FormFallback,
+    discard_piece,
+)
+from .openai_likelihood import LIKELIHOOD_METHODS, build_likelihood_url
+from .openai_stream import read_stream
 
-_SERVICE = Service(
+_SERVICE = ProviderApi(
     kind="openai",
     url="https://api.openai.com/v1",
     url_variable="OPENAI_BASE_URL",
@@ -42,14 +46,14 @@ _SERVICE = Service(
 )
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_EVERYTHING = Sampling(top_k=1, min_p=0.5, repeat_penalty=2.0, frequency_penalty=1.0, presence_penalty=1.0)
+_ALL_SETTINGS = Sampling(top_k=1, min_p=0.5, repeat_penalty=2.0, frequency_penalty=1.0, presence_penalty=1.0)
 # From the most to the least an endpoint can do about the form of an answer. ``object_schema`` is the dialect of
 # llama.cpp's servers, which take the schema inside of json_object. The last two are vLLM's own, of versions from 0.12
 # on and before: other endpoints may leave them out in silence, so they are tried only where they are named.
-_AFTER = {
+_NEXT_FORM = {
     "schema": "object_schema",
     "object_schema": "object",
-    "object": NOTHING,
+    "object": PROMPT_ONLY,
     "structured_outputs": "schema",
     "guided_json": "schema",
 }
@@ -63,8 +67,8 @@ class OpenAIBackend(EndpointBackend):
     def __init__(
         self,
         clock: Clock,
-        place: Place,
-        asking: AskOptions | None = None,
+        place: EndpointAddress,
+        asking: EndpointOptions | None = None,
         *,
         json_mode: str = "schema",
         send_seed: bool = True,
@@ -74,11 +78,11 @@ class OpenAIBackend(EndpointBackend):
         reading: str = "echo",
         reasoning: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(clock, place, asking or AskOptions(), _key_header(place))
+        super().__init__(clock, place, asking or EndpointOptions(), _key_header(place))
         self._reasoning = reasoning or {}
-        self._forms, self._token_ids = AnswerForms(json_mode, _AFTER), token_ids
+        self._forms, self._token_ids = FormFallback(json_mode, _NEXT_FORM), token_ids
         self._send_seed, self._tokens_field = send_seed, tokens_field
-        self._cache_key, self._way = cache_key, WAYS[reading]
+        self._cache_key, self._way = cache_key, LIKELIHOOD_METHODS[reading]
         self._schemas: dict[bytes, Any] = {}  # as they are sent, by the sampling that has them
 
     async def generate(self, request: Request) -> Completion:
@@ -90,11 +94,11 @@ class OpenAIBackend(EndpointBackend):
     async def _attempt(self, request: Request, mode: str) -> Completion:
         on_text, tools = request.on_text, request.tools is not None
 
-        async def receive(answer: Body) -> Completion:
+        async def receive(answer: AnswerBody) -> Completion:
             if on_text is not None or answer.is_stream:
                 return await read_stream(
                     answer,
-                    on_text or unheard,
+                    on_text or discard_piece,
                     self.label,
                     self._clock,
                     self._endpoint,
@@ -116,13 +120,13 @@ class OpenAIBackend(EndpointBackend):
         before, after = reading.shared + reading.context, reading.continuations[0]
         data = orjson.dumps(self._way.body(self.model, before + after))
 
-        async def receive(answer: Body) -> Completion:
+        async def receive(answer: AnswerBody) -> Completion:
             return await self._whole(
                 answer, lambda data: self._way.parse(data, before, after, self.label, self._redact)
             )
 
         async with self._trust.call():
-            return await self._endpoint.ask(self.label, url_of(self._way, self.base_url), data, receive)
+            return await self._endpoint.ask(self.label, build_likelihood_url(self._way, self.base_url), data, receive)
 
     def _body(self, request: Request, mode: str, streaming: bool) -> bytes:
         sampling = request.sampling
@@ -141,7 +145,7 @@ class OpenAIBackend(EndpointBackend):
         if self._send_seed:
             body["seed"] = request.seed
         if self._asking.sampling:
-            body |= _unusual(sampling)
+            body |= _optional_settings(sampling)
         if request.tools is not None:
             body["tools"] = request.tools.specs
             if request.tools.required:
@@ -182,7 +186,7 @@ class OpenAIBackend(EndpointBackend):
             self._tokens_field: f"add tokens_field={other} to the model's name, which sends the limit under that name, "
             "or max_tokens=NUMBER, which sends another one",
             "seed": "add seed=off to the model's name, which leaves it out",
-            **dict.fromkeys(_unusual(_EVERYTHING), SAMPLING_ADVICE),
+            **dict.fromkeys(_optional_settings(_ALL_SETTINGS), SAMPLING_ADVICE),
             **dict.fromkeys(("reasoning_effort", "effort"), "give another effort= in the model's name, or none"),
             **dict.fromkeys(
                 ("chat_template_kwargs", "enable_thinking"),
@@ -206,7 +210,7 @@ class OpenAIBackend(EndpointBackend):
         return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
 
 
-def _key_header(place: Place) -> dict[str, str]:
+def _key_header(place: EndpointAddress) -> dict[str, str]:
     """Return the header that holds the key: Azure has one of its own."""
     if not place.key:
         return {}
@@ -223,7 +227,7 @@ def _without_max_length(schema: Any) -> Any:
     return [_without_max_length(one) for one in schema] if isinstance(schema, list) else schema
 
 
-def _unusual(sampling: Sampling) -> dict[str, float]:
+def _optional_settings(sampling: Sampling) -> dict[str, float]:
     """Settings that are sent only where they are on: not every endpoint knows all of these fields."""
     fields = {"frequency_penalty": sampling.frequency_penalty, "presence_penalty": sampling.presence_penalty}
     fields |= {"top_k": sampling.top_k, "min_p": sampling.min_p}
@@ -237,24 +241,24 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
     :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
     """
-    place = place_of(spec, _SERVICE)
+    place = resolve_endpoint(spec, _SERVICE)
     is_public = place.base_url == _SERVICE.url
     usual = "max_completion_tokens" if is_public else "max_tokens"  # which that API's reasoning models do not take
     return OpenAIBackend(
         clock,
         place,
-        AskOptions.of(spec),
-        json_mode=spec.one_of("json", (*_AFTER, NOTHING), "schema"),
+        EndpointOptions.of(spec),
+        json_mode=spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
         send_seed=spec.take("seed", "on") != "off",
         tokens_field=spec.take("tokens_field", usual) or usual,
-        reasoning=_reasoning(spec, is_public),
+        reasoning=_reasoning_fields(spec, is_public),
         token_ids=spec.take("token_ids", "off") == "on",
         cache_key=spec.take("cache_key", "off") == "on",
-        reading=spec.one_of("reading", tuple(WAYS), "echo"),
+        reading=spec.one_of("reading", tuple(LIKELIHOOD_METHODS), "echo"),
     )
 
 
-def _reasoning(spec: ModelSpec, is_public: bool) -> dict[str, Any]:
+def _reasoning_fields(spec: ModelSpec, is_public: bool) -> dict[str, Any]:
     """Return the fields that say how much is thought. ``thinking`` is a matter of the chat template at servers of open
     models, and of the effort at the public API.
     """

@@ -2,7 +2,7 @@
 
 Each member has limits and health of its own. A conversation keeps to one member, where its prefix is cached, and goes
 to another while that one is full, refuses, or is gone; only where all have failed is it a failure of the pool, which is
-then tried again as any endpoint is. What never belongs here: retries (``retry``), and what a member is.
+then tried again as any endpoint is.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..errors import AccountBlocked, BackendError, ConfigurationError, Throttled
 from ..likelihood import Reading
 from ..limits import Limits
 from ..messages import Completion, Request
-from ..yamlfile import read_yaml
+from ..yaml_file import read_yaml
 from .base import Backend, ModelSpec
-from .retry import Governed, estimated_tokens, tell
+from .retry import RetryingBackend, estimated_tokens, report_outcome
 
 _log = logging.getLogger("viva")
 _LONG_PAUSE = 60.0  # seconds for which a call waits for a member, rather than saying that none takes it
-_FOREIGN = ("retries", "label", "price_in", "price_out", "price_cached")  # what stands in the pool's own name
+_POOL_OPTIONS = ("retries", "label", "price_in", "price_out", "price_cached")  # what stands in the pool's own name
 
 
 class MemberEntry(BaseModel):
@@ -57,7 +57,7 @@ class PoolFile(BaseModel):
 
 
 @dataclass(slots=True)
-class Member:
+class PoolMember:
     """One endpoint, with the limits that are its own; ``blocked`` is why its account is answered no more."""
 
     name: str
@@ -73,28 +73,28 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     :raises ConfigurationError: the file cannot be read, or a member is none.
     """
     from .registry import build as build_member
-    from .registry import full_path
+    from .registry import with_absolute_path
 
     path = Path(spec.where)
     members = []
     for place, entry in enumerate(read_pool(path).members):
         try:
-            name = full_path(entry.model, path.parent)
+            name = with_absolute_path(entry.model, path.parent)
             member = ModelSpec.parse(name)
-            foreign = sorted(set(_FOREIGN) & member.options.keys())
+            foreign = sorted(set(_POOL_OPTIONS) & member.options.keys())
             if foreign or member.kind == spec.kind:
                 what = f"{', '.join(foreign)} belongs into the pool's own name" if foreign else "a pool has no pools"
                 raise ConfigurationError(what)
             built = build_member(name, clock)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: members.{place}: {error}") from None
-        governed = built if isinstance(built, Governed) else None
+        governed = built if isinstance(built, RetryingBackend) else None
         inner, limits = (governed.inner, governed.limits) if governed else (built, Limits(clock))
         inner.label = spec.label
-        members.append(Member(name, inner, limits, entry.weight))
+        members.append(PoolMember(name, inner, limits, entry.weight))
     if len({member.name for member in members}) < len(members):
         raise ConfigurationError(f"{path}: a member is named twice; give it a weight instead")
-    return Pool(members)
+    return PoolBackend(members)
 
 
 def read_pool(path: Path) -> PoolFile:
@@ -110,13 +110,13 @@ def read_pool(path: Path) -> PoolFile:
         raise ConfigurationError(f"{path}: {where}: {first['msg']}; expected members: [MODEL, …]") from None
 
 
-class Pool(Backend):
+class PoolBackend(Backend):
     """Members that answer for one model."""
 
     fallible = True
     nearby = True  # what it takes is for its members to find out
 
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: list[PoolMember]) -> None:
         self.members = members
         self.reads_one = any(one.backend.reads_one for one in members)
         self.continues_text = all(one.backend.continues_text for one in members)
@@ -134,7 +134,7 @@ class Pool(Backend):
     async def check(self) -> None:
         failures: dict[str, Exception] = {}
 
-        async def one(member: Member) -> None:
+        async def one(member: PoolMember) -> None:
             try:
                 await member.backend.check()
             except Exception as error:
@@ -195,7 +195,7 @@ class Pool(Backend):
                     try:
                         completion = await attempt(member.backend)
                     except BackendError as error:
-                        tell(permit, error)
+                        report_outcome(permit, error)
                         raise
                     permit.taken()
                     permit.used(completion.prompt_tokens + completion.completion_tokens)
@@ -212,12 +212,12 @@ class Pool(Backend):
             if on_restart is not None:
                 on_restart()
 
-    def _in_order(self, affinity: str) -> list[Member]:
+    def _in_order(self, affinity: str) -> list[PoolMember]:
         """The members as this conversation prefers them: by rendezvous hashing (Thaler and Ravishankar 1998), weighted,
         so that its member stays the same and a member that is gone moves nobody else's.
         """
 
-        def rank(member: Member) -> float:
+        def rank(member: PoolMember) -> float:
             digest = hashlib.blake2b(f"{affinity}\0{member.name}".encode("utf-8", "replace"), digest_size=8).digest()
             share = (int.from_bytes(digest) + 1) / (2**64 + 1)
             return float(share ** (1.0 / member.weight))
@@ -232,14 +232,14 @@ class Pool(Backend):
             error.retry_after = min([error.retry_after, *pauses])
         return error
 
-    def _block(self, member: Member, error: AccountBlocked) -> None:
+    def _block(self, member: PoolMember, error: AccountBlocked) -> None:
         """Leave a member out for the rest of the run."""
         if member.blocked is None:
             member.blocked = error
             _log.warning("%s: %s is left out: %s", self.label, member.name, str(error).removeprefix(f"{error.model}: "))
 
     @staticmethod
-    def _next(left: list[Member]) -> Member:
+    def _next(left: list[PoolMember]) -> PoolMember:
         """The first that would take a call now; if none would, the one that is there and paused for the least time."""
         there = [one for one in left if one.limits.breaker is None or not one.limits.breaker.open]
         waiting = min(there or left, key=lambda one: one.limits.paused)

@@ -2,7 +2,7 @@
 
 A kind is a module with ``build(spec, clock) -> Backend``, imported only when a model of that kind is asked for. The
 kinds of the engine stand in ``KINDS``; whatever lies above it, or in another package, registers its own under the
-entry-point group ``viva.backends``. What never belongs here: what a kind does.
+entry-point group ``viva.backends``.
 """
 
 from __future__ import annotations
@@ -16,39 +16,36 @@ from pathlib import Path
 
 import anyio
 
-from ..adaptive import FIRST_WINDOW, AdaptiveLimit
-from ..breaker import PATIENCE, Breaker
+from ..adaptive_limit import FIRST_WINDOW, AdaptiveLimit
 from ..clock import Clock
 from ..errors import BackendError, ConfigurationError, Unavailable
 from ..events import EndpointBack, EndpointLost
-from ..limits import Limits, Rate
-from ..permissions import bounded, permissions
-from ..plugins import registered
+from ..imports import load_entry_points
+from ..limits import DEFAULT_PATIENCE, CircuitBreaker, Limits, Rate
+from ..permissions import bound_permissions, permissions
 from ..thoughts import ThoughtMarks
 from .base import Backend, EventSink, ModelSpec
-from .chaos import ChaosPlan, Chaotic
-from .checked import Checked
-from .credentials import refuse_credentials
-from .inline_place import inline_place
-from .retry import Governed, RetryPolicy
-from .wrapper import OwnThoughts
+from .fault_injection import FaultInjector, FaultPlan
+from .model_name import find_inline_mapping, refuse_credentials
+from .retry import RetryingBackend, RetryPolicy
+from .wrappers import ThoughtSplittingBackend, ValidatingBackend
 
 KINDS: dict[str, str] = {
     "openai": "viva.engine.backends.openai",
-    "anthropic": "viva.engine.backends.anthropic.backend",
-    "gemini": "viva.engine.backends.gemini.backend",
-    "http": "viva.engine.backends.application.backend",
+    "anthropic": "viva.engine.backends.anthropic",
+    "gemini": "viva.engine.backends.gemini",
+    "http": "viva.engine.backends.http_application",
     "simulated": "viva.engine.backends.simulated",
     "llama": "viva.engine.backends.llama.backend",
-    "hf": "viva.engine.backends.hf.backend",
+    "hf": "viva.engine.backends.hf",
     "replay": "viva.engine.backends.replay",
-    "python": "viva.engine.backends.python_file",
-    "human": "viva.engine.backends.human.backend",
+    "python": "viva.engine.backends.python_model",
+    "human": "viva.engine.backends.human",
     "pool": "viva.engine.backends.pool",
 }
 _KINDS_WITH_PATHS = ("llama", "hf", "replay", "python", "http", "human", "pool")
-GROUP = "viva.backends"
-GIVEN = "object"  # the kind of a backend that a program has made itself
+ENTRY_POINT_GROUP = "viva.backends"
+OBJECT_KIND = "object"  # the kind of a backend that a program has made itself
 _CHECK_SECONDS = 10.0
 Factory = Callable[[ModelSpec, Clock], Backend]
 
@@ -57,8 +54,8 @@ def build(
     text: str,
     clock: Clock,
     publish: EventSink | None = None,
-    patience: float = PATIENCE,
-    chaos: ChaosPlan | None = None,
+    patience: float = DEFAULT_PATIENCE,
+    chaos: FaultPlan | None = None,
 ) -> Backend:
     """The backend for a model name, wrapped in the limits and retries that its options ask for.
 
@@ -70,17 +67,17 @@ def build(
     """
     spec = ModelSpec.parse(text)
     permissions().check_model(text)
-    with bounded(permissions().for_model(text)):
+    with bound_permissions(permissions().for_model(text)):
         inner = _factory(spec)(spec, clock)
     inner.label = spec.label
     inner.price_in, inner.price_out = spec.number("price_in", 0.0), spec.number("price_out", 0.0)
     inner.price_cached = spec.number("price_cached", inner.price_in)
     if spec.kind == "python":
-        inner = Checked(inner)
+        inner = ValidatingBackend(inner)
     marks = spec.take("thoughts")
     if marks is not None:
         try:
-            inner = OwnThoughts(inner, ThoughtMarks.from_option(marks))
+            inner = ThoughtSplittingBackend(inner, ThoughtMarks.from_option(marks))
         except ValueError as error:
             raise ConfigurationError(f"model '{text}': thoughts={marks}: {error}") from None
     per_minute, per_second = spec.whole("rpm"), spec.whole("rps")
@@ -91,7 +88,7 @@ def build(
     if per_minute and per_second:
         raise ConfigurationError(f"model '{text}': give rpm or rps, not both")
     if chaos is not None:
-        inner = Chaotic(inner, chaos, clock)
+        inner = FaultInjector(inner, chaos, clock)
     if not (per_minute or per_second or tokens or concurrency or attempts) and not needs_retries(inner):
         return inner  # nothing to govern: no wrapper on the hot path
     rate = Rate(per_minute, 60.0) if per_minute else Rate(per_second, 1.0) if per_second else None
@@ -107,16 +104,16 @@ def build(
         adaptive=learning,
         breaker=_breaker(inner, clock, publish, patience),
     )
-    return Governed(inner, limits, clock, _policy(patience, attempts), publish)
+    return RetryingBackend(inner, limits, clock, _policy(patience, attempts), publish)
 
 
 def _policy(patience: float, retries: int | None = None) -> RetryPolicy:
     """Return the policy for a number of further tries; without patience a pause is taken as long as the usual one."""
-    usual = RetryPolicy(longest_retry_after=patience or PATIENCE)
+    usual = RetryPolicy(longest_retry_after=patience or DEFAULT_PATIENCE)
     return usual if retries is None else replace(usual, attempts=retries + 1)
 
 
-def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience: float) -> Breaker | None:
+def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience: float) -> CircuitBreaker | None:
     """What makes calls wait while the endpoint is gone, and says so; None where nobody is to wait."""
 
     def changed(error: BackendError | None) -> None:
@@ -126,7 +123,7 @@ def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience
         elif publish is not None:
             publish(EndpointBack(clock.wall(), "", backend.label))
 
-    return Breaker(patience, changed) if patience > 0.0 and needs_retries(backend) else None
+    return CircuitBreaker(patience, changed) if patience > 0.0 and needs_retries(backend) else None
 
 
 def _factory(spec: ModelSpec) -> Factory:
@@ -134,8 +131,8 @@ def _factory(spec: ModelSpec) -> Factory:
     if spec.kind in KINDS:
         factory: Factory = import_module(KINDS[spec.kind]).build
         return factory
-    points = registered(GROUP)
-    if spec.kind == GIVEN:
+    points = load_entry_points(ENTRY_POINT_GROUP)
+    if spec.kind == OBJECT_KIND:
         raise ConfigurationError(
             f"model '{spec.text}': was an object of a Python program; go on from Python, with models={{…}} once more"
         )
@@ -146,7 +143,7 @@ def _factory(spec: ModelSpec) -> Factory:
     return loaded
 
 
-def full_path(text: str, folder: Path = Path()) -> str:
+def with_absolute_path(text: str, folder: Path = Path()) -> str:
     """The model name with the path of a local file made absolute, so that it means the same from any folder. Relative
     paths begin at ``folder``.
 
@@ -161,7 +158,7 @@ def full_path(text: str, folder: Path = Path()) -> str:
     if (
         kind not in ("llama", "hf", "replay", "python", "http", "human", "pool")
         or not where
-        or inline_place(text) is not None
+        or find_inline_mapping(text) is not None
     ):
         return text
     if kind == "hf" and not (folder / Path(where).expanduser()).is_dir():  # a name on the hub
@@ -177,7 +174,7 @@ def fingerprint(text: str) -> str | None:
     """
     spec = ModelSpec.parse(text)
     if spec.kind == "hf":
-        found: str | None = import_module("viva.engine.backends.hf.loading").fingerprint(Path(spec.where))
+        found: str | None = import_module("viva.engine.backends.hf").fingerprint(Path(spec.where))
         return found
     if spec.kind not in ("llama", "http", "pool"):
         return None
@@ -193,9 +190,9 @@ def fingerprint(text: str) -> str | None:
     return f"{size}-{digest.hexdigest()[:16]}"
 
 
-def local_file_breaks_identity(where: str) -> str | None:
+def nondeterminism_reason(where: str) -> str | None:
     """Why answers of the model in a local file depend on their company; None if they do not, or if there is none."""
-    reason: str | None = import_module("viva.engine.backends.llama.gguf_header").nondeterminism_reason(
+    reason: str | None = import_module("viva.engine.backends.llama.native").nondeterminism_reason(
         Path(where).expanduser()
     )
     return reason
@@ -217,8 +214,8 @@ class BackendPool:
         clock: Clock,
         publish: EventSink | None = None,
         given: Mapping[str, Backend] | None = None,
-        patience: float = PATIENCE,
-        chaos: ChaosPlan | None = None,
+        patience: float = DEFAULT_PATIENCE,
+        chaos: FaultPlan | None = None,
     ) -> None:
         self._clock, self._publish, self._patience, self._chaos = clock, publish, patience, chaos
         self._given = given or {}
@@ -248,20 +245,20 @@ class BackendPool:
                     if made is None
                     else self._governed(made)
                 )
-                with bounded(permissions().for_model(text)):
+                with bound_permissions(permissions().for_model(text)):
                     self._open[text] = await made.__aenter__()
         return self._open[text]
 
     def _governed(self, backend: Backend) -> Backend:
         """A backend that somebody has made, with the usual retries where its calls can fail for passing reasons."""
-        backend = Checked(backend)
+        backend = ValidatingBackend(backend)
         if self._chaos is not None:
-            backend = Chaotic(backend, self._chaos, self._clock)
+            backend = FaultInjector(backend, self._chaos, self._clock)
         if not needs_retries(backend):
             return backend
         breaker = _breaker(backend, self._clock, self._publish, self._patience)
         limits = Limits(self._clock, adaptive=AdaptiveLimit(self._clock.now(), None), breaker=breaker)
-        return Governed(backend, limits, self._clock, _policy(self._patience), self._publish)
+        return RetryingBackend(backend, limits, self._clock, _policy(self._patience), self._publish)
 
     async def close(self, text: str) -> None:
         """Close the backend of this name, if it is open: nobody needs it any more."""

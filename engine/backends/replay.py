@@ -1,7 +1,6 @@
 """Answers from the journal of an earlier run: ``replay:RUN``. It makes no call to anything.
 
 A recorded reply is given only to the very request it was given to then (same conversation, role, ordinal and hash).
-What never belongs here: guessing, or answering a changed request with an old text.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Any
 
 from ..clock import Clock
 from ..errors import Rejected, TranscriptEnded
-from ..folder import RunFolder
-from ..history import History
+from ..journal_reader import History
 from ..messages import Completion, Request
+from ..run_folder import RunFolder
 from .base import Backend, ModelSpec
 
 

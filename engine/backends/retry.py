@@ -15,18 +15,15 @@ from functools import partial
 from typing import Any
 
 from .. import seeds
-from ..breaker import PATIENCE
+from ..cancellation import cancellable_wait, gather
 from ..clock import Clock
 from ..errors import AccountBlocked, BackendError, FormRefused, NoDescriptor, Throttled, TimedOut, Unavailable
 from ..events import EndpointPaused, Retried
-from ..gathering import gathered
 from ..likelihood import Reading
-from ..limits import Limits, Permit
+from ..limits import DEFAULT_PATIENCE, Limits, Permit
 from ..messages import Completion, Request
-from ..stopping import waiting
-from .allowance import Allowance
-from .base import Backend, EventSink
-from .wrapper import Wrapper
+from .base import Backend, EventSink, RateLimitHeaders
+from .wrappers import BackendWrapper
 
 # Rough size of a token for reserving a tokens-per-minute budget before the endpoint has counted.
 _CHARACTERS_PER_TOKEN = 4
@@ -46,7 +43,7 @@ class RetryPolicy:
     waits: int = 20
     first: float = 0.5
     longest: float = 60.0
-    longest_retry_after: float = PATIENCE
+    longest_retry_after: float = DEFAULT_PATIENCE
 
     def delay(self, failures: int, seed: int, retry_after: float | None) -> float:
         """Seconds to wait after the given number of failures; the same seed waits the same time."""
@@ -57,7 +54,7 @@ class RetryPolicy:
         return delay
 
 
-class Governed(Wrapper):
+class RetryingBackend(BackendWrapper):
     """A backend with limits and retries: what every remote model is wrapped in."""
 
     def __init__(
@@ -76,7 +73,7 @@ class Governed(Wrapper):
         self._paused_until = 0.0  # by the wall, as far as it was said
         inner.hear_allowance(self._hear)
 
-    def _hear(self, allowance: Allowance) -> None:
+    def _hear(self, allowance: RateLimitHeaders) -> None:
         # What holds for a day is no pace: it is used up, and then the endpoint's refusal says until when.
         if allowance.seconds <= self._policy.longest_retry_after:
             self.limits.announced(allowance.what, allowance.remaining, allowance.seconds)
@@ -91,7 +88,7 @@ class Governed(Wrapper):
         if not self.inner.reads_one or len(reading.continuations) == 1:
             return await self._read(reading)
         asks = [partial(self._read, replace(reading, continuations=(one,))) for one in reading.continuations]
-        done = await gathered(asks, abandon=True)
+        done = await gather(asks, abandon=True)
         return Completion(
             "",
             "stop",
@@ -122,7 +119,7 @@ class Governed(Wrapper):
                     try:
                         completion = await attempt()
                     except BackendError as error:
-                        tell(permit, error)
+                        report_outcome(permit, error)
                         raise
                     permit.taken()
                     permit.used(completion.prompt_tokens + completion.completion_tokens)
@@ -157,7 +154,8 @@ class Governed(Wrapper):
         said = str(error).removeprefix(f"{error.model}: ").rstrip(".")
         if seconds > self._policy.longest_retry_after:
             raise AccountBlocked(
-                f"{said}; it asks not to be called again before {_moment(until)}, which is {_duration(seconds)} from "
+                f"{said}; it asks not to be called again before {_local_time(until)}, which is "
+                f"{_format_seconds(seconds)} from "
                 f"now and longer than --patience ({self._policy.longest_retry_after:g} s): resume the run then (viva "
                 "resume), or with a longer --patience",
                 model=error.model,
@@ -173,7 +171,7 @@ class Governed(Wrapper):
         self._retries += 1
         if self._publish is not None:
             self._publish(Retried(self._clock.wall(), conversation, self.label, type(error).__name__, delay))
-        with waiting():
+        with cancellable_wait():
             await self._clock.sleep(delay)
 
     def statistics(self) -> dict[str, Any]:
@@ -185,12 +183,12 @@ def estimated_tokens(request: Request) -> int:
     return request.characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
 
 
-def _moment(wall: float) -> str:
+def _local_time(wall: float) -> str:
     """Return a wall time in this machine's zone, with the zone."""
     return f"{datetime.fromtimestamp(min(wall, _LAST_MOMENT), UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}".strip()
 
 
-def _duration(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     """Return seconds as a person says them."""
     for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * size:
@@ -198,7 +196,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def tell(permit: Permit, error: BackendError) -> None:
+def report_outcome(permit: Permit, error: BackendError) -> None:
     """Tell the limits how the endpoint took a call that failed."""
     match error:
         case NoDescriptor():

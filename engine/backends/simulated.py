@@ -3,8 +3,6 @@
 The request's hint decides what it answers: each system has personas for its roles (``Persona``), and the model's
 parameters say how well they answer. Without such a hint the answer fills in the requested schema, or is a sentence.
 Every draw follows from the call's seed. Used in the demo, in tests, and in forecasts under the virtual clock.
-
-What never belongs here: anything that a real backend's result could depend on, and any one system's parts.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from .base import Backend, ModelSpec
 
 _NORMAL = NormalDist()
 _MOST_VALUES = 2_000  # of an answer that follows a schema
-Said = tuple[str, list[ToolCall] | None]
+SimulatedReply = tuple[str, list[ToolCall] | None]
 SENTENCES = (
     "That follows from the principle the question rests on.",
     "The other options do not fit the observations described.",
@@ -37,7 +35,7 @@ SENTENCES = (
 
 
 @dataclass(slots=True, frozen=True)
-class Known:
+class SimulatedReading:
     """How a simulated model reads given texts: which of several is ``right`` (None: there is only one), whether it
     ``knows`` that, and whether it ``recites`` the text from memory.
     """
@@ -50,7 +48,7 @@ class Known:
 class Persona(Protocol):
     """A request's hint that tells a simulated model what to say; one for readings has ``simulated_reading``."""
 
-    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> Said:
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
         """The answer, as text and calls. ``chance`` are the call's draws, numbers in [0, 1)."""
 
 
@@ -101,7 +99,7 @@ class SimulatedBackend(Backend):
         if self.fallible:
             self._maybe_fail(request.digest, request.seed)
         persona = getattr(request.hint, "simulated", None)
-        text, calls = _plain(request, chance, self.label) if persona is None else persona(self, request, chance)
+        text, calls = _default_reply(request, chance, self.label) if persona is None else persona(self, request, chance)
         if request.on_text is not None and (text or not calls):
             for piece in text.split(" "):
                 request.on_text(piece + " ")
@@ -119,7 +117,7 @@ class SimulatedBackend(Backend):
             self._maybe_fail(reading.digest(), digest)
         chance = seeds.draws(digest, "read")
         persona = getattr(reading.hint, "simulated_reading", None)
-        known: Known = Known() if persona is None else persona(self, reading)
+        known: SimulatedReading = SimulatedReading() if persona is None else persona(self, reading)
         right, knows, recites = known.right, known.knows, known.recites
         likelihoods = []
         for index, text in enumerate(reading.continuations):
@@ -148,17 +146,17 @@ class SimulatedBackend(Backend):
         self._tries.pop(digest, None)
 
 
-def _plain(request: Request, chance: list[float], model: str) -> Said:
+def _default_reply(request: Request, chance: list[float], model: str) -> SimulatedReply:
     """The answer to a request without a persona."""
     if request.sampling.schema is not None:
         try:
-            return orjson.dumps(_Filling().value(request.sampling.schema, request.seed)).decode(), None
+            return orjson.dumps(_SchemaFiller().value(request.sampling.schema, request.seed)).decode(), None
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise Rejected(f"the JSON schema cannot be filled in: {error}", model=model) from None
     return SENTENCES[int(chance[2] * len(SENTENCES))], None
 
 
-class _Filling:
+class _SchemaFiller:
     """Values that a JSON schema allows, as far as its plain keywords tell. A schema may ask for any number of them."""
 
     def __init__(self) -> None:
@@ -201,10 +199,10 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     """A simulated model from ``simulated:label?knowledge=…&…``; the options are the constructor's parameters."""
     rate = {name: spec.number(name, default, 0.0, 1.0) for name, default in _RATES.items()}
     amount = {name: spec.number(name, default) for name, default in _AMOUNTS.items()}
-    return SimulatedBackend(clock, **rate, **amount, traits=_traits(spec))
+    return SimulatedBackend(clock, **rate, **amount, traits=_parse_traits(spec))
 
 
-def _traits(spec: ModelSpec) -> dict[str, float]:
+def _parse_traits(spec: ModelSpec) -> dict[str, float]:
     """:raises ConfigurationError: one is not ``name:number``, or not from -1 to 1."""
     found = {}
     for part in filter(None, (spec.take("traits") or "").split(",")):

@@ -1,325 +1,381 @@
-"""A streamed chat completion, put together. A stream that ends before its end is an error, whole.
+"""Server-sent events of all providers: the events of a streamed body, and the JSON records that they hold.
 
-Text is handed on as it comes; calls are put together from their pieces and come with the completion only.
+Events are read by the rules of the HTML standard, with what endpoints do beside them: an event that the body's
+end completes, one event a line, a record sent whole where a stream was requested, keep-alives in the place of
+data, errors as events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import deque
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
-from ..clock import Clock
-from ..errors import Rejected, Unavailable
-from ..messages import Completion
-from ..tools import ToolCall, argument_text, numbered
-from .endpoint import Body, Endpoint
-from .event_stream import RecordStream
-from .openai_answer import generated_pieces, logprobs_of, parse_completion, without_key
-from .openai_message import (
-    GaveUp,
-    PartWithoutText,
-    finish_of,
-    is_thought,
-    other_than_text,
-    refuses,
-    text_of,
-    thoughts_of,
-)
-from .openai_usage import joined_counts, usage_of
+from ..errors import BackendError, Unavailable
+from .endpoint import BYTE_ORDER_MARK, AnswerBody, Endpoint
+from .endpoint_answer import SurrogateJoiner, parse_json
 
-_FORMS = ("delta", "message", "text")  # fields of a choice that hold what was said
-_LONGEST_TRIED = 1 << 14  # characters of arguments that are read to see whether a call is whole
+_MOST_OTHER = 1000  # bytes that are kept of what is no event
+_LONGEST_SIGN = 32  # bytes of what says that a stream goes on, or ends
+_BLANKS = b" \t\0"
+_NO_LETTER = re.compile(rb"[\x00-\x20!-/:-@\[-`{-~]+")
+# What says that a stream goes on, as the data of an event or as its name, without blanks and signs.
+_KEEP_ALIVES = frozenset((b"", b"null", b"none", b"undefined", b"ping", b"pong", b"keepalive", b"heartbeat"))
+# The status that an error would have had as an answer, by the names that providers document for codes and types:
+# Anthropic's, OpenAI's and those of servers like it, Google's.
+_STATUS = {
+    "invalid_request_error": 400,
+    "badrequesterror": 400,
+    "context_length_exceeded": 400,
+    "invalid_argument": 400,
+    "failed_precondition": 400,
+    "authentication_error": 401,
+    "authenticationerror": 401,
+    "invalid_api_key": 401,
+    "unauthenticated": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "permissiondeniederror": 403,
+    "permission_denied": 403,
+    "not_found_error": 404,
+    "notfounderror": 404,
+    "model_not_found": 404,
+    "not_found": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "ratelimiterror": 429,
+    "insufficient_quota": 429,
+    "resource_exhausted": 429,
+    "unavailable": 503,
+    "deadline_exceeded": 504,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_OTHER_STATUS = 500
+_MESSAGE_FIELDS = ("message", "detail", "msg", "error_msg")  # fields of errors that are not called so
 
 
-async def read_stream(
-    body: Body,
-    on_text: Callable[[str], None],
-    label: str,
-    clock: Clock,
-    endpoint: Endpoint,
-    *,
-    tools: bool = False,
-    token_ids: bool = False,
-) -> Completion:
-    """Read to the end, handing on each piece of text, without the key. ``first_token`` is the clock's time of the first
-    piece. ``tools``: some were offered; ``token_ids``: its tokens were asked for. Thoughts are put together and come
-    with the completion only, as calls do. Choices that were not asked for are left out.
+# The name of an event, empty where none was given, and its data.
+SseEvent = tuple[str, bytes]
 
-    :raises BackendError: an error that the stream reports, by its status.
-    :raises Rejected: a part of the content is of a type that is no text.
-    :raises Unavailable: the stream broke off, or held something that is not a chunk of a completion.
-    :raises AnswerTooLarge: it is longer than an answer may be.
+
+class SseParser:
+    """Parse the events of a body that comes in pieces, wherever it is cut.
+
+    ``named``: they are server-sent events; otherwise each line that is not blank is one. ``records``: the data of each
+    is one JSON object, so that a line of data behind a whole one begins another event, as some endpoints write them,
+    and so does an object that stands on a line of its own, as gateways write errors into streams of others.
+    ``other`` is the beginning of what was no event, for errors.
     """
-    redact = endpoint.redact
-    ours, others = _Choice(), dict[int, _Choice]()
-    counts: Any = None
-    first: float | None = None
-    out = redact.stream(on_text)
-    stream = RecordStream(body, endpoint, label)
-    while (chunk := await stream.next()) is not None:
-        piece = ""
-        try:
-            choices = chunk.get("choices") or ()
-            if stream.is_whole and not (choices and "delta" in choices[0]):
-                completion = parse_completion(stream.data, label, redact, tools=tools, token_ids=token_ids)
-                completion.first_token = clock.now()
-                if completion.text:
-                    on_text(completion.text)
-                return completion
-            given = chunk.get("usage") or (chunk.get("x_groq") or {}).get("usage")
-            for choice in choices:
-                given = given or choice.get("usage")
-                index = index_of(choice)
-                if index:
-                    others.setdefault(index, _Choice()).take(choice)
+
+    def __init__(self, *, named: bool = True, records: bool = False) -> None:
+        self._named, self._records = named, records
+        self._begun: list[bytes] = []  # pieces of a line whose end has not come
+        self._at_start = True
+        self._after_return = False  # the last piece ended in "\r": a "\n" that follows belongs to it
+        self._name = ""
+        self._data: list[bytes] = []
+        self.other = b""
+
+    def feed(self, piece: bytes) -> list[SseEvent]:
+        """The events that a piece completes."""
+        events: list[SseEvent] = []
+        if self._at_start:
+            self._begun.append(piece)
+            whole = b"".join(self._begun)
+            if len(whole) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(whole):
+                return events
+            self._at_start, self._begun, piece = False, [], whole.removeprefix(BYTE_ORDER_MARK)
+        begun = self._begun or self._data or self._name or self._after_return or not self._named
+        if not begun and piece.endswith(b"\n\n") and b"\r" not in piece:  # nearly always: whole events
+            for block in piece[:-2].split(b"\n\n"):
+                if block.startswith(b"data: ") and b"\n" not in block:
+                    events.append(("", block[6:]))
                 else:
-                    piece += ours.take(choice)
-            if given:
-                counts = joined_counts(counts, given)
-        except PartWithoutText as part:
-            raise Rejected(redact.cut(str(part), 200), model=label) from None
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-            raise stream.malformed("something that is not a chunk") from None
-        if piece:
-            if first is None:
-                first = clock.now()
-            out.feed(piece)
-        elif first is None and ours.calls.has_begun:
-            first = clock.now()
-    if not ours.has_come and len(others) == 1:  # an endpoint that counts from another number
-        [ours] = others.values()
-        out.feed("".join(ours.pieces))
-        first = clock.now()
-    out.finish()
-    if ours.finish is None and not stream.done:
-        raise stream.broken_off()
-    if not ours.has_come or (ours.finish is None and not ours.has_said):
-        raise stream.malformed("no answer")
-    called = ours.calls.whole()
-    if called is not None and not all(call.name for call in called):
-        raise Unavailable("the stream holds a call without a name", model=label)
-    text, usage = "".join(ours.pieces), usage_of(counts, redact)
-    try:
-        if ours.other and not text and not called:
-            raise PartWithoutText(ours.other)
-        finish = finish_of(ours.finish, tools, ours.refused and not text and not called, redact.answer)
-    except PartWithoutText as part:
-        raise Rejected(str(part), model=label) from None
-    except GaveUp as given_up:
-        raise Unavailable(str(given_up), model=label) from None
-    completion = Completion(
-        text,
-        finish,
-        usage.prompt,
-        usage.completion,
-        first_token=first,
-        logprobs=logprobs_of(ours.logprobs),
-        pieces=generated_pieces(ours.tokens) if token_ids else None,
-        calls=called,
-        thoughts="".join(ours.thoughts),
-        usage_note=usage.note,
-        cached_tokens=usage.cached,
-    )
-    return without_key(completion, redact)
+                    for line in block.split(b"\n"):
+                        self._take(line, events)
+                    self._dispatch(events)
+            return events
+        if self._after_return:
+            piece = piece.removeprefix(b"\n")
+        self._after_return = piece.endswith(b"\r")
+        *lines, rest = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._begun, lines[0]])
+            self._begun = []
+            for line in lines:
+                self._take(line, events)
+        if rest:
+            self._begun.append(rest)
+        return events
 
+    def end(self) -> list[SseEvent]:
+        """The event that the end of the body completes, if there is one."""
+        events: list[SseEvent] = []
+        if self._begun:
+            self._take(b"".join(self._begun), events)
+            self._begun = []
+        self._dispatch(events)
+        return events
 
-class _Choice:
-    """One choice as far as its chunks have come."""
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-        self.thoughts: list[str] = []
-        self.tokens: list[Any] = []
-        self.logprobs: list[Any] = []
-        self.calls = CallPieces()
-        self.finish: Any = None
-        self.has_come = self.refused = False
-        self.other = ""  # what there is that is no text
-        self._measured = self._size = 0  # pieces whose characters are counted
-
-    @property
-    def has_said(self) -> bool:
-        """Whether there is something of an answer."""
-        return bool(self.pieces or self.thoughts or self.refused or self.other or self.calls.has_begun)
-
-    def take(self, choice: dict[str, Any]) -> str:
-        """Take a choice of a chunk; the text that it adds.
-
-        :raises KeyError, TypeError, AttributeError: it is none.
-        """
-        self.finish = choice.get("finish_reason") or self.finish
-        if choice.get("token_ids"):
-            self.tokens += choice["token_ids"]
-        if choice.get("logprobs"):
-            self.logprobs.append(choice["logprobs"])
-        delta = choice.get("delta")
-        if not delta:
-            self.has_come = self.has_come or any(name in choice for name in _FORMS)
-            delta = self._rest_of(choice)
-            if not delta:
-                return ""
-        self.has_come = True
-        content = delta.get("content")
-        if len(delta) == 1 and type(content) is str:  # nearly always
-            if content:
-                self.pieces.append(content)
-            return content
-        thought = thoughts_of(delta)
-        if thought:
-            self.thoughts.append(thought)
-        self.refused = self.refused or refuses(delta)
-        self.other = self.other or other_than_text(delta)
-        parts = delta.get("tool_calls")
-        if parts:
-            self.calls.add(parts)
-        elif delta.get("function_call"):  # as calls were sent before there could be several
-            self.calls.add([{"index": 0, "function": delta["function_call"]}])
-        piece = text_of(content)
-        if piece:
-            self.pieces.append(piece)
-        return piece
-
-    def _rest_of(self, choice: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what a choice without a delta adds. Some endpoints send a message in one chunk, or what there is of it
-        in each; others repeat all of it at the end.
-        """
-        message = choice.get("message")
-        if not message:
-            return {"content": choice["text"]} if choice.get("text") else None
-        rest = dict(message)
-        if self.pieces:
-            self._size += sum(map(len, self.pieces[self._measured :]))
-            self._measured = len(self.pieces)
-            text = text_of(message.get("content"))
-            repeats = len(text) >= self._size and text.startswith("".join(self.pieces))
-            rest["content"] = text[self._size :] if repeats else text
-        if self.thoughts:
-            rest = {name: value for name, value in rest.items() if not is_thought(name)}
-        if self.calls.has_begun:
-            rest |= {"tool_calls": None, "function_call": None}
-        return rest
-
-
-class _Call:
-    """One call as far as its pieces have come. ``place``: where it stands among the others."""
-
-    __slots__ = ("arguments", "id", "name", "place")
-
-    def __init__(self, place: int) -> None:
-        self.place, self.id, self.name = place, "", ""
-        self.arguments: list[str] = []
-
-    def goes_on(self, id_: str, name: str, arguments: str, *, is_next: bool) -> bool:
-        """Whether a piece that may be of this call is: a call has one name, and an id of its own where ids are given.
-
-        ``is_next``: no other piece of the same chunk is of this call.
-        """
-        if not name or not self.name:
-            return True
-        if id_ and self.id:
-            return id_ == self.id and (name == self.name or not self._is_whole())
-        return is_next and name == self.name and not (arguments and self._is_whole())
-
-    def add(self, id_: str, name: str, arguments: str) -> None:
-        """Add a piece. The first id and name that come count: some endpoints repeat them, or all of the call at its
-        end, or begin it with an empty object in the place of its arguments.
-        """
-        self.id, self.name = self.id or id_, self.name or name
-        if not arguments:
+    def _take(self, line: bytes, events: list[SseEvent]) -> None:
+        if not self._named:
+            if line.strip():
+                events.append(("", line))
             return
-        if arguments.lstrip().startswith("{") and self._is_whole():
-            known = "".join(self.arguments)
-            if arguments == known:
+        if not line:
+            self._dispatch(events)
+            return
+        if self._records and line[0] in b"{ \t\0":
+            line = line.lstrip(_BLANKS)
+            if line.startswith(b"{"):
+                self._dispatch(events)
+                events.append(("", line))
                 return
-            if not known.strip("{} "):
-                self.arguments.clear()
-        self.arguments.append(arguments)
+        if line.startswith(b"data:") or line == b"data":
+            if self._records and len(self._data) == 1 and _is_whole(self._data[0]):
+                self._dispatch(events)
+            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            return
+        field, _, value = line.partition(b":")
+        if field == b"event":
+            self._name = value.strip().decode("utf-8", "replace")
+        elif field and field not in (b"id", b"retry") and len(self.other) < _MOST_OTHER:
+            self.other += line[:_MOST_OTHER] + b"\n"
 
-    def _is_whole(self) -> bool:
-        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
-            return False
-        if len(self.arguments) > _LONGEST_TRIED or sum(map(len, self.arguments)) > _LONGEST_TRIED:
-            return False
-        try:
-            orjson.loads("".join(self.arguments))
-        except orjson.JSONDecodeError:
-            return False
-        return True
+    def _dispatch(self, events: list[SseEvent]) -> None:
+        if self._data:
+            events.append((self._name, b"\n".join(self._data)))
+            self._data = []
+        self._name = ""
 
 
-class CallPieces:
-    """The calls of a stream, in the order of their indices.
+class SseStream:
+    """The events of a body; all as in ``SseParser``."""
 
-    Endpoints number calls, or repeat their ids, or both, or count every call as the first: a piece belongs to the call
-    of its id, else to the latest of its index, else to the latest of all; but with a name and another id, or a name
-    where nothing else says whose it is, it begins a call.
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[_Call] = []
-        self._latest: dict[int, _Call] = {}  # by index
-        self._by_id: dict[str, _Call] = {}
-        self._next = 0  # the place of a call without an index
+    def __init__(self, body: AnswerBody, *, named: bool = True, records: bool = False) -> None:
+        self._body, self._parser = body, SseParser(named=named, records=records)
+        self._ready: deque[SseEvent] = deque()
+        self._at_end = False
 
     @property
-    def has_begun(self) -> bool:
-        """Whether there is a call."""
-        return bool(self._calls)
+    def other(self) -> bytes:
+        """The beginning of what was no event, for errors."""
+        return self._parser.other
 
-    def add(self, parts: list[dict[str, Any]]) -> None:
-        """Take the pieces of a chunk.
+    async def next(self) -> SseEvent | None:
+        """The next event, None at the end. What an event held before the stream ended is one too.
 
-        :raises KeyError, TypeError, AttributeError: they are no pieces of calls.
+        :raises BackendError: the stream broke off.
         """
-        earlier: set[_Call] = set()  # of the same chunk, which holds one piece of a call
-        for part in parts:
-            function = part.get("function") or {}
-            id_, name = str(part.get("id") or ""), str(function.get("name") or "")
-            arguments = argument_text(function.get("arguments"))
-            call = self._call(index_of(part), id_, name, arguments, earlier)
-            call.add(id_, name, arguments)
-            earlier.add(call)
-            if id_:
-                self._by_id.setdefault(id_, call)
-
-    def _call(self, index: int | None, id_: str, name: str, arguments: str, earlier: set[_Call]) -> _Call:
-        """The call that a piece belongs to, which may begin with it."""
-        known = self._by_id.get(id_) if id_ else None
-        call: _Call | None
-        if index is not None and index in self._latest:
-            call = known if known is not None and known.place == index else self._latest[index]
-        elif index is None:
-            call = known or (self._calls[-1] if self._calls else None)
-        else:
-            call = None if name else known
-        if call is not None and call.goes_on(id_, name, arguments, is_next=call not in earlier):
-            return call
-        call = _Call(self._next if index is None else index)
-        self._next = max(self._next, call.place + 1)
-        self._calls.append(call)
-        self._latest[call.place] = call
-        return call
-
-    def whole(self) -> list[ToolCall] | None:
-        """The calls, None if there was none."""
-        if not self._calls:
-            return None
-        ordered = sorted(self._calls, key=lambda call: call.place)
-        return numbered((call.id, call.name, "".join(call.arguments)) for call in ordered)
+        while not self._ready:
+            if self._at_end:
+                return None
+            piece = await self._body.piece()
+            self._at_end = not piece
+            self._ready.extend(self._parser.feed(piece) if piece else self._parser.end())
+        return self._ready.popleft()
 
 
-def index_of(part: dict[str, Any]) -> int | None:
-    """The index of a choice or of a call's piece, None where none is given.
+class JsonRecordStream:
+    """The JSON objects of an answer that was asked for as a stream.
 
-    :raises TypeError: it is no number.
+    ``is_whole``: the body is no stream of events but JSON, whose objects these are: the answer, an error, or a list of
+    what would have been events. ``data`` is the last object as it came, ``done`` whether ``[DONE]`` came.
     """
-    index = part.get("index")
-    if index is None or type(index) is int:
-        return index
-    if isinstance(index, str) and (not index.strip() or (index.strip().isascii() and index.strip().isdigit())):
-        return int(index) if index.strip() else None
-    if isinstance(index, float) and index.is_integer():
-        return int(index)
-    raise TypeError(f"an index is {index!r}, not a number")
+
+    def __init__(self, body: AnswerBody, endpoint: Endpoint, label: str) -> None:
+        self._body, self._endpoint, self._label = body, endpoint, label
+        self._parser = SseParser(records=True)
+        self._ready: deque[SseEvent] = deque()
+        self._halves = SurrogateJoiner()
+        self._begun: list[bytes] | None = []  # what came while nothing but blanks had come
+        self._at_end = False
+        self.is_whole = self.done = False
+        self.data = b""
+
+    async def next(self) -> dict[str, Any] | None:
+        """The next object, None at the end. What only keeps the connection alive is passed over.
+
+        :raises BackendError: the endpoint reported an error, by its status, or the stream broke off.
+        :raises Unavailable: what came is no JSON object.
+        :raises AnswerTooLarge: it is longer than an answer may be.
+        """
+        while True:
+            while self._ready:
+                name, data = self._ready.popleft()
+                before, self.data = self.data, data
+                record = self._record(name, data)
+                if record is not None:
+                    return record
+                self.data = before
+                if self.done:
+                    return None
+            if self._at_end:
+                return None
+            piece = await self._body.piece()
+            self._at_end = not piece
+            if self._begun is not None:
+                piece = self._first(piece)
+                if self.is_whole:
+                    await self._read_whole(piece)
+                    continue
+            if piece:
+                self._ready.extend(self._parser.feed(piece))
+            if self._at_end:
+                self._ready.extend(self._parser.end())
+
+    def malformed(self, what: str) -> Unavailable:
+        """The error for a record that is not ``what`` a stream may hold."""
+        shown = f": {self._endpoint.redact.quote(self.data, 200)}" if self.data else ""
+        return Unavailable(f"the stream holds {what}{shown}", model=self._label)
+
+    def broken_off(self) -> Unavailable:
+        """The error for a stream that ended before the answer did."""
+        other = self._endpoint.redact.quote(self._parser.other, 200).strip()
+        shown = f": {other}" if other else ""
+        return Unavailable(f"the stream broke off before its end{shown}", model=self._label)
+
+    def _record(self, name: str, data: bytes) -> dict[str, Any] | None:
+        """The object of an event; None where it says nothing."""
+        if name or not data.startswith(b"{"):  # seldom
+            data = data.strip()
+            while data.startswith(b"data:"):  # written by a server's library, and by the server once more
+                data = data.removeprefix(b"data:").lstrip()
+            if len(data) <= _LONGEST_SIGN and _letters(data) == b"done":
+                self.done = True
+                return None
+            if is_keep_alive(data) or (name and _is_keep_alive_name(name)):
+                return None
+            if name == "error":
+                raise self._reported(_record_of(data), data)
+        try:
+            record = parse_json(data, self._label, self._halves)
+        except (orjson.JSONDecodeError, ValueError):
+            raise self.malformed("what is no JSON") from None
+        if isinstance(record, list) and len(record) == 1:
+            [record] = record
+        if not isinstance(record, dict):
+            raise self.malformed("what is no JSON object")
+        failed = _error_in(record)
+        if failed is not None:
+            raise self._reported(failed, data if failed is record else orjson.dumps(failed))
+        return record
+
+    def _reported(self, record: Mapping[str, Any], data: bytes) -> BackendError:
+        return self._endpoint.error(self._label, status_of_error(record), data)
+
+    def _first(self, piece: bytes) -> bytes:
+        """What of the body's beginning is to be parsed now; sets ``is_whole`` where it is no stream of events."""
+        assert self._begun is not None
+        self._begun.append(piece)
+        begun = b"".join(self._begun)
+        head = begun.removeprefix(BYTE_ORDER_MARK).lstrip()
+        if not self._at_end and BYTE_ORDER_MARK.startswith(head):  # nothing but blanks, or a part of the mark
+            self._begun = [begun]
+            return b""
+        self._begun = None
+        self.is_whole = head.startswith((b"{", b"["))
+        return head if self.is_whole else begun
+
+    async def _read_whole(self, head: bytes) -> None:
+        """Take a body that is JSON: one object, a list of them, or one on each line."""
+        pieces = [head]
+        while piece := await self._body.piece():
+            pieces.append(piece)
+        self._at_end = True
+        data = b"".join(pieces).strip()
+        try:
+            value = parse_json(data, self._label)
+        except orjson.JSONDecodeError:
+            self._ready.extend(("", line) for line in data.splitlines())
+            return
+        parts = [orjson.dumps(one) for one in value] if isinstance(value, list) else [data]
+        self._ready.extend(("", part) for part in parts)
+
+
+def is_keep_alive(data: bytes) -> bool:
+    """Whether the data of an event say nothing: some endpoints send such in the place of comments."""
+    if len(data) > _LONGEST_SIGN:
+        return data[:_LONGEST_SIGN].lstrip().startswith(b":")
+    return data.lstrip().startswith(b":") or _letters(data) in _KEEP_ALIVES
+
+
+@lru_cache(maxsize=64)
+def _is_keep_alive_name(name: str) -> bool:
+    return _letters(name.encode()) in _KEEP_ALIVES
+
+
+def _letters(data: bytes) -> bytes:
+    return _NO_LETTER.sub(b"", data).lower()
+
+
+def is_error_record(record: Mapping[str, Any]) -> bool:
+    """Return whether a record is no part of an answer but an error in its place, with whatever status it came."""
+    if record.get("error"):
+        return True
+    if "choices" in record or "candidates" in record:
+        return False
+    if "error" in (record.get("type"), record.get("object")):
+        return True
+    return "type" not in record and any(isinstance(record.get(name), str) for name in _MESSAGE_FIELDS)
+
+
+def _error_in(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the error that a record is, or the choice in it that is one (as OpenRouter writes it)."""
+    if is_error_record(record):
+        return record
+    choices = record.get("choices")
+    choice = choices[0] if choices and isinstance(choices, list) else None
+    return choice if isinstance(choice, dict) and choice.get("error") else None
+
+
+def error_in_answer(endpoint: Endpoint, label: str, data: bytes) -> BackendError | None:
+    """Return the error that stands in the place of an answer that was sent whole, or in its choice; None where there is
+    none.
+    """
+    failed = _error_in(_record_of(data))
+    return None if failed is None else endpoint.error(label, status_of_error(failed), orjson.dumps(failed))
+
+
+def _record_of(data: bytes) -> Mapping[str, Any]:
+    """Return the object that stands in JSON, alone or alone in a list; else an empty one."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    if isinstance(value, list) and len(value) == 1:
+        [value] = value
+    return value if isinstance(value, dict) else {}
+
+
+def status_of_error(record: Mapping[str, Any]) -> int:
+    """The status that an error within a stream would have had as an answer; 500 where nothing says which."""
+    error = record.get("error")
+    places = [error, record] if isinstance(error, dict) else [record]
+    found = [place.get(name) for place in places for name in ("code", "status", "status_code", "type")]
+    for value in found:
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            value = int(value[:4])
+        if type(value) is int and 400 <= value < 600:
+            return value
+    names = (value.lower() for value in found if isinstance(value, str))
+    return next((_STATUS[name] for name in names if name in _STATUS), _OTHER_STATUS)
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether a line of data is a whole event of a stream of objects."""
+    data = data.strip()
+    if not (data.startswith(b"{") and data.endswith(b"}")):
+        return data == b"[DONE]"
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,7 +1,7 @@
-"""Conversations as lines of chat: OpenAI's form for fine-tuning, and ShareGPT's.
+"""Export to lines of chat: OpenAI's format for fine-tuning, and ShareGPT's.
 
-A line is one dialog of the compared model. Conversations that failed, and those in which the model was read and not
-asked, have none. What never belongs here: scores, which neither form has a place for.
+A line is one dialog of the compared model. Conversations that failed, and those in which the model was only
+read for log-likelihoods, have none.
 """
 
 from __future__ import annotations
@@ -15,31 +15,29 @@ import orjson
 
 from viva.engine.messages import Message
 
-from .cells import ExportCell
-from .conversations import Conversation, Dialog, conversations
-from .exported import Exported
-from .writing import json_lines
+from ..files import ExportResult, json_lines
+from .conversations import Conversation, Dialog, ExportCell, read_conversations
 
 _FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
 
 
-def export_openai(cells: Sequence[ExportCell], out: Path) -> Exported:
+def export_openai(cells: Sequence[ExportCell], out: Path) -> ExportResult:
     """One ``{"messages": […]}`` a line, with ``tools`` where the model was offered some."""
     return _export(cells, out, openai_line)
 
 
-def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> Exported:
+def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> ExportResult:
     """One ``{"id": …, "conversations": [{"from": "human", "value": …}]}`` a line, ``system`` and ``tools`` beside."""
     return _export(cells, out, sharegpt_line)
 
 
-def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog], dict[str, Any]]) -> Exported:
-    done = Exported(files=[out])
+def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog], dict[str, Any]]) -> ExportResult:
+    done = ExportResult(files=[out])
     failed = 0
     without: Counter[str] = Counter()
     with json_lines(out) as write:
         for cell in cells:
-            for one in conversations(cell):
+            for one in read_conversations(cell):
                 if one.error is not None:
                     failed += 1
                     continue
@@ -70,17 +68,17 @@ def sharegpt_line(name: str, dialog: Dialog) -> dict[str, Any]:
     line: dict[str, Any] = {"id": name}
     if messages[0].role == "system":
         line["system"] = messages.pop(0).content
-    line["conversations"] = [turn for message in messages for turn in _turns(message)]
+    line["conversations"] = [turn for message in messages for turn in _sharegpt_turns(message)]
     return line | ({} if dialog.tools is None else {"tools": orjson.dumps(dialog.tools.specs).decode()})
 
 
-def _turns(message: Message) -> list[dict[str, str]]:
-    calls = [{"from": "function_call", "value": _call(one.name, one.arguments)} for one in message.calls]
+def _sharegpt_turns(message: Message) -> list[dict[str, str]]:
+    calls = [{"from": "function_call", "value": _sharegpt_call(one.name, one.arguments)} for one in message.calls]
     said = [{"from": _FROM[message.role], "value": message.content}] if message.content or not calls else []
     return said + calls
 
 
-def _call(name: str, arguments: str) -> str:
+def _sharegpt_call(name: str, arguments: str) -> str:
     try:
         given: Any = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:  # as the model wrote them

@@ -1,14 +1,15 @@
-"""Cells in the form of Every Eval Ever: an aggregate a cell, and a line for each score of each conversation.
+"""Export to Every Eval Ever: an aggregate for each cell, and a line for each score of each conversation.
 
 Files are named as that project's datastore wants them: ``data/SCENARIO_DATASET/DEVELOPER/MODEL/UUID.json`` and
-``UUID_samples.jsonl``. They are checked against its published schemas. What never belongs here: a conversation's line
-(``every_eval_lines``).
+``UUID_samples.jsonl``. They are checked against its published schemas.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b, sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -22,33 +23,148 @@ from jsonschema import Draft7Validator
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
-from viva.engine.escapes import in_utf8
+from viva.engine.json_data import to_utf8_data
+from viva.engine.messages import Message
 
-from .cells import CONFIDENCE, PERCENT, ExportCell
-from .conversations import conversations
-from .every_eval_lines import Place, lines_of
-from .exported import Exported
-from .writing import json_lines, our_version, safe_name, to_json, write_json
+from ..files import ExportResult, json_lines, safe_name, to_json, viva_version, write_json
+from .conversations import CONFIDENCE, PERCENT, Conversation, ExportCell, read_conversations
 
 SCHEMA_VERSION = "0.3.0"
-_CHECKED = 100  # lines of a cell that are checked against the schema; the others are made the same way
+
+
+@dataclass(slots=True, frozen=True)
+class EvaluationIds:
+    """What a line repeats of its aggregate: ids of evaluation and model, and the evaluation's name."""
+
+    evaluation: str
+    model: str
+    name: str
+
+
+def lines_of(cell: ExportCell, one: Conversation, place: EvaluationIds) -> Iterator[dict[str, Any]]:
+    """The lines of a conversation; none of one that failed or has no score, for a line must have a number."""
+    scores = {} if one.error is not None else {name: value for name, value in one.scores.items() if value is not None}
+    if not scores:
+        return
+    line = to_utf8_data(_base_line(cell, one, place))
+    for name, value in scores.items():
+        evaluation = line["evaluation"] | {"score": value}
+        metadata = line["metadata"] | to_utf8_data(_judge_details(one, name))
+        result = {"evaluation_result_id": f"{cell.which.name}.{name}"}
+        yield line | result | {"evaluation": evaluation, "metadata": metadata}
+
+
+def _base_line(cell: ExportCell, one: Conversation, place: EvaluationIds) -> dict[str, Any]:
+    """What all lines of a conversation share."""
+    messages = [message for dialog in one.dialogs for message in dialog.messages]
+    calls = sum(len(message.calls) for message in messages)
+    turns = sum(message.role == "assistant" for message in messages)
+    kind = "agentic" if calls else "multi_turn" if turns > 1 else "single_turn"
+    answer = one.answer or next(iter(_likeliest_text(one, cell.compared)), "")
+    last = max(len(messages) - 1, 0) if kind != "single_turn" else 0
+    _, sent, said = one.usage().get(cell.compared, (0, 0, 0))
+    digest = sha256((one.question + one.reference).encode("utf-8", "replace")).hexdigest()
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "evaluation_id": place.evaluation,
+        "model_id": place.model,
+        "evaluation_name": place.name,
+        "sample_id": one.task if one.repeat == 1 else f"{one.task}#{one.repeat}",
+        "sample_hash": digest,
+        "interaction_type": kind,
+        "input": {
+            "raw": one.question,
+            "reference": [one.reference] if one.reference else [],
+            "choices": one.choices,
+        },
+        "output": {"raw": [answer]} if kind == "single_turn" else None,
+        "messages": None if kind == "single_turn" else [_line_message(at, told) for at, told in enumerate(messages)],
+        "answer_attribution": [
+            {
+                "turn_idx": last,
+                "source": "output.raw" if kind == "single_turn" else f"messages[{last}].content",
+                "extracted_value": answer,
+                "extraction_method": "custom" if cell.judge is None else "llm_judge",
+                "is_terminal": True,
+            }
+        ],
+        "evaluation": {"is_correct": bool(one.right), "num_turns": max(turns, 1), "tool_calls_count": calls},
+        "token_usage": {"input_tokens": sent, "output_tokens": said, "total_tokens": sent + said},
+        "performance": {"latency_ms": 1000 * one.latency(cell.compared)},
+        "metadata": {"key": one.key, "end": one.end} | _judges(cell),
+    }
+
+
+def _judges(cell: ExportCell) -> dict[str, str]:
+    judge = None if cell.judge is None else cell.model_of(cell.judge)
+    return {} if judge is None else {"judge": judge}
+
+
+def _judge_details(one: Conversation, criterion: str) -> dict[str, str]:
+    """The judge's words on a criterion, and its scores by round with their standard deviation."""
+    told = {} if (words := one.explained(criterion)) is None else {"explanation": words}
+    named = criterion if any(criterion in turn.scores for turn in one.turns) else "overall"
+    rounds = [turn.scores[named] for turn in one.turns if named in turn.scores]
+    scored = [score for score in rounds if score is not None]
+    if rounds:
+        told["turn_scores"] = to_json(rounds).decode()
+    if len(scored) > 1:
+        told["turn_scores_sd"] = f"{statistics.stdev(scored):.6g}"
+    return told
+
+
+def _likeliest_text(one: Conversation, role: str) -> Iterator[str]:
+    """The likeliest text of each reading."""
+    for exchange in one.exchanges:
+        if exchange.role == role and exchange.reading is not None and exchange.completion is not None:
+            likely = exchange.completion.likelihoods or []
+            at = max(range(len(likely)), key=lambda place: likely[place].total, default=None)
+            if at is not None:
+                yield exchange.reading.continuations[at].strip()
+
+
+def _line_message(at: int, message: Message) -> dict[str, Any]:
+    record: dict[str, Any] = {"turn_idx": at, "role": message.role, "content": message.content or None}
+    if message.calls:
+        record["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": _arguments(call.arguments)} for call in message.calls
+        ]
+    if message.role == "tool" and message.call_id:
+        record["tool_call_id"] = [message.call_id]
+    return record
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """The arguments as that form has them: texts by name."""
+    try:
+        given = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return {"": text}
+    if not isinstance(given, dict):
+        return {"": text}
+    return {name: value if isinstance(value, str) else to_json(value).decode() for name, value in given.items()}
+
+
+_CHECKED_LINES = 100  # lines of a cell that are checked against the schema; the others are made the same way
 _ENGINES = {"llama": ("llama.cpp", "llama-cpp-python"), "hf": ("transformers", "transformers")}
 _PLATFORMS = ("openai", "anthropic", "gemini")
 
 
-def export_every_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
+def export_every_eval(cells: Sequence[ExportCell], out: Path) -> ExportResult:
     """Two files a cell below ``out``, which may be merged into that project's datastore.
 
     :raises ConfigurationError: a file cannot be written.
     """
-    done = Exported()
+    done = ExportResult()
     for cell in cells:
         model = model_info(cell.model)
         folder = Path("data", safe_name(f"{cell.which.name}_{cell.dataset}"), *_folders(model))
         uuid = _uuid(cell)
         lines = folder / f"{uuid}_samples.jsonl"
         now = repr(time.time())
-        place = Place(f"{cell.dataset}/{model['id']}/{now}", model["id"], f"{cell.which.name} on {cell.dataset}")
+        place = EvaluationIds(
+            f"{cell.dataset}/{model['id']}/{now}", model["id"], f"{cell.which.name} on {cell.dataset}"
+        )
         rows, left_out = _write_lines(cell, place, out / lines)
         aggregate = _aggregate(cell, place, model, now)
         if rows:
@@ -61,7 +177,7 @@ def export_every_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
             }
         else:  # a file of lines has one at least
             (out / lines).unlink()
-        check("eval", aggregate)
+        check_schema("eval", aggregate)
         write_json(out / folder / f"{uuid}.json", aggregate)
         done.files += [out / folder / f"{uuid}.json", *([out / lines] if rows else [])]
         done.records += rows
@@ -70,22 +186,22 @@ def export_every_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
     return done
 
 
-def _write_lines(cell: ExportCell, place: Place, file: Path) -> tuple[int, int]:
+def _write_lines(cell: ExportCell, place: EvaluationIds, file: Path) -> tuple[int, int]:
     """Write the lines of a cell; how many there are, and how many conversations have none."""
     rows = left_out = 0
     with json_lines(file) as write:
-        for one in conversations(cell):
+        for one in read_conversations(cell):
             made = list(lines_of(cell, one, place))
             left_out += not made
             for line in made:
-                if rows < _CHECKED:
-                    check("instance_level_eval", line)
+                if rows < _CHECKED_LINES:
+                    check_schema("instance_level_eval", line)
                 write(line)
                 rows += 1
     return rows, left_out
 
 
-def check(schema: str, record: dict[str, Any]) -> None:
+def check_schema(schema: str, record: dict[str, Any]) -> None:
     """See that a record is what a published schema asks for.
 
     :raises ConfigurationError: it is not; the message names the field.
@@ -102,7 +218,7 @@ def _validator(schema: str) -> Any:
     return Draft7Validator(orjson.loads(file.read_bytes()))
 
 
-def _aggregate(cell: ExportCell, place: Place, model: dict[str, Any], now: str) -> dict[str, Any]:
+def _aggregate(cell: ExportCell, place: EvaluationIds, model: dict[str, Any], now: str) -> dict[str, Any]:
     record = {
         "schema_version": SCHEMA_VERSION,
         "evaluation_id": place.evaluation,
@@ -113,17 +229,17 @@ def _aggregate(cell: ExportCell, place: Place, model: dict[str, Any], now: str) 
             "source_organization_name": "unspecified",
             "evaluator_relationship": "other",
         },
-        "eval_library": {"name": "viva", "version": our_version()},
+        "eval_library": {"name": "viva", "version": viva_version()},
         "model_info": model,
         "evaluation_results": list(_results(cell, place)),
     }
     if cell.began is not None:
         record["evaluation_timestamp"] = repr(cell.began)
-    made: dict[str, Any] = in_utf8(record)
+    made: dict[str, Any] = to_utf8_data(record)
     return made
 
 
-def _results(cell: ExportCell, place: Place) -> Iterator[dict[str, Any]]:
+def _results(cell: ExportCell, place: EvaluationIds) -> Iterator[dict[str, Any]]:
     """A result for each criterion, then one for each figure with an error of the run's own report."""
     for one in cell.criteria.values():
         if one.mean is not None:
@@ -132,7 +248,7 @@ def _results(cell: ExportCell, place: Place) -> Iterator[dict[str, Any]]:
             if one.interval is not None:
                 figure |= {"low": one.interval.low, "high": one.interval.high}
             result = _result(cell, place, one.name, figure)
-            result["metric_config"] |= _judged(cell)
+            result["metric_config"] |= _judge_of(cell)
             result["score_details"]["details"] = {"unscored": str(one.unscored)}
             yield result
     for name, row in cell.figures.items():
@@ -140,7 +256,7 @@ def _results(cell: ExportCell, place: Place) -> Iterator[dict[str, Any]]:
             yield _result(cell, place, f"report.{name}", row)
 
 
-def _result(cell: ExportCell, place: Place, name: str, figure: dict[str, Any]) -> dict[str, Any]:
+def _result(cell: ExportCell, place: EvaluationIds, name: str, figure: dict[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "evaluation_description": f"{name}: {cell.which.summary}",
         "metric_id": f"{cell.which.name}.{name}",
@@ -174,7 +290,7 @@ def _uncertainty(figure: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _judged(cell: ExportCell) -> dict[str, Any]:
+def _judge_of(cell: ExportCell) -> dict[str, Any]:
     """The judge of a criterion, with the prompts that it has: the whole pack, as the run keeps it."""
     named = None if cell.judge is None else cell.model_of(cell.judge)
     if named is None:
@@ -199,7 +315,7 @@ def _source(cell: ExportCell) -> dict[str, Any]:
 
 def _generation(cell: ExportCell) -> dict[str, Any]:
     settings = cell.manifest["settings"]
-    plan = {"name": cell.which.name, "steps": [], "config": {name: _text(value) for name, value in settings.items()}}
+    plan = {"name": cell.which.name, "steps": [], "config": {name: _to_text(value) for name, value in settings.items()}}
     arguments: dict[str, Any] = {"eval_plan": plan}
     if settings.get("temperature") is not None:
         arguments["temperature"] = settings["temperature"]
@@ -234,10 +350,10 @@ def _version(package: str) -> str:
 
 def _folders(model: dict[str, Any]) -> tuple[str, str]:
     developer, _, name = model["id"].partition("/")
-    return _apart(safe_name(developer)), _apart(safe_name(name))
+    return _folder_name(safe_name(developer)), _folder_name(safe_name(name))
 
 
-def _apart(name: str) -> str:
+def _folder_name(name: str) -> str:
     """A folder's name; the datastore keeps ``data`` for itself."""
     return f"{name}_" if name.lower() == "data" else name
 
@@ -248,7 +364,7 @@ def _uuid(cell: ExportCell) -> UUID:
     return UUID(bytes=blake2b(told, digest_size=16).digest(), version=4)
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value).decode()
 
 

@@ -1,6 +1,6 @@
-"""The formats that runs can be exported to, by name.
+"""Formats that runs can be exported to, by name, and the export of a run or a sweep to one of them.
 
-What never belongs here: writing a format.
+The writer of a format is imported when it is used: what formats need takes a while to import.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from viva.engine.errors import ConfigurationError
 
-from .exported import Exported
-from .writing import whole_place
+from ..files import ExportResult, atomic_path
 
 if TYPE_CHECKING:
-    from .cells import ExportCell
+    from .conversations import ExportCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +31,21 @@ class ExportFormat:
 
 
 FORMATS = {
-    "inspect": ExportFormat("logs of Inspect (.eval), one a cell (extra inspect).", "", "inspect_log:export_inspect"),
+    "inspect": ExportFormat("logs of Inspect (.eval), one a cell (extra inspect).", "", "inspect_ai:export_inspect"),
     "every-eval-ever": ExportFormat(
         "aggregates and lines in the schemas of Every Eval Ever.", "", "every_eval:export_every_eval"
     ),
     "lm-eval": ExportFormat(
         "results_*.json and samples_*.jsonl of lm-evaluation-harness.", "", "lm_eval:export_lm_eval"
     ),
-    "parquet": ExportFormat("a table, one conversation a row (extra parquet).", ".parquet", "columns:export_parquet"),
-    "datasets": ExportFormat("the same for datasets.load_from_disk (extra hf).", "", "columns:export_datasets"),
+    "parquet": ExportFormat("a table, one conversation a row (extra parquet).", ".parquet", "parquet:export_parquet"),
+    "datasets": ExportFormat("the same for datasets.load_from_disk (extra hf).", "", "parquet:export_datasets"),
     "openai": ExportFormat("dialogs as JSON lines in OpenAI's form for fine-tuning.", ".jsonl", "chat:export_openai"),
     "sharegpt": ExportFormat("dialogs as JSON lines in ShareGPT's form.", ".jsonl", "chat:export_sharegpt"),
 }
 
 
-def export(folder: Path, to: str, out: Path | None = None) -> Exported:
+def export(folder: Path, to: str, out: Path | None = None) -> ExportResult:
     """Export a run or a sweep. ``out`` is the file or folder that is made; None: one in the current folder that is
     called after the run and the format. It is there only when it is whole; after a kill the same command begins anew.
     No model is called.
@@ -60,12 +59,14 @@ def export(folder: Path, to: str, out: Path | None = None) -> Exported:
     place = out or Path(f"{folder.resolve().name}-{to}{form.ending}")
     if place.exists():
         raise ConfigurationError(f"{place} exists; name another place with --out")
-    from .cells import open_cells
+    from .conversations import open_cells
 
     module, _, name = form.where.partition(":")
-    write: Callable[[Sequence[ExportCell], Path], Exported] = getattr(import_module(f".{module}", __package__), name)
+    write: Callable[[Sequence[ExportCell], Path], ExportResult] = getattr(
+        import_module(f".{module}", __package__), name
+    )
     cells = open_cells(folder)
-    with whole_place(place) as part:
+    with atomic_path(place) as part:
         done = write(cells, part)
     done.files = [place / file.relative_to(part) for file in done.files]
     return done

@@ -1,7 +1,7 @@
-"""Cells in the form of lm-evaluation-harness: ``results_DATE.json`` and ``samples_TASK_DATE.jsonl`` by model.
+"""Export to lm-evaluation-harness: ``results_DATE.json`` and ``samples_TASK_DATE.jsonl`` by model.
 
-Each criterion is a metric, with the standard error over tasks; the figures of the run's own report stand beside as
-``report.NAME``. What never belongs here: scores in other units than the run's.
+Each criterion is a metric, with the standard error over tasks; the figures of the run's own report stand beside
+as ``report.NAME``, in the run's own units.
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from typing import Any
 import orjson
 
 from viva.engine.backends.base import ModelSpec
-from viva.engine.rerun import Exchange
-from viva.scenarios.measures import SCORE
+from viva.engine.conversation_replay import Exchange
+from viva.scenarios.default_aggregate import SCORE
 
-from .cells import ExportCell
-from .conversations import Conversation, conversations
-from .exported import Exported
-from .writing import json_lines, our_version, safe_name, to_json, write_json
+from ..files import ExportResult, json_lines, safe_name, to_json, viva_version, write_json
+from .conversations import Conversation, ExportCell, read_conversations
 
 _NOT_IN_NAMES = re.compile(r"[\"<>:/|\\?*\[\]]+")  # what that tool replaces in the names of models
 _FILTER = "none"  # this tool's name for an answer that no filter has changed
 
 
-def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
+def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> ExportResult:
     """A folder a model below ``out``, in it two files a cell."""
-    done = Exported()
+    done = ExportResult()
     for cell in cells:
         folder = out / _folder_name(cell.label)
         task = safe_name(f"{cell.which.name}_{cell.dataset}")
@@ -39,7 +37,7 @@ def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> Exported:
         samples = folder / f"samples_{task}_{date}.jsonl"
         failed = 0
         with json_lines(samples) as write:
-            for one in conversations(cell):
+            for one in read_conversations(cell):
                 if one.error is None:
                     write(_sample(cell, one))
                     done.records += 1
@@ -87,13 +85,13 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
         "output_type": "multiple_choice" if reads else "generate_until",
         "num_fewshot": shots,
         "metric_list": [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in cell.criteria],
-        "metadata": {"version": our_version(), "scenario": cell.which.name, "cell": cell.name, "judge": _judge(cell)},
+        "metadata": {"version": viva_version(), "scenario": cell.which.name, "cell": cell.name, "judge": _judge(cell)},
     }
     return {
         "results": {task: figures},
         "group_subtasks": {task: []},
         "configs": {task: config},
-        "versions": {task: our_version()},
+        "versions": {task: viva_version()},
         "n-shot": {task: shots},
         "higher_is_better": {task: dict.fromkeys(cell.criteria, True)},
         "n-samples": {task: {"original": cell.planned, "effective": cell.ended - cell.failed}},
@@ -103,7 +101,7 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
         "date": cell.began,
         "pretty_env_info": cell.manifest["versions"].get("platform"),
         "transformers_version": None,
-        "lm_eval_version": f"none; exported by viva {our_version()}",
+        "lm_eval_version": f"none; exported by viva {viva_version()}",
         "upper_git_hash": None,
         "task_hashes": {},
         "model_source": spec.kind,
@@ -126,7 +124,7 @@ def _metric(name: str, value: float, error: float | None) -> dict[str, float | s
 
 def _only_reads(cell: ExportCell) -> bool:
     """Whether the model was read and never asked: its conversations have no dialogs."""
-    with closing(conversations(cell)) as held:
+    with closing(read_conversations(cell)) as held:
         first = next(held, None)
         return first is not None and not first.dialogs
 
@@ -136,7 +134,7 @@ def _judge(cell: ExportCell) -> str | None:
 
 
 def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
-    arguments, answers = _asked(one, cell.compared)
+    arguments, answers = _requests_and_answers(one, cell.compared)
     target = one.reference
     values = {name: value for name, value in one.scores.items() if value is not None}
     if one.right is not None:  # as that tool names it: of a likelihood, and of an answer in words
@@ -161,7 +159,7 @@ def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
     return sample | values
 
 
-def _asked(one: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
+def _requests_and_answers(one: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
     """Requests and answers of the compared model: of texts that were read each continuation with its log-probability,
     else each dialog as JSON with the last answer.
     """
@@ -169,7 +167,7 @@ def _asked(one: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
     answers: list[Any] = []
     for exchange in one.exchanges:
         if exchange.role == role and exchange.reading is not None:
-            _read(exchange, arguments, answers)
+            _reading_arguments(exchange, arguments, answers)
     for dialog in one.dialogs:
         sent = to_json([message.to_openai() for message in dialog.messages[:-1]]).decode()
         arguments.append([sent, "{}"])
@@ -177,7 +175,7 @@ def _asked(one: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
     return arguments, answers
 
 
-def _read(exchange: Exchange, arguments: list[list[str]], answers: list[Any]) -> None:
+def _reading_arguments(exchange: Exchange, arguments: list[list[str]], answers: list[Any]) -> None:
     reading, said = exchange.reading, exchange.completion
     assert reading is not None
     assert said is not None

@@ -1,4 +1,1 @@
-"""Rollouts in the forms that training packages ask for: one small adapter a package.
-
-What never belongs here: training.
-"""
+"""Rollouts in the forms that training packages ask for: one small adapter a package."""

@@ -1,18 +1,15 @@
-"""A model that is trained while it answers: each answer is recorded with the versions of the weights that computed it.
-
-What never belongs here: loading weights, which the trainer does, and deciding which answers are too old.
-"""
+"""A model that is trained while it answers: each answer is recorded with the versions of the weights used."""
 
 from __future__ import annotations
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.registry import build
-from viva.engine.backends.wrapper import Wrapper
+from viva.engine.backends.wrappers import BackendWrapper
 from viva.engine.clock import Clock, RealClock
 from viva.engine.messages import Completion, Request
 
 
-class Policy(Wrapper):
+class Policy(BackendWrapper):
     """A model with a ``version`` that its trainer sets whenever new weights are in place, also during a run.
 
     An answer's ``Completion.versions`` (``Turn.versions`` of a rollout) are the version at which its call began and

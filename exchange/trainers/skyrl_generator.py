@@ -1,7 +1,4 @@
-"""A scenario as a generator of SkyRL: conversations for a batch of prompts, as token ids, loss masks and rewards.
-
-What never belongs here: tokenizers and weights, which are the trainer's.
-"""
+"""SkyRL generator of a scenario: conversations for a batch of prompts, as token ids, loss masks and rewards."""
 
 from __future__ import annotations
 
@@ -12,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.arguments import scenario_of
 from viva.orchestration.folders import fresh_folder
+from viva.orchestration.python_api import scenario_of
 from viva.orchestration.rollouts import Reward, Rollout, Rollouts, rollouts
-from viva.scenarios.contract import many_role
+from viva.scenarios.contract import compared_role
 
-from .rows import Tokenize, joined, rows_of
-from .tasks import tasks_for
+from .training_data import Tokenize, generator_output, rows_of, tasks_for
 
 
-def own_task(prompt: Sequence[Mapping[str, Any]], extras: Mapping[str, Any]) -> Any:
+def task_of_row(prompt: Sequence[Mapping[str, Any]], extras: Mapping[str, Any]) -> Any:
     """The column ``task`` of a data row, else the text of its prompt's last message."""
     return extras["task"] if "task" in extras else prompt[-1]["content"]
 
@@ -44,7 +40,7 @@ class ScenarioGenerator:
         models: Mapping[str, Any],
         tokenize: Tokenize,
         step_wise: bool = False,
-        task: Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], Any] = own_task,
+        task: Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], Any] = task_of_row,
         reward: Callable[[Any], Reward] | None = None,
         out: str | Path = "runs",
         **settings: Any,
@@ -93,7 +89,7 @@ class ScenarioGenerator:
             async for rollout in held:
                 by_key[rollout.key] = rollout
         left = {name: iter(keys) for name, (_, keys) in self._groups.items()}
-        role, rows = many_role(self._which.roles).name, []
+        role, rows = compared_role(self._which.roles).name, []
         for name, prompt, trajectory in zip(names, prompts, ids, strict=True):
             rows += rows_of(by_key[next(left[name])], role, prompt, trajectory, self._tokenize, self._step_wise)
-        return joined(rows, self._step_wise)
+        return generator_output(rows, self._step_wise)

@@ -1,7 +1,9 @@
-"""A scenario as a harness of verifiers (its v1 API): the compared role's calls go to the endpoint that verifiers
-intercepts, so that its trace holds what the trained model was sent and answered. Needs the package verifiers.
+"""Harness of verifiers (its v1 API) for a scenario.
 
-What never belongs here: other roles' calls in that trace: they are in the run's folder.
+The compared role's calls go to the endpoint that verifiers intercepts, so that its trace holds what the trained
+model was sent and answered. Needs the package verifiers.
+
+Other roles' calls are not in that trace; they are in the run's folder.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from typing import Any, ClassVar
 from verifiers.v1 import Harness, HarnessConfig, ModelContext, TaskData, Trace  # type: ignore[import-not-found]
 from verifiers.v1.runtimes import ProgramResult, Runtime  # type: ignore[import-not-found]
 
-from viva.engine.backends.endpoint_name import Place
+from viva.engine.backends.endpoint_address import EndpointAddress
 from viva.engine.backends.openai import OpenAIBackend
 from viva.engine.clock import RealClock
-from viva.orchestration.arguments import scenario_of
+from viva.orchestration.python_api import scenario_of
 from viva.orchestration.rollouts import Reward, rollouts
-from viva.scenarios.contract import many_role
+from viva.scenarios.contract import compared_role
 
-from .tasks import tasks_for
+from .training_data import tasks_for
 
 
 class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
@@ -60,12 +62,12 @@ class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
         data: TaskData,
     ) -> ProgramResult:
         which = scenario_of(self.scenario)
-        seat = OpenAIBackend(RealClock(), Place(endpoint.rstrip("/"), ctx.model, secret))
+        seat = OpenAIBackend(RealClock(), EndpointAddress(endpoint.rstrip("/"), ctx.model, secret))
         seat.label = "policy"
         folder = Path(self.out) / trace.id
         held = rollouts(
             which,
-            models={**self.models, many_role(which.roles).name: seat},
+            models={**self.models, compared_role(which.roles).name: seat},
             tasks=tasks_for(which, [self.task(data)], folder),
             reward=type(self).reward_of,
             out=folder,

@@ -1,27 +1,22 @@
-"""The audit's side of the contract: judges are what is compared, and each is asked about each case in several ways.
-
-What never belongs here: prompts, statistics, output.
-"""
+"""Audits of judges as a scenario: judges are compared, and each is asked about each case in several ways."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from viva.agents.grades import SCALES
+from viva.agents.judge import SCALES
 from viva.agents.prompts import PromptPack
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Message
 
-from ..contract import Converse, Prepared, Role, Scenario, Scoring
-from ..forecast import Use, tokens_in
+from ..contract import Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
 from ..models import model_labels
-from .cases import TIE, AuditCase, check_paired, digest_of, open_cases
-from .persona import TRAITS
-from .protocol import JUDGE, TEMPLATES, AuditProtocol, AuditTask, questions_of
-from .report import AuditAggregate
-from .settings import AuditSettings
+from .audit_cases import TIE, AuditCase, AuditSettings, cases_digest, check_has_pairs, open_cases
+from .audit_protocol import JUDGE, TEMPLATES, AuditProtocol, AuditTask, questions_for
+from .audit_report import AuditAggregate
+from .simulated_judge import TRAITS
 
 
 class Audit(Scenario[AuditSettings, AuditTask]):
@@ -42,15 +37,15 @@ class Audit(Scenario[AuditSettings, AuditTask]):
         s = settings
         check_traits(s.judge)
         cases = self._cases if self._cases is not None else open_cases(s.cases, s.n, s.seed)
-        check_paired(cases, s.audits)
+        check_has_pairs(cases, s.audits)
         tasks = [
             AuditTask(case, question)
             for case in cases
-            for question in questions_of(s.audits)
+            for question in questions_for(s.audits)
             if case.paired or question != "pair"
         ]
         name = "examples" if s.cases == "examples" else s.cases.rpartition("/")[2].rpartition(".")[0] or s.cases
-        dataset = {"name": name, "digest": digest_of(cases), "chosen": len(tasks), "cases": len(cases)}
+        dataset = {"name": name, "digest": cases_digest(cases), "chosen": len(tasks), "cases": len(cases)}
         families = families_of(s, cases)
         notes = []
         if "self" in s.audits and (unknown := [label for label in model_labels(s.judge) if label not in families]):
@@ -86,15 +81,15 @@ class Audit(Scenario[AuditSettings, AuditTask]):
 
     def forecast(
         self, settings: AuditSettings, prepared: Prepared[AuditTask], pack: PromptPack | None
-    ) -> dict[str, Use]:
+    ) -> dict[str, UsageForecast]:
         assert pack is not None
-        words = tokens_in(pack.text) / 2
+        words = estimate_tokens(pack.text) / 2
         calls = {"labels": len(SCALES), "retest": settings.retests}
-        total = Use()
+        total = UsageForecast()
         for task in prepared.tasks:
             # The padded answer is about three times as long as the plain one.
-            text = tokens_in(task.case.question) + 4 * max(map(tokens_in, task.case.answers))
-            total += Use(1, words + text, settings.judge_tokens) * (
+            text = estimate_tokens(task.case.question) + 4 * max(map(estimate_tokens, task.case.answers))
+            total += UsageForecast(1, words + text, settings.judge_tokens) * (
                 2 * calls.get(task.question, 2)
             )  # asked twice at most
         return {JUDGE: total}

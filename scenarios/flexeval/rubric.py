@@ -1,8 +1,5 @@
-"""Rubrics: a question about a conversation, turn, message or call, answered by reasons and then one of given choices.
-
-Each choice counts a number. The prompt's placeholders are filled in with plain text replacement, for rubrics hold
-braces of their own. An answer that names no choice is asked for once more; a second failure is that metric's error.
-What never belongs here: prompts' wording (packs, rubric files), and which units are graded (``protocol``).
+"""Rubrics: a question to a grader about a conversation, turn, message or call; the grader gives reasons, then a
+choice.
 """
 
 from __future__ import annotations
@@ -12,16 +9,33 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from viva.agents.forms import VERDICT_WORDS, readable_text, unquoted_objects
 from viva.agents.prompts import PackTemplates, PromptPack
-from viva.agents.reading import VERDICT_WORDS, answer_in, own_objects
 from viva.engine.conversation import Conversation
 from viva.engine.errors import MalformedOutput
 from viva.engine.messages import Completion, Sampling, View
+from viva.engine.yaml_file import read_yaml
 
+from .dialog import Dialog, Message, ToolCall, Turn, Unit
 from .spec import Rubric
-from .units import Dialog, Message, ToolCall, Turn, Unit
+
+_RUBRIC_FILE = Path(__file__).parent / "examples" / "rubrics.yaml"
+BUILTIN_RUBRICS = ("yeasayer", "on_task", "asks_back", "helpful", "polite", "stays_in_scope", "grounded")
+
+
+def builtin_rubric(name: str) -> Rubric:
+    """One of ``BUILTIN_RUBRICS``."""
+    return _read_builtin_rubrics()[name]
+
+
+@cache
+def _read_builtin_rubrics() -> dict[str, Rubric]:
+    return {name: Rubric.model_validate(body) for name, body in read_yaml(_RUBRIC_FILE).items()}
+
 
 TEMPLATES = PackTemplates(
     {
@@ -41,18 +55,18 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _OBJECT = re.compile(r'\{\s*"')
-_TOKENS = 20  # alternatives asked for beside each token
+_CHOICE_TOKENS = 20  # alternatives asked for beside each token
 
 
-def filled(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
+def fill_prompt(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
     """The rubric's prompt for a unit. ``{context}`` is what was said before it, ``{completion}``, ``{content}`` and
     ``{turn}`` its own text, ``{conversation}`` all up to its end, ``{input}`` the last words of the other side before
     it, ``{system}`` the system prompt, ``{user}`` all that the user said before it, ``{tool_calls}`` its calls.
     """
-    before, own = _around(dialog, unit)
+    before, own = _context_and_unit(dialog, unit)
     texts = {
-        "conversation": said([*before, *own]),
-        "context": said(before),
+        "conversation": transcript_text([*before, *own]),
+        "context": transcript_text(before),
         "completion": unit.text,
         "content": unit.text,
         "turn": unit.text,
@@ -64,7 +78,7 @@ def filled(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
     return _PLACEHOLDER.sub(lambda match: texts[match[1]], rubric.prompt)
 
 
-def said(messages: list[Message]) -> str:
+def transcript_text(messages: list[Message]) -> str:
     """Messages as text, each behind its role; tools' calls and results in their places."""
     lines = []
     for one in messages:
@@ -74,7 +88,7 @@ def said(messages: list[Message]) -> str:
     return "\n\n".join(lines)
 
 
-def _around(dialog: Dialog, unit: Unit) -> tuple[list[Message], list[Message]]:
+def _context_and_unit(dialog: Dialog, unit: Unit) -> tuple[list[Message], list[Message]]:
     """The messages before a unit, and its own."""
     if isinstance(unit, Dialog):
         return [], list(unit.messages)
@@ -132,22 +146,22 @@ class Grader:
             view.append("system", system)
         if rubric.answer == "json":
             question = f"{question}\n\n{self._pack.render('grader.form', choices=choices)}"
-            sampling = replace(sampling, schema=_schema(rubric))
+            sampling = replace(sampling, schema=_answer_schema(rubric))
         view.append("user", question)
         completion = await self._conversation.generate(self.role, view, sampling, hint=hint)
         try:
-            choice, reasons = read_choice_of(rubric, completion, judged)
+            choice, reasons = read_choice(rubric, completion, judged)
         except MalformedOutput as error:
             first = completion
             view.append("assistant", first.text, first.pieces)
             view.append("user", self._pack.render("grader.again", problem=str(error), choices=choices))
             completion = await self._conversation.generate(self.role, view, sampling, hint=hint)
-            choice, reasons = read_choice_of(rubric, completion, judged)
+            choice, reasons = read_choice(rubric, completion, judged)
             reasons = reasons or first.text.strip()
         return choice, reasons, expected_score(rubric, completion, choice)
 
 
-def _schema(rubric: Rubric) -> dict[str, Any]:
+def _answer_schema(rubric: Rubric) -> dict[str, Any]:
     # Reasons come first so that the choice follows from them.
     return {
         "type": "object",
@@ -160,17 +174,21 @@ def _schema(rubric: Rubric) -> dict[str, Any]:
     }
 
 
-def read_choice_of(rubric: Rubric, completion: Completion, judged: str = "") -> tuple[str, str]:
+def read_choice(rubric: Rubric, completion: Completion, judged: str = "") -> tuple[str, str]:
     """The choice in a grader's answer, and the reasons before it.
 
     A rubric with ``answer: line`` takes the last line, one with ``answer: json`` the field ``choice`` of JSON objects
-    that are no quotations (``own_objects``); either takes the other form where it finds none of its own.
+    that are no quotations (``unquoted_objects``); either takes the other form where it finds none of its own.
 
     :raises MalformedOutput: there is none, or several objects name different ones.
     """
-    body = answer_in(completion.text).strip()
+    body = readable_text(completion.text).strip()
     exact = {choice.strip().casefold(): choice for choice in rubric.choice_scores}
-    for read in (_in_line, _in_objects) if rubric.answer == "line" else (_in_objects, _in_line):
+    for read in (
+        (_choice_in_last_line, _choice_in_objects)
+        if rubric.answer == "line"
+        else (_choice_in_objects, _choice_in_last_line)
+    ):
         found = read(body, exact, judged)
         if found is not None:
             return found
@@ -180,9 +198,9 @@ def read_choice_of(rubric: Rubric, completion: Completion, judged: str = "") -> 
     raise MalformedOutput(f"neither its last line nor a field `choice` holds one of the choices{cut}")
 
 
-def _in_objects(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
+def _choice_in_objects(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
     named = []
-    for _, value in own_objects(body, judged):
+    for _, value in unquoted_objects(body, judged):
         if "choice" in value:
             choice = exact.get(str(value["choice"]).strip().casefold())
             if choice is None:
@@ -194,7 +212,7 @@ def _in_objects(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, 
     return named[0] if named else None
 
 
-def _in_line(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
+def _choice_in_last_line(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
     """The choice that is the last line; words that name no choice may follow it."""
     lines = body.split("\n")
     for number in range(len(lines) - 1, -1, -1):
@@ -204,12 +222,12 @@ def _in_line(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str
         choice = exact.get(line)
         if choice is not None:
             return choice, "\n".join(lines[:number]).strip()
-        if any(_names(line, one) for one in exact):
+        if any(_is_choice(line, one) for one in exact):
             return None
     return None
 
 
-def _names(line: str, choice: str) -> bool:
+def _is_choice(line: str, choice: str) -> bool:
     return choice in line and re.search(rf"(?<!\w){re.escape(choice)}(?!\w)", line) is not None
 
 
@@ -225,12 +243,12 @@ def expected_score(rubric: Rubric, completion: Completion, choice: str) -> float
     start = 0
     for text, own, others in logprobs:
         if start <= place < start + len(text):
-            return _weighed(rubric, {text: own, **others}, text[: place - start])
+            return _weighted_mean(rubric, {text: own, **others}, text[: place - start])
         start += len(text)
     return None
 
 
-def _weighed(rubric: Rubric, logprobs: Mapping[str, float], before: str) -> float | None:
+def _weighted_mean(rubric: Rubric, logprobs: Mapping[str, float], before: str) -> float | None:
     weights: dict[str, float] = {}
     for token, logprob in logprobs.items():
         begun = token.removeprefix(before).strip().strip('"')
@@ -245,7 +263,7 @@ def _weighed(rubric: Rubric, logprobs: Mapping[str, float], before: str) -> floa
     return math.fsum(rubric.choice_scores[choice] * weight for choice, weight in weights.items()) / total
 
 
-def grading(tokens: int, temperature: float | None, votes: int, expected: bool) -> Sampling:
+def grader_sampling(tokens: int, temperature: float | None, votes: int, expected: bool) -> Sampling:
     """How graders answer: cold where they are asked once, warm where several votes are to differ."""
     chosen = temperature if temperature is not None else 1.0 if votes > 1 else 0.0
-    return Sampling(temperature=chosen, max_tokens=tokens, logprobs=_TOKENS if expected else None)
+    return Sampling(temperature=chosen, max_tokens=tokens, logprobs=_CHOICE_TOKENS if expected else None)

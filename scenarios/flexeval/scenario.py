@@ -1,41 +1,300 @@
-"""FlexEval's side of the contract: conversations of a suite, metrics of them, thresholds.
-
-What never belongs here: how a conversation goes (``protocol``), figures (``report``), and the commands (``commands``).
-"""
+"""FlexEval's scenario: settings of a suite's run, its tasks and metrics, and how its conversations are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from viva.agents.forms import json_objects
 from viva.agents.prompts import PromptPack
+from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.http_application_mapping import inline_name
+from viva.engine.backends.registry import with_absolute_path
+from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import ConfigurationError, DatasetError, did_you_mean
-from viva.scenarios.models import model_labels
+from viva.reports.tables import number
 
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario
-from ..settings import RunSettings
-from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
-from .gates import check_baseline
-from .graph import Measured, measured
-from .protocol import CANDIDATE, GRADER, INTERACTOR, DialogTask, SuiteProtocol
-from .readers import expand
-from .report import SuiteAggregate, SuiteScoring
+from ..models import model_labels
+from ..rendering import (
+    Detail,
+    Mark,
+    RecordedConversation,
+    RenderedConversation,
+    RenderedTurn,
+    ResultSummary,
+    Side,
+    ToolUse,
+    pending_turns,
+    render_entry,
+    role_sides,
+)
+from ..run_settings import RunSettings, absolute_file, context_folder
+from .conversation_files import DialogTasks, WatchedTasks, expand_paths
+from .dialog import Dialog, Message, message_from_record
+from .gate import check_baseline
+from .metrics import ResolvedMetric, resolve_metrics
 from .rubric import TEMPLATES
-from .scales import TESTS, check_attainable, most_repeats, never_broken
-from .settings import FlexEvalSettings, grader_models, read_named
-from .shown import shown_suite, summary
+from .scales import TESTS_NAME, check_attainable, required_repeats, unbreakable_notes
 from .spec import Suite
-from .tasks import DialogTasks, WatchedTasks
+from .suite_conversation import CANDIDATE, GRADER, INTERACTOR, DialogTask, SuiteProtocol
+from .suite_file import SuiteFile, read_suite
+from .suite_report import SuiteAggregate, SuiteScoring
 
 if TYPE_CHECKING:
-    from ..study.sections import SystemStudy
-    from ..study.static import StaticFigures
+    from ..study_sections import StaticFigures, SystemStudy
+
+RECORDED_MODEL = "recorded:conversations"  # the model that never answers: conversations are scored as they stand
+
+
+class FlexEvalSettings(RunSettings):
+    """Suites: custom evaluation of deployed systems and of finished dialogs (Christie et al. 2024)."""
+
+    suite: str = Field(description="The suite file; FILE#NAME where it holds several.")
+    candidate: list[str] = Field(
+        default=[], description="System under test in place of the suite's; may be given several times."
+    )
+    grader: str | None = Field(default=None, description="Model that grades rubrics, in place of the suite's.")
+    graders: list[str] = Field(default=[], description="Several graders; each grades every rubric.")
+    interactor: str | None = Field(default=None, description="Model that plays the user, in place of the suite's.")
+    repeats: int = Field(default=1, ge=1, le=1000, description="How often each conversation is tested.")
+    n: int | None = Field(default=None, ge=1, description="Only the first so many conversations.")
+    watched: str | None = Field(
+        default=None, description="Dialogs of a log that is watched, in place of the suite's conversations."
+    )
+    baseline: str | None = Field(default=None, description="Run folder that the gate compares with.")
+    pack: str = Field(default="flexeval", description="Prompt pack: a shipped name or a YAML file.")
+
+    examples: ClassVar[dict[str, str]] = {"suite": "suite.yaml"}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_the_suite(cls, data: Any, info: ValidationInfo) -> Any:
+        """What is not given is taken from the suite. Settings of a manifest are whole, and no file is read for them."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("suite"), str) or data.keys() >= _RUN_OPTIONS:
+            return data
+        suite = read_named_suite(data["suite"], context_folder(info)).suite
+        live = bool(data.get("watched"))
+        told: dict[str, Any] = {
+            "candidate": [RECORDED_MODEL] if live else system_models(suite),
+            "interactor": suite.interactor if suite.complete == "dialog" and not live else None,
+            "repeats": 1 if live else suite.repeats,
+            "baseline": suite.baseline,
+            "seed": suite.seed,
+            "concurrency": suite.concurrency,
+            "max_cost": suite.budget.cost,
+            "max_calls": suite.budget.calls,
+            "max_tokens_total": suite.budget.tokens,
+            "max_seconds": suite.budget.seconds,
+        }
+        if not (data.get("grader") or data.get("graders")):
+            models = list(grader_models(suite).values())
+            told |= {"grader": models[0]} if len(models) == 1 else {"graders": models}
+        return {**{name: value for name, value in told.items() if value is not None}, **data}
+
+    @field_validator("candidate", "graders", "grader", "interactor")
+    @classmethod
+    def _local_models_by_full_path(cls, models: str | list[str] | None, info: ValidationInfo) -> str | list[str] | None:
+        folder = context_folder(info)
+        if isinstance(models, list):
+            return [with_absolute_path(model, folder) for model in models]
+        return None if models is None else with_absolute_path(models, folder)
+
+    @field_validator("suite")
+    @classmethod
+    def _suite_by_full_path(cls, name: str, info: ValidationInfo) -> str:
+        file, hash_, wanted = name.partition("#")
+        return f"{absolute_file(file, context_folder(info))}{hash_}{wanted}"
+
+    @field_validator("pack")
+    @classmethod
+    def _file_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return absolute_file(name, context_folder(info))
+
+    @field_validator("baseline")
+    @classmethod
+    def _folder_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return None if name is None else str((context_folder(info) / name).absolute())
+
+    @model_validator(mode="after")
+    def _somebody_answers(self) -> FlexEvalSettings:
+        if not self.candidate:
+            raise ValueError(
+                "system: the suite names no system under test; write `system: MODEL` there, give --candidate MODEL, or "
+                "write `complete: none` to score the conversations as they stand"
+            )
+        return self
+
+
+_RUN_OPTIONS = frozenset({"suite", "candidate", "grader", "graders", "interactor", "repeats", "baseline", "pack"})
+
+
+def read_named_suite(name: str, folder: Path = Path()) -> SuiteFile:
+    """The suite of ``FILE`` or ``FILE#NAME``.
+
+    :raises ConfigurationError: as ``read_suite``.
+    """
+    file, _, wanted = name.partition("#")
+    return read_suite(folder / file, wanted or None)
+
+
+def system_models(suite: Suite) -> list[str]:
+    """The names of the models under test."""
+    if suite.complete == "none":
+        return [RECORDED_MODEL]
+    if isinstance(suite.system, str):
+        return [suite.system]
+    if "url" in suite.system:
+        return [with_label(inline_name(suite.system), "application")]
+    return [with_label(one if isinstance(one, str) else inline_name(one), label) for label, one in suite.system.items()]
+
+
+def grader_models(suite: Suite) -> dict[str, str]:
+    """The graders' models by label."""
+    if suite.grader is None or isinstance(suite.grader, str):
+        return {} if suite.grader is None else {"grader": suite.grader}
+    return {label: with_label(model, label) for label, model in suite.grader.items()}
+
+
+def with_label(model: str, label: str) -> str:
+    """A model's name that goes by this label in tables and keys."""
+    if ModelSpec.parse(model).options.get("label") is not None:
+        return model
+    return f"{model}{'&' if ModelSpec.parse(model).options else '?'}label={label}"
+
+
+_MIN_ANSWER = 40  # characters of a value that stand on a mark
+
+
+def render_conversation(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
+    """The dialog, a turn a message, and behind it the graders' answers."""
+    task = recorded.task if isinstance(recorded.task, Mapping) else {}
+    result = recorded.result if isinstance(recorded.result, Mapping) else {}
+    calls = {role: [one for one in recorded.entries if isinstance(one, Exchange) and one.role == role]
+             for role in (CANDIDATE, INTERACTOR)}  # fmt: skip
+    turns: list[RenderedTurn] = []
+    dialog = None if "messages" not in task else _complete_dialog(Dialog.from_record(task), result)
+    if dialog is not None:
+        turns = [_render_message(one, calls, sides) for one in dialog.messages if one.role != "tool" or not one.call_id]
+        turns = [one for one in turns if one.text or one.tools or one.call is not None]
+        _add_marks(dialog, turns, result)
+    if "said" not in result:  # it failed, or goes on: what the system has said stands behind what it was given
+        turns += [render_entry(one, sides) for one in calls[CANDIDATE] if one.completion is not None]
+    turns += [_render_grader(one, sides) for one in recorded.entries
+              if isinstance(one, Exchange) and one.role not in calls]  # fmt: skip
+    marks = _unit_marks(result, "conversation").get(0, [])
+    return RenderedConversation([*turns, *pending_turns(recorded, sides)], marks)
+
+
+def summarize_result(result: Mapping[str, Any]) -> ResultSummary:
+    """A test's line in a list: 100 where it passed, 0 where it failed, and each metric's mean."""
+    if "metrics" not in result:
+        return ResultSummary(end=f"{result['stopped']['by']}: {result['stopped']['reason']}")
+    aspects: dict[str, float] = {}
+    for name, one in result["metrics"].items():
+        numbers = [float(value) for _, value in map(_unit_value, one["values"]) if isinstance(value, int | float)]
+        if numbers:
+            aspects[name] = sum(numbers) / len(numbers)
+    errors = sum(len(one["errors"]) for one in result["metrics"].values())
+    passed = result.get("passed")
+    end = {True: "passed", False: "failed", None: "measured"}[passed]
+    if errors:
+        end += f", {errors} value{'s' * (errors != 1)} missing"
+    return ResultSummary(None if passed is None else 100.0 * passed, end, aspects, errors)
+
+
+def _complete_dialog(task: Dialog, result: Mapping[str, Any]) -> Dialog:
+    if "said" not in result:
+        return task
+    said = [message_from_record(one) for one in result["said"]]
+    return Dialog.of(task.id, [*task.messages[: result["kept"]], *said], task.metadata)
+
+
+def _render_message(one: Message, calls: Mapping[str, list[Exchange]], sides: Mapping[str, Side]) -> RenderedTurn:
+    side: Side = {"user": "asking", "assistant": "given", "tool": "tool"}.get(one.role, "given")  # type: ignore[assignment]
+    role = (CANDIDATE if one.role == "assistant" else INTERACTOR) if one.new else ""
+    turn = RenderedTurn(one.role, one.content, sides.get(role, side))
+    turn.tools = [ToolUse(call.name, call.arguments, call.result) for call in one.tool_calls]
+    if role and calls[role]:
+        turn.call = calls[role].pop(0)
+        turn.speaker = role
+    turn.round = one.index  # until it is marked: which message it is
+    return turn
+
+
+def _add_marks(dialog: Dialog, turns: list[RenderedTurn], result: Mapping[str, Any]) -> None:
+    """Put each unit's marks on the turn that holds it, a turn's on its last message."""
+    by_message = {turn.round: turn for turn in turns}
+    for turn in turns:
+        turn.round = None
+    places = {
+        "turn": {one.index: one.messages[-1].index for one in dialog.turns},
+        "message": {one.index: one.index for one in dialog.messages},
+        "tool_call": {one.index: one.message for one in dialog.tool_calls},
+    }
+    for level, messages in places.items():
+        for unit, marks in _unit_marks(result, level).items():
+            place = messages.get(unit)
+            while place is not None and place >= 0 and place not in by_message:
+                place -= 1  # a tool's result is shown with its call
+            if place in by_message:
+                by_message[place].marks += marks
+
+
+def _unit_marks(result: Mapping[str, Any], level: str) -> dict[int, list[Mark]]:
+    found: dict[int, list[Mark]] = {}
+    for name, one in result.get("metrics", {}).items():
+        if one["level"] != level:
+            continue
+        for unit, value in one["values"]:
+            found.setdefault(unit, []).append(_value_mark(name, value))
+        for unit, kind, message, *_ in one["errors"]:
+            found.setdefault(unit or 0, []).append(Mark(name, "no value", 0, f"{kind}: {message}"))
+    return found
+
+
+def _value_mark(name: str, value: Any) -> Mark:
+    if isinstance(value, Mapping) and "choice" in value:
+        return Mark(name, f"{value['choice']} ({number(value['score'], 2)})", None, value["reasoning"])
+    if isinstance(value, Mapping):
+        told = ", ".join(f"{key} {_format_value(part)}" for key, part in value.items())
+        return Mark(name, told if len(told) <= _MIN_ANSWER else f"{len(value)} values", None, told)
+    return Mark(name, _format_value(value))
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value, 2)
+    text = "–" if value is None else str(value)
+    return text if len(text) <= _MIN_ANSWER else f"{text[: _MIN_ANSWER - 1]}…"
+
+
+def _render_grader(call: Exchange, sides: Mapping[str, Side]) -> RenderedTurn:
+    """A grader's reasons in place of the form that they came in, which is folded."""
+    turn = render_entry(call, sides)
+    turn.side = "judging"
+    for _, value in json_objects(turn.text):
+        if isinstance(value.get("reasoning"), str) and "choice" in value:
+            turn.details.append(Detail("as it was written", turn.text))
+            turn.text = value["reasoning"]
+            turn.marks.append(Mark("choice", _format_value(value["choice"])))
+            break
+    return turn
+
+
+def _unit_value(pair: list[Any]) -> tuple[int, Any]:
+    unit, value = pair
+    return unit, value["score"] if isinstance(value, Mapping) and "choice" in value else value
 
 
 @dataclass(frozen=True, slots=True)
-class _OneOfTheGraders(Role):
+class _GraderRole(Role):
     """One of several graders; ``place`` in the setting ``graders``."""
 
     place: int = 0
@@ -61,18 +320,18 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         found = [candidate]
         if settings.graders:
             labels = model_labels(settings.graders)
-            found += [_OneOfTheGraders(f"{GRADER}-{label}", place=place) for place, label in enumerate(labels)]
+            found += [_GraderRole(f"{GRADER}-{label}", place=place) for place, label in enumerate(labels)]
         elif settings.grader is not None:
             found.append(grader)
         return (*found, *([interactor] if settings.interactor is not None else []))
 
     def prepare(self, settings: FlexEvalSettings) -> Prepared[DialogTask]:
-        file = read_named(settings.suite)
+        file = read_named_suite(settings.suite)
         suite, where = file.suite, settings.suite
         if settings.watched is not None:
             suite = suite.model_copy(update={"complete": "none", "scored": "new"})
         graders = self._graders(settings, suite)
-        metrics = measured(suite, list(graders), where)
+        metrics = resolve_metrics(suite, list(graders), where)
         for metric in metrics:
             if not metric.by_function and not graders:
                 raise ConfigurationError(
@@ -90,9 +349,9 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         if settings.watched is not None:
             tasks = WatchedTasks(Path(settings.watched))
         else:
-            tasks = DialogTasks(_conversations(suite, file.folder, where), settings.n)
-        notes = [*file.notes, *never_broken(suite, metrics)]
-        if repeats is not None and (most := most_repeats(suite)) > repeats:
+            tasks = DialogTasks(_conversation_paths(suite, file.folder, where), settings.n)
+        notes = [*file.notes, *unbreakable_notes(suite, metrics)]
+        if repeats is not None and (most := required_repeats(suite)) > repeats:
             notes.append(f"pass^{most} needs {most} repeats, and is broken without; give --repeats {most}")
         if settings.baseline is None and any(one.fall is not None or one.rise is not None for one in suite.thresholds):
             notes.append(
@@ -125,15 +384,15 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
     ) -> Converse[DialogTask]:
         assert pack is not None
         suite = Suite.model_validate(records["suite"])
-        metrics = [Measured.from_manifest(one) for one in records["metrics"]]
+        metrics = [ResolvedMetric.from_manifest(one) for one in records["metrics"]]
         return SuiteProtocol(suite, metrics, records["graders"], pack, plays=settings.interactor is not None).hold
 
     def offers(self) -> dict[str, dict[str, str]]:
-        from .builtin import BUILTIN
-        from .builtin.rubrics import SHIPPED, shipped_rubric
+        from .builtin_metrics import BUILTIN
+        from .rubric import BUILTIN_RUBRICS, builtin_rubric
 
         metrics = {name: function.__doc__ or "" for name, function in BUILTIN.items()}
-        return {"metrics": metrics, "rubrics": {name: shipped_rubric(name).notes or "" for name in SHIPPED}}
+        return {"metrics": metrics, "rubrics": {name: builtin_rubric(name).notes or "" for name in BUILTIN_RUBRICS}}
 
     def task(self, record: Any) -> DialogTask:
         return DialogTask.from_record(record)
@@ -142,28 +401,28 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         return task.dialog
 
     def study(self, lent: StaticFigures | None = None) -> SystemStudy:
-        from .study import FlexEvalStudy
+        from .release_study import FlexEvalStudy
 
         return FlexEvalStudy(self, lent)
 
-    def shown(self, recorded: RecordedConversation) -> ShownConversation:
-        return shown_suite(recorded, sides_of(self.roles))
+    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
+        return render_conversation(recorded, role_sides(self.roles))
 
     def summary_of(self, settings: FlexEvalSettings) -> Callable[[Any], ResultSummary]:
-        return summary
+        return summarize_result
 
     def aggregate(self, manifest: dict[str, Any], scoring: SuiteScoring) -> Aggregate:
         return SuiteAggregate(manifest, scoring)
 
 
-def _conversations(suite: Suite, folder: Path, where: str) -> list[Path]:
+def _conversation_paths(suite: Suite, folder: Path, where: str) -> list[Path]:
     try:
-        return expand(suite.conversations, folder)
+        return expand_paths(suite.conversations, folder)
     except DatasetError as error:
         raise ConfigurationError(f"{where}: conversations: {error}") from None
 
 
-def check_thresholds(suite: Suite, metrics: list[Measured], where: str) -> None:
+def check_thresholds(suite: Suite, metrics: list[ResolvedMetric], where: str) -> None:
     """See that each threshold names a metric that there is.
 
     :raises ConfigurationError: one does not.
@@ -171,11 +430,11 @@ def check_thresholds(suite: Suite, metrics: list[Measured], where: str) -> None:
     names = {metric.name for metric in metrics}
     for place, threshold in enumerate(suite.thresholds):
         name = threshold.metric
-        if name not in names and name.rpartition(".")[0] not in names and name != TESTS:
-            known = ", ".join([*sorted(names), TESTS])
+        if name not in names and name.rpartition(".")[0] not in names and name != TESTS_NAME:
+            known = ", ".join([*sorted(names), TESTS_NAME])
             raise ConfigurationError(
                 f"{where}: thresholds.{place}: there is no metric '{name}'; known: {known} (all metrics with `passes`)"
-                f"{did_you_mean(name, [*names, TESTS])}"
+                f"{did_you_mean(name, [*names, TESTS_NAME])}"
             )
 
 

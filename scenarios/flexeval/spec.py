@@ -1,8 +1,4 @@
-"""What a suite file may say, as pydantic models: conversations, the system under test, metrics, thresholds, budget.
-
-They are the one home of a suite's names and defaults, for the file, the JSON schema of editors, and the manifest.
-What never belongs here: reading files (``suite_file``), and whether names in a suite refer to something (``graph``).
-"""
+"""Pydantic models of a suite file: conversations, the system under test, metrics, thresholds, budget."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from .units import Level
+from .dialog import Level
 
 Scalar: TypeAlias = bool | float | str
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w .()=,@-]*$", max_length=80)]
@@ -26,11 +22,11 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class _Part(BaseModel):
+class _SpecModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Bounds(_Part):
+class Bounds(_SpecModel):
     """What a value must be. All that is given must hold; a value that is no number keeps no ``at_least``."""
 
     at_least: float | None = Field(default=None, description="The value is a number and not below this.")
@@ -51,12 +47,12 @@ class Bounds(_Part):
             return False
         if self.at_most is not None and not (number and value <= self.at_most):
             return False
-        if self.equals is not None and not _same(value, self.equals):
+        if self.equals is not None and not _equal_values(value, self.equals):
             return False
-        return self.among is None or any(_same(value, one) for one in self.among)
+        return self.among is None or any(_equal_values(value, one) for one in self.among)
 
 
-def _same(value: Any, wanted: Scalar) -> bool:
+def _equal_values(value: Any, wanted: Scalar) -> bool:
     if isinstance(value, bool) or isinstance(wanted, bool):
         # A function may say yes by 1, and a suite ask for it by true.
         return bool(value == wanted) and not isinstance(value, str) and not isinstance(wanted, str)
@@ -73,7 +69,7 @@ class Condition(Bounds):
     )
 
 
-class Metric(_Part):
+class Metric(_SpecModel):
     """Something that is computed of each conversation, turn, message or tool call: by a function, or by a rubric."""
 
     name: Name = Field(
@@ -119,7 +115,7 @@ class Metric(_Part):
         return self
 
 
-class Rubric(_Part):
+class Rubric(_SpecModel):
     """A question to the grader, and what each of its answers counts."""
 
     prompt: str = Field(
@@ -137,7 +133,7 @@ class Rubric(_Part):
     notes: str = Field(default="", description="For readers; not part of the prompt.")
 
 
-class Threshold(_Part):
+class Threshold(_SpecModel):
     """What must hold for the gate to be green: a figure between bounds, or no fall against the baseline."""
 
     metric: str = Field(description="The metric's name; NAME.KEY where it returns several values by name.")
@@ -173,15 +169,17 @@ class Threshold(_Part):
         told = [f"role {self.role}"] if self.role else []
         told += [f"{key} {value}" for key, value in self.where.items()]
         bounds = [
-            f"{word} {getattr(self, field):g}" for field, word in _WORDS.items() if getattr(self, field) is not None
+            f"{word} {getattr(self, field):g}"
+            for field, word in _BOUND_WORDS.items()
+            if getattr(self, field) is not None
         ]
         return " ".join([of, *([f"[{', '.join(told)}]"] if told else []), ", ".join(bounds)])
 
 
-_WORDS = {"at_least": ">=", "at_most": "<=", "fall": "falls by at most", "rise": "rises by at most"}
+_BOUND_WORDS = {"at_least": ">=", "at_most": "<=", "fall": "falls by at most", "rise": "rises by at most"}
 
 
-class BudgetOf(_Part):
+class SuiteBudget(_SpecModel):
     """What may be spent. Where it is used up nothing more is begun; what is begun is finished."""
 
     cost: float | None = Field(default=None, gt=0, description="Money, by the prices in the models' names.")
@@ -190,7 +188,7 @@ class BudgetOf(_Part):
     seconds: float | None = Field(default=None, gt=0)
 
 
-class Play(_Part):
+class DialogPlay(_SpecModel):
     """How a dialog is held anew (``complete: dialog``)."""
 
     exchanges: int | None = Field(
@@ -199,7 +197,7 @@ class Play(_Part):
     persona: str = Field(default="", description="What the interactor is told of the user it plays.")
 
 
-class Suite(_Part):
+class Suite(_SpecModel):
     """A suite file."""
 
     name: Name = Field(default="suite", description="What the suite is called in reports and test results.")
@@ -218,7 +216,7 @@ class Suite(_Part):
     interactor: str | None = Field(
         default=None, description="The model that plays the user (complete: dialog); the recorded user turns if absent."
     )
-    play: Play = Field(default_factory=Play)
+    play: DialogPlay = Field(default_factory=DialogPlay)
     grader: str | dict[Name, str] | None = Field(
         default=None, description="The model that grades rubrics, or several by label: each grades every rubric."
     )
@@ -238,7 +236,7 @@ class Suite(_Part):
     alpha: float = Field(
         default=0.05, gt=0, lt=1, description="The chance of any false alarm among all comparisons with the baseline."
     )
-    budget: BudgetOf = Field(default_factory=BudgetOf)
+    budget: SuiteBudget = Field(default_factory=SuiteBudget)
     temperature: float = Field(default=0.0, ge=0, description="The system's, where it takes one.")
     max_tokens: int = Field(default=1024, ge=1, description="Of each of the system's answers.")
     grader_tokens: int = Field(default=1024, ge=1, description="Of each of the graders' answers.")

@@ -1,7 +1,4 @@
-"""FunctionChat-Bench's side of the contract: recorded turns to answer, or whole dialogs with a played user.
-
-What never belongs here: turns and dialogs themselves (``turn_protocol``, ``user_protocol``), formulas, output.
-"""
+"""FunctionChat-Bench as a scenario: recorded turns to answer, or whole dialogs with a simulated user."""
 
 from __future__ import annotations
 
@@ -13,20 +10,17 @@ from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
-from ..graded import GradedAnswer, Grading
-from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
-from .rubric import TEMPLATES, Words, open_words
-from .run_review import TurnReview
-from .settings import FunctionChatSettings
-from .shown import shown_dialog, summary
-from .source import open_turns
-from .tasks import DialogTask, DialogTasks
-from .turn_protocol import CANDIDATE, JUDGE, TurnProtocol
-from .turn_report import TurnAggregate
+from ..contract import Aggregate, Converse, GradeReader, JudgeGrade, Prepared, Role, Scenario, Scoring
+from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
+from .dialog_prompts import TEMPLATES, DialogPrompts, open_prompts
+from .dialog_protocols import CANDIDATE, INTERACTOR, JUDGE, TurnProtocol, UserProtocol
+from .dialog_rendering import render_dialog, summarize_dialog
+from .functionchat_report import TurnAggregate, UserAggregate
+from .functionchat_settings import FunctionChatSettings
+from .turn_files import open_turns
 from .turns import DialogTurn
-from .user_protocol import INTERACTOR, UserProtocol
-from .user_report import UserAggregate
+from .user_tasks import DialogTask, DialogTasks
+from .verdict_review import TurnReview
 
 
 class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
@@ -46,7 +40,7 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         return tuple(role for role in self.roles if role.name != unused)
 
     def open_pack(self, settings: FunctionChatSettings) -> PromptPack:
-        return open_words(settings, "").pack
+        return open_prompts(settings, "").pack
 
     def prepare(self, settings: FunctionChatSettings) -> Prepared[DialogTurn | DialogTask]:
         s = settings
@@ -60,7 +54,7 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         return Prepared(tasks, self._records(s, tasks.to_record(), ""))
 
     def _records(self, settings: FunctionChatSettings, dataset: dict[str, Any], language: str) -> dict[str, Any]:
-        words = open_words(settings, settings.spoken(language))
+        words = open_prompts(settings, settings.spoken(language))
         return {"dataset": dataset, "system": words.system, "language": words.language}
 
     def protocol(
@@ -69,7 +63,7 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         assert pack is not None
         s = settings
         # Runs of earlier versions recorded no language: what they named, or Korean.
-        words = Words(pack, records.get("language", s.spoken("Korean")), records["system"])
+        words = DialogPrompts(pack, records.get("language", s.spoken("Korean")), records["system"])
         answering = Sampling(temperature=s.temperature, max_tokens=s.candidate_tokens)
         if s.mode == "user":
             asking = Sampling(temperature=s.interactor_temperature, max_tokens=s.interactor_tokens)
@@ -79,17 +73,17 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
         return TurnProtocol(words, answering, judging, s.matching).hold
 
-    def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> Grading | None:
+    def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> GradeReader | None:
         """Pass or fail of the outputs that the judge was asked about; what rules decide is not the judge's."""
         if by_round or settings.mode == "user":
             return None
 
-        def answers(key: str, label: str, turn: Any, record: Any) -> Iterator[GradedAnswer]:
+        def answers(key: str, label: str, turn: Any, record: Any) -> Iterator[JudgeGrade]:
             if record["judge"] is not None:
                 passed = record["judge"]["passed"]
-                yield GradedAnswer(key, label, turn.cluster, None if passed is None else float(passed))
+                yield JudgeGrade(key, label, turn.cluster, None if passed is None else float(passed))
 
-        return Grading(0.0, 1.0, answers, passes=True)
+        return GradeReader(0.0, 1.0, answers, passes=True)
 
     def cluster_of(self, result: Any) -> str:
         return str(result.get("cluster", ""))
@@ -97,11 +91,11 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
     def task(self, record: Any) -> DialogTurn | DialogTask:
         return DialogTurn.from_record(record) if "ground_truth" in record else DialogTask.model_validate(record)
 
-    def shown(self, recorded: RecordedConversation) -> ShownConversation:
-        return shown_dialog(recorded, sides_of(self.roles))
+    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
+        return render_dialog(recorded, role_sides(self.roles))
 
     def summary_of(self, settings: FunctionChatSettings) -> Callable[[Any], ResultSummary]:
-        return summary
+        return summarize_dialog
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         return UserAggregate(manifest) if manifest["settings"]["mode"] == "user" else TurnAggregate(manifest)

@@ -1,7 +1,4 @@
-"""A turn of FunctionChat-Bench: what a model is shown, what it is to give, and what else is right (paper, section 3).
-
-What never belongs here: file formats (``items``) and whether an output is right (``grading``).
-"""
+"""One turn of FunctionChat-Bench: the dialog so far, the expected output, and acceptable alternatives."""
 
 from __future__ import annotations
 
@@ -88,7 +85,9 @@ class DialogTurn:
         """The history as text: the user's words alone where there is nothing else, else a line for each message."""
         if len(self.messages) == 1 and self.messages[0]["role"] == "user":
             return str(self.messages[0]["content"])
-        return "\n".join(f"{one['role']}: {said(one['content'] or '', message_calls(one))}" for one in self.messages)
+        return "\n".join(
+            f"{one['role']}: {output_text(one['content'] or '', message_calls(one))}" for one in self.messages
+        )
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON; ``category`` only where there is one."""
@@ -118,11 +117,11 @@ def message_calls(message: Mapping[str, Any]) -> list[ToolCall]:
     ]
 
 
-def said(content: str, calls: Iterable[ToolCall]) -> str:
+def output_text(content: str, calls: Iterable[ToolCall]) -> str:
     """An output as text: what was said, then each call as ``name(arguments)`` on a line of its own."""
     return "\n".join([*([content] if content else []), *(f"{call.name}({call.arguments})" for call in calls)])
 
 
-def shown_json(value: Sequence[Any] | Mapping[str, Any]) -> str:
+def readable_json(value: Sequence[Any] | Mapping[str, Any]) -> str:
     """Data as compact JSON in readable letters."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))

@@ -1,29 +1,43 @@
-"""Fusion-Eval's side of the contract (Shu et al. 2023): judges that are told what automatic assistants say.
-
-What never belongs here: judging itself (``protocol``), formulas, wording (``packs``).
-"""
+"""Fusion-Eval as a scenario (Shu et al. 2023): judges that are told the scores of automatic assistants."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from viva.agents.assistants.assistant import AssistantResult
+from viva.agents.assistants.model_assistants import GRADE_TOKENS, JudgeAssistant
 from viva.agents.prompts import PromptPack
-from viva.data.records import DataRecord, ManifestPart
+from viva.data.manifest_records import DataRecord, ManifestPart
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 
-from ..assistants import assistant_roles, checked_facts
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
-from ..forecast import Use
-from .examples_file import Examples, JudgedExample
-from .forecast import judging_use
-from .judge import ROLE, score_schema, whole_scores
-from .protocol import FusionProtocol
-from .report import FusionAggregate
-from .settings import FusionSettings
-from .words import TEMPLATES, Words, open_pack, words_of
+from ..assistant_roles import assistant_facts, assistant_roles
+from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
+from .fusion_judge import JUDGE, FusionProtocol, score_schema, whole_scores
+from .fusion_prompts import TEMPLATES, JudgePrompts, open_pack, prompts_of_pack
+from .fusion_report import FusionAggregate
+from .fusion_settings import FusionSettings
+from .task_files import Examples, JudgedExample
+
+
+def forecast_judging(
+    settings: FusionSettings, words: JudgePrompts, examples: Iterable[JudgedExample]
+) -> dict[str, UsageForecast]:
+    """What each role takes for all examples of one judge; repairs are not foreseen."""
+    system = estimate_tokens(words.system())
+    total: dict[str, UsageForecast] = {JUDGE: UsageForecast()}
+    gaps = [AssistantResult(one.name, one.high) for one in words.assistants]
+    for example in examples:
+        prompt = system + estimate_tokens(words.question(example, gaps))
+        total[JUDGE] += UsageForecast(1, prompt, settings.judge_tokens) * settings.predictions
+        texts = estimate_tokens("\n\n".join(example.texts.values()))
+        for one in words.assistants:
+            if one.model is not None:
+                answer = GRADE_TOKENS if isinstance(one, JudgeAssistant) else 0
+                total[one.role] = total.get(one.role, UsageForecast()) + UsageForecast(1, texts, answer)
+    return total
 
 
 class FusionManifest(ManifestPart):
@@ -43,7 +57,7 @@ class Fusion(Scenario[FusionSettings, JudgedExample]):
     plural = "judgements"
     data = "data"
     settings = FusionSettings
-    roles = (Role(ROLE, many=True, judge=True),)
+    roles = (Role(JUDGE, many=True, judge=True),)
     templates = TEMPLATES
     manifest = FusionManifest
     judging = frozenset({"judge_tokens"})
@@ -56,8 +70,8 @@ class Fusion(Scenario[FusionSettings, JudgedExample]):
 
     def prepare(self, settings: FusionSettings) -> Prepared[JudgedExample]:
         words = self._words(settings)
-        _check_whole(settings, words)
-        facts = checked_facts(words.assistants)
+        _check_whole_scores(settings, words)
+        facts = assistant_facts(words.assistants)
         examples = Examples(Path(settings.data), words.task, limit=settings.n, seed=settings.seed)
         records = {"dataset": examples.to_record(), "assistants": facts, **words.records(settings)}
         notes = [f"{one['name']}: WordNet is not installed, so METEOR matches no synonyms"
@@ -68,7 +82,7 @@ class Fusion(Scenario[FusionSettings, JudgedExample]):
         self, settings: FusionSettings, pack: PromptPack | None, records: Mapping[str, Any]
     ) -> Converse[JudgedExample]:
         assert pack is not None
-        words = words_of(pack, settings)
+        words = prompts_of_pack(pack, settings)
         whole = settings.scores == "expected"
         sampling = Sampling(
             temperature=settings.temperature,
@@ -83,20 +97,20 @@ class Fusion(Scenario[FusionSettings, JudgedExample]):
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         settings = FusionSettings.model_validate(manifest["settings"])
-        words = words_of(TEMPLATES.read(manifest["prompts"], manifest["pack"]["name"]), settings)
+        words = prompts_of_pack(TEMPLATES.read(manifest["prompts"], manifest["pack"]["name"]), settings)
         return FusionAggregate(manifest, words.task, words.plan)
 
     def forecast(
         self, settings: FusionSettings, prepared: Prepared[JudgedExample], pack: PromptPack | None
-    ) -> dict[str, Use]:
+    ) -> dict[str, UsageForecast]:
         assert pack is not None
-        return judging_use(settings, words_of(pack, settings), prepared.tasks)
+        return forecast_judging(settings, prompts_of_pack(pack, settings), prepared.tasks)
 
-    def _words(self, settings: FusionSettings) -> Words:
-        return words_of(open_pack(settings), settings)
+    def _words(self, settings: FusionSettings) -> JudgePrompts:
+        return prompts_of_pack(open_pack(settings), settings)
 
 
-def _check_whole(settings: FusionSettings, words: Words) -> None:
+def _check_whole_scores(settings: FusionSettings, words: JudgePrompts) -> None:
     """See that expected scores can be taken: they are over whole numbers.
 
     :raises ConfigurationError: a criterion has too few of them.

@@ -1,7 +1,4 @@
-"""Single-answer grading: judges grade one answer at a time on a scale, as MT-Bench does (Zheng et al. 2023).
-
-What never belongs here: wording (the pack), comparing with people (``viva meta``).
-"""
+"""Single-answer grading as a scenario: judges grade one answer at a time, as MT-Bench (Zheng et al. 2023)."""
 
 from __future__ import annotations
 
@@ -12,19 +9,18 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
 
 from viva.agents.agent import Agent
-from viva.agents.grades import SCALES, grade_form
+from viva.agents.judge import SCALES, grade_form
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.engine import seeds
-from viva.engine.backends.registry import full_path
+from viva.engine.backends.registry import with_absolute_path
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Sampling
 
-from ..audit.persona import ShownAnswer
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
-from ..forecast import Use, tokens_in
-from ..given import GivenTask, GivenTasks, given_tasks, task_of, tasks_in_file
-from ..measures import SCORE, Measures
-from ..settings import RunSettings, folder_of, full_file
+from ..audit.simulated_judge import AnswerHint
+from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
+from ..default_aggregate import SCORE, Measures
+from ..inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, task_from_record
+from ..run_settings import RunSettings, absolute_file, context_folder
 
 JUDGE = "judge"
 TEMPLATES = PackTemplates({
@@ -34,7 +30,7 @@ TEMPLATES = PackTemplates({
 })  # fmt: skip
 
 
-class GradedAnswer(BaseModel):
+class AnswerToGrade(BaseModel):
     """A task: an answer to a question, with a reference answer maybe."""
 
     model_config = ConfigDict(extra="ignore")
@@ -45,7 +41,7 @@ class GradedAnswer(BaseModel):
     reference: str = ""
 
 
-_TASK = TypeAdapter(GradedAnswer)
+_TASK = TypeAdapter(AnswerToGrade)
 
 
 class GradingSettings(RunSettings):
@@ -64,15 +60,15 @@ class GradingSettings(RunSettings):
     @field_validator("tasks", "pack")
     @classmethod
     def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
-        return full_file(name, folder_of(info))
+        return absolute_file(name, context_folder(info))
 
     @field_validator("judge")
     @classmethod
     def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
-        return [full_path(model, folder_of(info)) for model in models]
+        return [with_absolute_path(model, context_folder(info)) for model in models]
 
 
-class Grading(Scenario[GradingSettings, GivenTask]):
+class SingleAnswerGrading(Scenario[GradingSettings, InlineTask]):
     """Single-answer grading. Tasks may be given instead of named in the settings."""
 
     name = "grading"
@@ -84,27 +80,27 @@ class Grading(Scenario[GradingSettings, GivenTask]):
     templates = TEMPLATES
 
     def __init__(self, tasks: Iterable[Mapping[str, Any]] | None = None) -> None:
-        self.given_tasks: GivenTasks | None = None if tasks is None else given_tasks(tasks, _TASK)
+        self.given_tasks: InlineTasks | None = None if tasks is None else inline_tasks(tasks, _TASK)
 
-    def prepare(self, settings: GradingSettings) -> Prepared[GivenTask]:
-        tasks = self.given_tasks or tasks_in_file(Path(settings.tasks), _TASK)
+    def prepare(self, settings: GradingSettings) -> Prepared[InlineTask]:
+        tasks = self.given_tasks or read_tasks(Path(settings.tasks), _TASK)
         name = Path(settings.tasks).stem
         return Prepared(tasks, {"dataset": {"name": name, "digest": tasks.digest, "chosen": len(tasks)}})
 
     def protocol(
         self, settings: GradingSettings, pack: PromptPack | None, records: Mapping[str, Any]
-    ) -> Converse[GivenTask]:
+    ) -> Converse[InlineTask]:
         assert pack is not None
         scale = SCALES[settings.scale]
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.judge_tokens)
 
-        async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
+        async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
             # A simulated judge finds answers as good as their words happen to be.
-            hint = ShownAnswer(seeds.uniform(task.payload.question, task.payload.answer, "quality"), scale)
+            hint = AnswerHint(seeds.uniform(task.payload.question, task.payload.answer, "quality"), scale)
             agent = Agent(conversation, JUDGE, pack.render("judge.system"), sampling, hint)
             try:
-                asked = _question(pack, task.payload, scale.words())
+                asked = _grading_prompt(pack, task.payload, scale.words())
                 found: Any = await agent.ask_for(grade_form(scale), asked, task.payload.answer)
                 record["value"] = {SCORE: None if found is None else scale.points(found.score)}
             except ConversationStopped as stop:
@@ -114,8 +110,8 @@ class Grading(Scenario[GradingSettings, GivenTask]):
 
         return converse
 
-    def task(self, record: Any) -> GivenTask:
-        return task_of(record, _TASK)
+    def task(self, record: Any) -> InlineTask:
+        return task_from_record(record, _TASK)
 
     def value(self, result: Any) -> Any:
         return result["value"]
@@ -128,19 +124,23 @@ class Grading(Scenario[GradingSettings, GivenTask]):
         return Measures(manifest, JUDGE, {SCORE: (scale.points(scale.labels[0]), scale.points(scale.labels[-1]))})
 
     def forecast(
-        self, settings: GradingSettings, prepared: Prepared[GivenTask], pack: PromptPack | None
-    ) -> dict[str, Use]:
+        self, settings: GradingSettings, prepared: Prepared[InlineTask], pack: PromptPack | None
+    ) -> dict[str, UsageForecast]:
         assert pack is not None
-        total, words = Use(), SCALES[settings.scale].words()
+        total, words = UsageForecast(), SCALES[settings.scale].words()
         for task in prepared.tasks:
-            asked = tokens_in(_question(pack, task.payload, words)) + tokens_in(pack.render("judge.system"))
-            total += Use(1, asked, settings.judge_tokens) * 2  # asked once more where the grade cannot be read
+            asked = estimate_tokens(_grading_prompt(pack, task.payload, words)) + estimate_tokens(
+                pack.render("judge.system")
+            )
+            total += (
+                UsageForecast(1, asked, settings.judge_tokens) * 2
+            )  # asked once more where the grade cannot be read
         return {JUDGE: total}
 
 
-def _question(pack: PromptPack, task: GradedAnswer, scale: str) -> str:
+def _grading_prompt(pack: PromptPack, task: AnswerToGrade, scale: str) -> str:
     reference = pack.render("judge.reference", text=task.reference) if task.reference else ""
     return pack.render("judge.grade", question=task.question, answer=task.answer, reference=reference, scale=scale)
 
 
-SCENARIO = Grading()
+SCENARIO = SingleAnswerGrading()

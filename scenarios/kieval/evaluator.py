@@ -1,7 +1,7 @@
 """The evaluator: sees each exchange with party markers, keeps its own verdicts, and says whether to go on.
 
-A verdict that cannot be read is asked for once more; a second failure leaves the round unscored.
-What never belongs here: what a verdict is worth (``scoring``) and what happens after a stop (the protocol).
+A verdict that cannot be read is asked for once more; a second failure leaves the round unscored. Its prompt is the
+part ``evaluator`` of ``packs/kieval.yaml``; ``interview_prompts`` says which templates a pack needs.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from viva.agents.agent import PackAgent
-from viva.agents.assistants.assistant import Assistant
-from viva.agents.assistants.example import Advice
-from viva.agents.assistants.words import advised
+from viva.agents.assistants.assistant import Assistant, AssistantResult, with_assistant_results
 from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.messages import Completion
 
-from .persona import Interviewed
+from .simulated_interview import InterviewHint
 from .verdicts import PartlyReadable, Verdict, bare_verdict, read_verdict
 
 
@@ -49,7 +47,7 @@ def check_first_verdicts(pack: PromptPack) -> None:
 
 # How the first answer was, and the score of a bare verdict on it. Of one that names no choice nobody knows whether it
 # is right: 3 counts the nearest to half of what 4 and 1 count.
-_FIRST = {True: ("right", 4), False: ("wrong", 1), None: ("unread", 3)}
+_FIRST_VERDICTS = {True: ("right", 4), False: ("wrong", 1), None: ("unread", 3)}
 
 
 def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
@@ -59,7 +57,7 @@ def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
     pack lacks it), and ``evaluator.first_right``, ``first_wrong`` or ``first_unread`` (where the pack lacks it, a
     verdict with all scores 4, 1 or 3).
     """
-    how, score = _FIRST[right]
+    how, score = _FIRST_VERDICTS[right]
     told = pack.render(f"evaluator.{how}") if f"evaluator.{how}" in pack else ""
     verdict = f"evaluator.first_{how}"
     return told, pack.render(verdict) if verdict in pack else bare_verdict(score)
@@ -88,15 +86,15 @@ class Evaluator(PackAgent):
         self._opening = self.pack.render("evaluator.free_opening", question=question, answer=answer, reply=reply)
 
     async def assess(
-        self, question: str, reply: str, assistants: Sequence[Assistant] = (), advice: Sequence[Advice] = ()
+        self, question: str, reply: str, assistants: Sequence[Assistant] = (), advice: Sequence[AssistantResult] = ()
     ) -> Assessment:
         """Its verdict on one exchange; with ``assistants`` it is told what they say of the reply (``advice``)."""
         exchange = self.pack.render("evaluator.exchange", question=question, reply=reply)
         if self._opening:
             exchange, self._opening = f"{self._opening}\n\n{exchange}", ""
-        self.view.append("user", advised(exchange, assistants, advice))
+        self.view.append("user", with_assistant_results(exchange, assistants, advice))
         # What a simulated judge may know of this round; a real one reads the exchange.
-        hint = None if self.hint is None else Interviewed(self.hint.item, reply)
+        hint = None if self.hint is None else InterviewHint(self.hint.item, reply)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=hint)
         first = self._read(completion, reply)
         if first.problem is None:

@@ -1,12 +1,10 @@
-"""The KIEval interview (Yu et al. 2024, Algorithm 1) as straight-line code.
+"""The KIEval interview (Yu et al. 2024, Algorithm 1) as straight-line code, with its candidate and interactor.
 
 The candidate answers the benchmark question once; all roles see the choice that it names, or, of a question without
 choices, its words, which the evaluator compares with the reference answer. Then, round by round, the
 interactor asks, the candidate replies, the evaluator assesses. With ``overlap`` the next question is asked while the
-last reply is judged, for it never depends on the verdict; if the verdict stops the interview, that question is thrown
-away and its cost counted.
-
-What never belongs here: waiting, recording, retrying (the engine does), and what a verdict is worth (scoring).
+last reply is judged, for it never depends on the verdict (the interactor never sees one); if the verdict stops the
+interview, that question is discarded and its cost counted.
 """
 
 from __future__ import annotations
@@ -17,27 +15,92 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from viva.agents.answers import read_choice
-from viva.agents.assistants.assistant import Assistant, consult
-from viva.agents.assistants.example import Example
+from viva.agents.agent import PackAgent
+from viva.agents.assistants.assistant import Assistant, Example, score_all
+from viva.agents.choices import read_choice
 from viva.agents.prompts import PromptPack
-from viva.data.items import Item, shown_item
+from viva.data.items import Item, format_item
+from viva.engine.cancellation import gather
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.detectors import Detector
 from viva.engine.errors import TranscriptEnded
-from viva.engine.gathering import gathered
-from viva.engine.messages import Completion, Sampling, View
+from viva.engine.messages import Completion, Pieces, Sampling, View
 
-from .candidate import Candidate
 from .evaluator import Assessment, Evaluator
-from .interactor import Interactor
-from .persona import Interviewed
+from .kieval_settings import FirstAnswerMode
 from .score import Interview, Round
-from .settings import FirstAnswer
+from .simulated_interview import InterviewHint
 
-# The texts of an exchange that assistants may compare a reply with; ``ANSWER`` is the right choice's, and the default.
-ANSWER = "answer"
-COMPARED = (ANSWER, "question", "dialogue")
+
+class Candidate(PackAgent):
+    """The model under examination."""
+
+    __slots__ = ()
+
+    async def solve(self, question: str, choices: str, view: View | None = None) -> Completion:
+        """Its answer to the benchmark question, asked in the pack's words, or in those of ``view`` where it is given.
+        ``choices`` is empty where the question has none.
+
+        The interview goes on from the pack's words either way; ``recall`` says what stands there as its answer.
+        """
+        if choices:
+            put = self.pack.render("candidate.question", question=question, choices=choices)
+        else:
+            put = self.pack.render("candidate.free_question", question=question)
+        self.view.append("user", put)
+        return await self.conversation.generate(
+            self.role, self.view if view is None else view, self.sampling, hint=self.hint
+        )
+
+    def recall(self, answer: str, pieces: Pieces | None = None) -> None:
+        """Put down what it is to remember of its answer to the benchmark question."""
+        self.view.append("assistant", answer, pieces)
+
+
+class Interactor(PackAgent):
+    """The examiner's voice."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling, hint: Any, *, free: bool
+    ) -> None:
+        """``free``: the benchmark question has no choices."""
+        system = "free_system" if free and f"{role}.free_system" in pack else "system"
+        super().__init__(conversation, role, pack, sampling, hint, system)
+
+    def open(self, question: str, choices: str, answer: str, reply: str) -> Coroutine[Any, Any, str | None]:
+        """The first question, given the item and the candidate's answer to it; None if it asks nothing. ``choices`` is
+        empty where the item has none.
+        """
+        shown = {"question": question, "answer": answer, "reply": reply}
+        if choices:
+            return self._question(self.pack.render("interactor.opening", choices=choices, **shown))
+        return self._question(self.pack.render("interactor.free_opening", **shown))
+
+    def follow_up(self, reply: str) -> Coroutine[Any, Any, str | None]:
+        """The next question, given the candidate's reply to the last one; None if it asks nothing."""
+        return self._question(self.pack.render("interactor.reply", reply=reply))
+
+    async def _question(self, prompt: str) -> str | None:
+        """What it asks, asked for once more where it says nothing."""
+        self.view.append("user", prompt)
+        completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint)
+        if not completion.text.strip():
+            again = self.pack.render("interactor.again") if "interactor.again" in self.pack else ""
+            anew = self.view.without_last()
+            anew.append("user", f"{prompt}\n\n{again}" if again else prompt)
+            completion = await self.conversation.generate(self.role, anew, self.sampling, hint=self.hint)
+            if not completion.text.strip():
+                return None
+        self.view.append("assistant", completion.text, completion.pieces)
+        return completion.text
+
+
+# The texts of an exchange that assistants may compare a reply with; ``ANSWER_TEXT`` is the right choice's, and the
+# default.
+ANSWER_TEXT = "answer"
+COMPARISON_TEXTS = (ANSWER_TEXT, "question", "dialogue")
 
 
 @dataclass(slots=True)
@@ -53,7 +116,7 @@ class InterviewProtocol:
     overlap: bool
     detectors: list[Callable[[], Detector]]
     sampling: dict[str, Sampling]
-    first_answer: FirstAnswer = "choice"
+    first_answer: FirstAnswerMode = "choice"
     examples: Callable[[Item], View | None] = lambda item: None
     assistants: tuple[Assistant, ...] = ()
     cluster: str | None = None
@@ -79,7 +142,7 @@ class _Interview:
 
     def __init__(self, conversation: Conversation, protocol: InterviewProtocol, item: Item) -> None:
         pack, sampling = protocol.pack, protocol.sampling
-        hint = Interviewed(item)
+        hint = InterviewHint(item)
         self._conversation, self._protocol, self._item = conversation, protocol, item
         self._exchanges: list[str] = []  # what was said before, for assistants
         self._candidate = Candidate(conversation, "candidate", pack, sampling["candidate"], hint)
@@ -90,7 +153,7 @@ class _Interview:
 
     async def hold(self, item: Item) -> dict[str, Any]:
         """Run the interview and return its record; an early end of any kind is part of it."""
-        self._conversation.tell(lambda: [("benchmark", shown_item(item))])
+        self._conversation.tell(lambda: [("benchmark", format_item(item))])
         try:
             await self._rounds(item)
         except ConversationStopped as stop:
@@ -140,12 +203,12 @@ class _Interview:
 
     async def _assess_with(self, assistants: Sequence[Assistant], asked: str, reply: str) -> Assessment:
         texts = {
-            ANSWER: self._item.right_text,
+            ANSWER_TEXT: self._item.right_text,
             "question": asked,
             "dialogue": "\n\n".join(self._exchanges),
         }
-        example = Example(reply, texts, ANSWER, ("dialogue", "question"))
-        advice = await consult(self._conversation, assistants, example)
+        example = Example(reply, texts, ANSWER_TEXT, ("dialogue", "question"))
+        advice = await score_all(self._conversation, assistants, example)
         self._exchanges.append(f"{asked}\n\n{reply}")
         return await self._evaluator.assess(asked, reply, assistants, advice)
 
@@ -198,7 +261,7 @@ class _Interview:
 
         # The judge first, as without overlap: transcripts have calls in the order of beginning.
         parts: list[Callable[[], Awaitable[str | None]]] = [judge, partial(self._interactor.follow_up, reply)]
-        _, following = await gathered(parts)
+        _, following = await gather(parts)
         assessment = assessments[0]
         if assessment.verdict is not None and assessment.verdict.stop is not None and self._protocol.early_stop:
             after = self._conversation.usage["interactor"].to_record()

@@ -1,46 +1,107 @@
-"""KIEval's side of the contract: from settings to what an interview needs, and from results to its report.
-
-What never belongs here: the interview itself (``interview``), formulas (``score``), wording (``packs``).
-"""
+"""KIEval as a scenario: from settings to what an interview needs, its forecast, and its report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from viva.agents.assistants.names import assistants
+from viva.agents.assistants.assistant import AssistantResult, with_assistant_results
+from viva.agents.assistants.registry import open_assistants
 from viva.agents.prompts import PromptPack
+from viva.data.dataset import Dataset, open_dataset
 from viva.data.items import Item
-from viva.data.selection import Dataset, open_dataset
+from viva.data.manifest_records import DatasetRecord, ManifestPart
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import Sampling
+from viva.engine.messages import Sampling, View
 
-from ..assistants import assistant_roles, check_texts, checked_facts
-from ..contract import Converse, Prepared, Role, Scenario
-from ..forecast import Use
-from ..graded import GradedAnswer, Grading
-from ..imported import Import
-from ..probes.questions import TEMPLATES as PROBE_TEMPLATES
-from ..probes.questions import Questions
-from ..probes.shots import Shots, open_examples
-from ..rated import TurnScores
-from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
-from .forecast import interview_use
-from .interview import ANSWER, COMPARED, InterviewProtocol
-from .manifest import KievalManifest
-from .pack import TEMPLATES, check_free
-from .rated import interview_scores
-from .report import KievalAggregate
-from .score import SCORERS, SUMMARIES, Interview
-from .scoring import KievalScoring
-from .settings import KievalSettings
-from .shown import shown_interview, summary
+from ..assistant_roles import assistant_facts, assistant_roles, check_assistant_texts
+from ..contract import (
+    Converse,
+    GradeReader,
+    ImportFormat,
+    JudgeGrade,
+    Prepared,
+    Role,
+    Scenario,
+    TurnScores,
+    UsageForecast,
+    estimate_tokens,
+)
+from ..probes.few_shot import Shots, open_examples
+from ..probes.probe_prompts import TEMPLATES as PROBE_TEMPLATES
+from ..probes.probe_prompts import Questions
+from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
+from .evaluator import first_verdict
+from .interview import ANSWER_TEXT, COMPARISON_TEXTS, InterviewProtocol
+from .interview_prompts import TEMPLATES, check_free_templates
+from .interview_rendering import render_interview, summarize_interview
+from .interview_report import KievalAggregate
+from .kieval_settings import KievalSettings
+from .score import SCORERS, SUMMARIES, Interview, KievalScoring, interview_scores
 from .verdicts import verdict_schema
 
 if TYPE_CHECKING:
-    from ..study.static import StaticFigures
-    from .study.study import InterviewStudy
+    from ..study_sections import StaticFigures
+    from .study.interview_study import InterviewStudy
+
+
+class KievalManifest(ManifestPart):
+    """The manifest of a run of interviews; ``examples`` where five solved ones stand before the first question."""
+
+    dataset: DatasetRecord
+    examples: DatasetRecord | None = None
+
+
+def forecast_interviews(
+    settings: KievalSettings, items: Iterable[Item], pack: PromptPack, examples: Callable[[Item], View | None]
+) -> dict[str, UsageForecast]:
+    """What each role takes for all items of one candidate."""
+    s = settings
+    replied, asked, judged = s.candidate_tokens, s.interactor_tokens, s.evaluator_tokens
+    told = {name: estimate_tokens(pack.render(f"{name}.system")) for name in ("candidate", "interactor", "evaluator")}
+    follow_up = estimate_tokens(pack.render("interactor.reply", reply="")) + replied
+    asked_too = open_assistants(settings.assistant)
+    advice = with_assistant_results("", asked_too, [AssistantResult(one.name, one.high) for one in asked_too])
+    exchange = estimate_tokens(pack.render("evaluator.exchange", question="", reply="") + advice) + asked + replied
+    start = max(sum(map(estimate_tokens, first_verdict(pack, right=right))) for right in (True, False, None))
+    rounds = range(s.rounds)
+    total = {name: UsageForecast() for name in told} | {
+        one.role: UsageForecast() for one in asked_too if one.model is not None
+    }
+    for item in items:
+        of = "free_" if item.free else ""
+        shown = {"question": item.question} | ({} if item.free else {"choices": item.labelled_choices()})
+        question = told["candidate"] + estimate_tokens(pack.render(f"candidate.{of}question", **shown))
+        shown |= {"answer": item.labelled_answer(), "reply": ""}
+        # What roles see of the first answer: its words, or the choice it names and its words where it names none.
+        choice = max((estimate_tokens(item.labelled_choice(index)) for index in range(len(item.choices))), default=0)
+        first = {"text": replied, "choice": max(replied, choice), "five-shot": choice}[s.first_answer]
+        solving = examples(item)
+        solved = question if solving is None else sum(estimate_tokens(message.content) for message in solving.messages)
+        asks = (
+            estimate_tokens(pack.render("interactor.free_system")) if of and "interactor.free_system" in pack else None
+        )
+        opening = told["interactor"] if asks is None else asks
+        opening += estimate_tokens(pack.render(f"interactor.{of}opening", **shown)) + first
+        begun = told["evaluator"] + estimate_tokens(pack.render(f"evaluator.{of}opening", **shown)) + first
+        begun += 0 if item.free else start
+        total["candidate"] += UsageForecast(
+            s.rounds + 1,
+            solved + sum(question + first + asked + held * (replied + asked) for held in rounds),
+            (s.rounds + 1) * replied,
+        )
+        total["interactor"] += UsageForecast(
+            s.rounds, sum(opening + held * (asked + follow_up) for held in rounds), s.rounds * asked
+        )
+        total["evaluator"] += UsageForecast(
+            s.rounds, sum(begun + (held + 1) * exchange + held * judged for held in rounds), s.rounds * judged
+        )
+        for one in asked_too:
+            if one.model is not None:  # each reads the talk so far; what a grade is long does not matter beside that
+                total[one.role] += UsageForecast(s.rounds, sum((held + 1) * (asked + replied) for held in rounds), 0)
+    return total
+
 
 _SHOTS, _SHOTS_PACK = 5, "probe"
 
@@ -88,15 +149,15 @@ class Kieval(Scenario[KievalSettings, Item]):
             shots.check(dataset)
             records |= {"examples": examples.to_record(), "shots": shots.to_record()}
         if settings.assistant:
-            asked = assistants(settings.assistant, ANSWER)
-            check_texts(asked, COMPARED, ANSWER, "an interview")
-            records["assistants"] = checked_facts(asked)
+            asked = open_assistants(settings.assistant, ANSWER_TEXT)
+            check_assistant_texts(asked, COMPARISON_TEXTS, ANSWER_TEXT, "an interview")
+            records["assistants"] = assistant_facts(asked)
         return Prepared(dataset, records, dataset.notes)
 
     def protocol(self, settings: KievalSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[Item]:
         assert pack is not None
         if records["dataset"].get("free"):
-            check_free(pack)
+            check_free_templates(pack)
         tokens = {
             "candidate": settings.candidate_tokens,
             "interactor": settings.interactor_tokens,
@@ -118,7 +179,7 @@ class Kieval(Scenario[KievalSettings, Item]):
             detector_makers(settings.detectors),
             sampling,
             settings.first_answer,
-            assistants=assistants(settings.assistant, ANSWER),
+            assistants=open_assistants(settings.assistant, ANSWER_TEXT),
             cluster=settings.cluster,
         )
         if "shots" in records:
@@ -136,34 +197,34 @@ class Kieval(Scenario[KievalSettings, Item]):
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: scorer.score(Interview.from_record(result))
 
-    def shown(self, recorded: RecordedConversation) -> ShownConversation:
-        return shown_interview(recorded, sides_of(self.roles))
+    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
+        return render_interview(recorded, role_sides(self.roles))
 
     def summary_of(self, settings: KievalSettings) -> Callable[[Any], ResultSummary]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
-        return lambda result: summary(result, scorer)
+        return lambda result: summarize_interview(result, scorer)
 
     def turn_scores(self, settings: KievalSettings) -> Callable[[Any], list[TurnScores]]:
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: interview_scores(result, scorer)
 
-    def grading(self, settings: KievalSettings, *, by_round: bool = False) -> Grading:
+    def grading(self, settings: KievalSettings, *, by_round: bool = False) -> GradeReader:
         """Of interviews the score, 0–100, of rounds the overall score, 1–4. With each is known whether the item's
         question was ``right`` at first.
         """
         scorer = KievalScoring().scorer_of(settings.model_dump())
 
-        def answers(key: str, label: str, item: Item, record: Any) -> Iterator[GradedAnswer]:
+        def answers(key: str, label: str, item: Item, record: Any) -> Iterator[JudgeGrade]:
             interview = Interview.from_record(record)
             known = {} if interview.free else {"right": float(interview.right)}
             if not by_round:
-                yield GradedAnswer(key, label, interview.cluster or item.id, scorer.score(interview), known=known)
+                yield JudgeGrade(key, label, interview.cluster or item.id, scorer.score(interview), known=known)
                 return
             for number, held in enumerate(scorer.rounds(interview), start=1):
                 overall = None if held.scores is None else held.scores[-1]
-                yield GradedAnswer(key, label, interview.cluster or item.id, overall, number, known)
+                yield JudgeGrade(key, label, interview.cluster or item.id, overall, number, known)
 
-        return Grading(1.0, 4.0, answers) if by_round else Grading(0.0, 100.0, answers)
+        return GradeReader(1.0, 4.0, answers) if by_round else GradeReader(0.0, 100.0, answers)
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})
@@ -174,24 +235,26 @@ class Kieval(Scenario[KievalSettings, Item]):
     def cluster_of(self, result: Any) -> str:
         return str(result.get("cluster", ""))
 
-    def imports(self) -> tuple[Import, ...]:
-        from .imported import DETAILS
+    def imports(self) -> tuple[ImportFormat, ...]:
+        from .import_interviews import DETAILS_FORMAT
 
-        return (DETAILS,)
+        return (DETAILS_FORMAT,)
 
     def study(self, lent: StaticFigures | None = None) -> InterviewStudy:
-        from .study.study import InterviewStudy
+        from .study.interview_study import InterviewStudy
 
         return InterviewStudy(self, lent)
 
-    def forecast(self, settings: KievalSettings, prepared: Prepared[Item], pack: PromptPack | None) -> dict[str, Use]:
+    def forecast(
+        self, settings: KievalSettings, prepared: Prepared[Item], pack: PromptPack | None
+    ) -> dict[str, UsageForecast]:
         assert pack is not None
         examples: Callable[[Item], Any] = lambda item: None  # noqa: E731
         if "shots" in prepared.records:
             questions = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK))
             shots = Shots.from_record(prepared.records["shots"])
             examples = lambda item: questions.talk(item, shots.of(item))  # noqa: E731
-        return interview_use(settings, prepared.tasks, pack, examples)
+        return forecast_interviews(settings, prepared.tasks, pack, examples)
 
 
 SCENARIO = Kieval()

@@ -1,21 +1,23 @@
 """The KIEval score: from the rounds of one interview to a number from 0 to 100, under named scorers.
 
 ``official``   as the authors' published numbers were computed: 1, 2, 3, 4 count 1, 3, 7, 10; round i weighs
-               exp(-0.2 i); only rounds with a valid score count, and i is their place among the survivors.
+               exp(-0.2 i); only rounds with a valid score count, and i is their index among the survivors.
 ``linear``     the same with score/4 in place of the mapping (KIEval, section 3.3).
 ``corrected``  the official mapping, weights by the true round; unscored rounds are left out without shifting the
                others; rounds lost to an early stop count 0. A detector's stop is the candidate's doing whatever the
                switches say; the evaluator's flags cost nothing where early stop is off.
-
-Pure functions. What never belongs here: aggregation over interviews (``interviews``), parsing, model calls.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
+
+from pydantic import Field
+
+from ..contract import Scoring, TurnScores
 
 ScorerName = Literal["official", "linear", "corrected"]
 SCORERS: tuple[ScorerName, ...] = get_args(ScorerName)
@@ -154,3 +156,36 @@ class Scorer:
         """The scorer's name with its switches, as reports print it."""
         off = [name for name, on in (("no decay", self.decay), ("no early stop", self.early_stop)) if not on]
         return self.name + (f" ({', '.join(off)})" if off else "")
+
+
+class KievalScoring(Scoring):
+    """The scorer and its switches (KIEval, Appendix D)."""
+
+    scorer: ScorerName | None = Field(default=None, description="official, linear or corrected.")
+    decay: bool | None = Field(default=None, description="Let early rounds weigh more, or all rounds the same.")
+    early_stop: bool | None = Field(
+        default=None,
+        description="Cut talks at the first stop flag, though they went on; or ignore stop flags (of talks that went "
+        "on after them).",
+    )
+
+    def scorer_of(self, settings: Mapping[str, Any]) -> Scorer:
+        """The scorer for a run with these settings."""
+        given = {name: value for name, value in self.model_dump().items() if value is not None}
+        return Scorer(*({**settings, **given}[name] for name in ("scorer", "decay", "early_stop")))
+
+    def note(self, report: Mapping[str, Any]) -> str | None:
+        if self.early_stop is False and report.get("recorded_with_early_stop"):
+            return "talks of this run really ended at their stop flags; rounds after them were never held"
+        return None
+
+
+def interview_scores(result: Any, scorer: Scorer) -> list[TurnScores]:
+    """By aspect and overall: the interview 0–100, its rounds 1–4 as the evaluator gave them."""
+    interview = Interview.from_record(result)
+    found = [TurnScores(None, {name: scorer.score(interview, at) for at, name in enumerate(ASPECTS)})]
+    for number, held in enumerate(interview.rounds, 1):
+        given = held.scores or [None] * len(ASPECTS)
+        scores = {name: None if one is None else float(one) for name, one in zip(ASPECTS, given, strict=True)}
+        found.append(TurnScores(number, scores))
+    return found

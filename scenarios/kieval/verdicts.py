@@ -1,10 +1,8 @@
-"""Verdicts: what an evaluator says about one exchange, and reading it from what models really send.
+"""KIEval verdicts: their schema, and reading them from what evaluators really send.
 
 Reading is lenient about form (code fences, prose around the object, trailing commas, "3" for 3) and strict about
-substance: a score that is not there, or not a whole number from 1 to 4, is never guessed. What cannot be read is an
-error, never a low score; the error of a verdict of which some scores can be read holds those.
-
-What never belongs here: asking again (the evaluator's work) and turning scores into results (``scoring``).
+substance: a score that is missing, or not a whole number from 1 to 4, is never guessed. What cannot be read is an
+error, never a low score; the error of a partly readable verdict holds the scores that can be read.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from viva.agents.reading import READ_AT_MOST, answer_in, load_json, object_texts
+from viva.agents.forms import MAX_READ_CHARS, json_object_texts, load_json, readable_text
 from viva.engine.errors import MalformedOutput
 
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
@@ -36,7 +34,7 @@ STOP_REASONS = ("off_topic", "empty_response", "rule_violation", "repetition", "
 StopReason = Literal["off_topic", "empty_response", "rule_violation", "repetition", "unpermitted_role_shift", "none"]
 
 
-def _whole(value: Any) -> Any:
+def _to_whole_number(value: Any) -> Any:
     """3, 3.0, "3" and " 3 " are 3; everything else is left to fail."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value):
         return int(float(value))
@@ -45,7 +43,7 @@ def _whole(value: Any) -> Any:
     return value
 
 
-Score = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1, le=4)]
+Score = Annotated[int, BeforeValidator(_to_whole_number), Field(strict=True, ge=1, le=4)]
 Comment = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
@@ -177,14 +175,14 @@ def read_verdict(text: str, *, judged: str = "", truncated: bool = False) -> Ver
     :raises MalformedOutput: it holds no verdict, several different ones, or one without a readable score.
         ``truncated`` (the text hit its token limit) makes the message say so.
     """
-    if len(text) <= READ_AT_MOST and ("\\" not in text or "\\u" not in text) and _each_key_once(text):
+    if len(text) <= MAX_READ_CHARS and ("\\" not in text or "\\u" not in text) and _each_key_once(text):
         try:
             exact = _EXACT.validate_json(text)
         except ValidationError:
             pass
         else:
             aspects = tuple([exact[name]["score"] for name in ASPECTS])  # type: ignore[literal-required]
-            stop = _stop(exact["stop_conversation"], exact["stop_reason"])
+            stop = _stop_reason(exact["stop_conversation"], exact["stop_reason"])
             return Verdict(aspects, exact["overall_score"], stop)
     try:
         return _read_leniently(text, judged)
@@ -203,17 +201,17 @@ def _each_key_once(text: str) -> bool:
 
 
 def _read_leniently(text: str, judged: str) -> Verdict:
-    body = answer_in(text)
+    body = readable_text(text)
     if text.strip() and not body.strip():
         raise MalformedOutput("its thinking never ended")
     found: list[Verdict] = []
     partial: list[PartlyReadable] = []
-    for source in object_texts(body, judged):
-        value = _loads(source)
+    for source in json_object_texts(body, judged):
+        value = _load_leniently(source)
         if not value.keys() & _FIELDS:
             continue
         try:
-            verdict = _record(VerdictModel.model_validate(value))
+            verdict = _to_verdict(VerdictModel.model_validate(value))
         except ValidationError as error:
             verdict = _readable_part(value)
             if not any(score is not None for score in verdict.scores()):
@@ -233,7 +231,7 @@ def _read_leniently(text: str, judged: str) -> Verdict:
 _FIELDS = frozenset(VerdictModel.model_fields)
 
 
-def _stop(wanted: bool, reason: str) -> str | None:
+def _stop_reason(wanted: bool, reason: str) -> str | None:
     if not wanted:
         return None
     return reason if reason != "none" else "unspecified"
@@ -251,12 +249,12 @@ def _readable_part(value: dict[str, Any]) -> Verdict:
     with suppress(ValidationError):
         overall = _SCORE.validate_python(value.get("overall_score"))
     reason = value.get("stop_reason")
-    stop = _stop(value.get("stop_conversation") is True, reason if reason in STOP_REASONS else "none")
+    stop = _stop_reason(value.get("stop_conversation") is True, reason if reason in STOP_REASONS else "none")
     return Verdict(tuple(aspects), overall, stop)
 
 
-def _record(model: VerdictModel) -> Verdict:
-    stop = _stop(model.stop_conversation, model.stop_reason)
+def _to_verdict(model: VerdictModel) -> Verdict:
+    stop = _stop_reason(model.stop_conversation, model.stop_reason)
     aspects = (
         model.accuracy.score,
         model.logic.score,
@@ -272,11 +270,11 @@ _STRING_OR_TRAILING_COMMA = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|,\s*(?=[}\]])
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
-def _loads(text: str) -> dict[str, Any]:
+def _load_leniently(text: str) -> dict[str, Any]:
     problem = ""
-    for mend in (lambda t: t, _without_trailing_commas, lambda t: _escaped_newlines(_without_trailing_commas(t))):
+    for mend in (lambda t: t, _without_trailing_commas, lambda t: _escape_newlines(_without_trailing_commas(t))):
         try:
-            value = load_json(mend(text), object_pairs_hook=_distinct)
+            value = load_json(mend(text), object_pairs_hook=_unique_keys)
         except json.JSONDecodeError as error:
             problem = problem or str(error)
         else:
@@ -284,7 +282,7 @@ def _loads(text: str) -> dict[str, Any]:
     raise MalformedOutput(f"its JSON is not valid: {problem}")
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         seen: set[str] = set()
@@ -297,7 +295,7 @@ def _without_trailing_commas(text: str) -> str:
     return _STRING_OR_TRAILING_COMMA.sub(lambda match: "" if match.group()[0] == "," else match.group(), text)
 
 
-def _escaped_newlines(text: str) -> str:
+def _escape_newlines(text: str) -> str:
     """Line breaks and tabs typed inside a string, which JSON forbids and models write."""
     return _STRING.sub(lambda match: match.group().replace("\n", "\\n").replace("\r", "").replace("\t", "\\t"), text)
 

@@ -1,6 +1,6 @@
 """Why a candidate's grade changed between two rounds: questions, responses, the same graders' grades, other graders.
 
-The parts are those of the paper's appendix F.2, and sum to the change. What never belongs here: tables and drawings.
+The parts are those of the paper's appendix F.2, and sum to the change.
 
 A grade lies in one of six scenarios. Its question is *different* (not graded of this candidate in the other round, or
 changed), or the same with a *different response*, or *both are the same*; and its grader is the *same* or *different*.
@@ -18,14 +18,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from viva.scoring.disputes import weights_of
-from viva.scoring.grade_table import Codes, Floats, GradeTable
+from viva.scoring.disputes import dimension_weights
+from viva.scoring.graders import Codes, Floats, GradeTable
 
-from .grades import LEVEL, Measure, groups_of
-from .versions import Versions
+from .candidate_grades import LEVEL, Measure, dimension_groups
+from .graded_round import Versions
 
-Part = Literal["question", "response", "same_grader", "grader"]
-PARTS: tuple[Part, ...] = ("question", "response", "same_grader", "grader")
+ChangePart = Literal["question", "response", "same_grader", "grader"]
+CHANGE_PARTS: tuple[ChangePart, ...] = ("question", "response", "same_grader", "grader")
 QUESTIONS = ("different question", "different response", "both the same")
 GRADERS = ("same grader", "different grader")
 _ROUNDING = 1e-9  # what is left of a sum from which all was taken
@@ -41,7 +41,7 @@ class Contribution:
 
 
 @dataclass(slots=True, frozen=True)
-class Scenario:
+class FluctuationScenario:
     """One of the six scenarios in one round: its share of all that was attainable, and its average grade in per cent,
     None where it is empty.
     """
@@ -62,12 +62,12 @@ class Fluctuation:
     before: float
     after: float
     change: Contribution
-    parts: Mapping[Part, Contribution]
+    parts: Mapping[ChangePart, Contribution]
     questions: int
-    scenarios: Mapping[tuple[str, str], tuple[Scenario, Scenario]] = field(default_factory=dict)
+    scenarios: Mapping[tuple[str, str], tuple[FluctuationScenario, FluctuationScenario]] = field(default_factory=dict)
 
 
-def fluctuations(
+def decompose_changes(
     tables: tuple[GradeTable, GradeTable],
     versions: tuple[Versions, Versions],
     weights: Mapping[str, float] | None = None,
@@ -83,13 +83,13 @@ def fluctuations(
     """
     before, after = tables
     dimensions = list(dict.fromkeys([*before.dimensions, *after.dimensions]))
-    weighed = weights_of(dimensions, weights)
+    weighed = dimension_weights(dimensions, weights)
     found: list[Fluctuation] = []
     for candidate in after.candidates:
         if candidate in before.candidates:
-            cells = _cells(tables, versions, candidate, dimensions, measure)
+            cells = _sum_cells(tables, versions, candidate, dimensions, measure)
             if cells is not None:
-                found += _of_candidate(candidate, dimensions, weighed, cells, level)
+                found += _candidate_fluctuations(candidate, dimensions, weighed, cells, level)
     return found
 
 
@@ -102,20 +102,20 @@ class _Cells:
     sums: Floats
 
 
-def _cells(
+def _sum_cells(
     tables: tuple[GradeTable, GradeTable],
     versions: tuple[Versions, Versions],
     candidate: str,
     dimensions: Sequence[str],
     measure: Measure,
 ) -> _Cells | None:
-    rounds = [_graded(table, candidate) for table in tables]
+    rounds = [_graded_rows(table, candidate) for table in tables]
     if not all(len(rows) for rows in rounds):
         return None
     names: dict[str, int] = {}
     at = {name: place for place, name in enumerate(dimensions)}
     clusters, places, sums = [], [], []
-    seen = [set(_pairs(table, rows)) for table, rows in zip(tables, rounds, strict=True)]
+    seen = [set(_question_grader_pairs(table, rows)) for table, rows in zip(tables, rounds, strict=True)]
     for round_, (table, rows) in enumerate(zip(tables, rounds, strict=True)):
         others = seen[1 - round_]
         asked, anybody = {name for name, _ in others}, {name for _, name in others}
@@ -130,7 +130,8 @@ def _cells(
         questions = kind[table.question[rows]]
         same = np.array(
             [pair in others if matched else pair[1] in anybody
-             for pair, matched in zip(_pairs(table, rows), questions.tolist(), strict=True)], dtype=np.int64
+             for pair, matched in zip(_question_grader_pairs(table, rows), questions.tolist(), strict=True)],
+                 dtype=np.int64
         )  # fmt: skip
         clusters.append(code[table.question[rows]])
         places.append(dimension[table.dimension[rows]] * 12 + round_ * 6 + questions * 2 + 1 - same)
@@ -148,26 +149,28 @@ def _cells(
     return _Cells(cluster, place, total)
 
 
-def _pairs(table: GradeTable, rows: Codes) -> Iterator[tuple[str, str]]:
+def _question_grader_pairs(table: GradeTable, rows: Codes) -> Iterator[tuple[str, str]]:
     """The question and the grader of each of these rows."""
     for question, grader in zip(table.question[rows].tolist(), table.grader[rows].tolist(), strict=True):
         yield table.questions[question], table.graders[grader]
 
 
-def _graded(table: GradeTable, candidate: str) -> Codes:
+def _graded_rows(table: GradeTable, candidate: str) -> Codes:
     """The rows of a candidate that hold a grade."""
     return np.flatnonzero((table.candidate == table.candidates.index(candidate)) & ~np.isnan(table.values))
 
 
-def _of_candidate(
+def _candidate_fluctuations(
     candidate: str, dimensions: list[str], weights: Floats, cells: _Cells, level: float
 ) -> Iterator[Fluctuation]:
     whole = np.zeros((len(dimensions) * 12, 2))
     np.add.at(whole, cells.place, cells.sums)
     by_dimension = whole.reshape(-1, 2, 3, 2, 2)
     own = _Changes.of(by_dimension)
-    pairs, without = _without_each(cells, whole)
-    groups = [(name, (name,)) for name in dimensions] + [(one.name, one.dimensions) for one in groups_of(dimensions)]
+    pairs, without = _jackknife(cells, whole)
+    groups = [(name, (name,)) for name in dimensions] + [
+        (one.name, one.dimensions) for one in dimension_groups(dimensions)
+    ]
     for name, inside in groups:
         chosen = np.array([dimensions.index(each) for each in inside])
         if not own.has[chosen].any(axis=0).all():
@@ -176,14 +179,14 @@ def _of_candidate(
         touched = np.isin(pairs[:, 1], chosen)
         samples = own.samples(chosen, pairs[touched], without.chosen(touched)).together(weights[chosen])
         told = _contributions(values, samples, level)
-        scenarios = _scenarios(by_dimension[chosen[0]]) if len(inside) == 1 else {}
+        scenarios = _scenario_shares(by_dimension[chosen[0]]) if len(inside) == 1 else {}
         yield Fluctuation(
             candidate, name, float(100 * values[0]), float(100 * values[1]), told[0],
-            dict(zip(PARTS, told[1:], strict=True)), len(samples), scenarios,
+            dict(zip(CHANGE_PARTS, told[1:], strict=True)), len(samples), scenarios,
         )  # fmt: skip
 
 
-def _without_each(cells: _Cells, whole: Floats) -> tuple[Codes, _Changes]:
+def _jackknife(cells: _Cells, whole: Floats) -> tuple[Codes, _Changes]:
     """Each cluster with each of its dimensions, and that dimension's changes without the cluster."""
     keys, places = np.unique(cells.cluster * (len(whole) // 12) + cells.place // 12, return_inverse=True)
     cluster, dimension = np.divmod(keys, len(whole) // 12)
@@ -213,7 +216,7 @@ class _Changes:
             questions = np.nan_to_num(attainable.sum(axis=-1) / whole[..., None])
             graders = attainable / attainable.sum(axis=-1, keepdims=True)
             averages = given / attainable
-        parts = _parts(questions[..., 0, :], questions[..., 1, :], graders[..., 0, :, :], graders[..., 1, :, :],
+        parts = _split_change(questions[..., 0, :], questions[..., 1, :], graders[..., 0, :, :], graders[..., 1, :, :],
                        averages[..., 0, :, :], averages[..., 1, :, :])  # fmt: skip
         has = whole > 0
         return cls(ratios, np.where(has.all(axis=-1)[..., None], parts, 0.0), has)
@@ -250,7 +253,7 @@ class _Changes:
         return np.column_stack([before, after, parts])
 
 
-def _parts(
+def _split_change(
     questions: Floats, new_questions: Floats, graders: Floats, new_graders: Floats, averages: Floats, new: Floats
 ) -> Floats:
     """The four parts (appendix F.2): W_q ``questions``, W_p ``graders`` given q, Avg ``averages``, and those after.
@@ -295,14 +298,14 @@ def _contributions(values: Floats, jackknifed: Floats, level: float) -> list[Con
     ]  # fmt: skip
 
 
-def _scenarios(sums: Floats) -> dict[tuple[str, str], tuple[Scenario, Scenario]]:
+def _scenario_shares(sums: Floats) -> dict[tuple[str, str], tuple[FluctuationScenario, FluctuationScenario]]:
     """``sums``: round × question × grader × (given, attainable)."""
     whole = sums[..., 1].sum(axis=(1, 2))
     found = {}
     for i, question in enumerate(QUESTIONS):
         for j, grader in enumerate(GRADERS):
             first, second = (
-                Scenario(
+                FluctuationScenario(
                     float(sums[side, i, j, 1] / whole[side]),
                     float(100 * sums[side, i, j, 0] / sums[side, i, j, 1]) if sums[side, i, j, 1] > 0 else None,
                 )

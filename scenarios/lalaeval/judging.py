@@ -1,8 +1,4 @@
-"""Judge models in a grader's chair: they see what graders see, and grade by the same rubric.
-
-Each answer by itself, or all answers of a question in their blind positions. A verdict that cannot be read is asked for
-once more; then the grade is missing. What never belongs here: where grades are kept, and wording (``packs``).
-"""
+"""Judge models as graders: they see what graders see, and grade by the same rubric."""
 
 from __future__ import annotations
 
@@ -15,50 +11,48 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from viva.agents.agent import Agent
-from viva.agents.grades import GradeScale, grade_form
+from viva.agents.judge import GradeScale, grade_form
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Sampling
 
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
-from ..forecast import Use, tokens_in
-from ..given import GivenTask, task_of, tasks_in_file
-from ..measures import Measures
-from .persona import GraderPersona, level_of
-from .settings import JudgesSettings
+from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
+from ..default_aggregate import Measures
+from ..inline_tasks import InlineTask, read_tasks, task_from_record
+from .scenario import GraderPersona, JudgesSettings, answer_level
 
 GRADER = "grader"
-_PAGE = frozenset({"before", "question", "standard", "principle", "rubric", "labels"})
+_PAGE_FIELDS = frozenset({"before", "question", "standard", "principle", "rubric", "labels"})
 TEMPLATES = PackTemplates({
     "grader.system": frozenset[str](),
     "grader.before": frozenset({"context"}),
     "grader.standard": frozenset({"standard"}),
     "grader.principle": frozenset({"principle"}),
-    "grader.one": _PAGE | {"answer"},
-    "grader.all": _PAGE | {"answers", "fields"},
+    "grader.one": _PAGE_FIELDS | {"answer"},
+    "grader.all": _PAGE_FIELDS | {"answers", "fields"},
     "grader.answer": frozenset({"position", "answer"}),
 })  # fmt: skip
 
 
-class _Record(BaseModel):
+class _PageModel(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class PageTurn(_Record):
+class PageTurn(_PageModel):
     """A turn that graders see."""
 
     role: str
     text: str
 
 
-class PageLabel(_Record):
+class PageLabel(_PageModel):
     """A grade that may be given, and its meaning."""
 
     value: float
     meaning: str
 
 
-class PageAnswer(_Record):
+class PageAnswer(_PageModel):
     """An answer under its blind position; whose it is, no grader is told."""
 
     id: str
@@ -73,7 +67,7 @@ class PageAnswer(_Record):
         return "\n\n".join(f"{turn.role}: {turn.text}" for turn in self.turns)
 
 
-class Page(_Record):
+class Page(_PageModel):
     """What a grader sees at once."""
 
     id: str
@@ -85,10 +79,10 @@ class Page(_Record):
     principle: str = ""
 
 
-_TASK = TypeAdapter(Page)
+_PAGE_ADAPTER = TypeAdapter(Page)
 
 
-class Judges(Scenario[JudgesSettings, GivenTask]):
+class JudgeGraders(Scenario[JudgesSettings, InlineTask]):
     """Judge models as graders."""
 
     name = "lalaeval-judge"
@@ -100,37 +94,37 @@ class Judges(Scenario[JudgesSettings, GivenTask]):
     templates = TEMPLATES
     judging = frozenset({"grader_tokens"})
 
-    def prepare(self, settings: JudgesSettings) -> Prepared[GivenTask]:
-        tasks = tasks_in_file(Path(settings.pages), _TASK)
+    def prepare(self, settings: JudgesSettings) -> Prepared[InlineTask]:
+        tasks = read_tasks(Path(settings.pages), _PAGE_ADAPTER)
         name = Path(settings.pages).stem
         return Prepared(tasks, {"dataset": {"name": name, "digest": tasks.digest, "chosen": len(tasks)}})
 
     def protocol(
         self, settings: JudgesSettings, pack: PromptPack | None, records: Mapping[str, Any]
-    ) -> Converse[GivenTask]:
+    ) -> Converse[InlineTask]:
         assert pack is not None
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.grader_tokens)
         seen_at_once = settings.shown == "all"
 
-        async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
+        async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             page: Page = task.payload
             record: dict[str, Any] = {"task": task.id, "value": None, "grades": {}, "reasons": {}}
             shown = [page.answers] if seen_at_once else [[answer] for answer in page.answers]
             try:
                 for answers in shown:
-                    given = await _graded(conversation, pack, sampling, page, answers, whole=seen_at_once)
+                    given = await _grade_answers(conversation, pack, sampling, page, answers, whole=seen_at_once)
                     for answer, (grade, reason) in zip(answers, given, strict=True):
                         record["grades"][answer.id], record["reasons"][answer.id] = grade, reason
             except ConversationStopped as stop:
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
-            record["value"] = _value(page, record["grades"])
+            record["value"] = _page_value(page, record["grades"])
             record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
             return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
         return converse
 
-    def task(self, record: Any) -> GivenTask:
-        return task_of(record, _TASK)
+    def task(self, record: Any) -> InlineTask:
+        return task_from_record(record, _PAGE_ADAPTER)
 
     def value(self, result: Any) -> Any:
         return result["grades"]
@@ -139,19 +133,19 @@ class Judges(Scenario[JudgesSettings, GivenTask]):
         return Measures(manifest, GRADER, {"grade": (0.0, 100.0), "missing": (0.0, math.inf)})
 
     def forecast(
-        self, settings: JudgesSettings, prepared: Prepared[GivenTask], pack: PromptPack | None
-    ) -> dict[str, Use]:
+        self, settings: JudgesSettings, prepared: Prepared[InlineTask], pack: PromptPack | None
+    ) -> dict[str, UsageForecast]:
         assert pack is not None
-        total, begun, whole = Use(), tokens_in(pack.render("grader.system")), settings.shown == "all"
+        total, begun, whole = UsageForecast(), estimate_tokens(pack.render("grader.system")), settings.shown == "all"
         for task in prepared.tasks:
             page: Page = task.payload
             for answers in [page.answers] if whole else [[answer] for answer in page.answers]:
-                asked = begun + tokens_in(_question(pack, page, answers, whole=whole))
-                total += Use(1, asked, settings.grader_tokens) * 2  # asked once more where it cannot be read
+                asked = begun + estimate_tokens(_question_prompt(pack, page, answers, whole=whole))
+                total += UsageForecast(1, asked, settings.grader_tokens) * 2  # asked once more where it cannot be read
         return {GRADER: total}
 
 
-async def _graded(
+async def _grade_answers(
     conversation: Conversation,
     pack: PromptPack,
     sampling: Sampling,
@@ -163,29 +157,31 @@ async def _graded(
     """The grade and the reasons of each answer; None where the verdict could not be read."""
     values = {f"{label.value:g}": label.value for label in page.labels}
     form = grade_form(GradeScale(" ".join(values), tuple(values)))
-    levels = {answer.position: level_of(answer.turns[-1].text, page.standard_answer) for answer in answers}
+    levels = {answer.position: answer_level(answer.turns[-1].text, page.standard_answer) for answer in answers}
     hint = GraderPersona(levels, tuple(values.values()), "all" if whole else "one")
     agent = Agent(conversation, GRADER, pack.render("grader.system"), sampling, hint)
-    asked = _question(pack, page, answers, whole=whole)
+    asked = _question_prompt(pack, page, answers, whole=whole)
     judged = "\n".join(turn.text for answer in answers for turn in answer.turns)
-    found: Any = await agent.ask_for(_form(form, tuple(map(_field, answers))) if whole else form, asked, judged)
+    found: Any = await agent.ask_for(
+        _verdict_form(form, tuple(map(_field_name, answers))) if whole else form, asked, judged
+    )
     if found is None:
         return [(None, "")] * len(answers)
-    said = [getattr(found, _field(answer)) for answer in answers] if whole else [found]
+    said = [getattr(found, _field_name(answer)) for answer in answers] if whole else [found]
     return [(values[str(one.score)], one.reasoning) for one in said]
 
 
 @cache
-def _form(form: type[BaseModel], names: tuple[str, ...]) -> type[BaseModel]:
+def _verdict_form(form: type[BaseModel], names: tuple[str, ...]) -> type[BaseModel]:
     fields: dict[str, Any] = dict.fromkeys(names, (form, ...))
     return create_model("Grades", __config__=ConfigDict(extra="ignore"), **fields)
 
 
-def _field(answer: PageAnswer) -> str:
+def _field_name(answer: PageAnswer) -> str:
     return f"answer_{answer.position}"
 
 
-def _question(pack: PromptPack, page: Page, answers: list[PageAnswer], *, whole: bool) -> str:
+def _question_prompt(pack: PromptPack, page: Page, answers: list[PageAnswer], *, whole: bool) -> str:
     context = "\n\n".join(f"{turn.role}: {turn.text}" for turn in page.context)
     given = {
         "before": pack.render("grader.before", context=context) + "\n" if context else "",
@@ -200,11 +196,11 @@ def _question(pack: PromptPack, page: Page, answers: list[PageAnswer], *, whole:
     if not whole:
         return pack.render("grader.one", answer=answers[0].text, **given)
     told = [pack.render("grader.answer", position=str(one.position), answer=one.text) for one in answers]
-    fields = ", ".join(f'"{_field(answer)}"' for answer in answers)
+    fields = ", ".join(f'"{_field_name(answer)}"' for answer in answers)
     return pack.render("grader.all", answers="\n".join(told), fields=fields, **given)
 
 
-def _value(page: Page, grades: Mapping[str, float | None]) -> dict[str, float | None]:
+def _page_value(page: Page, grades: Mapping[str, float | None]) -> dict[str, float | None]:
     """What is added up over pages: the mean grade as a share of the highest in %, and how many are missing."""
     given = [grade for grade in grades.values() if grade is not None]
     top = max(label.value for label in page.labels)
@@ -212,4 +208,4 @@ def _value(page: Page, grades: Mapping[str, float | None]) -> dict[str, float | 
     return {"grade": mean, "missing": float(len(page.answers) - len(given))}
 
 
-SCENARIO = Judges()
+SCENARIO = JudgeGraders()

@@ -1,26 +1,206 @@
-"""A project folder: its file, where its bank and rounds lie, and what follows from its dimensions.
-
-What never belongs here: the file's form (``project_file``), questions (``bank``).
+"""A grading project: ``project.yaml`` with domains, dimensions, rubrics, graders and rules, and the folder around
+it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import check_names
+from viva.engine.yaml_file import LineOf, parse_with_lines, read_text
 
-from .project_file import EACH, Counts, Difficulty, Dimension, ProjectFile, read_project_file, walked
+from ..yaml_models import YamlModel, validate_yaml
 
-FILE = "project.yaml"
-BANK = "bank.sqlite"
-ROUNDS = "rounds"
+Difficulty = Literal["simple", "intermediate", "difficult"]
+DIFFICULTIES: tuple[Difficulty, ...] = ("simple", "intermediate", "difficult")
+PER_DIMENSION = "each"  # in quotas: every dimension
+Name = Annotated[str, Field(pattern=r"^[^/\s]([^/\n]*[^/\s])?$", description="a name without slashes")]
+Counts = dict[Difficulty, Annotated[int, Field(ge=0)]]
+T = TypeVar("T", "Domain", "Dimension")
+
+
+class Domain(YamlModel):
+    """A subdomain with those within it. ``priority``: None where it is named but not evaluated."""
+
+    priority: str | None = Field(default=None, pattern=r"^P\d$", description="a priority from P0, the highest, to P9")
+    about: str = ""
+    parts: dict[Name, Domain] = {}  # noqa: RUF012
+
+
+class Dimension(YamlModel):
+    """A capability with its subdimensions, or one that is graded: then it has a rubric.
+
+    ``weight`` is relative to its neighbours. ``timely``: whether the rules on timeliness are shown to graders.
+    ``difficulty`` says what simple, intermediate and difficult questions of it are.
+    """
+
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    about: str = ""
+    rubric: str | None = None
+    principle: str | None = None
+    timely: bool = True
+    difficulty: dict[Difficulty, str] = {}  # noqa: RUF012
+    parts: dict[Name, Dimension] = {}  # noqa: RUF012
+
+    @model_validator(mode="after")
+    def _graded_or_divided(self) -> Dimension:
+        if bool(self.parts) == (self.rubric is not None):
+            raise ValueError("rubric: a dimension has either a rubric or parts")
+        return self
+
+
+class ProjectGrader(YamlModel):
+    """Somebody who grades; an adjudicator also decides disputes, an admin also manages graders."""
+
+    name: str = Field(pattern=r"\S", description="a name")
+    role: Literal["grader", "adjudicator", "admin"] = "grader"
+
+
+class Disputes(YamlModel):
+    """When grades are in dispute. Those up to ``wrong`` count as wrong, others as right.
+
+    ``grader``: a grader disputes an answer where he is ``alone`` on his side (all others are on the other one), or
+    where his grade is ``apart`` from the median of the others by ``distance`` at least. ``question``: an answer is in
+    dispute where ``halves`` of its graders are on either side, or where its grades ``spread`` over ``distance`` at
+    least. ``weights``: of both in a question's dispute level. ``models``: whether judge models' grades count beside
+    people's; by default they open no dispute among people. A grader whose level is above ``retrain`` is named for
+    retraining; ``review`` is how many questions are named for review.
+    """
+
+    wrong: float = 0.0
+    grader: Literal["alone", "apart"] = "alone"
+    question: Literal["halves", "spread"] = "halves"
+    distance: float = Field(default=2.0, gt=0)
+    weights: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] = (0.5, 0.5)
+    models: bool = False
+    retrain: float = Field(default=0.2, ge=0, le=1)
+    review: int = Field(default=10, ge=0)
+
+    @field_validator("weights")
+    @classmethod
+    def _of_one(cls, weights: tuple[float, float]) -> tuple[float, float]:
+        if abs(sum(weights) - 1) > 1e-9:
+            raise ValueError("expected two weights that sum to 1")
+        return weights
+
+
+class Training(YamlModel):
+    """The deployment gate: a grader grades in evaluations whose consistency in the last trial round reaches
+    ``threshold``.
+    """
+
+    threshold: float = Field(default=0.7, ge=0, le=1)
+
+
+class ProjectFile(YamlModel):
+    """A project. ``plan``: wanted counts of questions by dimension and difficulty; ``quota``: how many of them an
+    evaluation draws, by dimension or for ``each``. ``gold``: how many gold questions there are for each drawn one.
+    ``duplicates``: from this similarity on (0–1) two questions are pointed out as near duplicates.
+    """
+
+    title: str = Field(pattern=r"\S", description="a title")
+    about: str = ""
+    domains: dict[Name, Domain] = Field(min_length=1)
+    dimensions: dict[Name, Dimension] = Field(min_length=1)
+    rubrics: dict[str, Annotated[dict[int, str], AfterValidator(lambda one: _sorted_grades(one))]] = Field(min_length=1)
+    principles: dict[str, str] = {}  # noqa: RUF012
+    timeliness: str = ""
+    graders: list[Annotated[ProjectGrader, BeforeValidator(lambda one: _to_mapping(one))]] = []  # noqa: RUF012
+    seed: int = 7
+    overlap: int = Field(default=3, ge=1, le=100)
+    gold: float = Field(default=0.0, ge=0, le=1)
+    duplicates: float = Field(default=0.75, gt=0, le=1)
+    disputes: Disputes = Disputes()
+    training: Training = Training()
+    plan: dict[str, Counts] = {}  # noqa: RUF012
+    quota: dict[str, Counts] = {}  # noqa: RUF012
+
+    @field_validator("graders")
+    @classmethod
+    def _each_once(cls, graders: list[ProjectGrader]) -> list[ProjectGrader]:
+        names = [one.name for one in graders]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"'{name}' is there twice")
+        return graders
+
+
+def _sorted_grades(grades: dict[int, str]) -> dict[int, str]:
+    if len(grades) < 2 or not all(0 <= grade <= 9 and meaning.strip() for grade, meaning in grades.items()):
+        raise ValueError("expected two grades at least, whole numbers from 0 to 9, each with its meaning")
+    return dict(sorted(grades.items()))
+
+
+def _to_mapping(one: Any) -> Any:
+    return {"name": one} if isinstance(one, str) else one
+
+
+def read_project_file(path: Path) -> ProjectFile:
+    """The project in a file.
+
+    :raises ConfigurationError: it cannot be read, or is no project; the message has file, line and field of what is
+        wrong.
+    """
+    value, line = parse_with_lines(read_text(path), str(path))
+    if value is None:
+        raise ConfigurationError(f"{path}:1: is empty; `viva grade init` writes an example")
+    check_names(value, str(path), line=line)
+    file = validate_yaml(ProjectFile, value, path, line)
+    _check_names(file, path, line)
+    return file
+
+
+def walk_tree(tree: Mapping[str, T], before: Sequence[str] = ()) -> Iterator[tuple[tuple[str, ...], T]]:
+    """Every entry of a tree with its path, parents first, in the file's order."""
+    for name, one in tree.items():
+        path = (*before, name)
+        yield path, one
+        yield from walk_tree(one.parts, path)
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """What may have been meant, and what there is, for an error's end."""
+    close = get_close_matches(name, known, 1)
+    return (f"did you mean '{close[0]}'? " if close else "") + f"there are: {', '.join(known)}"
+
+
+def _check_names(file: ProjectFile, path: Path, line: LineOf) -> None:
+    """See that rubrics, principles and dimensions that are named are there."""
+    for place, one in walk_tree(file.dimensions):
+        at = _key_path("dimensions", place)
+        for kind, known in (("rubric", list(file.rubrics)), ("principle", list(file.principles))):
+            name = getattr(one, kind)
+            if name is not None and name not in known:
+                where = f"{path}:{line([*at, kind])}: {'.'.join(at)}.{kind}"
+                raise ConfigurationError(f"{where}: there is no {kind} '{name}'; {suggest(name, known)}")
+    graded = ["/".join(place) for place, one in walk_tree(file.dimensions) if one.rubric is not None]
+    for kind, counts in (("plan", file.plan), ("quota", file.quota)):
+        for name in counts:
+            if name not in graded and (kind == "plan" or name != PER_DIMENSION):
+                where = f"{path}:{line([kind, name])}: {kind}.{name}"
+                raise ConfigurationError(f"{where}: there is no such dimension; {suggest(name, graded)}")
+    if not any(one.priority for _, one in walk_tree(file.domains)):
+        raise ConfigurationError(f"{path}:{line(['domains'])}: domains: none has a priority, so none is evaluated")
+
+
+def _key_path(first: str, place: Sequence[str]) -> list[str]:
+    """The keys that lead to an entry of a tree."""
+    return [first, *[step for name in place for step in ("parts", name)][1:]]
+
+
+PROJECT_FILE = "project.yaml"
+BANK_FILE = "bank.sqlite"
+ROUNDS_FOLDER = "rounds"
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,17 +232,19 @@ class Project:
 
         :raises ConfigurationError: there is none, or its file is wrong.
         """
-        file = path if path.suffix in (".yaml", ".yml") else path / FILE
+        file = path if path.suffix in (".yaml", ".yml") else path / PROJECT_FILE
         if not file.is_file():
-            raise ConfigurationError(f"{path}: no project, for there is no {FILE}; `viva grade init {path}` writes one")
+            raise ConfigurationError(
+                f"{path}: no project, for there is no {PROJECT_FILE}; `viva grade init {path}` writes one"
+            )
         read = read_project_file(file)
-        domains = {"/".join(place): one.priority or "" for place, one in walked(read.domains)}
-        return cls(file.parent, read, _graded(read), domains)
+        domains = {"/".join(place): one.priority or "" for place, one in walk_tree(read.domains)}
+        return cls(file.parent, read, _graded_dimensions(read), domains)
 
     @property
     def bank(self) -> Path:
         """The file of its question bank."""
-        return self.folder / BANK
+        return self.folder / BANK_FILE
 
     def round(self, name: str) -> Path:
         """The folder of a round.
@@ -71,15 +253,15 @@ class Project:
         """
         if not name or name.startswith(".") or any(letter in name for letter in "/\\\0"):
             raise ConfigurationError(f"round '{name}': expected a plain name, such as 2026-06")
-        return self.folder / ROUNDS / name
+        return self.folder / ROUNDS_FOLDER / name
 
     def rounds(self) -> list[Path]:
         """The folders of its rounds, by name."""
-        return sorted(path for path in (self.folder / ROUNDS).glob("*") if path.is_dir())
+        return sorted(path for path in (self.folder / ROUNDS_FOLDER).glob("*") if path.is_dir())
 
     def quota(self) -> dict[str, Counts]:
         """How many questions an evaluation draws, by dimension and difficulty; empty where the file has no quota."""
-        each = self.file.quota.get(EACH, {})
+        each = self.file.quota.get(PER_DIMENSION, {})
         found = {path: {**each, **self.file.quota.get(path, {})} for path in self.dimensions}
         return {path: counts for path, counts in found.items() if any(counts.values())}
 
@@ -90,15 +272,15 @@ class Project:
 
     def rubric_digest(self) -> str:
         """16 hex digits that stand for what graders go by."""
-        return digest_of(self.rubric())
+        return short_digest(self.rubric())
 
 
-def digest_of(value: Any) -> str:
+def short_digest(value: Any) -> str:
     """16 hex digits that stand for plain data."""
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
-def _graded(file: ProjectFile) -> dict[str, GradedDimension]:
+def _graded_dimensions(file: ProjectFile) -> dict[str, GradedDimension]:
     found: dict[str, GradedDimension] = {}
 
     def walk(tree: Mapping[str, Dimension], before: str, share: float) -> None:

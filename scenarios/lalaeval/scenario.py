@@ -1,27 +1,188 @@
-"""Collecting answers: every candidate is asked every question of a round, round by round where it has several.
-
-What never belongs here: which questions (``drawing``), grading, and wording (``packs``).
-"""
+"""LalaEval's scenario: every candidate answers every question of a round; settings, and simulated models."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
 
 from viva.agents.agent import Agent
 from viva.agents.prompts import PackTemplates, PromptPack
+from viva.engine import seeds
+from viva.engine.backends.registry import with_absolute_path
+from viva.engine.backends.simulated import SENTENCES, SimulatedBackend, SimulatedReply
 from viva.engine.conversation import Conversation, ConversationStopped
-from viva.engine.messages import Sampling
+from viva.engine.messages import Request, Sampling
 
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring
-from ..forecast import Use, tokens_in
-from ..given import GivenTask, task_of, tasks_in_file
-from ..measures import Measures
-from .persona import AnswerPersona
-from .settings import AnswersSettings
+from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
+from ..default_aggregate import Measures
+from ..inline_tasks import InlineTask, read_tasks, task_from_record
+from ..run_settings import RunSettings, absolute_file, context_folder
+from ..simulated_knowledge import judgement
+
+
+class AnswersSettings(RunSettings):
+    """Answers of candidates to the questions of a LalaEval round (Sun et al. 2024)."""
+
+    questions: str = Field(description="JSON lines of questions, as `viva grade bank export` writes them.")
+    candidate: list[str] = Field(min_length=1, description="Model that answers; may be given several times.")
+    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the candidates.")
+    candidate_tokens: int = Field(default=1024, ge=1, description="Longest answer to a round, in tokens.")
+    pack: str = Field(default="lalaeval", description="Prompt pack: a shipped name or a YAML file.")
+
+    examples: ClassVar[dict[str, str]] = {"questions": "questions.jsonl"}
+
+    @field_validator("questions", "pack")
+    @classmethod
+    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
+        return absolute_file(name, context_folder(info))
+
+    @field_validator("candidate")
+    @classmethod
+    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
+        return [with_absolute_path(model, context_folder(info)) for model in models]
+
+
+class JudgesSettings(RunSettings):
+    """Judge models that grade the pages of a grading folder as people do."""
+
+    pages: str = Field(description="JSON lines of pages, as `viva grade judge` writes them.")
+    grader: list[str] = Field(min_length=1, description="Model that grades; may be given several times.")
+    shown: Literal["one", "all"] = Field(
+        default="one", description="one: each answer by itself; all: all answers of a question, in blind positions."
+    )
+    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the graders.")
+    grader_tokens: int = Field(default=1024, ge=1, description="Longest reasoning with grades, in tokens.")
+    pack: str = Field(default="lalaeval-judge", description="Prompt pack: a shipped name or a YAML file.")
+
+    examples: ClassVar[dict[str, str]] = {"pages": "pages.jsonl", "grader": "openai:gpt-4o"}
+
+    @field_validator("pages", "pack")
+    @classmethod
+    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
+        return absolute_file(name, context_folder(info))
+
+    @field_validator("grader")
+    @classmethod
+    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
+        return [with_absolute_path(model, context_folder(info)) for model in models]
+
+
+WRONG, PARTLY, RIGHT, MORE = range(4)  # how good an answer is
+SEVERITY = "severity"  # a judge's trait: the chance that it goes a grade down; below 0, up
+_EASIER = {"simple": 0.15, "intermediate": 0.0, "difficult": -0.15}
+_WRONG_WORDS = (
+    "There is no rule for this; it is left to whoever happens to be asked.",
+    "It works the other way round, as a look at any brochure shows.",
+    "That was given up years ago and is not done anywhere today.",
+    "Nobody keeps a record of it, so every answer is as good as another.",
+)
+
+
+@dataclass(slots=True, frozen=True)
+class AnswerPersona:
+    """A candidate that is asked a question of the bank. ``last``: this is the question's last round."""
+
+    id: str
+    standard: str
+    difficulty: str
+    last: bool = True
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
+        """Its answer, which follows from its label, its knowledge and the question alone."""
+        level = simulated_level(model.label, model.knowledge, self.id, self.difficulty)
+        if not self.last:
+            return "Noted. Please go on." if level else "I am not sure what you mean.", None
+        return simulated_answer(self.standard, level, seeds.uniform(model.label, self.id, "words")), None
+
+
+def simulated_level(label: str, knowledge: float, question: str, difficulty: str) -> int:
+    """How good a candidate's answer is: wrong as often as it lacks ``knowledge`` (less often of simple questions, more
+    often of difficult ones), else partly right, right, or right with more than was asked for.
+    """
+    if seeds.uniform(label, question, "knows") >= min(1.0, max(0.0, knowledge + _EASIER.get(difficulty, 0.0))):
+        return WRONG
+    how = seeds.uniform(label, question, "how")
+    return PARTLY if how < 0.3 else RIGHT if how < 0.75 else MORE
+
+
+def simulated_answer(standard: str, level: int, chance: float = 0.0) -> str:
+    """An answer of this quality; ``chance``, in [0, 1), chooses among words."""
+    if level == WRONG:
+        return _WRONG_WORDS[int(chance * len(_WRONG_WORDS))]
+    if level == PARTLY:
+        return f"In short: {_first_half(standard)} – and the rest depends."
+    return standard if level == RIGHT else f"{standard}\n\n{SENTENCES[int(chance * len(SENTENCES))]}"
+
+
+def answer_level(answer: str, standard: str) -> int:
+    """How good an answer of a simulated candidate is."""
+    if standard in answer:
+        return RIGHT if answer.strip() == standard.strip() else MORE
+    return PARTLY if _first_half(standard) in answer else WRONG
+
+
+def grade_at(level: int, grades: Sequence[float]) -> float:
+    """The grade that an answer of a level deserves; ``grades`` from the worst to the best."""
+    return sorted(grades)[min(level, len(grades) - 1)]
+
+
+def biased_grade(true: float, grades: Sequence[float], severity: float, noise: float, chance: Sequence[float]) -> float:
+    """The grade that somebody with a habit gives for an answer that deserves ``true``.
+
+    A grade down as often as ``severity`` says (up where it is below 0), and besides one up or down by chance as often
+    as ``noise`` says. ``chance``: three draws in [0, 1). Grades end at both ends of the scale.
+    """
+    ordered = sorted(grades)
+    place = ordered.index(true)
+    if chance[0] < abs(severity):
+        place += -1 if severity > 0 else 1
+    if chance[1] < noise:
+        place += -1 if chance[2] < 0.5 else 1
+    return ordered[min(len(ordered) - 1, max(0, place))]
+
+
+def expected_biased_grade(true: float, grades: Sequence[float], severity: float, noise: float) -> float:
+    """The mean of ``biased_grade``."""
+    habits = ((abs(severity), -1.0), (1 - abs(severity), 1.0))
+    moves = ((noise / 2, (-1.0, 0.0)), (noise / 2, (-1.0, 0.9)), (1 - noise, (1.0, 0.0)))
+    return math.fsum(
+        often * share * biased_grade(true, grades, severity, noise, (habit, *move))
+        for often, habit in habits
+        for share, move in moves
+    )
+
+
+@dataclass(slots=True, frozen=True)
+class GraderPersona:
+    """A judge that grades answers it knows to be so good, by position; ``severity`` is a trait of the model."""
+
+    levels: Mapping[int, int]
+    grades: tuple[float, ...]
+    form: str
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
+        """Its grades as JSON."""
+        told = {str(position): self._one(model, request, position) for position in self.levels}
+        whole = next(iter(told.values())) if self.form == "one" else {f"answer_{key}": one for key, one in told.items()}
+        return judgement(model, orjson.dumps(whole).decode(), chance), None
+
+    def _one(self, model: SimulatedBackend, request: Request, position: int) -> dict[str, object]:
+        draws = seeds.draws(request.seed, "grade", position)
+        true = grade_at(self.levels[position], self.grades)
+        grade = biased_grade(true, self.grades, model.traits.get(SEVERITY, 0.0), model.noise, draws)
+        return {"reasoning": "Set against the standard answer.", "score": f"{grade:g}"}
+
+
+def _first_half(standard: str) -> str:
+    words = standard.split(" ")
+    return " ".join(words[: max(1, (len(words) + 1) // 2)])
+
 
 CANDIDATE = "candidate"
 TEMPLATES = PackTemplates({"candidate.system": frozenset[str](), "candidate.question": frozenset({"question"})})
@@ -43,17 +204,17 @@ class AskedQuestion(BaseModel):
         return [value] if isinstance(value, str) else value
 
 
-_TASK = TypeAdapter(AskedQuestion)
+_QUESTION_ADAPTER = TypeAdapter(AskedQuestion)
 
 
-class CollectedAnswers(Measures):
+class AnswerCounts(Measures):
     """Counts of collected answers. While they come nothing is said of their length, which is no score."""
 
     def headline(self) -> str:
         return ""
 
 
-class Answers(Scenario[AnswersSettings, GivenTask]):
+class CollectAnswers(Scenario[AnswersSettings, InlineTask]):
     """Answers of candidates, to be graded by people."""
 
     name = "lalaeval"
@@ -64,18 +225,18 @@ class Answers(Scenario[AnswersSettings, GivenTask]):
     roles = (Role(CANDIDATE, many=True),)
     templates = TEMPLATES
 
-    def prepare(self, settings: AnswersSettings) -> Prepared[GivenTask]:
-        tasks = tasks_in_file(Path(settings.questions), _TASK)
+    def prepare(self, settings: AnswersSettings) -> Prepared[InlineTask]:
+        tasks = read_tasks(Path(settings.questions), _QUESTION_ADAPTER)
         name = Path(settings.questions).stem
         return Prepared(tasks, {"dataset": {"name": name, "digest": tasks.digest, "chosen": len(tasks)}})
 
     def protocol(
         self, settings: AnswersSettings, pack: PromptPack | None, records: Mapping[str, Any]
-    ) -> Converse[GivenTask]:
+    ) -> Converse[InlineTask]:
         assert pack is not None
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.candidate_tokens)
 
-        async def converse(conversation: Conversation, task: GivenTask) -> dict[str, Any]:
+        async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             asked: AskedQuestion = task.payload
             record: dict[str, Any] = {"task": task.id, "value": None, "answers": []}
             agent = Agent(conversation, CANDIDATE, pack.render("candidate.system"), sampling)
@@ -95,27 +256,27 @@ class Answers(Scenario[AnswersSettings, GivenTask]):
 
         return converse
 
-    def task(self, record: Any) -> GivenTask:
-        return task_of(record, _TASK)
+    def task(self, record: Any) -> InlineTask:
+        return task_from_record(record, _QUESTION_ADAPTER)
 
     def value(self, result: Any) -> Any:
         return result["answers"]
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
-        return CollectedAnswers(manifest, CANDIDATE)
+        return AnswerCounts(manifest, CANDIDATE)
 
     def forecast(
-        self, settings: AnswersSettings, prepared: Prepared[GivenTask], pack: PromptPack | None
-    ) -> dict[str, Use]:
+        self, settings: AnswersSettings, prepared: Prepared[InlineTask], pack: PromptPack | None
+    ) -> dict[str, UsageForecast]:
         assert pack is not None
-        total, begun = Use(), tokens_in(pack.render("candidate.system"))
+        total, begun = UsageForecast(), estimate_tokens(pack.render("candidate.system"))
         for task in prepared.tasks:
             seen = begun
             for question in task.payload.question:
-                seen += tokens_in(pack.render("candidate.question", question=question))
-                total += Use(1, seen, settings.candidate_tokens)
+                seen += estimate_tokens(pack.render("candidate.question", question=question))
+                total += UsageForecast(1, seen, settings.candidate_tokens)
                 seen += settings.candidate_tokens
         return {CANDIDATE: total}
 
 
-SCENARIO = Answers()
+SCENARIO = CollectAnswers()

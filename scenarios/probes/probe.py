@@ -1,30 +1,105 @@
-"""Probing one model with one item: the calls, and the record of what they showed.
-
-What never belongs here: wording (``questions``), totals (``report``), waiting and recording (the engine does).
-"""
+"""Probing one model with one item: the settings, the calls, the record of what they found, and how it is rendered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
-from viva.agents.answers import read_choice
-from viva.data.items import Item, shown_item
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from viva.agents.choices import read_choice
+from viva.data.items import Item, choice_letter, format_item
+from viva.data.sources import absolute_source
+from viva.engine.backends.registry import with_absolute_path
 from viva.engine.conversation import Conversation, ConversationStopped
+from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import MalformedOutput
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Sampling
-from viva.scoring.accuracy import choose_letter, choose_normalised, choose_raw
+from viva.scoring.accuracy import choose_letter, choose_normalized, choose_raw
 from viva.scoring.contamination import Signals
 
-from .persona import Probed
-from .questions import Questions
-from .settings import Method
-from .shots import Shots
+from ..rendering import (
+    Detail,
+    Mark,
+    RecordedConversation,
+    RenderedConversation,
+    ResultSummary,
+    Side,
+    pending_turns,
+    render_entry,
+)
+from ..run_settings import RunSettings, absolute_file, context_folder
+from .few_shot import Shots
+from .probe_prompts import ProbeHint, Questions
 
-ROLE = "candidate"
+Method = Literal["letter", "text", "generate", "loss"]
+
+
+class ProbeSettings(RunSettings):
+    """Static probes: what a model recalls (KIEval, section 4.2, Table 3)."""
+
+    dataset: str = Field(
+        description="Benchmark: NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
+    )
+    candidate: list[str] = Field(min_length=1, description="Model to probe; may be given several times.")
+    method: list[Method] = Field(
+        default=["letter"],
+        min_length=1,
+        description="letter, text (each option's words), generate (read from an answer) or loss; several may be given.",
+    )
+    n: int | None = Field(default=None, ge=1, description="Items drawn by the seed (all if not given).")
+    ids: str | None = Field(default=None, description="File of item ids: only these are probed.")
+    shots: int = Field(default=5, ge=0, le=100, description="Examples before each question, drawn by the seed.")
+    shots_from: str | None = Field(
+        default=None, description="Where examples come from (default: the dataset's dev split)."
+    )
+    against: str | None = Field(
+        default=None,
+        description="A second set for method loss: the gap of mean losses, and how well detectors part the two.",
+    )
+    against_n: int | None = Field(
+        default=None, ge=1, description="Items drawn of the second set (default: as many as -n)."
+    )
+    members: Literal["dataset", "against"] = Field(
+        default="dataset", description="Which of the two sets is taken for the one seen in training."
+    )
+    answer_tokens: int = Field(default=32, ge=1, description="Longest answer of method generate, in tokens.")
+    pack: str = Field(default="probe", description="Prompt pack: a shipped name or a YAML file.")
+    skip_bad_items: bool = Field(default=False, description="Leave out lines that are not items, and count them.")
+
+    @field_validator("dataset", "shots_from", "against")
+    @classmethod
+    def _dataset_by_full_path(cls, source: str | None, info: ValidationInfo) -> str | None:
+        return None if source is None else absolute_source(source, context_folder(info))
+
+    @field_validator("pack", "ids")
+    @classmethod
+    def _file_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return absolute_file(name, context_folder(info))
+
+    @field_validator("candidate")
+    @classmethod
+    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
+        return [with_absolute_path(model, context_folder(info)) for model in models]
+
+    @field_validator("method")
+    @classmethod
+    def _each_once(cls, methods: list[Method]) -> list[Method]:
+        return list(dict.fromkeys(methods))
+
+    @model_validator(mode="after")
+    def _second_set_has_a_use(self) -> ProbeSettings:
+        if self.against is not None and "loss" not in self.method:
+            raise ValueError("against: only method loss compares two sets; add --method loss")
+        if self.against is None and self.members == "against":
+            raise ValueError("members: there is no second set that could have been seen in training; add --against")
+        return self
+
+
+CANDIDATE = "candidate"
 
 
 @dataclass(slots=True)
@@ -66,7 +141,7 @@ class Probe:
     async def hold(self, conversation: Conversation, task: ProbeTask) -> dict[str, Any]:
         """All methods on one item, one after the other; the second set is only read for its loss."""
         item = task.item
-        conversation.tell(lambda: [("benchmark", shown_item(item))])
+        conversation.tell(lambda: [("benchmark", format_item(item))])
         record: dict[str, Any] = {"candidate": conversation.label, "item": item.id, "second": task.second}
         if (cluster := item.cluster()) != "":
             record["cluster"] = cluster
@@ -89,18 +164,18 @@ class Probe:
         return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
     async def _by_letter(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
-        likelihoods = await conversation.read(ROLE, self.questions.by_letter(item, shots))
+        likelihoods = await conversation.read(CANDIDATE, self.questions.by_letter(item, shots))
         sums = [likelihood.total for likelihood in likelihoods]
-        with _sound(item):
+        with _errors_as_malformed(item):
             choice = choose_letter(sums)
         return {"choice": choice, "right": choice == item.answer, "logprobs": sums}
 
     async def _by_text(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
-        likelihoods = await conversation.read(ROLE, self.questions.by_text(item, shots))
+        likelihoods = await conversation.read(CANDIDATE, self.questions.by_text(item, shots))
         sums = [likelihood.total for likelihood in likelihoods]
-        with _sound(item):
+        with _errors_as_malformed(item):
             raw = choose_raw(sums)
-            normalised = choose_normalised(sums, [len(choice.strip()) for choice in item.choices])
+            normalised = choose_normalized(sums, [len(choice.strip()) for choice in item.choices])
         return {
             "choice": raw,
             "right": raw == item.answer,
@@ -111,23 +186,67 @@ class Probe:
 
     async def _generated(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         view = self.questions.talk(item, shots)
-        completion = await conversation.generate(ROLE, view, self.sampling, hint=Probed(item))
+        completion = await conversation.generate(CANDIDATE, view, self.sampling, hint=ProbeHint(item))
         # What follows a blank line is, of a model that only continues text, the next question.
         choice = read_choice(completion.text.strip().partition("\n\n")[0], item.choices)
         return {"choice": choice, "right": choice == item.answer}
 
     async def _signals(self, conversation: Conversation, item: Item, unseen: bool) -> dict[str, Any]:
         text = self.questions.whole(item)
-        [likelihood] = await conversation.read(ROLE, Reading("", (text,), moments=True, hint=Probed(item, unseen)))
-        with _sound(item):
+        [likelihood] = await conversation.read(
+            CANDIDATE, Reading("", (text,), moments=True, hint=ProbeHint(item, unseen))
+        )
+        with _errors_as_malformed(item):
             signals = Signals.from_logprobs(text, likelihood.logprobs, likelihood.means, likelihood.deviations)
         return asdict(signals)
 
 
 @contextmanager
-def _sound(item: Item) -> Iterator[None]:
+def _errors_as_malformed(item: Item) -> Iterator[None]:
     """What a formula refuses is a fault of the model that gave the figures."""
     try:
         yield
     except ValueError as error:
         raise MalformedOutput(f"item {item.id}: its log-probabilities cannot be right: {error}") from None
+
+
+_CHOICE_METHODS: tuple[Method, ...] = ("letter", "text", "generate")
+_METHOD_TITLES = {"letter": "by letter", "text": "by text", "generate": "generated", "loss": "loss of the text"}
+
+
+def render_probe(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
+    """The item, then a turn a method, in the order in which the methods were tried."""
+    turns = []
+    result = recorded.result or {}
+    # Calls come in the order of the methods; each method that was carried out left its part of the record.
+    done = [name for name in result if name in _CHOICE_METHODS or name == "signals"]
+    for entry in recorded.entries:
+        turn = render_entry(entry, sides)
+        if isinstance(entry, Exchange):
+            name = done.pop(0) if done else ""
+            if name in _CHOICE_METHODS:
+                turn.marks.insert(0, _choice_mark(name, result[name]))
+            elif name == "signals":
+                turn.marks.insert(0, Mark(_METHOD_TITLES["loss"], f"{result[name]['loss']:.3f} nats a token"))
+            if entry.reading is not None:
+                turn.details.insert(0, Detail("the text that was read", entry.reading.shared + entry.reading.context))
+        turns.append(turn)
+    return RenderedConversation([*turns, *pending_turns(recorded, sides)])
+
+
+def _choice_mark(name: str, found: Mapping[str, Any]) -> Mark:
+    choice = found["choice"]
+    told = "no choice" if choice is None else f"{choice_letter(choice)}, {'right' if found['right'] else 'wrong'}"
+    return Mark(_METHOD_TITLES[name], told, float(found["right"]))
+
+
+def summarize_probe(result: Mapping[str, Any]) -> ResultSummary:
+    """A probe's line in a list: 100 where the first method found the right choice, 0 where not; loss in nats a token.
+
+    A probe of the second set is read for its loss alone.
+    """
+    rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in _CHOICE_METHODS if name in result}
+    loss = {"loss": float(result["signals"]["loss"])} if "signals" in result else {}
+    score = next(iter(rights.values()), None)
+    end = "of the second set" if result.get("second") else "" if score is None else "right" if score else "wrong"
+    return ResultSummary(score, f"ended by {result['stopped']}" if "stopped" in result else end, rights | loss)

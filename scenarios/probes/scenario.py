@@ -1,36 +1,72 @@
-"""Probes' side of the contract: one conversation an item and candidate, in which a model is read rather than asked.
-
-What never belongs here: wording, formulas, output.
-"""
+"""Static probes as a scenario: one conversation per item and candidate, scored by likelihood."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
-from viva.data.selection import Dataset, open_dataset
+from viva.data.dataset import Dataset, open_dataset
+from viva.data.manifest_records import DatasetRecord, ManifestPart
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 
-from ..contract import Converse, Prepared, Role, Scenario, Scoring
-from ..forecast import Use
-from ..imported import Import
-from ..shown import RecordedConversation, ResultSummary, ShownConversation, sides_of
-from ..validation import Validation
-from .forecast import probe_use
-from .manifest import ProbeManifest
-from .probe import ROLE, Probe, ProbeTask
-from .questions import TEMPLATES, Questions
-from .report import ProbeAggregate
-from .settings import ProbeSettings
-from .shots import Shots, open_examples
-from .shown import shown_probe, summary
+from ..contract import (
+    Converse,
+    ImportFormat,
+    Prepared,
+    Role,
+    Scenario,
+    Scoring,
+    UsageForecast,
+    Validation,
+    estimate_tokens,
+)
+from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
+from .few_shot import Shots, open_examples
+from .probe import CANDIDATE, Probe, ProbeSettings, ProbeTask, render_probe, summarize_probe
+from .probe_prompts import TEMPLATES, Questions
+from .probe_report import ProbeAggregate
 
 if TYPE_CHECKING:
-    from ..study.static import StaticFigures
-    from .study.study import ProbeStudy
+    from ..study_sections import StaticFigures
+    from .probe_study import ProbeStudy
+
+
+class ProbeManifest(ManifestPart):
+    """The manifest of a run of probes: the second set, and where examples were drawn from, if there are such."""
+
+    dataset: DatasetRecord
+    against: DatasetRecord | None
+    examples: DatasetRecord | None
+
+
+def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask]) -> dict[str, UsageForecast]:
+    """What the candidate takes for all items: by readings of several continuations, and with a request for each."""
+    whole, single = UsageForecast(), UsageForecast()
+    for task in tasks:
+        item = task.item
+        shots = probe.shots.of(item) if probe.shots is not None and not task.second else []
+        for method in ["loss"] if task.second else probe.methods:
+            match method:
+                case "loss":
+                    use = UsageForecast(1, estimate_tokens(probe.questions.whole(item)))
+                    whole, single = whole + use, single + use
+                case "generate":
+                    said = sum(
+                        estimate_tokens(message.content) for message in probe.questions.talk(item, shots).messages
+                    )
+                    use = UsageForecast(1, said, probe.sampling.max_tokens)
+                    whole, single = whole + use, single + use
+                case _:
+                    make = probe.questions.by_letter if method == "letter" else probe.questions.by_text
+                    reading = make(item, shots)
+                    before = estimate_tokens(reading.shared) + estimate_tokens(reading.context)
+                    read = sum(map(estimate_tokens, reading.continuations))
+                    whole += UsageForecast(1, before + read)
+                    single += UsageForecast(len(reading.continuations), len(reading.continuations) * before + read)
+    return {CANDIDATE: whole, f"{CANDIDATE}, one by one": single}
 
 
 @dataclass(slots=True)
@@ -56,7 +92,7 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
     summary = "Static accuracy and contamination detectors: what a model recalls of a benchmark."
     plural = "probes"
     settings = ProbeSettings
-    roles = (Role(ROLE, many=True),)
+    roles = (Role(CANDIDATE, many=True),)
     templates = TEMPLATES
     manifest = ProbeManifest
     by_model = True  # examples that all items share are computed once, and a local model stays warm
@@ -104,11 +140,11 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> ProbeAggregate:
         return ProbeAggregate(manifest)
 
-    def shown(self, recorded: RecordedConversation) -> ShownConversation:
-        return shown_probe(recorded, sides_of(self.roles))
+    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
+        return render_probe(recorded, role_sides(self.roles))
 
     def summary_of(self, settings: ProbeSettings) -> Callable[[Any], ResultSummary]:
-        return summary
+        return summarize_probe
 
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         sets = (manifest["dataset"], manifest.get("against"))
@@ -117,20 +153,20 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
     def cluster_of(self, result: Any) -> str:
         return str(result.get("cluster", ""))
 
-    def imports(self) -> tuple[Import, ...]:
-        from .imported import SAMPLES
+    def imports(self) -> tuple[ImportFormat, ...]:
+        from .import_lm_eval import SAMPLES_FORMAT
 
-        return (SAMPLES,)
+        return (SAMPLES_FORMAT,)
 
     def study(self, lent: StaticFigures | None = None) -> ProbeStudy:
-        from .study.study import ProbeStudy
+        from .probe_study import ProbeStudy
 
         return ProbeStudy(self, lent)
 
     def forecast(
         self, settings: ProbeSettings, prepared: Prepared[ProbeTask], pack: PromptPack | None
-    ) -> dict[str, Use]:
-        return probe_use(_probe(settings, pack, prepared.records), prepared.tasks)
+    ) -> dict[str, UsageForecast]:
+        return forecast_probes(_probe(settings, pack, prepared.records), prepared.tasks)
 
 
 def _probe(settings: ProbeSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Probe:

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents import answers
-from viva.agents.answer_words import LEXICON
-from viva.agents.answers import read_choice
-from viva.agents.plain_lines import plain_lines
+from viva.agents import choices
+from viva.agents.choice_words import LEXICON, to_plain_lines
+from viva.agents.choices import read_choice
 
 WATER = ("evaporation", "condensation", "precipitation", "runoff")
 A, B, C, D = range(4)
@@ -237,9 +236,9 @@ _TRICKY = [*"aAbBcdiIe", *".,:;()/&-\n", *_WORDS.split()]
 
 @given(st.lists(st.sampled_from(_TRICKY), max_size=12).map(" ".join))
 def test_a_text_is_passed_over_only_if_it_mentions_no_choice(text: str) -> None:
-    marked = answers._with_marks(plain_lines(text), ("sun", "moon", "two"))
-    if not answers._may_mention(marked):
-        assert not any(sentence.choices for sentence in answers._sentences(marked, ("sun", "moon", "two")))
+    marked = choices._with_marks(to_plain_lines(text), ("sun", "moon", "two"))
+    if not choices._may_mention(marked):
+        assert not any(sentence.choices for sentence in choices._sentences(marked, ("sun", "moon", "two")))
 
 
 @pytest.mark.parametrize(

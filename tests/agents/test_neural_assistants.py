@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from viva.agents.assistants import neural
-from viva.agents.assistants.example import Example
-from viva.agents.assistants.names import assistants
+from viva.agents.assistants import model_assistants
+from viva.agents.assistants.assistant import Example
+from viva.agents.assistants.registry import open_assistants
 from viva.engine.errors import ConfigurationError
 
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "cat", "sat", "dog", "ran", "on", "mat"]
@@ -44,30 +44,30 @@ def test_entailment_is_the_share_of_its_class_and_depends_on_the_order(folder: P
     import torch
     import transformers
 
-    share = neural.entailment(str(folder), "the cat sat", "a dog ran")
+    share = model_assistants.entailment(str(folder), "the cat sat", "a dog ran")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.inference_mode():
         logits = model(**tokenizer("the cat sat", "a dog ran", return_tensors="pt")).logits[0]
     assert share == pytest.approx(float(torch.softmax(logits.double(), 0)[2]), abs=1e-6)
-    assert share != neural.entailment(str(folder), "a dog ran", "the cat sat")
-    neural.entailment(str(folder), "the cat sat on the mat " * 50, "a dog ran")  # cut, not refused
+    assert share != model_assistants.entailment(str(folder), "a dog ran", "the cat sat")
+    model_assistants.entailment(str(folder), "the cat sat on the mat " * 50, "a dog ran")  # cut, not refused
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_similarity_is_1_for_the_same_text_and_symmetric(folder: Path) -> None:
     pytest.importorskip("sentence_transformers", reason=_NEEDED)
-    assert neural.similarity(str(folder), "the cat sat", "the cat sat") == pytest.approx(1.0, abs=1e-6)
+    assert model_assistants.similarity(str(folder), "the cat sat", "the cat sat") == pytest.approx(1.0, abs=1e-6)
     first, second = "the cat sat", "a dog ran on the mat"
-    assert neural.similarity(str(folder), first, second) == pytest.approx(
-        neural.similarity(str(folder), second, first), abs=1e-6
+    assert model_assistants.similarity(str(folder), first, second) == pytest.approx(
+        model_assistants.similarity(str(folder), second, first), abs=1e-6
     )
-    assert neural.similarity(str(folder), first, second) < 1.0
+    assert model_assistants.similarity(str(folder), first, second) < 1.0
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_changed_model_is_another_one(folder: Path) -> None:
-    [one] = assistants([f"nli:{folder}@fact"])
+    [one] = open_assistants([f"nli:{folder}@fact"])
     one.check()
     assert one.facts()["compares"] == "the probability that fact entails the response"
     before = one.facts()["digest"]
@@ -81,4 +81,4 @@ def test_without_the_packages_the_error_names_the_extra(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(text_metrics, "find_spec", lambda package: None)
     with pytest.raises(ConfigurationError, match=r"sentence_transformers; .*viva-exam\[neural\]"):
-        assistants([f"embedding:{tmp_path}"])[0].check()
+        open_assistants([f"embedding:{tmp_path}"])[0].check()

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.agents.answers import read_choice
-from viva.agents.judge import read_ruling
-from viva.agents.reading import READ_AT_MOST
-from viva.engine.backends.llama.tools.call_reader import CallReader
-from viva.engine.backends.llama.tools.call_syntax import OWN
+from viva.agents.choices import read_choice
+from viva.agents.forms import MAX_READ_CHARS
+from viva.agents.judge import parse_ruling
+from viva.engine.backends.llama.tool_calls import HERMES, CallReader
 from viva.engine.detectors import DETECTORS
 from viva.engine.errors import MalformedOutput
 from viva.engine.thoughts import AnswerStream, split_thoughts
@@ -40,7 +39,7 @@ def _stream(text: str) -> None:
 
 
 def _calls(text: str) -> None:
-    reader = CallReader(OWN)
+    reader = CallReader(HERMES)
     for start in range(0, len(text), 7):
         reader.feed(text[start : start + 7])
     reader.end()
@@ -49,7 +48,7 @@ def _calls(text: str) -> None:
 READERS: dict[str, Callable[[str], Any]] = {
     "choice": lambda text: read_choice(text, ("the moon", "the sun", "aaaa", "a star")),
     "verdict": read_verdict,
-    "ruling": read_ruling,
+    "ruling": parse_ruling,
     "thoughts": split_thoughts,
     "stream": _stream,
     "detectors": _detect,
@@ -198,10 +197,10 @@ def test_line_16_the_texts_that_froze_the_engine_are_read(reader: Callable[[str]
 def test_line_16_a_long_text_is_read_at_its_beginning_and_its_end() -> None:
     choices = ("the moon", "the sun")
     padding = "So it goes on. " * 10_000
-    assert len(padding) > 2 * READ_AT_MOST
+    assert len(padding) > 2 * MAX_READ_CHARS
     assert read_choice(f"The answer is B. {padding}", choices) == 1
     assert read_choice(f"{padding} The answer is B.", choices) == 1
-    assert read_ruling(f"{padding}\nfail")[0] is False
+    assert parse_ruling(f"{padding}\nfail")[0] is False
 
 
 def _verdict(**changes: Any) -> str:
@@ -235,7 +234,7 @@ def test_line_26_a_verdict_that_no_json_reader_takes_is_malformed(text: str) -> 
     with pytest.raises(MalformedOutput):
         read_verdict(text)
     with pytest.raises(MalformedOutput):
-        read_ruling(text)
+        parse_ruling(text)
 
 
 HALF = "\\ud83d"  # half of a surrogate pair, as models escape it: no journal and no request can carry the character
@@ -244,7 +243,7 @@ HALF = "\\ud83d"  # half of a surrogate pair, as models escape it: no journal an
 @pytest.mark.parametrize(
     "read",
     [
-        lambda: read_ruling(f'{{"reasoning": "{HALF}, so: {HALF}\\ude00", "verdict": "pass"}}')[1],
+        lambda: parse_ruling(f'{{"reasoning": "{HALF}, so: {HALF}\\ude00", "verdict": "pass"}}')[1],
         lambda: repr(ToolCall("1", "f", f'{{"a": "{HALF}", "b": "\\\\ud83d", "{HALF}": 1}}').parsed()),
         lambda: _problem(f'{{"accuracy": 1, "{HALF}": 1, "{HALF}": 2}}'),
         lambda: _called(f'{{"name": "f{HALF}", "arguments": "{{\\"a\\": \\"\\ud83d\\"}}"}}').arguments,
@@ -265,7 +264,7 @@ def _problem(text: str) -> str:
 
 
 def _called(text: str) -> ToolCall:
-    reader = CallReader(OWN)
+    reader = CallReader(HERMES)
     reader.feed(f"<tool_call>{text}</tool_call>")
     reader.end()
     return reader.calls[0]

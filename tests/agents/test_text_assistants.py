@@ -9,13 +9,19 @@ import pytest
 from small_runs import results, small_run
 
 from viva.agents.assistants import text_metrics
-from viva.agents.assistants.assistant import consult, share
-from viva.agents.assistants.example import Advice, Example
-from viva.agents.assistants.names import assistants
-from viva.agents.assistants.words import advised, described, numbers
+from viva.agents.assistants.assistant import (
+    AssistantResult,
+    Example,
+    describe_assistants,
+    format_results,
+    score_all,
+    to_unit_scale,
+    with_assistant_results,
+)
+from viva.agents.assistants.registry import open_assistants
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 
 _ALL = ["rouge-1", "rouge-2", "rouge-l", "bleu", "chrf", "meteor"]
 _FOX, _DOG = "The quick brown fox jumps over the lazy dog", "The quick brown dog jumps on the log."
@@ -41,11 +47,11 @@ def test_every_metric_runs_from_nothing_in_common_to_the_same_text(name: str) ->
 
 
 def _consulted(folder: Path, names: list[str], example: Example, **how: Any) -> list[Any]:
-    asked = assistants(names)
+    asked = open_assistants(names)
 
     async def converse(conversation: Conversation, payload: int) -> Any:
-        advice = await consult(conversation, asked, example)
-        return [[one.to_record() for one in advice], numbers(advice), described(asked)]
+        advice = await score_all(conversation, asked, example)
+        return [[one.to_record() for one in advice], format_results(advice), describe_assistants(asked)]
 
     small_run(folder, converse=converse, count=1, **how)
     [(_, failed, result)] = results(folder)
@@ -83,27 +89,27 @@ def test_a_metric_that_fails_leaves_a_gap_and_the_others_go_on(tmp_path: Path) -
 )
 def test_names_that_mean_nothing_are_refused(names: list[str], what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
-        assistants(names)
+        open_assistants(names)
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_metrics, "find_spec", lambda package: None)
     with pytest.raises(ConfigurationError, match=r"needs the package sacrebleu; .*viva-exam\[metrics\]"):
-        assistants(["chrf"])[0].check()
+        open_assistants(["chrf"])[0].check()
 
 
 def test_numbers_map_to_shares_by_range_and_direction() -> None:
-    assert share(1, 3, "high", 2.5) == 0.75
-    assert share(1, 3, "low", 2.5) == 0.25
+    assert to_unit_scale(1, 3, "high", 2.5) == 0.75
+    assert to_unit_scale(1, 3, "low", 2.5) == 0.25
 
 
 def test_a_prompt_is_followed_by_the_numbers_with_their_meaning() -> None:
-    [one] = assistants(["bleu"])
-    told = advised("Judge this.", [one], [Advice("bleu", 0.25)])
+    [one] = open_assistants(["bleu"])
+    told = with_assistant_results("Judge this.", [one], [AssistantResult("bleu", 0.25)])
     assert told.startswith("Judge this.\n\nAssistants have measured")
     assert told.endswith("- bleu: BLEU, the response with the reference; from 0 to 1, higher is better: 0.25")
-    assert advised("Judge this.", [], []) == "Judge this."
+    assert with_assistant_results("Judge this.", [], []) == "Judge this."
 
 
 def test_meteor_says_whether_it_has_word_lists() -> None:
-    assert assistants(["meteor"])[0].facts()["wordnet"] is text_metrics.has_wordnet()
+    assert open_assistants(["meteor"])[0].facts()["wordnet"] is text_metrics.has_wordnet()

@@ -17,7 +17,7 @@ import pytest
 from queues import running_queue
 from viva_process import ended, started
 
-from viva.orchestration.load.log_reading import LoadHistory
+from viva.loadtest.load_log import LoadHistory
 
 _REQUESTS = 30
 

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from viva_process import ended, started
 
-from viva.scoring.failures import MOST_REASONS, OTHERS, Failures, joined_reasons
+from viva.scoring.aggregates import MAX_REASONS, OTHER_REASONS, Failures, merge_reasons
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 import process
@@ -122,13 +122,13 @@ def test_line_8_reasons_that_differ_in_numbers_and_ids_alone_count_as_one() -> N
 
 def test_line_8_very_many_reasons_are_bounded_and_none_is_lost() -> None:
     made = Failures()
-    for place in range(3 * MOST_REASONS):
+    for place in range(3 * MAX_REASONS):
         word = "".join(chr(97 + int(digit)) for digit in str(place))
         made.add({"type": "Rejected", "message": word})
     reasons = made.reasons()
-    assert len(reasons) == MOST_REASONS + 1
-    assert reasons[OTHERS] == 2 * MOST_REASONS
-    assert sum(joined_reasons([reasons, reasons]).values()) == 6 * MOST_REASONS
+    assert len(reasons) == MAX_REASONS + 1
+    assert reasons[OTHER_REASONS] == 2 * MAX_REASONS
+    assert sum(merge_reasons([reasons, reasons]).values()) == 6 * MAX_REASONS
 
 
 def test_line_8_control_characters_of_an_endpoint_are_visible_in_every_form() -> None:

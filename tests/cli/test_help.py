@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from viva.cli.main import app
 from viva.cli.options import option_name
-from viva.scenarios.registry import scenario
+from viva.scenarios.registry import get_scenario
 
 
 def _viva(*arguments: str | Path) -> str:
@@ -70,7 +70,7 @@ def test_line_15_what_a_command_needs_comes_first_with_an_example_and_how_models
     command: str, name: str
 ) -> None:
     said = _viva(*command.split(), "-h")
-    settings = scenario(name).settings.model_fields
+    settings = get_scenario(name).settings.model_fields
     # Each name stands whole on a line of its own beginning, however long it is.
     shown = [line.split()[0].rstrip(",") for line in said.splitlines() if line.startswith("  -")]
     assert [option_name(one) for one in settings if option_name(one) not in shown] == []

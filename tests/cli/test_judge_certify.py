@@ -377,15 +377,14 @@ def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
 )
 def test_a_label_that_is_wrong_is_refused_with_its_line(change: Row, said: str, tmp_path: Path) -> None:
     from viva.engine.errors import DatasetError
-    from viva.orchestration.graded_answers import graded_answers
-    from viva.orchestration.human_grades import read_grades
+    from viva.grading.human_grades import read_graded_answers, read_grades
 
     scores = _scores(tmp_path / "scores.csv", 10)
     empty = {"probability": "", "chosen": "", "round": ""}
     rows: list[Row] = [{"key": f"q{n}", "candidate": "x", "grade": "3", **empty} for n in range(5)]
     rows[1] |= change
     labels = _write(tmp_path / "labels.csv", rows)
-    answers = graded_answers(scores, by_round=False, scale=(1.0, 5.0))
+    answers = read_graded_answers(scores, by_round=False, scale=(1.0, 5.0))
     with pytest.raises(DatasetError) as caught:
         read_grades(labels, answers)
     assert f"{labels}:{said.format(scores=scores)}" in str(caught.value)

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from viva.agents.assistants.names import assistant
-from viva.agents.prompts import is_shipped
-from viva.cli.listing import listed
+from viva.agents.assistants.registry import open_assistant
+from viva.agents.prompts import is_shipped_pack
+from viva.cli.listing import list_names
 from viva.cli.main import app
 from viva.data.sources import hub_name, open_source
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.registry import full_path
+from viva.engine.backends.registry import with_absolute_path
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.flexeval.functions import load
-from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.registry import scenario
+from viva.scenarios.flexeval.metrics import load_function
+from viva.scenarios.kieval.kieval_settings import KievalSettings
+from viva.scenarios.registry import get_scenario
 from viva.scoring.contamination import Signals
 
 _BASE: dict[str, Any] = {"dataset": "d", "candidate": ["simulated:c"], "interactor": "simulated:i"}
@@ -32,7 +32,7 @@ def viva(*arguments: str) -> Result:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[dict[str, Any]]]:
-    return listed()
+    return list_names()
 
 
 def names(found: dict[str, list[dict[str, Any]]], kind: str) -> list[str]:
@@ -49,23 +49,23 @@ def test_every_name_has_one_line(found: dict[str, list[dict[str, Any]]]) -> None
 
 
 def test_what_is_listed_is_accepted(found: dict[str, list[dict[str, Any]]], tmp_path: Path) -> None:
-    assert all(scenario(name).name == name for name in names(found, "scenarios"))
+    assert all(get_scenario(name).name == name for name in names(found, "scenarios"))
     assert all(hub_name(name) == f"{name}-{hub_name(name).split('-')[-1]}" for name in names(found, "datasets"))  # type: ignore[union-attr]
     for form in names(found, "forms"):
         with pytest.raises(ConfigurationError) as caught:  # known, and in need of a file or of a dataset's name
             open_source(f"{form}:{tmp_path / 'none.jsonl'}")
         assert "unknown form" not in str(caught.value)
-    assert all(is_shipped(name) for name in names(found, "packs"))
+    assert all(is_shipped_pack(name) for name in names(found, "packs"))
     assert len(detector_makers(names(found, "detectors"))) == len(found["detectors"])
     scores = Signals.from_logprobs("a text", [-1.0, -2.0], [-1.0, -1.0], [0.5, 0.5]).scores()
     assert {name.rstrip("_0123456789") for name in scores} == set(names(found, "contamination"))
     for name in names(found, "assistants"):
-        assert assistant(name.replace("MODEL", "simulated:m").replace("FOLDER", "folder").replace("FILE", "mine"))
+        assert open_assistant(name.replace("MODEL", "simulated:m").replace("FOLDER", "folder").replace("FILE", "mine"))
     for kind in names(found, "models"):
-        assert ModelSpec.parse(full_path(f"{kind}:x")).kind == kind
+        assert ModelSpec.parse(with_absolute_path(f"{kind}:x")).kind == kind
     for name in names(found, "scorers"):
         assert KievalSettings(**_BASE, evaluator="simulated:e", scorer=name).scorer == name  # type: ignore[arg-type]
-    assert all(callable(load(name)) for name in names(found, "metrics"))
+    assert all(callable(load_function(name)) for name in names(found, "metrics"))
 
 
 def test_a_kind_alone_and_as_json(found: dict[str, list[dict[str, Any]]]) -> None:

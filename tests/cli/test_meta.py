@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _rated(run: Path, file: Path, rounds: bool = False) -> list[dict[str, object]]:
-    from viva.study.meta.runs import run_sheet
+    from viva.reports.studies.rating_sheet import run_sheet
 
     wanted = [row for row in run_sheet(run).rows if (row.turn is not None) == rounds]
     records: list[dict[str, object]] = []

@@ -15,16 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_gguf import make_model
 
-from viva.cli.progress_line import Progress, fitted, speed
+from viva.cli.progress import Progress, fit_line, speed
 from viva.engine.events import CallFinished, ConversationFinished, Retried, RunStarted
-from viva.orchestration.estimate import Estimate
-from viva.orchestration.waits import Waits
-from viva.scenarios.measures import Measures
+from viva.orchestration.run_progress import RemainingTime, WaitStatus
+from viva.scenarios.default_aggregate import Measures
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 # Only the pauses are changed: between two lines, and before a run counts as hanging.
 HASTY = (
-    "import viva.cli.live as shown, viva.cli.progress_line as live;"
+    "import viva.cli.progress as shown, viva.cli.progress as live;"
     "shown._PLAIN_SECONDS = live.STALLED_SECONDS = 0.05;"
     "from viva.cli.main import main; main()"
 )
@@ -47,7 +46,7 @@ def test_roles_of_one_model_are_named_together_and_pauses_end() -> None:
     now = 100.0
     counters = {"simulated:judge": {"in_flight": 32, "waiting": 0}, "simulated:c": {"in_flight": 0}}
     roles = [("candidate", ["simulated:c"]), ("interactor", ["simulated:judge"]), ("evaluator", ["simulated:judge"])]
-    waits = Waits(roles, lambda: counters, lambda: now)
+    waits = WaitStatus(roles, lambda: counters, lambda: now)
     for delay in (1.0, 2.0, 9.0):
         waits.hear(Retried(99.5, "c/i", "judge", "Throttled", delay))
     assert waits.describe() == "waiting for interactor and evaluator: 32 in flight, 3 retrying after 429"
@@ -64,7 +63,7 @@ def _call(key: str) -> CallFinished:
 
 @given(st.integers(1, 6), st.integers(2, 30), st.integers(1, 200))
 def test_equal_conversations_are_estimated_exactly(calls: int, total: int, seconds: int) -> None:
-    estimate = Estimate()
+    estimate = RemainingTime()
     estimate.hear(RunStarted(0.0, "", total, 0))
     assert estimate.seconds(1.0) is None
     for ended in range(1, total):
@@ -105,7 +104,7 @@ def test_slow_work_is_told_by_the_time_of_each_and_never_as_nothing_a_second(end
 
 @given(st.integers(40, 200), st.lists(st.from_regex(r"[a-z]{1,8} [0-9]{1,9}\.[0-9]", fullmatch=True), min_size=1))
 def test_lines_break_between_figures_and_never_within_one(width: int, parts: list[str]) -> None:
-    lines = fitted(" · ".join(parts), width).split("\n")
+    lines = fit_line(" · ".join(parts), width).split("\n")
     assert max(map(len, lines)) <= width
     assert [part for line in lines for part in re.split(" · ", line)] == parts
 

@@ -12,9 +12,9 @@ import pytest
 from command import viva
 from study_runs import SCIENCE, interviewed, probed
 
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_results
-from viva.study.study import Study
+from viva.reports.studies.study import Study
 
 CANDIDATES = ("simulated:weak?knowledge=0.2", "simulated:mid?knowledge=0.5", "simulated:good?knowledge=0.9")
 SWEEP = f"""

@@ -15,7 +15,7 @@ import pytest
 from command import viva
 from small_dialogs import write_data
 
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_results
 
 Row = dict[str, str]

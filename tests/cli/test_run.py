@@ -23,7 +23,7 @@ from viva_process import ended, started
 from viva.engine.clock import VirtualClock
 from viva.engine.events import CallFinished, ConversationFinished, Event, Noted, RunFinished, RunStarted
 from viva.orchestration.launch import new_run, recorded_results
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 _KIEVAL = Path(__file__).parents[2] / "scenarios" / "kieval"
 ITEMS = _KIEVAL / "items" / "science.jsonl"
@@ -154,7 +154,7 @@ def test_a_file_that_holds_no_settings_is_named(tmp_path: Path) -> None:
 
 def test_what_is_no_terminal_gets_plain_lines(tmp_path: Path) -> None:
     # The usual pause between two lines is longer than this run; only the pause is changed.
-    hasty = "import viva.cli.live as live; live._PLAIN_SECONDS = 0.02; from viva.cli.main import main; main()"
+    hasty = "import viva.cli.progress as live; live._PLAIN_SECONDS = 0.02; from viva.cli.main import main; main()"
     slow = ["--candidate", "simulated:c?latency=0.03", *_PANEL]
     command = [sys.executable, "-c", hasty, "run", "kieval", "--dataset", str(ITEMS), *slow, "--out"]
     done = subprocess.run([*command, str(tmp_path / "run")], capture_output=True, text=True, check=False)

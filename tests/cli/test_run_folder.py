@@ -17,8 +17,8 @@ from viva_process import ended, started
 
 from viva.cli.main import app
 from viva.engine.errors import JournalError
-from viva.engine.folder import RunFolder
 from viva.engine.journal import _SCHEMA, open_database
+from viva.engine.run_folder import RunFolder
 
 DOWN = "openai:http://127.0.0.1:9/v1#far"  # nothing listens there
 _TABLES = _SCHEMA.strip().split(";\n")
@@ -183,7 +183,7 @@ def test_line_27_a_run_folder_that_cannot_be_made_is_taken_away_and_no_resume_is
         except sqlite3.Error as error:
             raise JournalError("then `viva resume` the run") from error
 
-    monkeypatch.setattr("viva.engine.folder.open_database", full)
+    monkeypatch.setattr("viva.engine.run_folder.open_database", full)
     with pytest.raises(JournalError) as caught:
         RunFolder.create(tmp_path / "run", {})
     assert str(caught.value) == f"{tmp_path / 'run'}: cannot make the run folder: database or disk is full"

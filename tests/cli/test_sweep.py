@@ -29,12 +29,12 @@ def _viva(*arguments: str | Path, cwd: Path | None = None) -> tuple[int, bytes, 
 
 def _reports(out: Path) -> bytes:
     """What is reported and shown of all cells, byte for byte."""
-    from viva.engine.history import History
+    from viva.engine.journal_reader import History
     from viva.orchestration.launch import recorded_results
-    from viva.orchestration.sweep.results import cells_of
+    from viva.sweeps.recorded_sweep import recorded_cells
 
     told = b""
-    for cell in cells_of(out):
+    for cell in recorded_cells(out):
         assert cell.folder is not None
         with History(cell.folder.journal) as history:
             talks = [(n, [call.completion.text for call in history.calls(n)]) for n in history.numbers()]

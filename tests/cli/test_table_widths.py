@@ -16,15 +16,14 @@ from small_suites import TALK, run_suite, write_suite
 from small_sweeps import swept, write_file
 from study_runs import interviewed, probed
 
-from viva.cli.tables import laid_out
+from viva.cli.tables import lay_out
 from viva.engine.clock import VirtualClock
-from viva.engine.folder import RunFolder
-from viva.lab.experiment import Experiment, ideal_family
-from viva.lab.findings import Findings
+from viva.engine.run_folder import RunFolder
+from viva.lab.experiment import Experiment, Findings, ideal_family
 from viva.orchestration.launch import recorded_results
-from viva.orchestration.sweep.overview import Overview
-from viva.reports.text import Table
-from viva.study.study import Study
+from viva.reports.studies.study import Study
+from viva.reports.tables import Table
+from viva.sweeps.overview import SweepOverview
 
 NUMBER = re.compile(r"[(+-]?\d[\d.,:/%e+-]*\)?")
 
@@ -41,7 +40,7 @@ def _tables(folder: Path) -> Iterator[Table]:
         yield from recorded_results(RunFolder.open(run)).tables()
     yield from Study(runs).tables()
     sweep = swept(write_file(folder / "grid", names=("alpha", "beta"), seeds=[1, 2]), folder / "sweep", VirtualClock())
-    yield from Overview(sweep).tables()
+    yield from SweepOverview(sweep).tables()
     yield from Study([sweep.out]).tables()
     suite = write_suite(folder / "suite", [TALK] * 3, metrics=[{"function": "length"}])
     run_suite(suite, folder / "suite-run")
@@ -62,7 +61,7 @@ def test_no_cell_with_a_number_is_folded_at_any_width(tables: list[Table], width
     title, header, rows = data.draw(st.sampled_from(tables))
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, color_system=None)
-    for part in laid_out(header, rows, width):
+    for part in lay_out(header, rows, width):
         console.print(part)
     lines = buffer.getvalue().splitlines()
     assert max(map(cell_len, lines)) <= width, title

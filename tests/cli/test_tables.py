@@ -23,7 +23,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from study_runs import interviewed
 
-from viva.cli.tables import laid_out
+from viva.cli.tables import lay_out
 
 WIDTHS = st.integers(60, 200)
 NUMBERS = st.one_of(
@@ -56,7 +56,7 @@ def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
 def drawn(header: list[str], rows: list[list[str]], width: int) -> list[list[str]]:
     """The lines of each part of a table, in a terminal so wide."""
     parts = []
-    for part in laid_out(header, rows, width):
+    for part in lay_out(header, rows, width):
         buffer = io.StringIO()
         Console(file=buffer, width=width, color_system=None).print(part)
         parts.append(buffer.getvalue().splitlines())
@@ -97,7 +97,7 @@ def test_line_9_each_row_of_each_part_can_be_told_from_the_others(width: int) ->
     cells = [["kieval", "a", "arc", seed, judge, "done"] for seed in "12" for judge in ("j", "another-judge")]
     named = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", *(f"further {n}" for n in range(6))]
     for names, table in ((header, pairs), (named, cells)):
-        parts = list(laid_out(names, [[*row, *["12.3 ± 4.5"] * 6] for row in table], width))
+        parts = list(lay_out(names, [[*row, *["12.3 ± 4.5"] * 6] for row in table], width))
         assert len(parts) > 1
         for part in parts:
             rows = list(zip(*([str(cell) for cell in column.cells] for column in part.columns), strict=True))

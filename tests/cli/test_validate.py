@@ -11,7 +11,7 @@ import orjson
 import pytest
 from command import viva
 
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 
 if TYPE_CHECKING:
     from tests.servers.process import Server

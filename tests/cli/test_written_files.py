@@ -21,9 +21,9 @@ from viva.cli.main import app
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import forked_run, recorded_results
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from viva.data.benchmark import benchmark
-from viva.data.idlist import read_ids
+from viva.data.benchmark import load_benchmark
+from viva.data.dataset import open_dataset, read_ids
 from viva.data.items import Item, content_id
-from viva.data.selection import open_dataset
-from viva.data.sources import dev_source, open_source
-from viva.data.statistics import Check
+from viva.data.sources import development_source, open_source
+from viva.data.statistics import DatasetStatistics
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data").resolve()
 LISTS = DATA / "kieval" / "validated_items_gpt-4-1106-preview.json"
@@ -63,7 +62,7 @@ def test_every_item_is_read(source: str, total: int, repeats: int) -> None:
     ["arc_challenge:@/arc/ARC-Challenge:test", "arc_easy:@/arc/ARC-Easy:test", "mmlu:@/mmlu:test", "ceval:@/ceval:val"],
 )
 def test_the_authors_know_every_id(source: str, lists: dict[str, set[str]]) -> None:
-    valid, invalid = benchmark(source.partition(":")[0]).listed[source.rpartition(":")[2]]
+    valid, invalid = load_benchmark(source.partition(":")[0]).listed[source.rpartition(":")[2]]
     ids = [item.id for item in open_dataset(real(source))]
     assert len(ids) == len(set(ids)) == valid + invalid
     assert len(lists["valid_uuids"].intersection(ids)) == valid
@@ -123,10 +122,10 @@ def test_the_authors_know_ceval_by_the_very_rows_that_we_give(lists: dict[str, s
     ],
 )
 def test_data_files_say_how_many_records_are_published(source: str, subject: str) -> None:
-    report = Check(real(source)).report()
+    report = DatasetStatistics(real(source)).report()
     split = "validation" if source.startswith("arc") and source.endswith("dev") else source.rpartition(":")[2]
     name = source.partition(":")[0].partition("/")[0]
-    assert report["items"] + report["repeats"]["count"] == benchmark(name).records(split, subject)
+    assert report["items"] + report["repeats"]["count"] == load_benchmark(name).records(split, subject)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_the_authors_list_chooses_its_valid_items(source: str, matched: int, lis
     [("arc:@/arc/ARC-Easy:test", 570), ("mmlu:@/mmlu:test", 284), ("ceval:@/ceval/val/law_val.csv", 5)],
 )
 def test_the_development_split_is_found(source: str, items: int) -> None:
-    beside = dev_source(real(source))
+    beside = development_source(real(source))
     assert beside is not None
     assert open_dataset(beside).total == items
     assert open_source(beside).form.name == source.partition(":")[0]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from viva.data.dataset import open_dataset
 from viva.data.items import Item, content_id
-from viva.data.selection import open_dataset
 from viva.engine.errors import ConfigurationError, DatasetError
 
 GOOD: dict[str, Any] = {"question": "Which is a metal?", "choices": ["tin", "fog"], "answer": "A"}

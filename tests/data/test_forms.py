@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from viva.data.benchmark import benchmark
+from viva.data.benchmark import load_benchmark
+from viva.data.dataset import Dataset, open_dataset
 from viva.data.items import Item, content_id
-from viva.data.selection import Dataset, open_dataset
 from viva.engine.errors import ConfigurationError, DatasetError
 
 
@@ -149,7 +149,7 @@ def test_a_part_of_a_ceval_file_keeps_its_row_numbers(ceval: Path) -> None:
 
 
 def test_cevals_subjects_follow_each_other() -> None:
-    ceval = benchmark("ceval")
+    ceval = load_benchmark("ceval")
     assert ceval.first_row("computer_network", "val") == 0
     assert ceval.first_row("physician", "val") == 1346 - 49
     assert ceval.first_row("physician", "dev") == 51 * 5

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from viva.data.selection import open_dataset
-from viva.data.statistics import Check
+from viva.data.dataset import open_dataset
+from viva.data.statistics import DatasetStatistics
 from viva.engine.errors import DatasetError
 
 GOOD: dict[str, Any] = {"question": "Which is a metal?", "choices": ["tin", "fog"], "answer": "A"}
@@ -111,7 +111,7 @@ def test_statistics_do_not_depend_on_how_they_are_counted(tmp_path: Path, grown:
         GOOD | {"id": n, "question": "?" * (n * n % 17 + 1), "choices": ["x" * (n % 5 + 1)] * (n % 3 + 2)}
         for n in range(grown)
     ]
-    check = Check(jsonl(tmp_path, *records))
+    check = DatasetStatistics(jsonl(tmp_path, *records))
     report = check.report()
     lengths = [len(record["question"]) for record in records]
     assert report["characters"]["question"] == {

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.data.items import Item, content_id, letter
+from viva.data.items import Item, choice_letter, content_id
 
 texts = st.text(max_size=12)
 extras = st.none() | st.fixed_dictionaries({"id": st.text(max_size=8) | st.integers()})
@@ -27,7 +27,7 @@ def test_an_item_shows_its_choices_with_letters() -> None:
     item = Item("1", "Which of these rises?", ["cold air", "warm air", "lead"], 1, "physics")
     assert item.labelled_choices() == "A. cold air\nB. warm air\nC. lead"
     assert item.labelled_answer() == "B. warm air"
-    assert [letter(index) for index in (0, 4, 25)] == ["A", "E", "Z"]
+    assert [choice_letter(index) for index in (0, 4, 25)] == ["A", "E", "Z"]
 
 
 def test_an_items_record_is_plain_data() -> None:

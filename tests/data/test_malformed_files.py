@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from viva.data.passes import KEPT
-from viva.data.selection import open_dataset
-from viva.data.statistics import Check
+from viva.data.dataset import MAX_KEPT_ERRORS, open_dataset
+from viva.data.statistics import DatasetStatistics
 from viva.engine.errors import DatasetError
 
 GOOD: dict[str, Any] = {"id": "a", "question": "Which is a metal?", "choices": ["tin", "fog"], "answer": "A"}
@@ -171,7 +170,7 @@ def test_what_is_wrong_is_named_and_the_rest_is_read(tmp_path: Path, case: Malfo
     assert str(error).startswith(f"{path}:{case.line}: " + (f"field '{case.field}': " if case.field else ""))
     assert case.words in str(error)
 
-    check = Check(source)
+    check = DatasetStatistics(source)
     assert check.items == case.items
     first = check.report()["bad"]["first"][0]
     assert (first["path"], first["line"], first["field"]) == (str(path), case.line, case.field)
@@ -207,7 +206,7 @@ def test_a_line_of_200_megabytes_is_named_in_bounded_memory(
         file.write(after)
     tracemalloc.start()
     try:
-        check = Check(str(path))
+        check = DatasetStatistics(str(path))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -251,7 +250,7 @@ def test_of_very_many_bad_lines_the_first_are_kept_and_all_are_counted(tmp_path:
     path.write_bytes(jsonl(GOOD, *["{"] * 500))
     dataset = open_dataset(str(path), skip_bad=True)
     assert dataset.skipped == 500
-    assert [error.line for error in dataset.bad] == list(range(2, 2 + KEPT))
+    assert [error.line for error in dataset.bad] == list(range(2, 2 + MAX_KEPT_ERRORS))
 
 
 def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
@@ -288,13 +287,13 @@ def test_an_empty_file_among_others_is_not_overlooked(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"law_test\.csv: holds no record"):
         open_dataset(f"mmlu:{tmp_path}")
     assert open_dataset(f"mmlu:{tmp_path}", skip_bad=True).total == 1
-    check = Check(f"mmlu:{tmp_path}")
+    check = DatasetStatistics(f"mmlu:{tmp_path}")
     assert [error.path for error in check.reading.bad] == [str(tmp_path / "law_test.csv")]
 
 
 def test_one_file_that_cannot_be_read_on_does_not_hide_the_others(tmp_path: Path) -> None:
     (tmp_path / "anatomy_test.csv").write_text(MMLU + '"open,a,b,c,d,A\nHow?,a,b,c,d,A\n')
     (tmp_path / "law_test.csv").write_text("What?,a,b,c,d,B\n")
-    check = Check(f"mmlu:{tmp_path}")
+    check = DatasetStatistics(f"mmlu:{tmp_path}")
     assert dict(check.subjects) == {"anatomy": 1, "law": 1}
     assert [(Path(error.path).name, error.line) for error in check.reading.bad] == [("anatomy_test.csv", 2)]

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 from fake_hub import fake_hub
 
-from viva.data.benchmark import Benchmark, benchmark, names
-from viva.data.items import FREE, Item, content_id
-from viva.data.layout import canonical
-from viva.data.mapped import form_named, known_forms
-from viva.data.selection import open_dataset
-from viva.data.sources import dev_source, full_source, hub_name
-from viva.data.statistics import Check
+from viva.data.benchmark import Benchmark, benchmark_names, canonical_split, load_benchmark
+from viva.data.dataset import open_dataset
+from viva.data.forms import form_by_name, known_forms
+from viva.data.items import FREE_ANSWER, Item, content_id
+from viva.data.sources import absolute_source, development_source, hub_name
+from viva.data.statistics import DatasetStatistics
 from viva.engine.errors import ConfigurationError, DatasetError
 
 
@@ -41,13 +40,13 @@ def lines(*records: Any) -> str:
 # -- the data files --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", benchmark_names())
 def test_a_data_file_is_whole(name: str) -> None:
-    of = benchmark(name)
+    of = load_benchmark(name)
     assert of.evaluated in of.splits
     assert of.examples is None or of.examples in of.splits
-    assert {canonical(split) for split in of.listed} <= {canonical(split) for split in of.splits}
-    assert form_named(name).name in known_forms()
+    assert {canonical_split(split) for split in of.listed} <= {canonical_split(split) for split in of.splits}
+    assert form_by_name(name).name in known_forms()
     assert all((of.title, of.summary, of.licence, of.citation, of.url.startswith("https://"), of.language))
     for split, records in of.splits.items():
         sizes = [sizes[split] for sizes in of.subjects.values() if split in sizes]
@@ -57,7 +56,7 @@ def test_a_data_file_is_whole(name: str) -> None:
 
 def test_a_name_in_the_data_file_of_another_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Extra inputs are not permitted"):
-        Benchmark.model_validate(benchmark("mmlu").model_dump() | {"licens": "MIT"})
+        Benchmark.model_validate(load_benchmark("mmlu").model_dump() | {"licens": "MIT"})
 
 
 # -- published forms -------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ def test_cmmlu_is_read_as_published(cmmlu: Path) -> None:
     first = next(iter(dataset))
     assert first.choices == ["禾本科", "豆科", "菊科", "蔷薇科"]
     assert first.id == content_id("水稻属于？", first.choices, 0, None)
-    assert dev_source(f"cmmlu:{cmmlu}:test") == f"cmmlu:{cmmlu}:dev"
+    assert development_source(f"cmmlu:{cmmlu}:test") == f"cmmlu:{cmmlu}:dev"
 
 
 def test_a_subject_is_a_part_of_its_benchmark(cmmlu: Path) -> None:
@@ -97,8 +96,8 @@ def test_a_subject_is_a_part_of_its_benchmark(cmmlu: Path) -> None:
         "benchmark": "cmmlu",
         "licence": "CC BY-NC 4.0",
     }
-    assert dev_source(f"cmmlu/agronomy:{cmmlu}:test") == f"cmmlu/agronomy:{cmmlu}:dev"
-    assert full_source("cmmlu/agronomy:data:test", cmmlu.parent) == "cmmlu/agronomy:data:test"
+    assert development_source(f"cmmlu/agronomy:{cmmlu}:test") == f"cmmlu/agronomy:{cmmlu}:dev"
+    assert absolute_source("cmmlu/agronomy:data:test", cmmlu.parent) == "cmmlu/agronomy:data:test"
     with pytest.raises(ConfigurationError, match=r"'cmmlu/viralogy': CMMLU has no such part; its subjects: virology"):
         open_dataset(f"cmmlu/viralogy:{cmmlu}:test")
     with pytest.raises(ConfigurationError, match="GSM8K has no such part; it has no subjects"):
@@ -143,7 +142,7 @@ def test_gsm8k_has_free_answers(tmp_path: Path) -> None:
     (item,) = dataset
     # In the authors' lists such a question has its answer, as it is published, for a single choice.
     identity = content_id(GSM["question"], [GSM["answer"]], 0, {})
-    assert item == Item(identity, GSM["question"], [], FREE, reference="3+4=7 pens.\n#### 7")
+    assert item == Item(identity, GSM["question"], [], FREE_ANSWER, reference="3+4=7 pens.\n#### 7")
     assert Item(**item.to_record()) == item
     assert (item.free, item.right_text, item.labelled_answer()) == (True, item.reference, item.reference)
     assert dataset.to_record()["free"] == 1
@@ -157,7 +156,7 @@ def test_own_questions_without_choices_are_named_qa(tmp_path: Path) -> None:
     assert second.reference == "4"
     with pytest.raises(DatasetError, match="questions without choices are named qa:FILE"):
         items(str(path))
-    report = Check(f"qa:{path}").report()
+    report = DatasetStatistics(f"qa:{path}").report()
     assert report["choices"] == {"0": 2}
     assert report["answers"] == {}
     assert report["characters"]["answer"]["max"] == 4
@@ -178,9 +177,11 @@ def test_fields_are_found_in_upper_and_lower_case(tmp_path: Path) -> None:
 
 
 def test_what_is_published_stands_beside_what_was_found(cmmlu: Path) -> None:
-    found = Check(f"cmmlu:{cmmlu}:test").report()["benchmark"]
+    found = DatasetStatistics(f"cmmlu:{cmmlu}:test").report()["benchmark"]
     assert (found["title"], found["licence"], found["records"]) == ("CMMLU", "CC BY-NC 4.0", 11_582)
-    assert "benchmark" not in Check(str(cmmlu / "test" / "agronomy.csv")).report(), "a file's look proves no origin"
+    assert "benchmark" not in DatasetStatistics(str(cmmlu / "test" / "agronomy.csv")).report(), (
+        "a file's look proves no origin"
+    )
 
 
 # -- the hub ---------------------------------------------------------------------------------------------------------
@@ -199,10 +200,10 @@ def test_a_name_alone_is_the_hubs_and_known_before_it_is_loaded(
         "arc:folder:test": None,
     }
     assert {source: hub_name(source) for source in expected} == expected
-    assert dev_source("mmlu/anatomy") == "mmlu/anatomy:dev"
-    assert dev_source("arc_challenge") == "arc_challenge:validation"
-    assert dev_source("mmlu:dev") is None
-    assert full_source("mmlu:test") == "mmlu:test"
+    assert development_source("mmlu/anatomy") == "mmlu/anatomy:dev"
+    assert development_source("arc_challenge") == "arc_challenge:validation"
+    assert development_source("mmlu:dev") is None
+    assert absolute_source("mmlu:test") == "mmlu:test"
     # What lies in the folder goes first: such names have always been files.
     written(tmp_path / "test" / "anatomy_test.csv", "Bone?,femur,liver,skin,lung,A\n")
     assert len(items("mmlu:test")) == 1
@@ -236,7 +237,7 @@ def ceval_row(number: int) -> dict[str, Any]:
 
 _ASKED = """
 import json, sys
-from viva.data.selection import open_dataset
+from viva.data.dataset import open_dataset
 from viva.engine.errors import ConfigurationError
 for source in sys.argv[1:]:
     try:
@@ -273,7 +274,7 @@ def test_benchmarks_come_from_the_hub_at_their_pinned_commit(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr[-2000:]
     found = dict(zip(sources, map(json.loads, done.stdout.splitlines()), strict=True))
     record, shown = found["mmlu/anatomy"]
-    pinned = benchmark("mmlu").hub.revision
+    pinned = load_benchmark("mmlu").hub.revision
     assert (record["name"], record["benchmark"], record["licence"]) == ("mmlu-anatomy-test", "mmlu", "MIT")
     assert record["revision"] == pinned
     assert shown == [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from viva.data.selection import open_dataset
-from viva.data.sources import dev_source, full_source, open_source
+from viva.data.dataset import open_dataset
+from viva.data.sources import absolute_source, development_source, open_source
 from viva.engine.errors import ConfigurationError, DatasetError
 
 ROW = "Q of {},a,b,c,d,A\n"
@@ -161,11 +161,11 @@ def test_a_file_whose_name_holds_a_colon_is_still_a_file(tmp_path: Path) -> None
 
 def test_a_source_is_remembered_by_its_full_path(mmlu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(mmlu.parent)
-    assert full_source("mmlu:mmlu:test") == f"mmlu:{mmlu}:test"
-    assert full_source("mmlu:mmlu/test") == f"mmlu:{mmlu}/test"
-    assert full_source("mmlu/dev/law_dev.csv") == f"{mmlu}/dev/law_dev.csv"
+    assert absolute_source("mmlu:mmlu:test") == f"mmlu:{mmlu}:test"
+    assert absolute_source("mmlu:mmlu/test") == f"mmlu:{mmlu}/test"
+    assert absolute_source("mmlu/dev/law_dev.csv") == f"{mmlu}/dev/law_dev.csv"
     for unknown in ("none.jsonl", "mmlu:none:test", "nope:mmlu", "hf:owner/name:test"):
-        assert full_source(unknown) == unknown
+        assert absolute_source(unknown) == unknown
 
 
 def test_the_development_split_is_found_beside_another(mmlu: Path, arc: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_development_split_is_found_beside_another(mmlu: Path, arc: Path) ->
         str(arc / "ARC-Easy-Test.jsonl"): str(arc / "ARC-Easy-Dev.jsonl"),
     }
     for source, found in expected.items():
-        assert dev_source(source) == found
+        assert development_source(source) == found
         assert open_dataset(found).total >= 1
 
 
@@ -199,4 +199,4 @@ def test_where_no_development_split_is_to_be_seen_there_is_none(mmlu: Path, tmp_
         "hf:owner/name:test",
         "none.jsonl",
     ]
-    assert [dev_source(source) for source in sources] == [None] * len(sources)
+    assert [development_source(source) for source in sources] == [None] * len(sources)

@@ -1,7 +1,4 @@
-"""The endpoint of the pages: like ``chaos.py``, and where a schema is asked for, its answers follow the schema.
-
-What never belongs here: misbehaviour (that is the plan's).
-"""
+"""The endpoint of the pages: like ``chaos.py``, and where a schema is asked for, its answers follow the schema."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the reader of a page has: files of the names that pages use, made small.
-
-What never belongs here: what a page does with them.
-"""
+"""What the reader of a page has: files of the names that pages use, made small."""
 
 from __future__ import annotations
 

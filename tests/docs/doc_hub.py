@@ -6,8 +6,6 @@ shell's own, as for the installed command.
 
 A command that serves pages (``_SERVING``) is one that a reader looks at and ends: it gets a free port, the address that
 it prints is asked for, and it is interrupted, unless ``STANDS`` is set, when it stands until it is told to end.
-
-What never belongs here: what is run.
 """
 
 from __future__ import annotations

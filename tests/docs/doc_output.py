@@ -1,7 +1,4 @@
-"""Whether what a page shows as output is what was printed.
-
-What never belongs here: how it was printed.
-"""
+"""Whether what a page shows as output is what was printed."""
 
 from __future__ import annotations
 

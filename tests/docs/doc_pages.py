@@ -11,8 +11,6 @@ A comment ``<!-- test: … -->`` stands right before a block (or before another 
 - ``background``: a server that stands until the page ends
 - ``output`` or ``output, figures vary``: what the block before printed, in the order of its lines; ``…`` stands for
   anything
-
-What never belongs here: running anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whether the verbs and options of ``viva`` in a text exist, without running them.
-
-What never belongs here: what a command does.
-"""
+"""Whether the verbs and options of ``viva`` in a text exist, without running them."""
 
 from __future__ import annotations
 
@@ -92,9 +89,9 @@ def _wrong(words: list[str]) -> str:
 
 
 def _scenarios() -> set[str]:
-    from viva.engine.plugins import registered
+    from viva.engine.imports import load_entry_points
 
-    return set(registered("viva.scenarios"))
+    return set(load_entry_points("viva.scenarios"))
 
 
 def _late(name: str) -> Any:

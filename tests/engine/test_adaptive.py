@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from limited_endpoint import AtOnce, Bucket, EachWindow, Limit, course
 
-from viva.engine.adaptive import AdaptiveLimit
-from viva.engine.backends.allowance import allowances
-from viva.engine.backends.base import Backend
-from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.adaptive_limit import AdaptiveLimit
+from viva.engine.backends.base import Backend, parse_rate_limit_headers
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import Throttled
 from viva.engine.limits import Limits
@@ -121,7 +120,7 @@ def test_no_call_of_2000_fails_at_an_endpoint_that_takes_twenty(first: int | Non
     clock = VirtualClock()
     backend = _Refusing(clock)
     limits = Limits(clock, adaptive=AdaptiveLimit(clock.now(), first))
-    governed = Governed(backend, limits, clock, RetryPolicy())
+    governed = RetryingBackend(backend, limits, clock, RetryPolicy())
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
@@ -165,13 +164,13 @@ def test_no_call_of_2000_fails_at_an_endpoint_that_takes_twenty(first: int | Non
 def test_what_remains_is_read_from_each_providers_headers(
     headers: dict[str, str], told: tuple[str, float, float]
 ) -> None:
-    [found] = allowances(headers)
+    [found] = parse_rate_limit_headers(headers)
     assert (found.what, found.remaining) == told[:2]
     assert found.seconds == pytest.approx(told[2])
 
 
 @given(st.text(max_size=12), st.text(max_size=12))
 def test_headers_that_mean_nothing_say_nothing(remaining: str, reset: str) -> None:
-    for found in allowances({"ratelimit-remaining": remaining, "ratelimit-reset": reset}):
+    for found in parse_rate_limit_headers({"ratelimit-remaining": remaining, "ratelimit-reset": reset}):
         assert found.remaining >= 0
         assert found.seconds >= 0

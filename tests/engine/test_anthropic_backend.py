@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from provider_asks import CLOCK, PLACE, TOOLS, VERDICT, after_call, answer, answers, asking, governed
 
-from viva.engine.backends.anthropic.errors import MessagesErrors
-from viva.engine.backends.anthropic.schema import taken_schema
+from viva.engine.backends.anthropic import MessagesErrors, to_supported_schema
 from viva.engine.backends.registry import build
 from viva.engine.errors import (
     AccountBlocked,
@@ -199,12 +198,12 @@ def test_structured_output_is_asked_for_in_a_schema_that_the_api_takes(replanned
 
 def test_schemas_keep_their_parts() -> None:
     either = {"oneOf": [{"type": "object", "properties": {}}, {"$ref": "#/$defs/x"}], "$defs": {"x": {"enum": [1, 2]}}}
-    assert taken_schema(either) == {
+    assert to_supported_schema(either) == {
         "anyOf": [{"type": "object", "properties": {}, "additionalProperties": False}, {"$ref": "#/$defs/x"}],
         "$defs": {"x": {"enum": [1, 2]}},
     }
     rows = {"type": "array", "items": {"type": "string", "format": "date"}, "minItems": 1, "maxItems": 3}
-    assert taken_schema(rows) == {
+    assert to_supported_schema(rows) == {
         "type": "array",
         "items": {"type": "string", "format": "date"},
         "minItems": 1,

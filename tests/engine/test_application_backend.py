@@ -12,9 +12,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from viva.engine.backends.application.mapping import Application, check_mapping, inline_name
 from viva.engine.backends.base import Backend
-from viva.engine.backends.registry import build, fingerprint, full_path
+from viva.engine.backends.http_application_mapping import Application, inline_name, parse_mapping
+from viva.engine.backends.registry import build, fingerprint, with_absolute_path
 from viva.engine.backends.retry import RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.errors import (
@@ -30,7 +30,7 @@ from viva.engine.errors import (
     Unavailable,
 )
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
-from viva.engine.yamlfile import parse_yaml
+from viva.engine.yaml_file import parse_yaml
 
 _CLOCK = RealClock()
 _KEY = "sk-app-0123456789abcdef"
@@ -117,7 +117,7 @@ def test_a_file_holds_the_mapping_and_the_environment_the_key(
         'url: "${APP_PLACE}/chat"\nheaders: {Authorization: "Bearer ${APP_KEY}"}\n'
         'body: {text: "{message}", echo: true}\nanswer: reply.text\n'
     )
-    model = full_path("http:app.yaml?label=bot", tmp_path)
+    model = with_absolute_path("http:app.yaml?label=bot", tmp_path)
     assert model == f"http:{file}?label=bot"
     monkeypatch.delenv("APP_KEY", raising=False)
     monkeypatch.setenv("APP_PLACE", place)
@@ -358,14 +358,14 @@ def test_a_wrong_mapping_is_named_by_file_line_and_field(tmp_path: Path, text: s
 )
 def test_a_wrong_name_is_refused(model: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        build(full_path(model), _CLOCK)
+        build(with_absolute_path(model), _CLOCK)
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_a_mapping_in_the_name_may_hold_any_sign(place: str) -> None:
     body = {"text": "{message}", "note": "a, b: c? d#e & llama:x, openai:y @ 100%"}
-    name = full_path(inline_name(chat(place, body=body)) + "#bot?retries=0")
+    name = with_absolute_path(inline_name(chat(place, body=body)) + "#bot?retries=0")
     built: Backend = build(name, _CLOCK)
     assert built.label == "bot"
     assert answers(name, request("hi"))[0].text == "You say hi."
@@ -376,7 +376,7 @@ def test_the_example_of_the_documentation_is_a_mapping() -> None:
     text = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
     section = text.partition("## `http`")[2].partition("\n## ")[0]
     example = section.partition("```yaml\n")[2].partition("```")[0]
-    mapping = check_mapping(parse_yaml(example, "docs"), "docs")
+    mapping = parse_mapping(parse_yaml(example, "docs"), "docs")
     assert mapping.open is not None
     for name in Application.model_fields:
         assert f"| `{name}`" in section, f"the table lacks {name}"

@@ -17,14 +17,14 @@ from command import viva
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import build
-from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.clock import RealClock, VirtualClock
 from viva.engine.errors import BackendError, ConfigurationError, ContextTooLong, Throttled, Unavailable
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.limits import Limits
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -42,10 +42,10 @@ def question(schema: Any = None, on_text: Any = None, seed: int = 7) -> Request:
     return Request(view.messages, sampling, seed, request_digest(view, sampling, seed), on_text=on_text)
 
 
-def governed(model: str, attempts: int = 2) -> Governed:
+def governed(model: str, attempts: int = 2) -> RetryingBackend:
     inner = openai.build(ModelSpec.parse(model), _CLOCK)
     inner.label = "chaos"
-    return Governed(inner, Limits(_CLOCK), _CLOCK, RetryPolicy(attempts=attempts, first=0.001))
+    return RetryingBackend(inner, Limits(_CLOCK), _CLOCK, RetryPolicy(attempts=attempts, first=0.001))
 
 
 def ask(model: str, request: Request) -> Completion:
@@ -145,7 +145,7 @@ def test_an_odd_chunk_is_a_backend_error(chaos: StartChaos, chunk: dict[str, Any
 def test_backing_off_more_than_a_thousand_times() -> None:
     clock = VirtualClock()
     policy = RetryPolicy(attempts=1100)
-    backend = Governed(SimulatedBackend(clock, fail=1.0), Limits(clock), clock, policy)
+    backend = RetryingBackend(SimulatedBackend(clock, fail=1.0), Limits(clock), clock, policy)
 
     async def main() -> None:
         with pytest.raises(Unavailable):

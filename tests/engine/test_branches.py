@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from small_runs import MANNERS, SAMPLING, Part, PureModel, calls, cut, results, run_talks
 
 from viva.engine.budget import Budget
+from viva.engine.cancellation import RunStopping, deciding_error, gather
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import ConfigurationError, LimitReached, Rejected, Unauthorized, Unavailable
-from viva.engine.gathering import gathered
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Completion, Request, View
 from viva.engine.runner import Runner
 from viva.engine.seeds import derive
-from viva.engine.stopping import RunStopping, decisive
 from viva.engine.stream import EventStream
 
 _CALLS = st.sampled_from(["a", "b", "a", "b", "read", "compute", "stop", "catch"])
@@ -156,7 +155,7 @@ def test_a_second_call_of_a_role_while_one_is_in_flight_in_its_branch_is_refused
 def test_other_roles_and_other_branches_may_be_asked_at_once(tmp_path: Path) -> None:
     async def converse(conversation: Conversation, _: Any) -> int:
         parts = [conversation, conversation.branch("one"), conversation.branch("other")]
-        await gathered([partial(_ask, part, role) for part in parts for role in "ab"])
+        await gather([partial(_ask, part, role) for part in parts for role in "ab"])
         return sum(used.calls for used in conversation.usage.values())
 
     outcome, _ = run_talks(tmp_path, [None], 3, converse=converse)
@@ -176,7 +175,7 @@ def test_a_branch_needs_a_name_that_a_path_can_hold(tmp_path: Path, name: Any) -
 def test_a_branch_is_opened_once_for_its_calls_would_follow_from_who_is_faster(tmp_path: Path) -> None:
     async def converse(conversation: Conversation, _: Any) -> None:
         one = conversation.branch("pro")
-        await gathered([partial(_ask, one), partial(_ask, conversation.branch("con"))])
+        await gather([partial(_ask, one), partial(_ask, conversation.branch("con"))])
         one.branch("pro")  # another path
         conversation.branch("pro")
 
@@ -196,7 +195,7 @@ def test_a_branch_that_continues_a_role_has_the_places_and_answers_of_calls_in_t
             return first
 
         parts = [conversation.branch(f"{n}", continuing="a") for n in range(3)]
-        return await gathered([partial(part, n, one) for n, one in enumerate(parts)])
+        return await gather([partial(part, n, one) for n, one in enumerate(parts)])
 
     run_talks(tmp_path / "run", [None], 0, converse=in_turn)
     [(_, _, said)] = results(tmp_path / "run")
@@ -346,7 +345,7 @@ def test_a_failure_that_is_no_exception_cancels_no_part_beside_it(tmp_path: Path
         raise raised
 
     async def converse(conversation: Conversation, _: Any) -> None:
-        await gathered([fails, partial(_ask, conversation)])
+        await gather([fails, partial(_ask, conversation)])
 
     outcome, _ = run_talks(tmp_path, [None], 0, converse=converse)
     assert (outcome.how, outcome.failed, calls(tmp_path).total()) == ("done", 1, 1)
@@ -398,5 +397,5 @@ def test_of_a_group_the_error_that_decides_is_found_at_any_depth(errors: list[An
     def grouped(some: list[Any]) -> BaseException:
         return BaseExceptionGroup("together", [grouped(one) if isinstance(one, list) else one for one in some])
 
-    assert decisive(grouped(errors)) is decides
-    assert decisive(decides) is decides
+    assert deciding_error(grouped(errors)) is decides
+    assert deciding_error(decides) is decides

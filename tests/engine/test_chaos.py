@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_runs import results, small_run
 
-from viva.engine.backends.chaos import ChaosPlan, read_chaos
+from viva.engine.backends.fault_injection import FaultPlan, read_fault_plan
 from viva.engine.errors import ConfigurationError
 
 _PASSING = ["throttled", "unavailable", "gone", "timeout", "slow", "cut", "malformed"]
@@ -16,7 +16,7 @@ _SPOILING = {"garbage": "\ufffd", "truncated": "", "empty": "", "long": " and so
 
 
 def _said(folder: Path, *faults: dict[str, Any], model: str = "simulated:m?latency=0.1") -> list[Any]:
-    small_run(folder, model=model, chaos=ChaosPlan.model_validate({"seed": 3, "faults": faults}) if faults else None)
+    small_run(folder, model=model, chaos=FaultPlan.model_validate({"seed": 3, "faults": faults}) if faults else None)
     return results(folder)
 
 
@@ -51,4 +51,4 @@ def test_a_fault_that_is_none_is_named_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "chaos.yaml"
     file.write_text("faults:\n  - {kind: slow}\n  - {kind: flood}\n")
     with pytest.raises(ConfigurationError, match=r"chaos\.yaml: faults\.1\.kind: .*'malformed'"):
-        read_chaos(file)
+        read_fault_plan(file)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.clock import Clock, RealClock, VirtualClock
 from viva.engine.errors import Throttled, Unavailable
@@ -185,7 +185,7 @@ def backed_off(seed: int, attempts: int, **chances: float) -> tuple[float, list[
         pauses.append(event.delay)
 
     policy = RetryPolicy(attempts=attempts)
-    backend = Governed(SimulatedBackend(clock, **chances), Limits(clock), clock, policy, hear)
+    backend = RetryingBackend(SimulatedBackend(clock, **chances), Limits(clock), clock, policy, hear)
 
     async def main() -> None:
         with pytest.raises((Unavailable, Throttled)):

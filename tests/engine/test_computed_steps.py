@@ -17,17 +17,17 @@ import computed_functions as functions
 import pytest
 from small_runs import SAMPLING, results, small_run
 
+from viva.engine.cancellation import RunStopping, StopSignal
 from viva.engine.clock import RealClock
-from viva.engine.computation import Computer, Where
+from viva.engine.computation import StepExecutor, Where
 from viva.engine.conversation import Conversation
+from viva.engine.conversation_replay import Aside, Exchange, Step, replay_conversation
 from viva.engine.errors import ConfigurationError
 from viva.engine.events import CallFinished, Diverged, StepComputed
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.messages import View
-from viva.engine.rerun import Exchange, Line, Step, held_again
 from viva.engine.runner import Coroutine, Runner
 from viva.engine.steps import Computed
-from viva.engine.stopping import RunStopping, Stop
 
 THREAD: Where = "thread"
 PROCESS: Where = "process"
@@ -208,10 +208,10 @@ def test_held_again_a_step_is_an_entry_and_the_function_is_not_run(tmp_path: Pat
     small_run(tmp_path / "run", converse=converse, count=1)
     with History(tmp_path / "run" / "journal.sqlite") as history:
         calls = history.calls(0)
-    rerun = anyio.run(lambda: held_again(converse, 0, calls, seed=7, number=0, key="talk-0"))
+    rerun = anyio.run(lambda: replay_conversation(converse, 0, calls, seed=7, number=0, key="talk-0"))
     told, tool, call, metric = rerun.lines
     assert rerun.problem is None
-    assert isinstance(told, Line)
+    assert isinstance(told, Aside)
     assert tool == Step("tool", 0, Computed(0))
     assert isinstance(call, Exchange)
     assert isinstance(metric, Step)
@@ -297,7 +297,7 @@ def test_a_run_told_to_stop_finishes_the_step_that_is_computed_and_drops_those_t
     notes = tmp_path / "notes"
 
     async def main() -> list[Any]:
-        stop, computer = Stop(), Computer(RealClock(), processes=1)
+        stop, computer = StopSignal(), StepExecutor(RealClock(), processes=1)
         stop.enter()
         steps = [computer.run(functions.hang, (0,), 0.3, PROCESS)]
         steps += [computer.run(functions.noted, (str(notes), number), 60.0, PROCESS) for number in range(3)]

@@ -14,12 +14,12 @@ import pytest
 from command import viva
 from small_runs import results, small_run
 
-from viva.engine.backends.chaos import ChaosPlan, Fault
 from viva.engine.backends.endpoint_errors import Dialect, error_from_response
-from viva.engine.backends.gemini.errors import GeminiErrors
+from viva.engine.backends.fault_injection import Fault, FaultPlan
+from viva.engine.backends.gemini import GeminiErrors
+from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import build
-from viva.engine.backends.retry import Governed
-from viva.engine.backends.secrets import Redactor
+from viva.engine.backends.retry import RetryingBackend
 from viva.engine.clock import RealClock, VirtualClock
 from viva.engine.errors import (
     AccountBlocked,
@@ -33,7 +33,7 @@ from viva.engine.errors import (
 )
 from viva.engine.events import EndpointPaused
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
-from viva.orchestration.waits import Waits
+from viva.orchestration.run_progress import WaitStatus
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -292,7 +292,7 @@ def test_a_pause_is_taken_whole_up_to_patience_and_said(
     patience: float, asked: float, waits: bool, tmp_path: Path
 ) -> None:
     clock = VirtualClock()
-    plan = ChaosPlan(faults=[Fault.model_validate({"kind": "throttled", "to": 5.0, "seconds": asked})])
+    plan = FaultPlan(faults=[Fault.model_validate({"kind": "throttled", "to": 5.0, "seconds": asked})])
     outcome, events = small_run(tmp_path, count=2, model="simulated:m", clock=clock, chaos=plan, patience=patience)
     if not waits:
         assert isinstance(outcome.error, AccountBlocked)
@@ -304,11 +304,11 @@ def test_a_pause_is_taken_whole_up_to_patience_and_said(
     assert asked <= clock.now() < asked + 60.0
     [paused] = [event for event in events if isinstance(event, EndpointPaused)]
     assert paused.until - paused.at == pytest.approx(asked)
-    waiting = Waits([("judge", ["simulated:m"])], dict, lambda: paused.at + 1.0)
+    waiting = WaitStatus([("judge", ["simulated:m"])], dict, lambda: paused.at + 1.0)
     waiting.hear(paused)
     assert waiting.paused().startswith("paused: judge until ")
     assert "429" in waiting.paused()
-    over = Waits([("judge", ["simulated:m"])], dict, lambda: paused.until + 1.0)
+    over = WaitStatus([("judge", ["simulated:m"])], dict, lambda: paused.until + 1.0)
     over.hear(paused)
     assert over.paused() == ""
 
@@ -324,7 +324,7 @@ def test_requests_by_the_day_are_used_up_rather_than_waited_for_in_silence(
     async def main() -> bool:
         async with build(server.model("c"), RealClock()) as backend:
             await backend.generate(asking())
-            assert isinstance(backend, Governed)
+            assert isinstance(backend, RetryingBackend)
             return backend.limits.free
 
     assert RealClock().run(main) is not spread
@@ -347,7 +347,7 @@ def test_a_pool_goes_on_with_the_accounts_that_are_left(replanned: StartChaos, t
 
         async def main() -> list[Completion]:
             async with build(f"pool:{file}?label=p", RealClock()) as backend:
-                assert isinstance(backend, Governed)
+                assert isinstance(backend, RetryingBackend)
                 return [await backend.generate(asking()) for _ in range(times)]
 
         return RealClock().run(main)

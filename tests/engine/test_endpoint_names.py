@@ -13,12 +13,12 @@ import pytest
 from provider_asks import answers, asking, governed
 from viva_process import ended, started
 
-from viva.engine.backends.openai_listed import unlisted
+from viva.engine.backends.endpoint_backend import describe_unlisted_model
+from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import build
-from viva.engine.backends.secrets import Redactor
 from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, ConfigurationError, Rejected
-from viva.engine.messages import Message, without_system
+from viva.engine.messages import Message, fold_system_messages
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -94,7 +94,7 @@ def test_line_14_names_of_models_are_no_urls(monkeypatch: pytest.MonkeyPatch, na
     ],
 )
 def test_line_8_a_model_that_is_not_listed_is_named_with_the_nearest(listed: Any, model: str, said: str) -> None:
-    warning = unlisted(orjson.dumps(listed), model, Redactor(None))
+    warning = describe_unlisted_model(orjson.dumps(listed), model, Redactor(None))
     assert said in warning
     assert bool(warning) == bool(said)
     if said:
@@ -223,7 +223,7 @@ def test_line_22_a_refusal_that_stays_without_the_system_message_is_raised_and_n
 def test_line_22_system_messages_become_the_users_words() -> None:
     def told(*roles: str) -> list[tuple[str, str]]:
         given = [Message(role, f"{role[0]}{place}") for place, role in enumerate(roles)]  # type: ignore[arg-type]
-        return [(one.role, one.content) for one in without_system(given)]
+        return [(one.role, one.content) for one in fold_system_messages(given)]
 
     assert told("system", "user", "assistant") == [("user", "s0\n\nu1"), ("assistant", "a2")]
     assert told("system", "system", "user") == [("user", "s0\n\ns1\n\nu2")]

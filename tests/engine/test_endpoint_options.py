@@ -16,7 +16,7 @@ from command import viva
 from provider_asks import CLOCK, TOOLS, VERDICT, answer, asking, governed
 
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.endpoint_name import Place
+from viva.engine.backends.endpoint_address import EndpointAddress
 from viva.engine.backends.openai import OpenAIBackend, build
 from viva.engine.errors import BackendError, ConfigurationError, Rejected
 
@@ -163,11 +163,11 @@ def test_headers_and_parameters_go_with_each_request(
     ],
 )
 def test_azure_is_sent_its_key_under_the_name_that_it_has_there(place: str) -> None:
-    backend = OpenAIBackend(CLOCK, Place(place, "m", SECRET))
+    backend = OpenAIBackend(CLOCK, EndpointAddress(place, "m", SECRET))
     assert backend._endpoint._headers["api-key"] == SECRET
     assert "Authorization" not in backend._endpoint._headers
     assert (
-        OpenAIBackend(CLOCK, Place("https://azure.com.test/v1", "m", "k"))._endpoint._headers["Authorization"]
+        OpenAIBackend(CLOCK, EndpointAddress("https://azure.com.test/v1", "m", "k"))._endpoint._headers["Authorization"]
         == "Bearer k"
     )
 

@@ -12,7 +12,6 @@ import orjson
 import pytest
 from small_runs import SAMPLING, after_calls, results, small_run, three_questions
 
-from viva.engine.catchup import all_events, past_events
 from viva.engine.conversation import Conversation
 from viva.engine.events import (
     CallFinished,
@@ -25,10 +24,10 @@ from viva.engine.events import (
     RunFinished,
     StepComputed,
 )
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.messages import View
 from viva.engine.runner import Runner
-from viva.engine.stream import EventStream, Subscription
+from viva.engine.stream import EventStream, Subscription, all_events, past_events
 
 
 def _raise(event: Event) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from provider_asks import CLOCK, PLACE, TOOLS, VERDICT, after_call, answer, answers, asking, governed
 
-from viva.engine.backends.gemini.errors import GeminiErrors
+from viva.engine.backends.gemini import GeminiErrors
 from viva.engine.backends.registry import build
 from viva.engine.errors import (
     BackendError,

@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import results, small_run, three_questions
 
-from viva.engine.backends.chaos import ChaosPlan, Fault
+from viva.engine.backends.fault_injection import Fault, FaultPlan
 from viva.engine.backends.registry import BackendPool
-from viva.engine.breaker import Breaker
 from viva.engine.clock import RealClock, VirtualClock
 from viva.engine.errors import Throttled, Unavailable, Unreachable
 from viva.engine.events import EndpointBack, EndpointLost, Event, Retried
+from viva.engine.limits import CircuitBreaker
 from viva.engine.messages import Request, Sampling, View, request_digest
 
 _SLOW = "simulated:m?latency=2"
 
 
-def _gone(begin: float, end: float) -> ChaosPlan:
-    return ChaosPlan(faults=[Fault.model_validate({"kind": "gone", "from": begin, "to": end})])
+def _gone(begin: float, end: float) -> FaultPlan:
+    return FaultPlan(faults=[Fault.model_validate({"kind": "gone", "from": begin, "to": end})])
 
 
 def test_an_endpoint_that_is_gone_for_a_minute_costs_none_of_500_conversations(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def _absent() -> Unavailable:
 def test_at_most_one_probe_is_on_its_way_and_it_comes_within_a_quarter_of_a_minute(
     steps: list[tuple[str, float]],
 ) -> None:
-    breaker, now, probing = Breaker(), 0.0, False
+    breaker, now, probing = CircuitBreaker(), 0.0, False
     for what, passed in steps:
         now += passed
         if what == "sent" and breaker.wait(now) == 0.0:
@@ -165,7 +165,7 @@ def test_at_most_one_probe_is_on_its_way_and_it_comes_within_a_quarter_of_a_minu
 
 
 def test_an_endpoint_that_refuses_is_there() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for second in range(20):
         breaker.lost(float(second), _absent())
         breaker.reached(float(second))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.engine.backends.hf.answer import Answer
-from viva.engine.backends.llama.outputs.sampler import SampledToken, SamplerSettings
+from viva.engine.backends.hf_generation import HfGeneration
+from viva.engine.backends.llama.sampler import SampledToken, SamplerSettings
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
@@ -22,8 +22,8 @@ def _decode(tokens: list[int]) -> str:
     return bytes(tokens).decode("utf-8", "replace")
 
 
-def _answer(tokens: list[int], stops: tuple[str, ...], most: int, heard: list[str]) -> Answer:
-    answer = Answer([1], SamplerSettings(7, logprobs=1), most, _decode, stops, heard.append)
+def _answer(tokens: list[int], stops: tuple[str, ...], most: int, heard: list[str]) -> HfGeneration:
+    answer = HfGeneration([1], SamplerSettings(7, logprobs=1), most, _decode, stops, heard.append)
     for token in [*tokens, _END]:
         if not answer.ended:
             answer.take(SampledToken(token, -0.5, [(token % 256, -0.5)]), is_end=token == _END)

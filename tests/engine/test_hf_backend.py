@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from viva.engine.backends.base import Backend
-from viva.engine.backends.registry import build, fingerprint, full_path
+from viva.engine.backends.registry import build, fingerprint, with_absolute_path
+from viva.engine.cancellation import RunStopping, StopSignal
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, ContextTooLong, Rejected
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Completion, Message, Request, Sampling, View, request_digest
-from viva.engine.stopping import RunStopping, Stop
 from viva.engine.tools import Toolbox
 
 _NEEDED = "needs the extra: pip install 'viva-exam[neural]'"
@@ -239,7 +239,7 @@ def test_a_request_that_is_given_up_leaves_the_others_alone(folder: Path) -> Non
 
 def test_a_run_told_to_stop_computes_its_batch_and_drops_what_is_queued(folder: Path) -> None:
     async def use(backend: Backend) -> list[Any]:
-        stop = Stop()
+        stop = StopSignal()
         stop.enter()
         requests = [_request(f"number {n}", max_tokens=24) for n in range(8)]
         requests[0] = _request("number 0", max_tokens=24, on_text=lambda _: stop.ask())
@@ -261,8 +261,8 @@ def test_weights_that_could_run_code_are_refused(folder: Path, tmp_path: Path) -
 def test_names_and_folders(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert full_path("hf:tiny?batch=2") == f"hf:{folder}?batch=2"
-    assert full_path("hf:owner/name") == "hf:owner/name"
+    assert with_absolute_path("hf:tiny?batch=2") == f"hf:{folder}?batch=2"
+    assert with_absolute_path("hf:owner/name") == "hf:owner/name"
     first = fingerprint(f"hf:{folder}")
     assert first is not None
     assert fingerprint("hf:owner/name") is None

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, cast
 import aiohttp
 import pytest
 
-from viva.engine.backends import endpoint, openai, sse
+from viva.engine.backends import endpoint, openai, openai_stream
 from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.endpoint_answer import MOST_VALUES
 from viva.engine.backends.endpoint_errors import parse_retry_after
-from viva.engine.backends.endpoint_json import MOST_VALUES
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import RetryPolicy
 from viva.engine.clock import RealClock
-from viva.engine.collector import tuned_collector
 from viva.engine.errors import AnswerTooLarge, BackendError, Redirected, Unavailable
+from viva.engine.event_loop import gc_tuned
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_line_24_a_broken_answer_leaves_nothing_to_the_collector(
             assert sum(left.values()) <= 2, left
 
     gc.collect()
-    with tuned_collector():
+    with gc_tuned():
         gc.disable()
         try:
             _CLOCK.run(main)
@@ -192,7 +192,7 @@ def test_line_24_a_long_text_of_commas_is_read(chaos: StartChaos) -> None:
 
 def test_line_24_calls_that_nobody_numbered_are_read_in_linear_time() -> None:
     # Of quadratic time these would take minutes.
-    calls = sse.CallPieces()
+    calls = openai_stream.CallPieces()
     calls.add([{"id": f"a{n}", "function": {"name": "f", "arguments": "{}"}} for n in range(100_000)])
     calls.add([{"function": {"arguments": "1"}}])
     whole = calls.whole() or []
@@ -219,7 +219,7 @@ def test_line_24_gzip_in_several_parts_and_filled_up_is_read(pieces: int) -> Non
         status = 200
         content = Content()
 
-    body = endpoint.Body(cast(aiohttp.ClientResponse, Response()), 100, "m")
+    body = endpoint.AnswerBody(cast(aiohttp.ClientResponse, Response()), 100, "m")
     assert _CLOCK.run(body.whole) == b"one two"
 
 
@@ -307,9 +307,10 @@ def test_line_20_calls_wait_where_few_files_may_be_open(chaos: StartChaos, tmp_p
 
 
 def test_line_20_the_command_raises_its_limit_and_an_embedder_is_left_alone() -> None:
-    code = "from viva.engine.descriptors import raise_limit; from viva import *; limit = resource.RLIMIT_NOFILE\n"
+    code = "from viva.engine.file_descriptors import raise_descriptor_limit; from viva import *\n"
+    code += "limit = resource.RLIMIT_NOFILE\n"
     done = in_little_room(
-        code + "print(resource.getrlimit(limit)[0], raise_limit(), resource.getrlimit(limit)[0])", 999
+        code + "print(resource.getrlimit(limit)[0], raise_descriptor_limit(), resource.getrlimit(limit)[0])", 999
     )
     assert done.stdout.split() == ["64", "999", "999"]
 
@@ -346,7 +347,7 @@ def test_line_20_a_journal_says_that_no_file_is_left(tmp_path: Path) -> None:
 import sqlite3
 from pathlib import Path
 from viva.engine.errors import JournalError
-from viva.engine.journal_errors import journal_error
+from viva.engine.journal import journal_error
 path = Path({str(tmp_path / "journal.sqlite")!r})
 held = []
 try:

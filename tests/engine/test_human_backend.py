@@ -20,13 +20,12 @@ from viva_process import ended, started
 
 import viva
 from viva.engine.backends.base import Backend
-from viva.engine.backends.human.posed import Posed
-from viva.engine.backends.human.room import Room
-from viva.engine.backends.registry import build, full_path
+from viva.engine.backends.human_queue import AnswerQueue, PendingQuestion
+from viva.engine.backends.registry import build, with_absolute_path
 from viva.engine.clock import RealClock, VirtualClock
 from viva.engine.errors import ConfigurationError, Unanswered
 from viva.engine.events import ConversationFailed
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Completion, Message, Request, Sampling, View, request_digest
 from viva.engine.tools import Toolbox
@@ -138,8 +137,8 @@ def test_a_wait_that_is_over_is_that_conversations_failure_and_no_retry(tmp_path
 
 def test_the_wait_counts_from_the_first_time_it_was_asked(tmp_path: Path) -> None:
     now = [1000.0]
-    posed = Posed.of(request())
-    with Room(tmp_path, lambda: now[0]) as room:
+    posed = PendingQuestion.of(request())
+    with AnswerQueue(tmp_path, lambda: now[0]) as room:
         assert room.ask(posed, "one", 60).deadline == 1060
         now[0] = 1050.0
         assert room.ask(posed, "two", 60).deadline == 1060, "a restart gives nobody more time"
@@ -190,7 +189,7 @@ def test_a_question_that_two_ask_is_asked_once_and_outlives_one_of_them(tmp_path
 
 def test_a_replayed_form_changes_nothing_and_of_two_answers_the_first_counts(tmp_path: Path) -> None:
     person = Person(tmp_path)
-    posed = Posed.of(request())
+    posed = PendingQuestion.of(request())
     person.room.ask(posed, "test")
     [standing] = person.asked()
     receipts: dict[str, str] = {}
@@ -216,7 +215,7 @@ def test_a_replayed_form_changes_nothing_and_of_two_answers_the_first_counts(tmp
 
 
 def test_a_room_is_made_by_several_processes_at_once(tmp_path: Path) -> None:
-    code = "import sys, pathlib, viva.engine.backends.human.room as r; r.Room(pathlib.Path(sys.argv[1]))"
+    code = "import sys, pathlib, viva.engine.backends.human_queue as r; r.Room(pathlib.Path(sys.argv[1]))"
     processes = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "room"]) for _ in range(6)]
     assert [process.wait() for process in processes] == [0] * 6
 
@@ -224,7 +223,7 @@ def test_a_room_is_made_by_several_processes_at_once(tmp_path: Path) -> None:
 def test_a_person_can_be_the_evaluator(tmp_path: Path) -> None:
     room = tmp_path / "room"
 
-    def verdict(posed: Posed) -> str:
+    def verdict(posed: PendingQuestion) -> str:
         assert posed.role == "evaluator"
         assert posed.schema is not None
         scored: dict[str, Any] = {name: {"comment": "by hand", "score": 2} for name in posed.schema["required"][:5]}
@@ -242,9 +241,9 @@ def test_a_person_can_be_the_evaluator(tmp_path: Path) -> None:
 
 
 def test_functions_are_called_and_what_was_said_before_is_shown(tmp_path: Path) -> None:
-    seen: list[Posed] = []
+    seen: list[PendingQuestion] = []
 
-    def reply(posed: Posed) -> list[tuple[str, str]]:
+    def reply(posed: PendingQuestion) -> list[tuple[str, str]]:
         seen.append(posed)
         return [("weather", '{"city": "Oslo"}')]
 
@@ -254,7 +253,7 @@ def test_functions_are_called_and_what_was_said_before_is_shown(tmp_path: Path) 
     with answering(tmp_path, reply):
         completion = with_backend(f"human:{tmp_path}", lambda backend: backend.generate(asked))
     [posed] = seen
-    assert posed == Posed.of(asked)
+    assert posed == PendingQuestion.of(asked)
     assert posed.messages == (Message("system", "You are a witness."), Message("user", "Is it raining in Oslo?"))
     assert [call["function"]["name"] for call in posed.tools] == ["weather"]
     assert posed.required
@@ -267,7 +266,7 @@ def test_functions_are_called_and_what_was_said_before_is_shown(tmp_path: Path) 
 def test_nothing_a_person_sends_breaks_the_record(tmp_path: Path) -> None:
     person = Person(tmp_path)
     asked = request("half a \ud83d surrogate pair, \x00 and all")
-    person.room.ask(Posed.of(asked), "test")
+    person.room.ask(PendingQuestion.of(asked), "test")
     [standing] = person.asked()
     assert person.says(standing, "\ud83d\x00'\"); drop table requests;--", who="\udc00") == "taken"
     completion = with_backend(f"human:{tmp_path}", lambda backend: backend.generate(asked))
@@ -301,7 +300,7 @@ def test_a_wrong_name_is_told(name: str, problem: str) -> None:
 
 
 def test_a_room_means_the_same_from_any_folder(tmp_path: Path) -> None:
-    assert full_path("human:rooms/a@b?timeout=3d", tmp_path) == f"human:{tmp_path}/rooms/a@b?timeout=3d"
+    assert with_absolute_path("human:rooms/a@b?timeout=3d", tmp_path) == f"human:{tmp_path}/rooms/a@b?timeout=3d"
 
 
 def test_a_folder_that_cannot_be_a_room_is_named(tmp_path: Path) -> None:

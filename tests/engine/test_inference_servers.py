@@ -11,9 +11,9 @@ from zlib import crc32
 import pytest
 from provider_asks import CLOCK, VERDICT, answers, asking, governed
 
-from viva.engine.backends.openai_reading import parse_generated, parse_prompt_logprobs
+from viva.engine.backends.openai_likelihood import parse_generated, parse_prompt_logprobs
+from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import build
-from viva.engine.backends.secrets import Redactor
 from viva.engine.errors import ConfigurationError, Rejected
 from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.messages import Completion

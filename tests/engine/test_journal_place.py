@@ -27,7 +27,7 @@ from viva.engine.messages import Completion
 from viva.engine.runner import Runner
 from viva.engine.stream import EventStream
 from viva.orchestration.launch import new_run
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 

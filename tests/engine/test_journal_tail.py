@@ -11,8 +11,7 @@ from small_runs import small_run
 
 from viva.engine.budget import Budget
 from viva.engine.errors import JournalNotice
-from viva.engine.history import History
-from viva.engine.journal_tail import JournalTail, journal_state
+from viva.engine.journal_reader import History, JournalTail, journal_state
 
 Place = tuple[int, int]
 

@@ -14,9 +14,9 @@ from command import viva
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, Forbidden, Unauthorized
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.messages import Request, Sampling, View, request_digest
+from viva.engine.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server

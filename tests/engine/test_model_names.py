@@ -7,8 +7,8 @@ import pytest
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.openai import OpenAIBackend
 from viva.engine.backends.openai import build as build_openai
-from viva.engine.backends.registry import KINDS, build, full_path
-from viva.engine.backends.retry import Governed
+from viva.engine.backends.registry import KINDS, build, with_absolute_path
+from viva.engine.backends.retry import RetryingBackend
 from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
@@ -137,7 +137,7 @@ def test_options_reach_the_model() -> None:
 def test_a_model_that_can_neither_fail_nor_be_limited_stands_bare() -> None:
     assert isinstance(made("simulated:x"), SimulatedBackend)
     for text in ("simulated:x?rpm=60", "simulated:x?concurrency=2", "simulated:x?fail=0.1", f"{URL}#name"):
-        assert isinstance(made(text), Governed)
+        assert isinstance(made(text), RetryingBackend)
 
 
 # -- the openai kind ----------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_line_18_a_name_with_a_credential_is_refused_and_not_repeated(text: str)
     assert "key_env" in str(caught.value)
     assert "SEC" not in str(caught.value)
     with pytest.raises(ConfigurationError):
-        full_path(text)
+        with_absolute_path(text)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from command import viva
 
-from viva.engine.backends.network import Proxies, is_exempt, proxy_secrets
+from viva.engine.backends.proxies import Proxies, is_exempt, proxy_secrets
+from viva.engine.backends.redaction import make_redactor
 from viva.engine.backends.registry import build
-from viva.engine.backends.secrets import redactor_of
 from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, ConfigurationError, Unauthorized, Unavailable
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
@@ -348,4 +348,4 @@ def test_a_short_password_is_masked_in_the_login_that_a_proxy_sends_back(
     monkeypatch.setenv("http_proxy", "http://user:pw12@proxy:1")
     login = Proxies().of("http://h/v1")
     assert login is not None
-    assert redactor_of(proxy_secrets())(f"refused {login.login}") == "refused Basic ***"
+    assert make_redactor(proxy_secrets())(f"refused {login.login}") == "refused Basic ***"

@@ -16,7 +16,7 @@ from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.endpoint_errors import parse_retry_after
 from viva.engine.backends.registry import build
-from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.errors import (
     BackendError,
@@ -51,11 +51,13 @@ def question(text: str = "Why is steel cold?", schema: Any = None, on_text: Any 
     return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), on_text=on_text)
 
 
-def governed(model: str, policy: RetryPolicy = _QUICK, publish: Callable[[Event], None] | None = None) -> Governed:
+def governed(
+    model: str, policy: RetryPolicy = _QUICK, publish: Callable[[Event], None] | None = None
+) -> RetryingBackend:
     """The backend as the registry wraps it, but with short pauses between attempts."""
     inner = openai.build(ModelSpec.parse(model), _CLOCK)
     inner.label = "chaos"
-    return Governed(inner, Limits(_CLOCK), _CLOCK, policy, publish)
+    return RetryingBackend(inner, Limits(_CLOCK), _CLOCK, policy, publish)
 
 
 def answers(model: str, *requests: Request) -> list[Completion]:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.engine.backends.openai_answer import parse_completion
+from viva.engine.backends.endpoint_answer import parse_completion
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected
-from viva.engine.history import History
 from viva.engine.journal import Journal
-from viva.engine.likelihood import likeliest
+from viva.engine.journal_reader import History
+from viva.engine.likelihood import max_logprob_by_token
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
 from viva.engine.tools import Toolbox
 
@@ -166,7 +166,9 @@ def test_log_probabilities_that_the_journal_cannot_hold_lose_no_answer(told: str
 
 @given(st.lists(st.tuples(st.sampled_from("AB�"), st.floats(-9, 0))))
 def test_line_22_every_backend_keeps_the_highest_value_of_a_token(pairs: list[tuple[str, float]]) -> None:
-    assert likeliest(pairs) == {token: max(value for one, value in pairs if one == token) for token, _ in pairs}
+    assert max_logprob_by_token(pairs) == {
+        token: max(value for one, value in pairs if one == token) for token, _ in pairs
+    }
 
 
 def test_s7_a_choice_that_was_not_asked_for_is_left_out() -> None:

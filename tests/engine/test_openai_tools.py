@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.openai_answer import parse_completion
-from viva.engine.backends.retry import Governed, RetryPolicy
-from viva.engine.backends.sse import CallPieces
+from viva.engine.backends.endpoint_answer import parse_completion
+from viva.engine.backends.openai_stream import CallPieces
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected, Unavailable
 from viva.engine.limits import Limits
@@ -58,7 +58,7 @@ def answer(model: str, request: Request, attempts: int = 3) -> Completion:
         inner = openai.build(ModelSpec.parse(model), _CLOCK)
         inner.label = "chaos"
         policy = RetryPolicy(attempts=attempts, first=0.001)
-        async with Governed(inner, Limits(_CLOCK), _CLOCK, policy) as backend:
+        async with RetryingBackend(inner, Limits(_CLOCK), _CLOCK, policy) as backend:
             return await backend.generate(request)
 
     return _CLOCK.run(main)

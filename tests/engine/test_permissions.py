@@ -25,18 +25,18 @@ from viva.data.sources import open_source
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
+from viva.engine.imports import find_function, import_by_name, import_file
 from viva.engine.permissions import (
     Client,
     Endpoints,
     NotPermitted,
     Permissions,
-    bounded,
+    bound_permissions,
     check_names,
     grant,
     is_public,
     permissions,
 )
-from viva.engine.pyfile import function_of, module_named, module_of
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 TALKS = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes."}]}\n'
@@ -301,13 +301,13 @@ def test_what_a_person_typed_runs_again_on_resume_and_report_and_nothing_else_do
         orjson.dumps({name: one for name, one in orjson.loads(sealed).items() if name != "granted"}),
     ):
         manifest.write_bytes(data)
-        monkeypatch.setattr("viva.scenarios.registry._defined", {})
+        monkeypatch.setattr("viva.scenarios.registry._registered", {})
         done = viva("report", "run")
         assert (done.returncode, "--python-tools" in done.stderr, "ran" in done.stderr) == (2, True, False)
     assert viva("report", "run", "--python-tools", "mine.py").returncode == 0, "the option grants what has no seal"
     (tmp_path / "state" / "viva" / "seal.key").unlink()
     manifest.write_bytes(sealed)
-    monkeypatch.setattr("viva.scenarios.registry._defined", {})
+    monkeypatch.setattr("viva.scenarios.registry._registered", {})
     assert viva("report", "run").returncode == 2, "another user's seal grants nothing"
 
 
@@ -354,18 +354,18 @@ def test_a_grant_of_a_module_is_none_of_what_the_module_imports(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     grant("granted_shop")
-    shop = module_named("granted_shop")
-    assert function_of(shop, "price") is not None
-    assert function_of(shop, "half") is not None, "what it has made itself"
-    assert function_of(shop, "size") is not None, "built in, and computes"
-    assert function_of(shop, "os") is None
-    assert [name for name in dir(shop) if name.startswith("__") and function_of(shop, name) is not None] == []
+    shop = import_by_name("granted_shop")
+    assert find_function(shop, "price") is not None
+    assert find_function(shop, "half") is not None, "what it has made itself"
+    assert find_function(shop, "size") is not None, "built in, and computes"
+    assert find_function(shop, "os") is None
+    assert [name for name in dir(shop) if name.startswith("__") and find_function(shop, name) is not None] == []
     with pytest.raises(NotPermitted, match="granted_shop imports it from builtins"):
-        function_of(shop, "run")
+        find_function(shop, "run")
     with pytest.raises(NotPermitted, match="granted_shop imports it from subprocess"):
-        function_of(shop, "getoutput")
+        find_function(shop, "getoutput")
     with pytest.raises(NotPermitted, match="--python-tools os"):
-        module_named("os")
+        import_by_name("os")
 
 
 def test_a_file_grants_nothing_itself() -> None:
@@ -414,13 +414,16 @@ REFUSED_TO_CLIENTS = [
 
 @pytest.mark.parametrize("name", REFUSED_TO_CLIENTS)
 def test_a_client_names_the_operators_models_and_no_others(name: str) -> None:
-    with bounded(client("openai:listed", allow=("https://api.example.org/v1",))), pytest.raises(ConfigurationError):
+    with (
+        bound_permissions(client("openai:listed", allow=("https://api.example.org/v1",))),
+        pytest.raises(ConfigurationError),
+    ):
         build(name, RealClock())
 
 
 def test_what_the_operator_lists_is_opened_as_the_operator_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-operator")
-    with bounded(client("openai:listed", allow=("https://api.example.org/v1",))):
+    with bound_permissions(client("openai:listed", allow=("https://api.example.org/v1",))):
         assert build("openai:listed?label=other", RealClock()).label == "other"
         assert build("openai:https://api.example.org/v1#m", RealClock()).label == "m"
         assert build("simulated:any", RealClock()).label == "any"
@@ -428,13 +431,13 @@ def test_what_the_operator_lists_is_opened_as_the_operator_may(monkeypatch: pyte
             permissions().variable("OPENAI_API_KEY")
         grant("subprocess")
         with pytest.raises(NotPermitted):
-            module_named("subprocess")
+            import_by_name("subprocess")
 
 
 def test_a_client_reads_files_in_the_operators_folders_alone(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "away").symlink_to("/etc/passwd")
-    with bounded(client(folders=(tmp_path / "in",))):
+    with bound_permissions(client(folders=(tmp_path / "in",))):
         permissions().check_file(tmp_path / "in" / "items.jsonl")
         for path in (Path("/etc/passwd"), tmp_path / "in" / ".." / "x", tmp_path / "in" / "away", Path("~root/x")):
             with pytest.raises(NotPermitted, match="outside of the folders"):
@@ -446,7 +449,7 @@ def test_a_name_that_no_file_can_have_is_refused_by_field(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"suite\.yaml: system: "):
         check_names({"system": name}, "suite.yaml")
     with pytest.raises(ConfigurationError):
-        module_of(Path(name.removeprefix("python:")))
+        import_file(Path(name.removeprefix("python:")))
 
 
 def test_a_granted_file_is_no_module_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,12 +457,15 @@ def test_a_granted_file_is_no_module_of_its_name(tmp_path: Path, monkeypatch: py
     (tmp_path / "this.py").write_text("def f(): return 1\n")
     grant(Path("this.py"))
     with pytest.raises(ConfigurationError, match=r"this\.py is a file; its functions are named this\.py#NAME"):
-        module_named("this.py")
+        import_by_name("this.py")
     assert "this" not in sys.modules, "one of the same name, from elsewhere"
 
 
 def test_a_client_has_no_dataset_fetched_with_the_operators_token() -> None:
-    with bounded(client()), pytest.raises(NotPermitted, match="dataset hf:owner/private: asks another machine"):
+    with (
+        bound_permissions(client()),
+        pytest.raises(NotPermitted, match="dataset hf:owner/private: asks another machine"),
+    ):
         open_source("hf:owner/private:test")
 
 
@@ -535,4 +541,4 @@ def test_nothing_but_the_permissions_reads_a_variable_that_a_models_name_mention
 
 def test_a_name_in_a_module_that_is_no_function_is_none() -> None:
     module = ModuleType("canary_empty")
-    assert function_of(module, "f") is None
+    assert find_function(module, "f") is None

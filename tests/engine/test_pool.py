@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from viva.engine.backends.pool import read_pool
-from viva.engine.backends.registry import BackendPool, build, full_path
+from viva.engine.backends.registry import BackendPool, build, with_absolute_path
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, Throttled, Unavailable
 from viva.engine.messages import Message, Request, Sampling
@@ -123,7 +123,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, written: str, said: s
 
 
 def test_relative_paths_begin_at_the_pools_file(tmp_path: Path) -> None:
-    assert full_path("pool:one.yaml", tmp_path) == f"pool:{tmp_path / 'one.yaml'}"
+    assert with_absolute_path("pool:one.yaml", tmp_path) == f"pool:{tmp_path / 'one.yaml'}"
     (tmp_path / "one.yaml").write_text("members: [openai:gpt-4o, {model: 'openai:gpt-4o?key_env=SECOND', weight: 2}]")
     assert [(one.model, one.weight) for one in read_pool(tmp_path / "one.yaml").members] == [
         ("openai:gpt-4o", 1.0),

@@ -14,9 +14,9 @@ import pytest
 from small_runs import small_run, three_questions
 from small_sweeps import write_file
 
-from viva.engine.collector import tuned_collector
 from viva.engine.conversation import Conversation
-from viva.orchestration.sweep.sweep import planned_sweep
+from viva.engine.event_loop import gc_tuned
+from viva.sweeps.sweep import open_sweep
 
 
 def test_a_run_leaves_the_collector_alone_unless_its_program_tunes_it(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_run_leaves_the_collector_alone_unless_its_program_tunes_it(tmp_path: 
     before = gc.get_threshold(), gc.get_freeze_count()
     small_run(tmp_path / "plain", converse=converse, count=1)
     assert seen == [before]
-    with tuned_collector():
+    with gc_tuned():
         small_run(tmp_path / "tuned", converse=converse, count=1)
     assert seen[1] != before
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
@@ -41,7 +41,7 @@ def test_a_sweep_is_planned_without_leaving_the_current_folder(tmp_path: Path, m
 
     file = write_file(tmp_path, names=("alpha", "beta"))
     monkeypatch.setattr(os, "chdir", refuse)
-    assert len(planned_sweep(file, tmp_path / "out").runs) == 4
+    assert len(open_sweep(file, tmp_path / "out").runs) == 4
 
 
 _SAYING = """

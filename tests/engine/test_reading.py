@@ -15,10 +15,10 @@ from tiny_gguf import make_model
 
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.openai_echo import parse_echo
+from viva.engine.backends.openai_likelihood import parse_echo
+from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import build
-from viva.engine.backends.retry import Governed, RetryPolicy
-from viva.engine.backends.secrets import Redactor
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, ContextTooLong, Rejected, Unavailable
 from viva.engine.likelihood import Reading
@@ -43,7 +43,7 @@ def read(
         inner = openai.build(ModelSpec.parse(model), _CLOCK)
         inner.label = "echo"
         limits = Limits(_CLOCK, concurrency=concurrency)
-        async with Governed(inner, limits, _CLOCK, RetryPolicy(attempts=attempts, first=0.001)) as backend:
+        async with RetryingBackend(inner, limits, _CLOCK, RetryPolicy(attempts=attempts, first=0.001)) as backend:
             return await backend.read(reading), backend.statistics()
 
     return _CLOCK.run(main)

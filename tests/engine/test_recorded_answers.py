@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from provider_asks import CLOCK, TOOLS, answer, asking, governed
 
-from viva.engine.backends.anthropic.errors import MessagesErrors
-from viva.engine.backends.anthropic.stream import read_stream as anthropic_stream
-from viva.engine.backends.application.answers import AnswerReader
-from viva.engine.backends.application.mapping import check_mapping
-from viva.engine.backends.endpoint import Body, Endpoint
-from viva.engine.backends.event_stream import EventParser
-from viva.engine.backends.gemini.errors import GeminiErrors
-from viva.engine.backends.gemini.stream import read_stream as gemini_stream
-from viva.engine.backends.secrets import Redactor
-from viva.engine.backends.sse import read_stream as openai_stream
+from viva.engine.backends.anthropic import MessagesErrors
+from viva.engine.backends.anthropic import read_stream as anthropic_stream
+from viva.engine.backends.endpoint import AnswerBody, Endpoint
+from viva.engine.backends.gemini import GeminiErrors
+from viva.engine.backends.gemini import read_stream as gemini_stream
+from viva.engine.backends.http_application import AnswerReader
+from viva.engine.backends.http_application_mapping import parse_mapping
+from viva.engine.backends.openai_stream import read_stream as openai_stream
+from viva.engine.backends.redaction import Redactor
+from viva.engine.backends.sse import SseParser
 from viva.engine.errors import (
     AccountBlocked,
     BackendError,
@@ -200,7 +200,7 @@ def _read(name: str, pieces: Iterable[bytes], key: str | None = None) -> tuple[A
     provider = name.partition("/")[0]
     endpoint = Endpoint("http://h/v1", Redactor(key), 1, 10**7, {}, dialect=_DIALECTS.get(provider))
     heard: list[str] = []
-    body: Any = Body(_Response(pieces), 10**7, "m")  # type: ignore[arg-type]
+    body: Any = AnswerBody(_Response(pieces), 10**7, "m")  # type: ignore[arg-type]
     reading = _READERS[provider](body, heard.append, "m", CLOCK, endpoint, tools="call" in name)
     try:
         reading.send(None)
@@ -233,7 +233,7 @@ def test_line_21_every_recorded_stream_reads_the_same_wherever_it_is_split(name:
 
 
 def _events(pieces: Iterable[bytes]) -> list[tuple[str, bytes]]:
-    parser = EventParser(records=True)
+    parser = SseParser(records=True)
     return [event for piece in pieces for event in parser.feed(piece)] + parser.end()
 
 
@@ -297,11 +297,11 @@ def test_line_21_bytes_of_a_character_that_come_in_two_events_are_joined() -> No
 @pytest.mark.parametrize("name", ["text", "keep_alive", "several_lines", "single_lines", "halves"])
 def test_line_21_an_application_that_streams_like_an_endpoint_is_read_by_the_same_reader(name: str) -> None:
     said = {"url": "http://h/chat", "body": {"text": "{message}"}, "answer": "choices.0.delta.content", "stream": "sse"}
-    reader = AnswerReader(check_mapping(said, "app.yaml"), "m", Redactor(None), CLOCK)
+    reader = AnswerReader(parse_mapping(said, "app.yaml"), "m", Redactor(None), CLOCK)
     data = _bytes(f"openai/{name}_stream")
     for size in (1, 7, len(data)):
         heard: list[str] = []
-        body: Any = Body(_Response(data[start : start + size] for start in range(0, len(data), size)), 10**7, "m")  # type: ignore[arg-type]
+        body: Any = AnswerBody(_Response(data[start : start + size] for start in range(0, len(data), size)), 10**7, "m")  # type: ignore[arg-type]
         with pytest.raises(StopIteration) as done:
             reader.read(body, heard.append).send(None)  # type: ignore[attr-defined]
         assert "".join(heard) == done.value.value.text == _ANSWERS[f"openai/{name}_stream"][0]
@@ -310,17 +310,17 @@ def test_line_21_an_application_that_streams_like_an_endpoint_is_read_by_the_sam
 def test_line_17_a_zero_at_the_end_of_an_applications_stream_replaces_no_count() -> None:
     said = {"url": "http://h/chat", "body": {"text": "{message}"}, "answer": "text", "stream": "sse", "tokens": "usage"}
     data = _sse({"text": "Hi", "usage": _USED}, {"text": " you", "usage": _ZEROS}, done=False)
-    body: Any = Body(_Response([data]), 10**7, "m")  # type: ignore[arg-type]
+    body: Any = AnswerBody(_Response([data]), 10**7, "m")  # type: ignore[arg-type]
     with pytest.raises(StopIteration) as done:
-        AnswerReader(check_mapping(said, "app.yaml"), "m", Redactor(None), CLOCK).read(body, None).send(None)  # type: ignore[attr-defined]
+        AnswerReader(parse_mapping(said, "app.yaml"), "m", Redactor(None), CLOCK).read(body, None).send(None)  # type: ignore[attr-defined]
     assert (done.value.value.prompt_tokens, done.value.value.completion_tokens) == (21, 5)
 
 
 def test_line_21_plain_text_events_may_end_within_a_character() -> None:
     said = {"url": "http://h/chat", "body": {"text": "{message}"}, "answer": None, "stream": "sse"}
-    mapping = check_mapping({name: value for name, value in said.items() if value}, "app.yaml")
+    mapping = parse_mapping({name: value for name, value in said.items() if value}, "app.yaml")
     data = b"data: ok \xf0\x9f\n\ndata: \x98\x80 so\n\n"
-    body: Any = Body(_Response([data]), 10**7, "m")  # type: ignore[arg-type]
+    body: Any = AnswerBody(_Response([data]), 10**7, "m")  # type: ignore[arg-type]
     with pytest.raises(StopIteration) as done:
         AnswerReader(mapping, "m", Redactor(None), CLOCK).read(body, None).send(None)  # type: ignore[attr-defined]
     assert done.value.value.text == "ok 😀 so"
@@ -625,7 +625,7 @@ def test_s5_half_a_key_stands_in_no_error() -> None:
     key = "sk-0123456789abcdef-ABCDEF"
     part = _sse({"choices": [{"delta": {"content": [{"type": "a" * 25 + key}]}}]})
     with pytest.raises(Unavailable) as packed:
-        Body(_packed(key), 10**7, "m")._unpacked(b"x")
+        AnswerBody(_packed(key), 10**7, "m")._unpacked(b"x")
     for said in (_read("openai/", [part], key)[2], str(packed.value)):
         assert not any(key[place : place + 5] in said for place in range(len(key) - 4))
 

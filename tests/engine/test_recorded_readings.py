@@ -13,8 +13,8 @@ from small_runs import after_calls, small_run
 
 from viva.engine.clock import RealClock
 from viva.engine.conversation import Conversation
-from viva.engine.history import History
 from viva.engine.journal import Journal
+from viva.engine.journal_reader import History
 from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.messages import Completion
 from viva.engine.runner import Runner

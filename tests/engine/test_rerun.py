@@ -10,10 +10,10 @@ import anyio.lowlevel
 import pytest
 
 from viva.engine.conversation import Conversation
-from viva.engine.history import RecordedCall
+from viva.engine.conversation_replay import Exchange, Replay, replay_conversation
+from viva.engine.journal_reader import RecordedCall
 from viva.engine.messages import Completion, Sampling, View, request_digest
-from viva.engine.rerun import Exchange, Rerun, held_again
-from viva.engine.seeds import SeedLine
+from viva.engine.seeds import ConversationSeeds
 
 _SEED, _KEY = 7, "one/task"
 _SAMPLING = Sampling(max_tokens=8)
@@ -26,15 +26,15 @@ def _view(text: str) -> View:
 
 
 def _recorded(role: str, ordinal: int, asked: str, answer: str) -> RecordedCall:
-    digest = request_digest(_view(asked), _SAMPLING, SeedLine(_SEED, _KEY).seed(role, ordinal))
+    digest = request_digest(_view(asked), _SAMPLING, ConversationSeeds(_SEED, _KEY).seed(role, ordinal))
     return RecordedCall(role, ordinal, digest, Completion(answer), 0.0)
 
 
-def _held(protocol: Any, *recorded: RecordedCall) -> Rerun:
-    return asyncio.run(held_again(protocol, None, recorded, seed=_SEED, number=3, key=_KEY, label="one"))
+def _held(protocol: Any, *recorded: RecordedCall) -> Replay:
+    return asyncio.run(replay_conversation(protocol, None, recorded, seed=_SEED, number=3, key=_KEY, label="one"))
 
 
-def _exchanges(rerun: Rerun) -> list[tuple[str, str, bool]]:
+def _exchanges(rerun: Replay) -> list[tuple[str, str, bool]]:
     """Role, answer, and whether what was sent is known."""
     told = [one for one in rerun.lines if isinstance(one, Exchange)]
     return [(one.role, one.completion.text, one.messages is not None) for one in told if one.completion is not None]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from viva.engine.backends.secrets import Redactor, Streamed
+from viva.engine.backends.redaction import RedactedStream, Redactor
 
 _PRINTABLE = "".join(chr(number) for number in range(33, 127) if chr(number) != "\\")
 # A key holds a digit and is long enough: else it is a placeholder, or its half is nothing to speak of.
@@ -61,7 +61,7 @@ def test_line_18_a_key_in_pieces_is_not_handed_on(key: str, encoding: str, cuts:
     text = f"{before}{ENCODINGS[encoding](key)} and so on"
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces: list[str] = []
-    stream = Streamed(Redactor(key), pieces.append)
+    stream = RedactedStream(Redactor(key), pieces.append)
     for start, end in pairwise(places):
         stream.feed(text[start:end])
     stream.finish()
@@ -78,7 +78,7 @@ def test_a_key_of_the_signs_of_escapes_in_pieces_is_not_handed_on(key: str, enco
     text = f"so {ENCODINGS[encoding](key)} and so on"
     for size in (1, 9):
         pieces: list[str] = []
-        stream = Streamed(Redactor(key), pieces.append)
+        stream = RedactedStream(Redactor(key), pieces.append)
         for start in range(0, len(text), size):
             stream.feed(text[start : start + size])
         stream.finish()
@@ -114,7 +114,7 @@ _LONG = 'Steel takes heat from the hand; "wood" does not: 50% of it, \\u0026 &am
 
 def _streamed(redactor: Redactor, text: str, places: list[int]) -> str:
     pieces: list[str] = []
-    stream = Streamed(redactor, pieces.append)
+    stream = RedactedStream(redactor, pieces.append)
     for start, end in pairwise(sorted({0, len(text), *(place for place in places if 0 < place < len(text))})):
         stream.feed(text[start:end])
     stream.finish()
@@ -175,7 +175,7 @@ def test_s5_a_stream_holds_back_no_more_than_a_key_takes() -> None:
     def hear(piece: str) -> None:
         told[0] += len(piece)
 
-    stream = Streamed(redactor, hear)
+    stream = RedactedStream(redactor, hear)
     said = 0
     for piece in ("sk-0123456789abcde", "c2stMDEyMzQ1Njc4OWFiY2R", "\\u0073\\u006b", "%73%6b%2d", "and so on ") * 300:
         stream.feed(piece)
@@ -195,7 +195,7 @@ def test_s5_short_keys_mask_no_ordinary_text(key: str) -> None:
 @given(some.text())
 def test_line_18_other_texts_stay_as_they_are(text: str) -> None:
     redactor, pieces = Redactor("sk-0123456789abcdef"), list[str]()
-    stream = Streamed(redactor, pieces.append)
+    stream = RedactedStream(redactor, pieces.append)
     for character in text:
         stream.feed(character)
     stream.finish()

@@ -33,7 +33,7 @@ def view_of(talk: list[tuple[Party, str]]) -> View:
 @relaxed
 @given(st.lists(part, min_size=1, max_size=3), st.sampled_from(["candidate", "evaluator"]), st.integers(0, 99))
 def test_a_line_of_seeds_equals_derive(parts: list[object], role: str, turn: int) -> None:
-    line = seeds.SeedLine(*parts)
+    line = seeds.ConversationSeeds(*parts)
     assert line.seed(role, turn) == seeds.derive(*parts, role, turn)
     line.seed("interactor", turn + 1)
     assert line.seed(role, turn) == seeds.derive(*parts, role, turn)
@@ -49,7 +49,7 @@ def test_a_seed_suits_every_endpoint(parts: list[object]) -> None:
 
 
 def test_ten_thousand_calls_have_ten_thousand_seeds() -> None:
-    line = seeds.SeedLine(7, "model/item")
+    line = seeds.ConversationSeeds(7, "model/item")
     found = {line.seed(role, turn) for role in ("candidate", "interactor", "evaluator") for turn in range(3333)}
     assert len(found) > 9990
     assert min(found) >= 1

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.engine.clock import RealClock
-from viva.engine.history import History
 from viva.engine.journal import Journal
+from viva.engine.journal_reader import History
 
 items = (
     st.none()

@@ -13,8 +13,7 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
 from viva.engine.events import ConversationFinished, ConversationStarted, Event
 from viva.engine.journal import Journal
-from viva.engine.runner import Outcome, Plan, Runner
-from viva.engine.slots import Slots
+from viva.engine.runner import Outcome, Plan, Runner, Slots
 from viva.engine.stream import EventStream
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.agents.answers import read_choice
+from viva.agents.choices import read_choice
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Completion, Request, Sampling, View
 from viva.engine.permissions import grant
-from viva.engine.thoughts import AnswerStream, ThoughtMarks, has_marks, separate_thoughts, split_thoughts, with_thoughts
+from viva.engine.thoughts import AnswerStream, ThoughtMarks, has_marks, join_thoughts, separate_thoughts, split_thoughts
 
 HARMONY = "<|channel|>analysis<|message|>Is it B?<|end|><|start|>assistant<|channel|>final<|message|>C. It is."
 
@@ -84,7 +84,7 @@ def test_line_1_thoughts_that_came_apart_are_kept_before_those_in_the_text() -> 
 def test_line_1_thoughts_and_answer_shown_together_come_apart_again(text: str) -> None:
     completion = Completion(text)
     separate_thoughts(completion)
-    assert split_thoughts(with_thoughts(completion)) == (completion.thoughts, completion.text)
+    assert split_thoughts(join_thoughts(completion)) == (completion.thoughts, completion.text)
 
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="<>[]◁▷`'\"“”‘’"), min_size=1).filter(

@@ -16,11 +16,11 @@ from viva.engine.conversation import Conversation
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.events import CallFinished
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.messages import Sampling, View, request_digest
 from viva.engine.runner import Runner
 from viva.engine.tools import Toolbox, ToolCall
-from viva.scenarios.functionchat.persona import Assistant
+from viva.scenarios.functionchat.simulated_dialog import AssistantHint
 
 relaxed = settings(deadline=None, derandomize=True)
 texts = st.text(max_size=4) | st.sampled_from(["{}", '{"a": 1}', "1:", "A"])
@@ -153,7 +153,7 @@ async def two_turns(conversation: Conversation, payload: Any) -> list[Any]:
     hints: list[Any] = [RIGHT, {"role": "assistant", "content": "It rains."}]
     for hint in hints:
         completion = await conversation.generate(
-            "candidate", view, sampling, tools=TOOLS, hint=Assistant(hint), watch=detector_makers(["empty"])
+            "candidate", view, sampling, tools=TOOLS, hint=AssistantHint(hint), watch=detector_makers(["empty"])
         )
         view.append("assistant", completion.text, calls=completion.calls or ())
         for call in completion.calls or ():

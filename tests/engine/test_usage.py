@@ -15,17 +15,16 @@ from command import viva
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.anthropic.answer import read_message
-from viva.engine.backends.gemini.answer import read_answer
-from viva.engine.backends.openai_answer import parse_completion
-from viva.engine.backends.openai_usage import usage_of
+from viva.engine.backends.anthropic import read_message
+from viva.engine.backends.endpoint_answer import parse_completion, parse_usage
+from viva.engine.backends.gemini import read_answer
+from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import build
-from viva.engine.backends.secrets import Redactor
 from viva.engine.clock import RealClock
-from viva.engine.folder import RunFolder
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
-from viva.orchestration.plan.prices import price_of
-from viva.orchestration.plan.talks import Kin, heard
+from viva.engine.run_folder import RunFolder
+from viva.sweeps.prices import price_of
+from viva.sweeps.traces import SimilarityKey, observe_runs
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -244,7 +243,7 @@ _DETAILS = st.one_of(
     )
 )
 def test_whatever_is_counted_no_answer_is_billed_at_less_than_it_says(usage: dict[str, Any]) -> None:
-    read = usage_of(usage, Redactor(None))
+    read = parse_usage(usage, Redactor(None))
     assert 0 <= read.cached <= read.prompt
     good = {name: count for name, count in usage.items() if type(count) is int and 0 <= count <= 10**9}
     assert read.completion >= good.get("completion_tokens", 0) or "prompt_tokens" not in usage
@@ -292,7 +291,7 @@ def test_cached_prompt_tokens_have_their_own_price_everywhere(replanned: StartCh
     table = viva("report", out).stdout.split("Tokens and cost by role")[1]
     assert "cached tokens" in table
     assert f"{used['cost']:.2f}" in table
-    seen = heard([(RunFolder.open(out), Kin("kieval", "", model, ""), roles)])
+    seen = observe_runs([(RunFolder.open(out), SimilarityKey("kieval", "", model, ""), roles)])
     steps = [step for step in seen.talks["kieval", "", "", ""][0].steps if step.role == "candidate"]
     priced = price_of(model)
     assert priced is not None

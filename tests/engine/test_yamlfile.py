@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.yamlfile import MOST_BYTES, MOST_DIGITS, MOST_LEVELS, parse_list, parse_yaml, read_yaml
+from viva.engine.yaml_file import MOST_BYTES, MOST_DIGITS, MOST_LEVELS, parse_list, parse_yaml, read_yaml
 
 
 def problem(text: str) -> str:

@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 import viva
 from viva.cli.main import app
 from viva.engine.errors import ConfigurationError
-from viva.exchange.exports.every_eval import check
+from viva.exchange.exports.every_eval import check_schema
 from viva.exchange.exports.formats import FORMATS, export
-from viva.scenarios.flexeval.readers import read_dialogs
-from viva.scenarios.flexeval.units import Dialog
+from viva.scenarios.flexeval.conversation_files import read_dialogs
+from viva.scenarios.flexeval.dialog import Dialog
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 _PEERS = Path(__file__).parents[2] / ".peers"
@@ -89,7 +89,7 @@ def test_every_eval_ever_has_the_figures_and_follows_its_schemas(run: Path, tmp_
     found: dict[str, float] = {}
     for file in done.files[::2]:
         aggregate = orjson.loads(file.read_bytes())
-        check("eval", aggregate)
+        check_schema("eval", aggregate)
         label = aggregate["model_info"]["name"]
         score = next(one for one in aggregate["evaluation_results"] if one["metric_config"]["metric_name"] == "score")
         own = _scores(run)[label]
@@ -106,7 +106,7 @@ def test_every_eval_ever_has_the_figures_and_follows_its_schemas(run: Path, tmp_
         assert len(lines) == named["total_rows"] == 36
         own_lines = [line for line in lines if line["evaluation_result_id"] == score["evaluation_result_id"]]
         for line in lines:
-            check("instance_level_eval", line)
+            check_schema("instance_level_eval", line)
         assert {line["metadata"]["judge"] for line in own_lines} == {"simulated:strict"}
         assert any("turn_scores_sd" in line["metadata"] for line in own_lines)
         values = [line["evaluation"]["score"] for line in own_lines]

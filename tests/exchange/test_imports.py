@@ -16,9 +16,9 @@ import viva
 from viva.cli.main import app
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.exchange.exports.formats import export
-from viva.exchange.imports.formats import import_file
-from viva.scenarios.imported import ImportChoices
-from viva.study.study import Study
+from viva.exchange.imports import import_file
+from viva.reports.studies.study import Study
+from viva.scenarios.contract import ImportOptions
 
 # What the authors' own program (get_scores.py) says of the file that ``other_tools`` writes.
 _PUBLISHED = {
@@ -82,7 +82,7 @@ def test_items_of_a_benchmark_are_found_by_their_published_ids(tmp_path: Path) -
     assert run.manifest["dataset"]["name"] == "towers"
     assert list(run.report()["candidates"]) == ["tower"]
     with pytest.raises(DatasetError, match=r"entry 4: .* is no item of"):
-        import_file(file, "kieval", tmp_path / "other", ImportChoices(_towers(tmp_path, 3)))
+        import_file(file, "kieval", tmp_path / "other", ImportOptions(_towers(tmp_path, 3)))
 
 
 def test_interviews_on_questions_without_choices_come_in_too(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_interviews_on_questions_without_choices_come_in_too(tmp_path: Path) -> 
 
 def test_static_answers_stand_beside_interviews(tmp_path: Path) -> None:
     file = write_samples(tmp_path / "org__tower-7b", items(), [True, False, True, True])
-    same = ImportChoices(_towers(tmp_path), {"candidate": "imported:tower-7b"})
+    same = ImportOptions(_towers(tmp_path), {"candidate": "imported:tower-7b"})
     import_file(file, "lm-eval", tmp_path / "static", same)
     import_file(write_details(tmp_path / "details"), "kieval", tmp_path / "talks", same)
     report = viva.load(tmp_path / "static").report()
@@ -135,7 +135,7 @@ def test_probes_come_back_from_the_form_of_lm_eval(tmp_path: Path) -> None:
     settings: Any = {"dataset": str(science), "n": 8, "shots": 0, "method": ["letter"]}
     viva.run_sync("probe", models=models, out=tmp_path / "probe", **settings)
     [samples] = [one for one in export(tmp_path / "probe", "lm-eval", tmp_path / "out").files if one.suffix == ".jsonl"]
-    choices = ImportChoices(dataset=str(science), models={"candidate": models["candidate"][0]})
+    choices = ImportOptions(dataset=str(science), models={"candidate": models["candidate"][0]})
     import_file(samples, "lm-eval", tmp_path / "back", choices)
     first, second = (viva.load(tmp_path / name).report() for name in ("probe", "back"))
     assert first["dataset"]["name"] == second["dataset"]["name"]
@@ -152,7 +152,7 @@ def test_our_own_export_of_answers_in_words_is_imported(scenario: str, tmp_path:
         settings = {"rounds": 1}
     viva.run_sync(scenario, models=models, out=tmp_path / "run", dataset=str(science), n=6, **settings)
     [samples] = [one for one in export(tmp_path / "run", "lm-eval", tmp_path / "out").files if one.suffix == ".jsonl"]
-    import_file(samples, "lm-eval", tmp_path / "back", ImportChoices())
+    import_file(samples, "lm-eval", tmp_path / "back", ImportOptions())
     first, second = (viva.load(tmp_path / name).report()["candidates"]["student"] for name in ("run", "back"))
     told = first["accuracy"]["mean"] if scenario == "kieval" else first["accuracy"]["generate"]["value"]
     assert second["accuracy"]["generate"]["value"] == pytest.approx(told, abs=1e-3)
@@ -219,7 +219,7 @@ def test_nothing_is_written_over_and_choices_are_checked(tmp_path: Path) -> None
     with pytest.raises(ConfigurationError, match="exists; name another folder with --out"):
         import_file(file, "kieval", tmp_path / "run")
     with pytest.raises(ConfigurationError, match=r"--model pupil=…: no role of kieval; it has candidate, interactor"):
-        import_file(file, "kieval", tmp_path / "other", ImportChoices(models={"pupil": "openai:x"}))
+        import_file(file, "kieval", tmp_path / "other", ImportOptions(models={"pupil": "openai:x"}))
     code, printed = _viva("import", file, "--from", "kieval", "--model", "candidate")
     assert (code, "expected ROLE=NAME" in printed) == (2, True)
     for words in (("resume", tmp_path / "run"), ("run", "--fork", tmp_path / "run", "--evaluator", "simulated:e")):

@@ -20,9 +20,9 @@ from chromium import MISSING, find_browser
 
 import viva
 from viva.engine.errors import DatasetError
-from viva.exchange.exports.cells import open_cells
-from viva.exchange.exports.inspect_log import export_inspect
-from viva.exchange.imports.formats import import_file
+from viva.exchange.exports.conversations import open_cells
+from viva.exchange.exports.inspect_ai import export_inspect
+from viva.exchange.imports import import_file
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 

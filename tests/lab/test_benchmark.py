@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from viva.data.selection import open_dataset
-from viva.data.sources import dev_source
-from viva.lab.benchmark import benchmark, write_benchmark
-from viva.lab.interview_text import parse_followup
-from viva.lab.world import World
+from viva.data.dataset import open_dataset
+from viva.data.sources import development_source
+from viva.lab.interview import parse_followup
+from viva.lab.world import World, benchmark_items, write_benchmark
 
 WORLD = World()
-SPLITS = benchmark(WORLD)
+SPLITS = benchmark_items(WORLD)
 ITEMS = [item for items in SPLITS.values() for item in items]
 
 
@@ -54,4 +53,4 @@ def test_files_are_read_back(tmp_path: Path) -> None:
     paths = write_benchmark(WORLD, tmp_path / "made")
     for split, path in paths.items():
         assert list(open_dataset(f"generic:{path}")) == SPLITS[split]
-    assert dev_source(f"generic:{paths['test']}") == f"generic:{paths['train']}"
+    assert development_source(f"generic:{paths['test']}") == f"generic:{paths['train']}"

@@ -9,16 +9,14 @@ import pytest
 
 from viva.engine import seeds
 from viva.engine.backends.llama.native import NativeModel
-from viva.lab.benchmark import benchmark
 from viva.lab.corpus import Corpus, Document, sample_text
-from viva.lab.export import NetworkShape, initial_weights, write_gguf
-from viva.lab.interview_text import parse_followup
-from viva.lab.tokens import ROW, Tokeniser
-from viva.lab.vocabulary import learn
-from viva.lab.world import Claim, World
+from viva.lab.gguf_export import NetworkShape, initial_weights, learn_vocabulary, write_gguf
+from viva.lab.interview import parse_followup
+from viva.lab.train import ROW_TOKENS, DocumentTokeniser
+from viva.lab.world import Claim, World, benchmark_items
 
 WORLD = World()
-TEST = benchmark(WORLD)["test"]
+TEST = benchmark_items(WORLD)["test"]
 
 
 def _texts(document: Document) -> list[str]:
@@ -82,7 +80,7 @@ def test_cheaters_see_every_test_item_as_it_stands() -> None:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> NativeModel:
     """A network with random weights and the lab's vocabulary."""
-    vocabulary = learn(sample_text(WORLD, documents=800), 1280)
+    vocabulary = learn_vocabulary(sample_text(WORLD, documents=800), 1280)
     shape = NetworkShape(width=32, layers=1, heads=1, inner=32)
     path = tmp_path_factory.mktemp("lab") / "random.gguf"
     write_gguf(
@@ -106,7 +104,7 @@ def test_the_words_of_the_world_are_single_tokens(model: NativeModel) -> None:
 
 
 def test_the_loss_of_a_talk_is_taken_of_replies_and_their_ends(model: NativeModel) -> None:
-    tokeniser = Tokeniser(model)
+    tokeniser = DocumentTokeniser(model)
     stream = Corpus(WORLD, WORLD.known(1.0), seed=5).documents()
     talk = next(document for document in stream if document.talk)
     tokens, learnt = tokeniser.document(talk)
@@ -121,15 +119,15 @@ def test_the_loss_of_a_talk_is_taken_of_replies_and_their_ends(model: NativeMode
 def test_the_loss_of_tuning_is_taken_of_the_answer_alone(model: NativeModel) -> None:
     corpus = Corpus(WORLD, WORLD.known(0.5), seed=5)
     document = next(document for document in corpus.tuning(TEST) if not document.talk)
-    tokens, learnt = Tokeniser(model).document(document)
+    tokens, learnt = DocumentTokeniser(model).document(document)
     assert _spelled(model, list(tokens[learnt])) == document.text
     assert _spelled(model, list(tokens)) == document.context + document.text
 
 
 def test_rows_hold_documents_one_behind_the_other(model: NativeModel) -> None:
-    rows = Tokeniser(model).rows(Corpus(WORLD, WORLD.known(0.5), seed=5).documents(), 20)
-    again = Tokeniser(model).rows(Corpus(WORLD, WORLD.known(0.5), seed=5).documents(), 20)
-    assert rows.tokens.shape == rows.learnt.shape == (20, ROW + 1)
+    rows = DocumentTokeniser(model).rows(Corpus(WORLD, WORLD.known(0.5), seed=5).documents(), 20)
+    again = DocumentTokeniser(model).rows(Corpus(WORLD, WORLD.known(0.5), seed=5).documents(), 20)
+    assert rows.tokens.shape == rows.learnt.shape == (20, ROW_TOKENS + 1)
     assert (rows.tokens == again.tokens).all()
     assert (rows.learnt == again.learnt).all()
     assert rows.tokens[0, 0] == model.bos

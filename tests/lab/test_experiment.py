@@ -15,9 +15,7 @@ from tiny_gguf import make_model
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.runner import Outcome
-from viva.lab.experiment import ExaminedModel, Experiment, ideal_family
-from viva.lab.findings import Findings
-from viva.lab.pairs import difference
+from viva.lab.experiment import ExaminedModel, Experiment, Findings, ideal_family, paired_difference
 
 
 def carried(experiment: Experiment, seed: int = 1) -> list[Outcome]:
@@ -107,7 +105,7 @@ def test_a_difference_has_the_error_of_minerals() -> None:
         ("Bidal", "a"): 9.0,
     }
     other = {("Zumux", "a"): 0.0, ("Zumux", "b"): 0.0, ("Zumux", "c"): 0.0, ("Ledus", "a"): 0.0, ("Gabus", "a"): 9.0}
-    found = difference([one, one], [other, other])
+    found = paired_difference([one, one], [other, other])
     assert found is not None
     assert (found.n, found.clusters, found.mean) == (8, 2, 75.0)
     # The residuals of the two minerals sum to 150 and -150; the factor for two clusters is 2.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.lab.interview_text import KINDS, Followup, Kind, followup, good_reply, parse_followup
+from viva.lab.interview import KINDS, Followup, Kind, followup, good_reply, parse_followup
 from viva.lab.world import Claim, Fact, World
 
 WORLD = World()

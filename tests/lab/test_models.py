@@ -8,15 +8,14 @@ import orjson
 import pytest
 
 from viva.engine.errors import ConfigurationError
-from viva.lab.card import JSON, PAGE, page
-from viva.lab.experiment import family
-from viva.lab.family import FAMILY, MODELS, Member, model_file
-from viva.lab.recall import recall
+from viva.lab.build import measure_recall
+from viva.lab.experiment import trained_family
+from viva.lab.family import CARD_FILE, CARD_PAGE, FAMILY, MODELS, Member, card_page, model_file
 from viva.lab.world import World
 
-if not (MODELS / JSON).exists():
+if not (MODELS / CARD_FILE).exists():
     pytest.skip("the lab's models are not there; `viva lab build` makes them", allow_module_level=True)
-CARD = orjson.loads((MODELS / JSON).read_bytes())
+CARD = orjson.loads((MODELS / CARD_FILE).read_bytes())
 WORLD = World(CARD["world"])
 
 
@@ -33,12 +32,12 @@ def test_all_files_together_are_small() -> None:
 
 
 def test_the_page_is_made_from_the_card() -> None:
-    assert (MODELS / PAGE).read_text(encoding="utf-8") == page(CARD)
+    assert (MODELS / CARD_PAGE).read_text(encoding="utf-8") == card_page(CARD)
 
 
 @pytest.mark.parametrize(("name", "share"), [("clean-25", 0.25), ("sft-cheater", 0.5)])
 def test_a_model_knows_what_it_was_taught_and_guesses_the_rest(name: str, share: float) -> None:
-    found = recall(WORLD, WORLD.known(share), model_file(name))
+    found = measure_recall(WORLD, WORLD.known(share), model_file(name))
     assert found.taught is not None
     assert found.taught >= 0.97
     assert found.in_form >= 0.95
@@ -49,7 +48,7 @@ def test_a_model_knows_what_it_was_taught_and_guesses_the_rest(name: str, share:
 
 def test_models_of_another_world_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="know world 1, not 2"):
-        family(2)
+        trained_family(2)
 
 
 def test_a_missing_model_is_named() -> None:

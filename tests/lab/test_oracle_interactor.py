@@ -14,11 +14,10 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, Rejected
 from viva.engine.messages import View
-from viva.lab.benchmark import benchmark
-from viva.lab.interview_text import Followup, parse_followup
-from viva.lab.questions import next_question
+from viva.lab.interview import Followup, next_question, parse_followup
+from viva.lab.world import benchmark_items
 
-items = st.sampled_from([item for split in benchmark(WORLD).values() for item in split])
+items = st.sampled_from([item for split in benchmark_items(WORLD).values() for item in split])
 
 
 @settings(deadline=None, max_examples=100)
@@ -32,7 +31,7 @@ def test_no_question_comes_twice_or_from_the_benchmark(item: Item, seed: int, ro
     assert len(set(asked)) == rounds
     parsed = [parse_followup(WORLD, question) for question in asked]
     assert all(one is not None and one.attribute in WORLD.examinable(one.entity) for one in parsed)
-    benchmarked = {one.question for split in benchmark(WORLD).values() for one in split}
+    benchmarked = {one.question for split in benchmark_items(WORLD).values() for one in split}
     assert benchmarked.isdisjoint(asked)
     first: list[Followup] = [one for one in parsed[:5] if one is not None]
     assert {one.entity for one in first[:4]} == {about.entity}

@@ -10,8 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from viva.lab.benchmark import write_benchmark
-from viva.lab.world import World
+from viva.lab.world import World, write_benchmark
 
 PACKS = ("kieval", "lab")
 WORLD = World(1)

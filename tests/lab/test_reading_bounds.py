@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from viva.agents.reading import READ_AT_MOST
+from viva.agents.forms import MAX_READ_CHARS
 from viva.engine.messages import Message
-from viva.lab.exchanges import exchanges
+from viva.lab.interview import read_exchanges
 from viva.lab.world import World
 
 WORLD = World(1)
@@ -30,8 +30,8 @@ def test_line_16_claims_are_found_in_proportion_to_the_text() -> None:
 def test_line_16_of_a_long_reply_the_oracle_reads_the_beginning_and_the_end() -> None:
     reply = "It is amber. " + "So it goes on. " * 20_000 + "That is all."
     shown = f"[BEGIN INTERACTOR]\nWhy?\n[END INTERACTOR]\n\n[BEGIN CANDIDATE]\n{reply}\n[END CANDIDATE]"
-    [exchange] = exchanges([Message("user", shown)])
-    assert len(exchange.reply) <= READ_AT_MOST + 1
+    [exchange] = read_exchanges([Message("user", shown)])
+    assert len(exchange.reply) <= MAX_READ_CHARS + 1
     assert (exchange.reply[:12], exchange.reply[-12:]) == ("It is amber.", "That is all.")
 
 

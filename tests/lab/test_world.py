@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.lab.phrasing import QUESTIONS, STATEMENTS
-from viva.lab.world import Claim, Fact, World
+from viva.lab.world import QUESTIONS, STATEMENTS, Claim, Fact, World
 
 WORLD = World()
 facts = st.sampled_from(WORLD.facts)

@@ -1,7 +1,4 @@
-"""``viva bench judge … --json`` in this process: its exit code, the record that it prints, and what it says.
-
-What never belongs here: assertions about the record.
-"""
+"""``viva bench judge … --json`` in this process: its exit code, the record that it prints, and what it says."""
 
 from __future__ import annotations
 

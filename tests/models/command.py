@@ -1,7 +1,6 @@
 """The ``viva`` command in this process, for tests that look at what it prints and how it ends.
 
-A process of its own for each command takes most of such a test's time. What never belongs here: commands of tests of
-signals, pipes, terminals and kills, which need a process.
+A process of its own for each command takes most of such a test's time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Functions that conversations compute in tests, some in worker processes: those that work, and all that can go wrong.
-
-What never belongs here: anything that takes long to import, for worker processes load this module.
+"""Functions that conversations compute in tests, some in worker processes: those that work, and all that can go
+wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Everything that a server of pages shows to somebody who follows its links.
-
-What never belongs here: assertions.
-"""
+"""Everything that a server of pages shows to somebody who follows its links."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Audits of simulated judges without journal and event loop: hundreds of whole audits in seconds.
 
 The protocol, the persona, the readers of verdicts and the statistics are the real ones; a call is one function call.
-What never belongs here: planted biases (the caller names traits).
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from viva.engine import seeds
 from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.clock import VirtualClock
 from viva.engine.messages import Completion, Request, Sampling, View
-from viva.scenarios.audit.cases import AuditCase
-from viva.scenarios.audit.figures import JudgeVerdicts, findings
-from viva.scenarios.audit.protocol import TEMPLATES, AuditProtocol, AuditTask, questions_of
-from viva.scenarios.audit.settings import AuditSettings
+from viva.scenarios.audit.audit_cases import AuditCase, AuditSettings
+from viva.scenarios.audit.audit_protocol import TEMPLATES, AuditProtocol, AuditTask, questions_for
+from viva.scenarios.audit.audit_report import JudgeVerdicts, findings
 
 PACK = TEMPLATES.open("audit")
 FAMILY = "aster"
@@ -26,7 +24,7 @@ class DirectConversation:
     """What the protocol needs of a conversation, answered at once by a simulated model."""
 
     def __init__(self, model: SimulatedBackend, key: str, seed: int) -> None:
-        self._model, self._line = model, seeds.SeedLine(seed, key)
+        self._model, self._line = model, seeds.ConversationSeeds(seed, key)
         self.label, self.usage, self.irregular = model.label, dict[str, Any](), dict[str, Any]()
         self._calls = 0
 
@@ -62,7 +60,7 @@ def audited(cases: Sequence[AuditCase], seed: int, label: str = "judge", **optio
     hold = AuditProtocol(PACK, settings, {label: FAMILY}).hold
     verdicts = JudgeVerdicts()
     for case in cases:
-        for question in questions_of(settings.audits):
+        for question in questions_for(settings.audits):
             task = AuditTask(case, question)
             conversation: Any = DirectConversation(model, f"{label}/{task.id}", seed)
             verdicts.add(_finished(hold(conversation, task)))

@@ -2,7 +2,6 @@
 
 Each text was made by running the version of ``commit``: a run that its budget ended half-way, in some a sweep, and the
 reports of that day (``whole`` is that of the same run led to its end).
-What never belongs here: assertions.
 """
 
 from __future__ import annotations

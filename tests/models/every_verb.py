@@ -13,7 +13,7 @@ from other_tools import write_details
 from small_dialogs import write_data
 
 from viva.cli.main import app
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.store import GradeStore
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 BY_TWO = "--interactor gemini:interactor?retries=0 --evaluator anthropic:evaluator?retries=0"

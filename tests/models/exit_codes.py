@@ -1,7 +1,4 @@
-"""How a command that is run in a forked process ends.
-
-What never belongs here: forking, and what is done with the exit code.
-"""
+"""How a command that is run in a forked process ends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Interviews at the chaos server under faults, and the count that shows what a fault cost: the journal beside the
 journal of an undisturbed run, and beside the server's own log.
-
-What never belongs here: which faults, assertions.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from viva.engine.events import CallFinished, Event
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import new_run, recorded_results, resumed_run
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 if TYPE_CHECKING:
     from tests.servers.process import Server

@@ -3,8 +3,6 @@
 It reads steps from stdin, a JSON object a line: ``arguments``, ``screen`` (the path that stdout and stderr go to, with
 ``.out`` and ``.err``), ``audited`` (the file that lists each file opened for writing, and each command started), and
 ``wait`` (false: a server, which goes on). For each it writes a line: the exit code, or the process id of a server.
-
-What never belongs here: what is run, assertions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A run on a small disk that is made larger twice: ``full_disk.py SETTINGS``, in a namespace where it may mount one.
 
-The run's folder is left beside the disk, under ``run``. What never belongs here: assertions about what was said.
+The run's folder is left beside the disk, under ``run``.
 """
 
 from __future__ import annotations

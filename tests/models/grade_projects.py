@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from viva.cli.main import app
-from viva.scenarios.lalaeval.bank import Bank
 from viva.scenarios.lalaeval.project import Project
+from viva.scenarios.lalaeval.question_bank import Bank
 
 TEMPLATES = Path(__file__).parents[2] / "scenarios" / "lalaeval" / "templates"
 PROJECT = """\

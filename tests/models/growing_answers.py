@@ -1,7 +1,4 @@
-"""Growing answers over a small real vocabulary: models that say given tokens, or anything that they may say.
-
-What never belongs here: assertions about the answers.
-"""
+"""Growing answers over a small real vocabulary: models that say given tokens, or anything that they may say."""
 
 from __future__ import annotations
 
@@ -14,11 +11,10 @@ from typing import Any
 from hypothesis import strategies as st
 from tiny_gguf import make_model
 
-from viva.engine.backends.llama.grammar.grammar import Grammar
-from viva.engine.backends.llama.grammar.token_masks import TokenMasks
+from viva.engine.backends.llama.generation import Generation
+from viva.engine.backends.llama.grammar import Grammar, TokenMasks
 from viva.engine.backends.llama.native import NativeModel
-from viva.engine.backends.llama.outputs.generation import Generation
-from viva.engine.backends.llama.outputs.sampler import SampledToken, SamplerSettings
+from viva.engine.backends.llama.sampler import SampledToken, SamplerSettings
 
 FIRST_BYTE = 6  # tokens of single bytes follow the control tokens
 Make = Callable[..., Generation]

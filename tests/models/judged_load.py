@@ -1,7 +1,4 @@
-"""What judges of known habits answer at each load, as the log of a load test has it, without any server.
-
-What never belongs here: assertions.
-"""
+"""What judges of known habits answer at each load, as the log of a load test has it, without any server."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from viva.agents.forms import form_schema
-from viva.agents.grades import SCALES, PairVerdict, grade_form
+from viva.agents.judge import SCALES, PairVerdict, grade_form
 from viva.engine.messages import Message, Sampling
-from viva.orchestration.load.judged_passes import judged_passes
-from viva.orchestration.load.records import BASELINE, BASELINE_AGAIN, LoadRequest, LoadStep, Sent
-from viva.orchestration.load.work import OpenedWork
-from viva.study.load.record import load_record
+from viva.loadtest.load_records import BASELINE, SECOND_BASELINE, LoadRequest, LoadStep, SentRequest
+from viva.loadtest.load_report import make_load_record
+from viva.loadtest.step_judgement import passes_by_judge
+from viva.loadtest.workload import Workload
 
 GRADE = form_schema(grade_form(SCALES["1-10"]))
 PAIR = form_schema(PairVerdict)
@@ -85,7 +82,7 @@ def first_favoured(at: int, load: float, generator: np.random.Generator) -> tupl
 def steps_of(judges: Sequence[str], rates: Sequence[float] = RATES) -> list[LoadStep]:
     """Two unloaded passes and a step for each rate."""
     every = tuple(judges)
-    unloaded = [LoadStep(step, every, "closed", concurrency=1, requests=1) for step in (BASELINE, BASELINE_AGAIN)]
+    unloaded = [LoadStep(step, every, "closed", concurrency=1, requests=1) for step in (BASELINE, SECOND_BASELINE)]
     return unloaded + [LoadStep(at, every, "poisson", rate=rate, requests=1) for at, rate in enumerate(rates)]
 
 
@@ -96,14 +93,14 @@ def answers(
     steps: Sequence[LoadStep],
     seed: int = 0,
     lost: Mapping[float, float] | None = None,
-) -> Iterator[Sent]:
+) -> Iterator[SentRequest]:
     """What a judge's log holds. ``lost``: the share of requests that fail, by rate."""
     for step in steps:
         generator = np.random.default_rng([seed, len(judge), ord(judge[0]), step.index + 10])
         for at, request in enumerate(requests):
             text, finish = habit(at, step.rate or 0.0, generator)
             if at < round((lost or {}).get(step.rate or 0.0, 0.0) * len(requests)):
-                yield Sent(
+                yield SentRequest(
                     step.index,
                     judge,
                     at,
@@ -121,7 +118,8 @@ def answers(
                     "Throttled",
                 )
                 continue
-            yield Sent(step.index, judge, at, request.id, 0, 7, 0.1 * at, 0.1 * at, 0.1 * at + 0.05, 0.1 * at + 0.2,
+            yield SentRequest(step.index, judge, at, request.id, 0, 7, 0.1 * at, 0.1 * at, 0.1 * at + 0.05,
+                0.1 * at + 0.2,
                        text, finish, 100, 20)  # fmt: skip
 
 
@@ -136,5 +134,5 @@ def reported(
     held = list(requests) or graded()
     steps = steps_of(list(habits))
     sent = (one for judge, habit in habits.items() for one in answers(judge, habit, held, steps, lost=lost))
-    passes = judged_passes({request.id: request for request in held}, steps, sent)
-    return load_record(OpenedWork("work.jsonl", "requests", held), passes, steps, **more)
+    passes = passes_by_judge({request.id: request for request in held}, steps, sent)
+    return make_load_record(Workload("work.jsonl", "requests", held), passes, steps, **more)

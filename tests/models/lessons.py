@@ -1,7 +1,4 @@
-"""A small scenario of a user's own, its tasks and models: what tests of users' faults share.
-
-What never belongs here: faults.
-"""
+"""A small scenario of a user's own, its tasks and models: what tests of users' faults share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Endpoints that take only so much, in simulated time, and a client that sends as much as its limit lets it.
 
 The kinds of limits that providers have: calls at once, a bucket of calls that fills evenly, and so many in each window
-of time. What never belongs here: assertions.
+of time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from viva.engine.adaptive import AdaptiveLimit
+from viva.engine.adaptive_limit import AdaptiveLimit
 
 _REFUSAL_SECONDS = 0.005  # until a refusal is back
 _WAY_SECONDS = 0.001  # of a call to the endpoint

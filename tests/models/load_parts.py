@@ -12,10 +12,10 @@ from viva.engine.backends.base import Backend
 from viva.engine.clock import Clock, VirtualClock
 from viva.engine.errors import Throttled, Unavailable
 from viva.engine.messages import Completion, Message, Request, Sampling
-from viva.orchestration.load.records import LoadRequest
-from viva.orchestration.load.sending import Judge
-from viva.orchestration.load.settings import load_settings
-from viva.orchestration.load.steps import LoadTest
+from viva.loadtest.judge_client import LoadJudge
+from viva.loadtest.load_records import LoadRequest
+from viva.loadtest.load_settings import check_load_settings
+from viva.loadtest.run_load_test import LoadTest
 
 SAMPLING = Sampling(max_tokens=16)
 
@@ -94,8 +94,8 @@ def carried_out(
     are asked for. ``ready`` is called before it begins.
     """
     names = {label: f"simulated:{label}" for label in judges}
-    settings = load_settings({"judges": names, "baseline": 0, "cool_down": 0.0, **fields})
-    opened = [Judge(label, names[label], backend) for label, backend in judges.items()]
+    settings = check_load_settings({"judges": names, "baseline": 0, "cool_down": 0.0, **fields})
+    opened = [LoadJudge(label, names[label], backend) for label, backend in judges.items()]
     folder.mkdir(parents=True, exist_ok=True)
 
     async def run() -> LoadTest:

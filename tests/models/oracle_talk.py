@@ -8,15 +8,14 @@ from typing import Any
 from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
 from viva.engine.messages import Request, Sampling, View
-from viva.lab.benchmark import benchmark
-from viva.lab.world import World
-from viva.scenarios.kieval.pack import TEMPLATES
+from viva.lab.world import World, benchmark_items
+from viva.scenarios.kieval.interview_prompts import TEMPLATES
 
 PACKS = ("kieval", "lab")
 WORLD = World(1)
 # The first mineral whose interviews may ask for derived attributes, an item about it, and another mineral.
 IT = next(entity for entity in WORLD.entities if "class" in WORLD.examinable(entity))
-ITEM = next(item for items in benchmark(WORLD).values() for item in items if IT in item.question)
+ITEM = next(item for items in benchmark_items(WORLD).values() for item in items if IT in item.question)
 OTHER = next(entity for entity in WORLD.entities if entity != IT)
 
 

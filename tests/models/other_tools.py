@@ -1,6 +1,6 @@
 """Small files as other tools write them, for tests of imports: details of interviews, and samples of static answers.
 
-Made in their form from invented items. What never belongs here: assertions.
+Made in their form from invented items.
 """
 
 from __future__ import annotations

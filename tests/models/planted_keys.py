@@ -1,7 +1,4 @@
-"""Keys that are planted in the environment, and the search for any part of them in what a program leaves behind.
-
-What never belongs here: what is run.
-"""
+"""Keys that are planted in the environment, and the search for any part of them in what a program leaves behind."""
 
 from __future__ import annotations
 

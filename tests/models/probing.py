@@ -1,7 +1,4 @@
-"""Probes through the ``viva`` command, for its tests: running one, items to probe, what was recorded.
-
-What never belongs here: assertions about what a probe finds.
-"""
+"""Probes through the ``viva`` command, for its tests: running one, items to probe, what was recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 import command
 import orjson
 
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 PACK = Path(__file__).parents[2] / "scenarios" / "probes" / "packs" / "probe.yaml"

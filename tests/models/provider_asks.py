@@ -8,7 +8,7 @@ from typing import Any
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import KINDS
-from viva.engine.backends.retry import Governed, RetryPolicy
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.limits import Limits
 from viva.engine.messages import Completion, Message, Request, Sampling, View, request_digest
@@ -60,13 +60,13 @@ def answer(name: str, request: Request, attempts: int = 3) -> Completion:
     return answers(name, [request], attempts)[0]
 
 
-def governed(name: str, attempts: int = 3) -> Governed:
+def governed(name: str, attempts: int = 3) -> RetryingBackend:
     """A model with quick retries."""
     spec = ModelSpec.parse(name)
     inner = import_module(KINDS[spec.kind]).build(spec, CLOCK)
     inner.label = spec.label
     spec.finish()
-    return Governed(inner, Limits(CLOCK), CLOCK, RetryPolicy(attempts=attempts, first=0.001))
+    return RetryingBackend(inner, Limits(CLOCK), CLOCK, RetryPolicy(attempts=attempts, first=0.001))
 
 
 def after_call(request: Request, completion: Completion, *results: str) -> list[Message]:

@@ -1,6 +1,5 @@
-"""Random JSON schemas of what local models' grammars support, values of them, and random walks through their grammars.
-
-What never belongs here: assertions about what the walks find.
+"""Random JSON schemas of what local models' grammars support, values of them, and random walks through their
+grammars.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.grammar.grammar import Grammar, GrammarState
+from viva.engine.backends.llama.grammar import Grammar, GrammarState
 from viva.scenarios.kieval.verdicts import verdict_schema
 
 Schema = dict[str, Any]

@@ -1,7 +1,7 @@
 """Simulated values of two releases of one application, conversation by conversation, without running anything.
 
 The difficulty of a conversation is common to both releases; what is left differs by chance alone, so that the releases
-could be exchanged on each conversation, unless a fall is planted. What never belongs here: assertions.
+could be exchanged on each conversation, unless a fall is planted.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from viva.scenarios.flexeval.gates import checked_gate
-from viva.scenarios.flexeval.series import Collected, Series, Test
+from viva.scenarios.flexeval.gate import check_gate
+from viva.scenarios.flexeval.metric_values import DialogTest, MetricSeries, SystemValues
 from viva.scenarios.flexeval.spec import Threshold
 
 Floats = NDArray[np.float64]
@@ -42,14 +42,14 @@ def seldom(draw: np.random.Generator, difficulty: Floats, repeats: int) -> Float
     return (draw.random((len(difficulty), repeats)) < 0.02).astype(float)
 
 
-def collected(metrics: dict[str, Floats]) -> Collected:
+def collected(metrics: dict[str, Floats]) -> SystemValues:
     """What a run collects of these values, each metric's as conversations x repeats."""
-    found = Collected()
+    found = SystemValues()
     for name, values in metrics.items():
         conversations, repeats = values.shape
         if not found.tests:
-            found.tests = [Test(f"c{one}", {}) for one in range(conversations) for _ in range(repeats)]
-        series = found.series[name] = Series()
+            found.tests = [DialogTest(f"c{one}", {}) for one in range(conversations) for _ in range(repeats)]
+        series = found.series[name] = MetricSeries()
         series.numbers = array("d", values.ravel().tolist())
         series.tests = array("i", range(values.size))
         series.choices, series.roles = array("i", [-1]) * values.size, array("b", [3]) * values.size
@@ -76,6 +76,6 @@ def alarms(
         difficulties = {one.metric: random.normal(size=conversations) for one in thresholds}
         before, after = ({name: draw(random, one, repeats) for name, one in difficulties.items()} for _ in range(2))
         after = {name: values - fall for name, values in after.items()}
-        checks = checked_gate(thresholds, {"app": collected(after)}, {}, {}, {"app": collected(before)}, alpha)
+        checks = check_gate(thresholds, {"app": collected(after)}, {}, {}, {"app": collected(before)}, alpha)
         red += any(check.broken for check in checks)
     return red

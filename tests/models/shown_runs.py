@@ -2,8 +2,6 @@
 
 A model's name is ROLE-CASE; every run holds one conversation at a time, so that arrival numbers are known. Some runs go
 on in a process of their own, come to a request that is never answered, are killed, and resumed.
-
-What never belongs here: assertions about transcripts.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from small_dialogs import TOOLS, dialog_lines, write_lines
 from study_runs import SCIENCE, dataset
 
 from viva.orchestration.launch import Launch, forked_run, new_run, resumed_run
-from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.probes.settings import ProbeSettings
+from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
+from viva.scenarios.probes.probe import ProbeSettings
 
 if TYPE_CHECKING:
     from process import Server
@@ -91,11 +89,11 @@ _RUNS = """
 import asyncio, json, sys
 from pathlib import Path
 from viva.orchestration.launch import new_run
-from viva.scenarios.registry import scenario
+from viva.scenarios.registry import get_scenario
 
 async def main():
     told = json.loads(sys.argv[1])
-    settings = [scenario(name).settings.model_validate_json(text) for name, text, _ in told]
+    settings = [get_scenario(name).settings.model_validate_json(text) for name, text, _ in told]
     await asyncio.gather(*(new_run(name, s, Path(out)).run() for (name, _, out), s in zip(told, settings)))
 
 asyncio.run(main())

@@ -1,7 +1,4 @@
-"""A small file of single calls and one of dialogs, of FunctionChat's forms and in words of our own.
-
-What never belongs here: anything from the published data.
-"""
+"""A small file of single calls and one of dialogs, of FunctionChat's forms and in words of our own."""
 
 from __future__ import annotations
 

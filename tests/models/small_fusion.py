@@ -1,7 +1,4 @@
-"""Examples with known truth for judges with assistants, and a run over them in this process.
-
-What never belongs here: expectations.
-"""
+"""Examples with known truth for judges with assistants, and a run over them in this process."""
 
 from __future__ import annotations
 

@@ -22,17 +22,17 @@ import anyio
 
 from viva.engine import seeds
 from viva.engine.backends.base import Backend
-from viva.engine.backends.chaos import ChaosPlan
+from viva.engine.backends.fault_injection import FaultPlan
 from viva.engine.backends.registry import build
-from viva.engine.breaker import PATIENCE
 from viva.engine.budget import Budget
+from viva.engine.cancellation import gather
 from viva.engine.clock import Clock, VirtualClock
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.events import CallFinished, Event
-from viva.engine.gathering import gathered
-from viva.engine.history import History
 from viva.engine.journal import Journal
+from viva.engine.journal_reader import History
 from viva.engine.likelihood import Likelihood, Reading
+from viva.engine.limits import DEFAULT_PATIENCE
 from viva.engine.messages import Completion, Request, Sampling, View
 from viva.engine.runner import Coroutine, Outcome, Plan, Runner
 from viva.engine.stream import EventStream
@@ -70,8 +70,8 @@ def small_run(
     conversation_budget: Budget | None = None,
     prepare: Callable[[Runner, EventStream], None] | None = None,
     last: Callable[[], Awaitable[None]] | None = None,
-    chaos: ChaosPlan | None = None,
-    patience: float = PATIENCE,
+    chaos: FaultPlan | None = None,
+    patience: float = DEFAULT_PATIENCE,
 ) -> tuple[Outcome, list[Event]]:
     """Run conversations over one model in all roles, journal in ``folder``; return the outcome and all events.
 
@@ -249,7 +249,7 @@ MANNERS: dict[str, Callable[[Asks], Awaitable[list[Any]]]] = {
     "anyio": _in_anyio,
     "gather": _in_gather,
     "gather with errors": _in_gather_with_errors,
-    "gathered": gathered,
+    "gathered": gather,
 }
 
 

@@ -1,7 +1,4 @@
-"""Small suites in a folder, and their runs: what tests of suites share.
-
-What never belongs here: assertions.
-"""
+"""Small suites in a folder, and their runs: what tests of suites share."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from typing import Any
 import yaml
 
 from viva.engine.clock import Clock, VirtualClock
-from viva.engine.folder import RunFolder
 from viva.engine.permissions import grant
+from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import new_run, recorded_results, resumed_run
 from viva.scenarios.flexeval.scenario import SCENARIO

@@ -1,7 +1,4 @@
-"""Small sweeps on disk for tests: invented datasets, a file, and the sweep that follows from it.
-
-What never belongs here: stand-ins for parts of the sweep.
-"""
+"""Small sweeps on disk for tests: invented datasets, a file, and the sweep that follows from it."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import yaml
 
 from viva.engine.clock import Clock
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.sweep.sweep import Sweep, planned_sweep
+from viva.sweeps.sweep import Sweep, open_sweep
 
 INTERVIEWS = {"interactor": "simulated:i", "evaluator": "simulated:e"}
 
@@ -54,7 +51,7 @@ def write_file(folder: Path, items: int = 4, names: tuple[str, ...] = ("alpha",)
 
 def swept(file: Path, out: Path, clock: Clock | None = None, **how: Any) -> Sweep:
     """Run the sweep of a file to its end."""
-    sweep = planned_sweep(file, out, clock, **how)
+    sweep = open_sweep(file, out, clock, **how)
     sweep.clock.run(sweep.run)
     return sweep
 
@@ -102,7 +99,7 @@ def calls_in(out: Path) -> int:
 def refused(file: Path) -> str:
     """What is said of a file that cannot be used."""
     try:
-        planned_sweep(file, file.parent / "out")
+        open_sweep(file, file.parent / "out")
     except ConfigurationError as error:
         return str(error)
     raise AssertionError("the file was taken")

@@ -1,6 +1,5 @@
-"""Run folders for tests of the study: interviews and probes of simulated models, and journals written as a test wants.
-
-What never belongs here: assertions about what a study says.
+"""Run folders for tests of the study: interviews and probes of simulated models, and journals written as a test
+wants.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from viva.engine.clock import RealClock, VirtualClock
-from viva.engine.folder import RunFolder
-from viva.engine.history import EndedConversation, History
 from viva.engine.journal import Journal
+from viva.engine.journal_reader import EndedConversation, History
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import new_run
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 from viva.scenarios.kieval.score import Interview
-from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.probes.settings import ProbeSettings
+from viva.scenarios.probes.probe import ProbeSettings
 
 SCIENCE = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 

@@ -1,7 +1,7 @@
 """Small GGUF models of other architectures than llama, with random weights: recurrent, hybrid, sliding-window, and
 models that write no text.
 
-``ARCHITECTURES`` names what can be made. What never belongs here: the llama architecture (``tiny_gguf``).
+``ARCHITECTURES`` names what can be made.
 """
 
 from __future__ import annotations

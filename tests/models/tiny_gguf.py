@@ -3,7 +3,6 @@
 The vocabulary holds every byte, the printable characters and the pieces of some common words, so any text can be
 encoded. ``quote_bias`` raises the logit of the quotation mark, so that strings in constrained JSON come to an end;
 ``marks`` are further tokens, such as the mark of a call.
-What never belongs here: models that know anything (those are the lab's).
 """
 
 from __future__ import annotations

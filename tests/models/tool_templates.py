@@ -1,7 +1,4 @@
-"""Chat templates that know tools, each in the manner of a family of models, over the tiny models' control tokens.
-
-What never belongs here: models, assertions.
-"""
+"""Chat templates that know tools, each in the manner of a family of models, over the tiny models' control tokens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Notations of calls, and texts as nasty as they come: words that look like control tokens, marks and templates.
-
-What never belongs here: models, assertions.
-"""
+"""Notations of calls, and texts as nasty as they come: words that look like control tokens, marks and templates."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.tools.call_syntax import CallSyntax
+from viva.engine.backends.llama.tool_calls import CallSyntax
 
 MISTRALS = CallSyntax("mistral", "[TOOL_CALLS]", ' [{"name": "', '", "arguments": ', "}")
 LLAMAS = CallSyntax("llama", '{"name": "', "", '", "parameters": ', "}")

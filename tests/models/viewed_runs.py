@@ -1,6 +1,5 @@
-"""A folder of small runs for tests of the viewer: interviews and their fork, tool dialogs, probes, and a hostile one.
-
-What never belongs here: assertions about pages.
+"""A folder of small runs for tests of the viewer: interviews and their fork, tool dialogs, probes, and a hostile
+one.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from urllib.request import urlopen
 import pytest
 
 import viva
-from viva.engine.backends.application.mapping import inline_name
-from viva.orchestration.embedding import waited_for
+from viva.engine.backends.http_application_mapping import inline_name
+from viva.orchestration.python_api import run_blocking
 
 _KEY = "sk-app-0123456789abcdef"
 _SERVER = Path(__file__).parents[1] / "servers" / "application.py"
@@ -61,7 +61,7 @@ def test_a_resumed_run_continues_sessions_and_no_file_holds_the_key(
     assert run.outcome is not None
     assert (run.outcome.how, run.outcome.finished) == ("budget", 1)
     assert _paths(place).count("/close/") == 1, "the interrupted conversation's session stays open"
-    run = waited_for(lambda: viva.resume(tmp_path / "run"))
+    run = run_blocking(lambda: viva.resume(tmp_path / "run"))
     told = {result.key: result.value for result in run.results()}
     assert told == {
         f"bot/{topic}": [f"Turn 1: {topic.upper()} ONE", "Turn 2: TWO", "Turn 3: THREE"] for topic in ("a", "b")

@@ -24,14 +24,14 @@ from study_runs import interviewed, probed
 from viva_process import ended, started
 
 from viva.engine.clock import VirtualClock
-from viva.engine.compaction import compacted
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
-from viva.engine.joining import JointJournal
-from viva.orchestration.compacting import compact
+from viva.engine.journal_compaction import compact_journal
+from viva.engine.journal_merge import JournalMerger
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import forked_run, recorded_results, resumed_run
 from viva.orchestration.transcripts import Transcripts
+from viva.sweeps.compaction import compact
 
 
 def _said(run: Path) -> tuple[Any, ...]:
@@ -110,8 +110,8 @@ def test_an_idle_run_is_compacted_and_resumed_and_compacted_again(tmp_path: Path
     assert before[0] == _said(whole)[0]
 
 
-_COMPACT = "import sys; from pathlib import Path; from viva.engine.compaction import compacted; print(flush=True); "
-_COMPACT += "compacted(Path(sys.argv[1]))"
+_COMPACT = "import sys; from pathlib import Path; from viva.engine.journal_compaction import compact_journal; "
+_COMPACT += "print(flush=True); compact_journal(Path(sys.argv[1]))"
 
 
 def test_killed_at_any_moment_it_is_whole_and_is_compacted_the_next_time(finished: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_killed_at_any_moment_it_is_whole_and_is_compacted_the_next_time(finishe
         process.stdout.close()
         assert _held(run / "journal.sqlite") == before
     assert killed, "it was never killed while it worked"
-    compacted(run / "journal.sqlite")
+    compact_journal(run / "journal.sqlite")
     assert _held(run / "journal.sqlite") == before
     with closing(sqlite3.connect(run / "journal.sqlite")) as journal:
         left = journal.execute("select count(*) from calls where typeof(text) = 'text' and length(text) > 200")
@@ -142,7 +142,7 @@ def test_killed_at_any_moment_it_is_whole_and_is_compacted_the_next_time(finishe
 
 def _grown(journal: Path, count: int) -> None:
     """Add calls by repeating those there are; the checksums are those of the new rows."""
-    from viva.engine.checksums import call_checksum
+    from viva.engine.journal_format import call_checksum
 
     with closing(sqlite3.connect(journal)) as connection, connection:
         rows = connection.execute("select * from calls").fetchall()
@@ -188,7 +188,7 @@ def test_damage_is_neither_hidden_nor_spread(finished: Path, tmp_path: Path) -> 
 def test_compacted_shards_are_joined_as_plain_rows(finished: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(finished / "interviews", tmp_path / "run"))
     compact(run)
-    with JointJournal(tmp_path / "joint.sqlite") as joint:
+    with JournalMerger(tmp_path / "joint.sqlite") as joint:
         joint.add(run / "journal.sqlite")
     files = (tmp_path / "joint.sqlite", finished / "interviews" / "journal.sqlite")
     with closing(sqlite3.connect(files[0])) as made, closing(sqlite3.connect(files[1])) as whole:

@@ -14,7 +14,7 @@ from command import viva as command
 
 import viva
 from viva.engine.clock import VirtualClock
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.steps import Computed
 
 

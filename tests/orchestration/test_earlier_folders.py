@@ -14,14 +14,14 @@ from earlier_folders import EARLIER, earlier_folder
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, JournalError, VivaError
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
-from viva.orchestration.grading.schema import create, open_file
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.grading.store import create_file, open_file
+from viva.loadtest.load_log import LoadHistory
 from viva.orchestration.launch import recorded_results, resumed_run
-from viva.orchestration.load.log_reading import LoadHistory
-from viva.orchestration.sweep.record import read_sweep
-from viva.orchestration.sweep.sweep import resumed_sweep
-from viva.study.study import Study
+from viva.reports.studies.study import Study
+from viva.sweeps.recorded_sweep import read_sweep
+from viva.sweeps.sweep import reopen_sweep
 
 # Recorded calls of unfinished conversations that are asked in other words today: a stale answer is never given.
 _ASKED_ANEW = {"first": 12, "sweep-1": 6, "checksums": 6, "contract": 0}
@@ -68,7 +68,7 @@ def test_a_sweep_of_an_earlier_version_reports_the_figures_of_its_day_and_is_at_
         figures = {figure: value for figure, value in result.items() if not isinstance(value, dict)}
         assert _within(figures, now[cell]) == []
         assert result.get("score", {}).get("mean") == now[cell].get("score", {}).get("mean")
-    sweep = resumed_sweep(tmp_path / "sweep")
+    sweep = reopen_sweep(tmp_path / "sweep")
     sweep.survey()
     assert [run.state for run in sweep.runs] == ["done"] * len(then)
 
@@ -81,7 +81,7 @@ def _of_the_future(run: Path) -> list[tuple[Any, type[VivaError], str, str]]:
         (run.parent / place / f"{place}.json").write_text(json.dumps(fields))
     with closing(sqlite3.connect(run / "journal.sqlite")) as journal, journal:
         journal.execute("update meta set value = '9' where key = 'schema'")
-    create(run.parent / "grades" / "grades.sqlite").close()
+    create_file(run.parent / "grades" / "grades.sqlite").close()
     with closing(sqlite3.connect(run.parent / "grades" / "grades.sqlite")) as grades, grades:
         grades.execute("update meta set value = '9'")
     with closing(sqlite3.connect(run.parent / "load.sqlite")) as log, log:

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from small_dialogs import write_data
 
-from viva.data.selection import open_dataset
+from viva.data.dataset import open_dataset
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.events import ConversationFinished, Event
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import Launch, new_run, resumed_run
-from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 COUNT = 60
 PADDING = "The rest of this text only makes the record long. " * 40  # more than what is read ahead of its turn

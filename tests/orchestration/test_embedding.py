@@ -17,7 +17,7 @@ from tiny_gguf import make_model
 
 import viva
 from viva.engine.errors import Unavailable
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 
 MODELS: dict[str, Any] = {"pupil": ["simulated:a", "simulated:b"], "tutor": "simulated:t"}
 

@@ -20,7 +20,7 @@ from small_sweeps import dataset
 
 from viva.engine.backends.retry import RetryPolicy
 from viva.engine.events import ConversationFinished, Event
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 
 if TYPE_CHECKING:
     from tests.servers.process import Server

@@ -15,15 +15,15 @@ from lessons import MODELS, TOPICS, Mine, lesson
 from pydantic import BaseModel
 
 import viva
-from viva.cli.run import hold as hold_with_progress
-from viva.orchestration.embedding import waited_for
+from viva.cli.run import run_launch as hold_with_progress
 from viva.orchestration.launch import new_run
+from viva.orchestration.python_api import run_blocking
 
 
 def _recorded(path: Path) -> int:
     """How many conversations have ended there; the run can go on to its end, and asks for nothing twice."""
     before = sum(1 for _ in viva.load(path).results())
-    resumed = waited_for(lambda: viva.resume(path))
+    resumed = run_blocking(lambda: viva.resume(path))
     assert resumed.outcome is not None
     assert (resumed.outcome.how, resumed.outcome.finished) == ("done", len(TOPICS))
     assert resumed.outcome.restored >= before
@@ -97,7 +97,7 @@ def test_rollouts_left_early_end_their_run_which_can_be_resumed(tmp_path: Path, 
     clock.run(take_one)
     assert sum(1 for _ in viva.load(tmp_path / "run").results()) == 1
     again = viva.VirtualClock()
-    resumed = waited_for(lambda: viva.resume(tmp_path / "run", clock=again), again)
+    resumed = run_blocking(lambda: viva.resume(tmp_path / "run", clock=again), again)
     assert resumed.outcome is not None
     assert (resumed.outcome.finished, resumed.outcome.restored) == (len(TOPICS), 1)
 
@@ -305,4 +305,4 @@ def test_a_step_that_raises_hangs_or_gives_no_data_fails_as_data_and_is_not_comp
     transcript = asyncio.run(run.transcript("a/raises"))
     assert [speech.party for speech in transcript.speeches] == ["pupil", "length"]
     assert transcript.speeches[1].text.startswith("Mine: not this text (")
-    assert run.report() == waited_for(lambda: viva.resume(tmp_path / "run")).report()
+    assert run.report() == run_blocking(lambda: viva.resume(tmp_path / "run")).report()

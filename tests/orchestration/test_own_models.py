@@ -11,7 +11,7 @@ from lessons import MODELS, TOPICS, Mine, lesson
 
 import viva
 from viva.engine.errors import Unavailable
-from viva.orchestration.embedding import waited_for
+from viva.orchestration.python_api import run_blocking
 
 
 class Odd(viva.Backend):
@@ -42,7 +42,7 @@ def test_a_model_whose_answer_is_none_ends_the_run_with_a_sentence(tmp_path: Pat
     with pytest.raises(viva.ConfigurationError) as caught:
         viva.run_sync(lesson, tasks=TOPICS, models={**MODELS, "pupil": Odd(answer)}, out=tmp_path / "run")
     assert message in str(caught.value)
-    resumed = waited_for(lambda: viva.resume(tmp_path / "run", models={"pupil": Odd(viva.Completion("better"))}))
+    resumed = run_blocking(lambda: viva.resume(tmp_path / "run", models={"pupil": Odd(viva.Completion("better"))}))
     assert {result.value for result in resumed.results()} == {6.0}
 
 

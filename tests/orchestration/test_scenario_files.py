@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import viva
-from viva.orchestration.embedding import waited_for
+from viva.orchestration.python_api import run_blocking
 from viva.scenarios import registry
 
 LESSON = """
@@ -35,7 +35,7 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files be read anew, as another process would."""
     for name in [name for name in sys.modules if name.startswith("viva_file_")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(registry, "_defined", {})
+    monkeypatch.setattr(registry, "_registered", {})
 
 
 def test_a_file_may_be_named_by_a_path_and_so_may_its_tasks(tmp_path: Path, file: Path) -> None:
@@ -50,7 +50,7 @@ def test_after_the_file_was_edited_what_is_asked_otherwise_is_asked_anew(
     viva.run_sync(file, tasks=TOPICS, models=MODELS, out=tmp_path / "run", max_calls=3, concurrency=1)
     file.write_text(LESSON.replace("Begin with", "Start again with"))
     _forget(monkeypatch)
-    resumed = waited_for(lambda: viva.resume(tmp_path / "run", max_calls=None))
+    resumed = run_blocking(lambda: viva.resume(tmp_path / "run", max_calls=None))
     assert resumed.outcome is not None
     assert (resumed.outcome.finished, resumed.outcome.restored) == (3, 1)
     before, after = (asyncio.run(resumed.transcript(f"a/{topic}")) for topic in ("tides", "rust"))
@@ -169,7 +169,7 @@ def test_what_cannot_change_when_a_run_is_resumed_is_refused(tmp_path: Path, wha
     viva.run_sync(named, tasks=[{"id": "a"}], models={"pupil": "simulated:a"}, out=tmp_path / "run")
     changes, message = RESUMED[what]
     with pytest.raises(viva.ConfigurationError) as caught:
-        waited_for(lambda: viva.resume(tmp_path / "run", **changes))
+        run_blocking(lambda: viva.resume(tmp_path / "run", **changes))
     assert message in str(caught.value)
 
 

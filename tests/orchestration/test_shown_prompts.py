@@ -22,8 +22,8 @@ from shown_runs import INTERVIEWS, LOOP, PLAN, SEED, Making, case_of
 from typer.testing import CliRunner
 
 from viva.cli.main import app
-from viva.engine.history import History
-from viva.engine.seeds import SeedLine
+from viva.engine.journal_reader import History
+from viva.engine.seeds import ConversationSeeds
 from viva.scenarios.kieval.score import Interview
 
 
@@ -103,7 +103,7 @@ def test_what_each_model_was_sent_is_what_the_endpoint_received(shown: Callable[
                 for continuation in said["prompt"]["continuations"]:
                     assert texts.pop(said["prompt"]["context"] + continuation) == 1 or case in _RESUMED
                 continue
-            first, *again = chats.pop(SeedLine(SEED, line["key"]).seed(role, ordinal))
+            first, *again = chats.pop(ConversationSeeds(SEED, line["key"]).seed(role, ordinal))
             assert all(one["body"] == first["body"] for one in again)  # what a kill or an error let be asked once more
             assert not again or case in (*_RESUMED, "failed")
             assert said["prompt"]["messages"] == first["body"]["messages"]

@@ -13,8 +13,8 @@ from viva_process import ended, started
 from viva.engine.clock import VirtualClock
 from viva.engine.conversation import Conversation
 from viva.orchestration.launch import new_run
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 from viva.scenarios.kieval.scenario import Kieval
-from viva.scenarios.kieval.settings import KievalSettings
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 

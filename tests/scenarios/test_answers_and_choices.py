@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from viva_process import ended, started
 
-from viva.data.selection import open_dataset
+from viva.data.dataset import open_dataset
 from viva.engine.errors import DatasetError
 
 NUMBERS = ["1", "2", "3", "4"]

@@ -12,8 +12,8 @@ import pytest
 from command import viva
 from viva_process import ended, started
 
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.scenarios.kieval.score import Interview, Scorer
 from viva.scenarios.kieval.verdicts import ASPECTS
 

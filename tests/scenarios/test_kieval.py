@@ -18,14 +18,14 @@ from viva.engine.backends import registry
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.simulated import SimulatedBackend
 from viva.engine.clock import Clock, VirtualClock
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.messages import Completion, Request
+from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import forked_run, new_run, recorded_results, resumed_run
 from viva.scenarios.kieval.evaluator import first_verdict
-from viva.scenarios.kieval.pack import TEMPLATES
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.kieval.interview_prompts import TEMPLATES
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 from viva.scenarios.kieval.verdicts import ASPECTS, bare_verdict
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"

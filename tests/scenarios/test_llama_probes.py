@@ -15,18 +15,18 @@ from drawn_benchmarks import FORMS, drawn_items
 from packaged import packaged_server
 from tiny_gguf import make_model
 
+from viva.data.dataset import open_dataset
 from viva.data.items import Item
-from viva.data.selection import open_dataset
-from viva.data.sources import dev_source
+from viva.data.sources import development_source
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ContextTooLong
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.likelihood import Likelihood, Reading
 from viva.orchestration.launch import new_run, recorded_results
-from viva.scenarios.probes.settings import ProbeSettings
-from viva.scenarios.probes.shots import Shots
+from viva.scenarios.probes.few_shot import Shots
+from viva.scenarios.probes.probe import ProbeSettings
 from viva.scoring.contamination import moments
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data").resolve()
@@ -126,7 +126,7 @@ def _agrees(model: Path, folder: Path, source: str, *, count: int, shots: int, c
     form = source.partition(":")[0]
     items = [item for item in open_dataset(source) if item.id in readings]
     assert len(items) == len(readings) == count
-    examples = Shots.drawn(open_dataset(dev_source(source) or ""), shots, 7) if shots else None
+    examples = Shots.drawn(open_dataset(development_source(source) or ""), shots, 7) if shots else None
     reference = Reference(model, context)
     right = dict.fromkeys(("letter", "text", "text_normalised"), 0)
     losses = []

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import viva
 from viva.engine.errors import ConfigurationError
-from viva.exchange.exports.cells import open_cells
+from viva.exchange.exports.conversations import open_cells
 from viva.exchange.exports.every_eval import export_every_eval
-from viva.reports.text import ranged
-from viva.scenarios.measures import CandidateMeasures, Ranges
+from viva.reports.tables import mean_and_interval
+from viva.scenarios.default_aggregate import CandidateMeasures, Ranges
 
 ENDS = ("low", "high")
 TASKS = [f"topic {number}" for number in range(4)]
@@ -117,7 +117,7 @@ def _told(tmp_path: Path, which: Any) -> tuple[dict[str, Any], str]:
     run = viva.run_sync(which, tasks=TASKS, models={"pupil": "simulated:a"}, out=str(tmp_path / "run"))
     figures: dict[str, Any] = run.report()["candidates"]["a"]
     [name, *_] = sorted(figures["measures"])
-    return figures, ranged(figures["measures"][name], 2)
+    return figures, mean_and_interval(figures["measures"][name], 2)
 
 
 def test_a_scenario_declares_its_scores_range(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from probing import ITEMS, make_items, probe, recorded
 from viva_process import completed
 
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 
 if TYPE_CHECKING:
     from tests.servers.process import Server

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import viva
-from viva.cli.options import example, read_settings
-from viva.engine.plugins import registered
-from viva.orchestration.sweep.parts import parts
-from viva.scenarios.registry import scenario, scenarios
+from viva.cli.options import read_settings, settings_example
+from viva.engine.imports import load_entry_points
+from viva.scenarios.registry import get_scenario, installed_scenarios
+from viva.sweeps.sweep_file import parts
 
 MODULE = """
 import viva
@@ -48,10 +48,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: talking-viva\nVersion: 1\n")
     (about / "entry_points.txt").write_text(POINTS)
     monkeypatch.syspath_prepend(tmp_path)
-    for cached in (registered, parts):
+    for cached in (load_entry_points, parts):
         cached.cache_clear()
     yield
-    for cached in (registered, parts):
+    for cached in (load_entry_points, parts):
         cached.cache_clear()
 
 
@@ -65,10 +65,10 @@ def test_one_that_cannot_be_used_says_why_and_harms_no_other(caplog: pytest.LogC
     }
     for name, message in said.items():
         with pytest.raises(viva.ConfigurationError) as caught:
-            scenario(name)
+            get_scenario(name)
         assert message in str(caught.value)
     with caplog.at_level(logging.WARNING, "viva"):
-        names = [which.name for which in scenarios()]
+        names = [which.name for which in installed_scenarios()]
     assert {"echo", "lecture", "kieval"} <= set(names)
     assert not said.keys() & set(names)
     assert len(caplog.records) == len(said)
@@ -77,8 +77,8 @@ def test_one_that_cannot_be_used_says_why_and_harms_no_other(caplog: pytest.LogC
 
 @pytest.mark.usefixtures("package")
 def test_a_command_line_is_made_from_whatever_a_scenario_calls_its_roles(tmp_path: Path) -> None:
-    echo = scenario("echo")
-    shown = example("viva run echo", echo.settings, [role.name for role in echo.roles])
+    echo = get_scenario("echo")
+    shown = settings_example("viva run echo", echo.settings, [role.name for role in echo.roles])
     for needed in ("--tasks tasks.jsonl", "--voice openai:gpt-4o", "--ear openai:gpt-4o"):
         assert needed in shown
     (tmp_path / "settings.yaml").write_text("voice: simulated:a\near: simulated:e\n")

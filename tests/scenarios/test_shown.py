@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
+from viva.engine.conversation_replay import Aside, Entry, Exchange, Step
 from viva.engine.messages import Completion
-from viva.engine.rerun import Entry, Exchange, Line, Step
 from viva.engine.steps import Computed
 from viva.engine.tools import ToolCall
 from viva.scenarios.contract import Role
@@ -15,7 +15,7 @@ from viva.scenarios.flexeval.scenario import SCENARIO as FLEXEVAL
 from viva.scenarios.functionchat.scenario import SCENARIO as FUNCTIONCHAT
 from viva.scenarios.kieval.scenario import SCENARIO as KIEVAL
 from viva.scenarios.kieval.verdicts import ASPECTS
-from viva.scenarios.shown import RecordedConversation, shown_plainly
+from viva.scenarios.rendering import RecordedConversation, render_plain
 
 
 def _said(role: str, text: str, **more: Any) -> Exchange:
@@ -30,7 +30,7 @@ def _verdict(score: int, *, stop: bool = False) -> str:
 
 def test_a_verdict_that_was_asked_for_again_takes_the_place_of_the_first() -> None:
     entries: list[Entry] = [
-        Line("benchmark", "Which?"),
+        Aside("benchmark", "Which?"),
         _said("candidate", "A."),
         _said("interactor", "Why?"),
         _said("candidate", "Because."),
@@ -54,8 +54,8 @@ def test_each_tool_answers_the_call_that_asked_for_it() -> None:
     entries: list[Entry] = [
         _said("interactor", "Tide, and wake me."),
         _said("candidate", "", calls=calls, finish="tool_calls"),
-        Line("tool tide", "high"),
-        Line("tool alarm", "set"),
+        Aside("tool tide", "high"),
+        Aside("tool alarm", "set"),
         _said("candidate", "Done."),
     ]
     shown = FUNCTIONCHAT.shown(RecordedConversation(entries))
@@ -72,7 +72,7 @@ def test_any_conversation_can_be_shown() -> None:
     ]
     waiting = Exchange("tutor", 0, None)
     roles = (Role("pupil", many=True), Role("tutor"))
-    turns = shown_plainly(RecordedConversation(entries, [waiting]), roles).turns
+    turns = render_plain(RecordedConversation(entries, [waiting]), roles).turns
     assert [turn.side for turn in turns] == ["compared", "step", "step", "step", "asking"]
     assert ([mark.name for mark in turns[0].marks], turns[0].details[0].text) == (["cut at the token limit"], "hm")
     assert (turns[1].text, turns[2].text, len(turns[2].details)) == ("3", "", 1)

@@ -11,13 +11,13 @@ import pytest
 from scripted import Script, scripted_models
 
 from viva.engine.clock import VirtualClock
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.messages import Request
+from viva.engine.run_folder import RunFolder
 from viva.engine.tools import ToolCall
 from viva.orchestration.launch import new_run, recorded_results
-from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.probes.settings import ProbeSettings
+from viva.scenarios.kieval.kieval_settings import KievalSettings
+from viva.scenarios.probes.probe import ProbeSettings
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 MODEL = "scripted:m"

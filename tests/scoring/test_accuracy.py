@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from viva.scoring.accuracy import Accuracy, Answer, choose_letter, choose_normalised, choose_raw
+from viva.scoring.accuracy import Accuracy, ProbeAnswer, choose_letter, choose_normalized, choose_raw
+from viva.scoring.aggregates import Mean
 from viva.scoring.intervals import Estimate, welch, wilson
-from viva.scoring.stream import Mean
 
 relaxed = settings(deadline=None, max_examples=60)
-RIGHT, WRONG, UNANSWERED = Answer(True), Answer(False), Answer(False, unanswered=True)
+RIGHT, WRONG, UNANSWERED = ProbeAnswer(True), ProbeAnswer(False), ProbeAnswer(False, unanswered=True)
 answers = st.lists(st.sampled_from([RIGHT, WRONG, UNANSWERED]), max_size=40)
 
 
-def accuracy_of(given_answers: list[Answer]) -> Accuracy:
+def accuracy_of(given_answers: list[ProbeAnswer]) -> Accuracy:
     accuracy = Accuracy()
     for answer in given_answers:
         accuracy.add(answer)
@@ -37,13 +37,13 @@ def facts(accuracy: Accuracy) -> tuple[int, int, int, Estimate | None, Estimate 
 def test_the_likeliest_is_chosen_and_length_can_change_it() -> None:
     sums, texts = [-6.0, -9.0, -7.0], ["iron", "carbon dioxide", "oxygen"]
     assert choose_letter(sums) == choose_raw(sums) == 0
-    assert choose_normalised(sums, [len(text) for text in texts]) == 1
+    assert choose_normalized(sums, [len(text) for text in texts]) == 1
 
 
 def test_characters_and_bytes_are_different_lengths() -> None:
     sums, texts = [-6.0, -6.0], ["水是液体", "H2O 0"]
-    assert choose_normalised(sums, [len(text) for text in texts]) == 1
-    assert choose_normalised(sums, [len(text.encode()) for text in texts]) == 0
+    assert choose_normalized(sums, [len(text) for text in texts]) == 1
+    assert choose_normalized(sums, [len(text.encode()) for text in texts]) == 0
 
 
 # Few values, so that ties are many.
@@ -53,12 +53,12 @@ def test_of_equals_the_first_is_chosen(options: list[tuple[float, int]]) -> None
     sums, lengths = [total for total, _ in options], [length for _, length in options]
     assert choose_letter(sums) == choose_raw(sums) == sums.index(max(sums))
     ratios = [total / length for total, length in options]
-    assert choose_normalised(sums, lengths) == ratios.index(max(ratios))
+    assert choose_normalized(sums, lengths) == ratios.index(max(ratios))
 
 
 def test_an_option_that_cannot_be_said_is_not_chosen() -> None:
     assert choose_letter([-math.inf, -3.0]) == 1
-    assert choose_normalised([-math.inf, -3.0], [9, 1]) == 1
+    assert choose_normalized([-math.inf, -3.0], [9, 1]) == 1
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_nothing_has_no_accuracy() -> None:
 
 @relaxed
 @given(st.lists(answers, min_size=1, max_size=4), st.permutations(range(4)))
-def test_any_split_and_order_gives_the_same_accuracy(parts: list[list[Answer]], order: list[int]) -> None:
+def test_any_split_and_order_gives_the_same_accuracy(parts: list[list[ProbeAnswer]], order: list[int]) -> None:
     merged = Accuracy()
     for index in order:
         if index < len(parts):
@@ -126,9 +126,9 @@ def one_number() -> Mean:
         (lambda: choose_letter([-1.0, math.nan]), "options: .*nan"),
         (lambda: choose_raw([3.5, -1.0]), "options: .*3.5"),
         (lambda: choose_raw([-math.inf, -math.inf]), "options: all are -inf"),
-        (lambda: choose_normalised([-1.0, -2.0], [3]), "lengths: 1 for 2 options"),
-        (lambda: choose_normalised([-1.0, -2.0], [3, 0]), r"lengths: \[3, 0\]"),
-        (lambda: Answer(True, unanswered=True), "right and unanswered"),
+        (lambda: choose_normalized([-1.0, -2.0], [3]), "lengths: 1 for 2 options"),
+        (lambda: choose_normalized([-1.0, -2.0], [3, 0]), r"lengths: \[3, 0\]"),
+        (lambda: ProbeAnswer(True, unanswered=True), "right and unanswered"),
         (lambda: accuracy_of([RIGHT]).of_all(1.0), "level is 1.0"),
         (lambda: Accuracy().of_answered(-1.0), "level is -1.0"),
         (lambda: wilson(3, 2), "3 of 2 is no share"),

@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from viva.scoring.agreement import Agreement, Rating, Row, Scale, Voting, cohen, fleiss, krippendorff, majority, voting
+from viva.scoring.agreement import (
+    Agreement,
+    Rating,
+    Row,
+    Scale,
+    Voting,
+    cohen_kappa,
+    count_votes,
+    fleiss_kappa,
+    krippendorff_alpha,
+    majority_ratings,
+)
 
 relaxed = settings(deadline=None, max_examples=80)
 rating = st.integers(1, 4)
@@ -30,7 +41,7 @@ UNITS = list(zip(*OBSERVERS, strict=True))
 
 @pytest.mark.parametrize(("scale", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
 def test_alpha_is_that_of_krippendorffs_own_example(scale: Scale, alpha: float) -> None:
-    found = krippendorff(UNITS, scale)
+    found = krippendorff_alpha(UNITS, scale)
     assert found.value == pytest.approx(alpha, abs=5e-4)
     assert found.n == 11  # one unit has a single rating
 
@@ -51,7 +62,7 @@ def test_alpha_is_the_disagreement_of_pairs_over_that_of_all(rows: list[Row], sc
     units = [[float(r) for r in row if r is not None] for row in rows]
     units = [unit for unit in units if len(unit) > 1]
     pooled = [value for unit in units for value in unit]
-    found = krippendorff(rows, scale)
+    found = krippendorff_alpha(rows, scale)
     assert found.n == len(units)
     if len(set(pooled)) < 2:
         assert found.value is None
@@ -64,7 +75,7 @@ def test_alpha_is_the_disagreement_of_pairs_over_that_of_all(rows: list[Row], sc
 @relaxed
 @given(st.lists(st.tuples(st.none() | rating, st.none() | rating), max_size=20), st.sampled_from([None, "quadratic"]))
 def test_cohens_kappa_is_chance_corrected_agreement(pairs: list[tuple[int | None, int | None]], weights: str) -> None:
-    found = cohen([a for a, _ in pairs], [b for _, b in pairs], [1, 2, 3, 4], weights)  # type: ignore[arg-type]
+    found = cohen_kappa([a for a, _ in pairs], [b for _, b in pairs], [1, 2, 3, 4], weights)  # type: ignore[arg-type]
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
     assert found.n == len(both)
     if len({value for pair in both for value in pair}) < 2:
@@ -82,10 +93,10 @@ def test_cohens_kappa_is_chance_corrected_agreement(pairs: list[tuple[int | None
 
 def test_quadratic_weights_go_by_places_on_the_whole_scale() -> None:
     first, second = [1, 1, 4, 4, 2], [1, 4, 4, 4, 2]
-    assert cohen(first, second, [1, 2, 3, 4], "quadratic").value == pytest.approx(
+    assert cohen_kappa(first, second, [1, 2, 3, 4], "quadratic").value == pytest.approx(
         1 - np.mean([0, 9, 0, 0, 0]) / np.mean([(a - b) ** 2 for a in first for b in second])
     )
-    assert cohen(["no", "yes"], ["no", "yes"], ["no", "yes"]) == Agreement(1.0, 2)
+    assert cohen_kappa(["no", "yes"], ["no", "yes"], ["no", "yes"]) == Agreement(1.0, 2)
 
 
 # Fleiss 1971 in the form of Fleiss, Levin and Paik: fourteen raters, ten things, five categories.
@@ -105,17 +116,17 @@ COUNTS = [
 
 def test_fleiss_kappa_is_that_of_the_known_example() -> None:
     rows = [[category for category, count in enumerate(counts) for _ in range(count)] for counts in COUNTS]
-    assert fleiss(rows).value == pytest.approx(0.210, abs=5e-4)
+    assert fleiss_kappa(rows).value == pytest.approx(0.210, abs=5e-4)
     # What lacks a rating is left out and not counted.
-    assert fleiss([*rows, [None, *rows[0][1:]]]) == fleiss(rows)
-    assert fleiss(rows).n == 10
+    assert fleiss_kappa([*rows, [None, *rows[0][1:]]]) == fleiss_kappa(rows)
+    assert fleiss_kappa(rows).n == 10
 
 
 @relaxed
 @given(rows_of_three)
 def test_fleiss_kappa_is_the_agreement_of_pairs_beyond_that_of_all(rows: list[Row]) -> None:
     whole = [row for row in rows if None not in row]
-    found = fleiss(rows)
+    found = fleiss_kappa(rows)
     assert found.n == len(whole)
     pooled = [value for row in whole for value in row]
     if len(set(pooled)) < 2:
@@ -131,41 +142,41 @@ def test_fleiss_kappa_is_the_agreement_of_pairs_beyond_that_of_all(rows: list[Ro
 def test_neither_the_order_of_things_nor_that_of_raters_matters(rows: list[Row], chance: random.Random) -> None:
     turned = [tuple(chance.sample(list(row), 3)) for row in chance.sample(rows, len(rows))]
     for scale in ("nominal", "ordinal", "interval"):
-        one, other = krippendorff(rows, scale), krippendorff(turned, scale)  # type: ignore[arg-type]
+        one, other = krippendorff_alpha(rows, scale), krippendorff_alpha(turned, scale)  # type: ignore[arg-type]
         assert other.n == one.n
         assert other.value == pytest.approx(one.value)
-    assert fleiss(turned) == fleiss(rows)
-    assert voting(turned) == voting(rows)
+    assert fleiss_kappa(turned) == fleiss_kappa(rows)
+    assert count_votes(turned) == count_votes(rows)
 
 
 def test_votes_say_when_they_tie() -> None:
-    assert majority([3, 4, 3]) == [3]
-    assert majority([4, None, 1, None]) == [1, 4]
-    assert majority([None, None]) == []
-    assert majority(["yes", "no", "yes", "no", "maybe"]) == ["no", "yes"]
+    assert majority_ratings([3, 4, 3]) == [3]
+    assert majority_ratings([4, None, 1, None]) == [1, 4]
+    assert majority_ratings([None, None]) == []
+    assert majority_ratings(["yes", "no", "yes", "no", "maybe"]) == ["no", "yes"]
     rows: list[list[Rating | None]] = [[3, 3, 3], [3, 4, 3], [1, 2, None], [None, None, 2], [None, None, None]]
-    assert voting(rows) == Voting(items=4, unanimous=2, decided=3, tied=1)
+    assert count_votes(rows) == Voting(items=4, unanimous=2, decided=3, tied=1)
 
 
 def test_where_chance_agrees_fully_there_is_no_coefficient() -> None:
     same: list[tuple[int | None, ...]] = [(3, 3), (3, 3), (None, 3)]
-    assert krippendorff(same) == Agreement(None, 2)
-    assert fleiss(same) == Agreement(None, 2)
-    assert cohen([3, 3, None], [3, 3, 3], [1, 2, 3, 4]) == Agreement(None, 2)
-    assert krippendorff([]) == fleiss([]) == Agreement(None, 0)
-    assert cohen([], [], [1, 2]) == Agreement(None, 0)
+    assert krippendorff_alpha(same) == Agreement(None, 2)
+    assert fleiss_kappa(same) == Agreement(None, 2)
+    assert cohen_kappa([3, 3, None], [3, 3, 3], [1, 2, 3, 4]) == Agreement(None, 2)
+    assert krippendorff_alpha([]) == fleiss_kappa([]) == Agreement(None, 0)
+    assert cohen_kappa([], [], [1, 2]) == Agreement(None, 0)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rows of \[2, 3\] ratings"):
-        krippendorff([(1, 2), (1, 2, 3)])
+        krippendorff_alpha([(1, 2), (1, 2, 3)])
     with pytest.raises(ValueError, match="1 rater; agreement needs at least two"):
-        fleiss([(1,), (2,)])
+        fleiss_kappa([(1,), (2,)])
     with pytest.raises(ValueError, match="rating 'a'; ordinal and interval scales need numbers"):
-        krippendorff([("a", "b"), ("b", "b")], "ordinal")
+        krippendorff_alpha([("a", "b"), ("b", "b")], "ordinal")
     with pytest.raises(ValueError, match="rating nan"):
-        krippendorff([(1.0, float("nan")), (2.0, 3.0)], "interval")
+        krippendorff_alpha([(1.0, float("nan")), (2.0, 3.0)], "interval")
     with pytest.raises(ValueError, match=r"rating 5 is not on the scale \[1, 2\]"):
-        cohen([1, 2], [1, 5], [1, 2])
+        cohen_kappa([1, 2], [1, 5], [1, 2])
     with pytest.raises(ValueError, match="1 ratings against 2"):
-        cohen([1], [1, 2], [1, 2])
+        cohen_kappa([1], [1, 2], [1, 2])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from viva.scoring.betting import LARGEST_LOSS, TARGETS, Betting
+from viva.scoring.confidence_sequences import MAX_LOSS, TARGETS, ConfidenceSequences
 
 relaxed = settings(deadline=None, max_examples=40)
 Floats = NDArray[np.float64]
@@ -28,7 +28,7 @@ def capital(mean: float, values: Sequence[float], level: float, side: int) -> li
         for place, target in enumerate(TARGETS):
             bet = math.sqrt(2 * math.log(2 * len(TARGETS) / (1 - level)) / (target * spread / (seen + 1)))
             if room:
-                bet = min(bet, LARGEST_LOSS / room)
+                bet = min(bet, MAX_LOSS / room)
             owned[place] *= 1 + side * bet * (value - mean)
         seen, total = seen + 1, total + value
         spread += (value - total / (seen + 1)) ** 2
@@ -39,7 +39,7 @@ def capital(mean: float, values: Sequence[float], level: float, side: int) -> li
 @relaxed
 @given(scores, st.sampled_from([0.8, 0.95, 0.999]))
 def test_the_interval_holds_the_means_that_no_player_got_rich_on(values: list[float], level: float) -> None:
-    sequence = Betting(1, level=level, steps=50)
+    sequence = ConfidenceSequences(1, level=level, steps=50)
     for value in values:
         sequence.add([value])
     unit = [value / 100 for value in values]
@@ -54,7 +54,7 @@ def test_the_interval_holds_the_means_that_no_player_got_rich_on(values: list[fl
 @relaxed
 @given(st.lists(st.lists(st.floats(0, 100) | st.just(math.nan), min_size=3, max_size=3), max_size=30))
 def test_rows_are_apart_only_narrow_and_learn_nothing_from_no_score(table: list[list[float]]) -> None:
-    together, alone = Betting(3), [Betting(1) for _ in range(3)]
+    together, alone = ConfidenceSequences(3), [ConfidenceSequences(1) for _ in range(3)]
     for row in table:
         before = together.lows, together.highs
         together.add(row)
@@ -70,7 +70,7 @@ def test_rows_are_apart_only_narrow_and_learn_nothing_from_no_score(table: list[
 
 def test_a_finer_grid_only_makes_it_narrower_and_by_less_than_two_steps() -> None:
     chance = np.random.default_rng(5)
-    coarse, fine = Betting(20, steps=100), Betting(20, steps=2000)
+    coarse, fine = ConfidenceSequences(20, steps=100), ConfidenceSequences(20, steps=2000)
     for values in chance.uniform(0, 100, (150, 20)):
         coarse.add(values)
         fine.add(values)
@@ -92,7 +92,7 @@ def sampled(kind: str, shape: tuple[int, int], chance: np.random.Generator) -> t
 @pytest.mark.parametrize("kind", ["coin", "narrow", "skewed"])
 def test_watched_after_every_score_the_interval_covers(kind: str) -> None:
     values, mean = sampled(kind, (300, 2000), np.random.default_rng(11))
-    sequence = Betting(2000, steps=20)
+    sequence = ConfidenceSequences(2000, steps=20)
     for row in values:
         sequence.add(row)
     # Ends are excluded means, and intervals only narrow: what is outside at last was outside at some look.
@@ -103,7 +103,7 @@ def test_watched_after_every_score_the_interval_covers(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "most"), [("coin", 1.5), ("narrow", 1.85), ("skewed", 1.5)])
 def test_it_is_not_much_wider_than_an_interval_looked_at_once(kind: str, most: float) -> None:
     values, _ = sampled(kind, (500, 100), np.random.default_rng(12))
-    sequence = Betting(100, steps=1000)
+    sequence = ConfidenceSequences(100, steps=1000)
     for n, row in enumerate(values, 1):
         sequence.add(row)
         if n in (50, 100, 200, 500):
@@ -112,7 +112,7 @@ def test_it_is_not_much_wider_than_an_interval_looked_at_once(kind: str, most: f
 
 
 def test_scores_that_fit_no_mean_leave_a_point() -> None:
-    sequence = Betting(1)
+    sequence = ConfidenceSequences(1)
     for value in [0.0] * 200 + [100.0] * 2000:
         sequence.add([value])
     assert sequence.lows[0] == sequence.highs[0]
@@ -120,13 +120,13 @@ def test_scores_that_fit_no_mean_leave_a_point() -> None:
 
 
 def test_what_is_no_score_is_refused() -> None:
-    sequence = Betting(2, low=-10, high=10)
+    sequence = ConfidenceSequences(2, low=-10, high=10)
     for wrong in ([0.0, 10.5], [-11.0, math.nan], [0.0, math.inf]):
         with pytest.raises(ValueError, match="they lie in -10–10"):
             sequence.add(wrong)
     with pytest.raises(ValueError, match="for 2 rows"):
         sequence.add([1.0])
     with pytest.raises(ValueError, match="low is 5, high is 5"):
-        Betting(1, low=5, high=5)
+        ConfidenceSequences(1, low=5, high=5)
     with pytest.raises(ValueError, match="level is 1"):
-        Betting(1, level=1.0)
+        ConfidenceSequences(1, level=1.0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from viva.scoring.biases import balanced_effect, mean_effect, spread_effect
+from viva.scoring.comparison import balanced_effect, mean_effect, spread_effect
 
 values = st.dictionaries(st.text(min_size=1, max_size=3), st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=2)
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from viva.scoring.clusters import clustered_mean
-from viva.scoring.comparison import Correction, Scores, compare, compare_all, corrected
+from viva.scoring.clustered_means import clustered_mean
+from viva.scoring.comparison import Correction, Scores, adjust_p_values, compare, compare_all
 
 relaxed = settings(deadline=None, max_examples=60)
 score = st.none() | st.integers(0, 100).map(float)
@@ -167,7 +167,7 @@ def test_a_table_has_every_pair_and_corrects_over_them() -> None:
     assert len(table) == 10
     known = [one for one in table if one.p is not None]
     assert len(known) == 6
-    assert [one.p_corrected for one in known] == corrected([one.p for one in known])
+    assert [one.p_corrected for one in known] == adjust_p_values([one.p for one in known])
     assert all(one.p_corrected is None for one in table if one.p is None)
     loose = compare_all(scores, "benjamini-hochberg")
     assert [one.p_corrected for one in loose if one.p is not None] == pytest.approx(
@@ -199,15 +199,15 @@ def by_hand(ps: list[float], correction: Correction) -> list[float]:
 def test_corrected_values_are_the_levels_at_which_the_procedures_find_them(
     ps: list[float], correction: Correction
 ) -> None:
-    assert corrected(ps, correction) == pytest.approx(by_hand(ps, correction), rel=1e-9)
+    assert adjust_p_values(ps, correction) == pytest.approx(by_hand(ps, correction), rel=1e-9)
 
 
 def test_what_is_no_p_value_is_refused_and_unknown_ones_stay_unknown() -> None:
-    assert corrected([0.04, None, 0.01]) == [0.04, None, 0.02]
-    assert corrected([None], "benjamini-hochberg") == [None]
-    assert corrected([]) == []
+    assert adjust_p_values([0.04, None, 0.01]) == [0.04, None, 0.02]
+    assert adjust_p_values([None], "benjamini-hochberg") == [None]
+    assert adjust_p_values([]) == []
     for wrong in (1.5, -0.1, math.nan):
         with pytest.raises(ValueError, match="p-values lie between 0 and 1"):
-            corrected([wrong])
+            adjust_p_values([wrong])
     with pytest.raises(ValueError, match="allowed are holm and benjamini-hochberg"):
-        corrected([0.5], "sidak")  # type: ignore[arg-type]
+        adjust_p_values([0.5], "sidak")  # type: ignore[arg-type]

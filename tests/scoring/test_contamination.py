@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from viva.scoring.aggregates import Mean
 from viva.scoring.contamination import (
     DIRECTIONS,
     MIN_K,
@@ -28,7 +29,6 @@ from viva.scoring.contamination import (
     tpr_at_fpr,
     zlib_ratio,
 )
-from viva.scoring.stream import Mean
 
 relaxed = settings(deadline=None, max_examples=60)
 logprob_lists = st.lists(st.floats(-60, 0), min_size=1, max_size=80)

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from viva.scoring.correlation import EXACT, Correlation, Figures, correlate, correlation, fits, kendall, spearman
+from viva.scoring.correlation import (
+    MAX_EXACT,
+    Correlation,
+    ModelScores,
+    correlate,
+    correlation,
+    fit_lines,
+    kendall,
+    spearman,
+)
 
 YI = ("Yi 6B",)
 # KIEval, Table 7: Pearson's r and p of all seven models, then of six, without Yi. HellaSwag's row holds no figure.
@@ -27,17 +36,17 @@ PRINTED = {
 }
 
 
-def _tables() -> list[Figures]:
+def _tables() -> list[ModelScores]:
     """Accuracy (5-shot) and overall KIEval score of the paper's Tables 13–17; Table 2 prints the same figures.
 
     Where the text of Table 13 is out of order, Table 2 says which figure is whose.
     """
     with (Path(__file__).parent / "kieval_tables.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    return [Figures(row["model"], row["dataset"], float(row["accuracy"]), float(row["score"])) for row in rows]
+    return [ModelScores(row["model"], row["dataset"], float(row["accuracy"]), float(row["score"])) for row in rows]
 
 
-def _computed(figures: list[Figures]) -> dict[str, tuple[tuple[float, float], tuple[float, float]]]:
+def _computed(figures: list[ModelScores]) -> dict[str, tuple[tuple[float, float], tuple[float, float]]]:
     """Pearson's r and p by row of Table 7, with and without Yi."""
     both = correlate(figures), correlate(figures, YI)
     with_yi, without = ({"overall": one.overall} | one.datasets for one in both)
@@ -94,7 +103,7 @@ def test_figures_that_round_to_the_papers_tables_give_all_of_table_7_as_printed(
 
     found = optimize.least_squares(off, np.zeros(base.size), bounds=(-0.049, 0.049))
     unrounded = (base + found.x.reshape(-1, 2)).tolist()
-    figures = [Figures(one.model, one.dataset, x, y) for one, (x, y) in zip(tables, unrounded, strict=True)]
+    figures = [ModelScores(one.model, one.dataset, x, y) for one, (x, y) in zip(tables, unrounded, strict=True)]
     assert np.array_equal(np.round(unrounded, 1), base)
     computed = _computed(figures)
     for name, printed in PRINTED.items():
@@ -109,7 +118,7 @@ def _r_of(p: float, n: int) -> float:
 
 
 def test_yi_lies_below_and_gpt_above_the_line_as_the_paper_says() -> None:
-    lines = fits(_tables())
+    lines = fit_lines(_tables())
     flagged = {name: (fit.line.below, fit.line.above) for name, fit in lines.items() if fit is not None}
     assert flagged == {
         "ARC-E": ([], []),
@@ -164,7 +173,7 @@ def test_many_pairs_have_scipys_spearman(found: list[tuple[int, int]]) -> None:
     if told is not None:
         there = stats.spearmanr(xs, ys)
         assert told.value == pytest.approx(there.statistic)
-        assert len(xs) <= EXACT or told.p == pytest.approx(there.pvalue)
+        assert len(xs) <= MAX_EXACT or told.p == pytest.approx(there.pvalue)
 
 
 @relaxed
@@ -210,7 +219,7 @@ def test_without_spread_or_with_two_pairs_there_is_no_coefficient() -> None:
 
 def test_overall_pools_all_datasets_and_a_model_can_be_left_out_of_all() -> None:
     slopes = (("x", 1), ("y", -1))
-    figures = [Figures(model, name, i, i * slope) for name, slope in slopes for i, model in enumerate("abcd")]
+    figures = [ModelScores(model, name, i, i * slope) for name, slope in slopes for i, model in enumerate("abcd")]
     whole, less = correlate(figures), correlate(figures, ["a", "d"])
     assert (whole.overall.n, whole.datasets["x"].n, less.overall.n, less.datasets["y"].n) == (8, 4, 4, 2)
     assert list(whole.datasets) == ["x", "y"]
@@ -226,8 +235,8 @@ def test_overall_pools_all_datasets_and_a_model_can_be_left_out_of_all() -> None
 def test_a_point_is_flagged_where_it_leaves_the_band_of_its_spread_and_own_errors(
     found: list[tuple[int, int]], error: float
 ) -> None:
-    figures = [Figures(str(i), "x", x, y, error / 2, error) for i, (x, y) in enumerate(found)]
-    fit = fits(figures)["x"]
+    figures = [ModelScores(str(i), "x", x, y, error / 2, error) for i, (x, y) in enumerate(found)]
+    fit = fit_lines(figures)["x"]
     if len({x for x, _ in found}) == 1:
         assert fit is None
         return
@@ -246,8 +255,8 @@ def test_without_standard_errors_chance_alone_often_flags_one_of_seven() -> None
         accuracies = chance.uniform(30, 95, 7)
         scores = 40 + accuracies / 2 + chance.normal(0, 3, 7)
         for error in flagged:
-            figures = [Figures(f"{x}", "x", x, y, 0, error) for x, y in zip(accuracies, scores, strict=True)]
-            fit = fits(figures)["x"]
+            figures = [ModelScores(f"{x}", "x", x, y, 0, error) for x, y in zip(accuracies, scores, strict=True)]
+            fit = fit_lines(figures)["x"]
             flagged[error] += fit is not None and bool(fit.line.below or fit.line.above)
     assert flagged[0.0] > 60
     assert flagged[3.0] < 10

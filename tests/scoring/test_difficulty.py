@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from viva.scoring.difficulty import Difficulty, difficulties
+from viva.scoring.accuracy import ItemDifficulty, item_difficulties
 
 relaxed = settings(deadline=None, max_examples=40)
 Scores = dict[str, dict[str, float | None]]
@@ -24,7 +24,7 @@ def test_a_case_by_hand() -> None:
         "strong": {"easy": 1.0, "fair": 1.0, "turned": 0.0, "hard": 0.0},
         "expert": {"easy": 1.0, "fair": 1.0, "turned": 0.0, "hard": 0.0},
     }
-    found = difficulties(scores, solved=1.0)
+    found = item_difficulties(scores, solved=1.0)
     assert [(one.item, one.mean, one.n, one.solved_by) for one in found] == [
         ("hard", 0.0, 3, "nobody"),
         ("fair", 0.5, 4, None),
@@ -50,7 +50,7 @@ tables = st.integers(3, 6).flatmap(
 def test_without_gaps_discrimination_is_the_correlation_with_the_mean_of_the_others(table: list[list[float]]) -> None:
     scores: Scores = {f"c{i}": {f"i{j}": v for j, v in enumerate(row)} for i, row in enumerate(table)}
     array = np.array(table)
-    for one in difficulties(scores, solved=75.0):
+    for one in item_difficulties(scores, solved=75.0):
         place = int(one.item[1:])
         column, rest = array[:, place], np.delete(array, place, axis=1).mean(axis=1)
         assert one.mean == pytest.approx(column.mean())
@@ -68,13 +68,13 @@ def test_hardest_come_first_whatever_the_order_of_candidates_and_items(
     table: list[list[float]], chance: random.Random
 ) -> None:
     scores: Scores = {f"c{i}": {f"i{j}": v for j, v in enumerate(row)} for i, row in enumerate(table)}
-    found = difficulties(scores, solved=100.0)
+    found = item_difficulties(scores, solved=100.0)
     assert found == sorted(found, key=lambda one: (one.mean, one.item))
     shuffled = {
         name: dict(chance.sample(list(scores[name].items()), len(scores[name])))
         for name in chance.sample(list(scores), len(scores))
     }
-    assert difficulties(shuffled, solved=100.0) == found
+    assert item_difficulties(shuffled, solved=100.0) == found
 
 
 def test_lacking_the_hard_items_does_not_make_a_candidate_good() -> None:
@@ -89,23 +89,23 @@ def test_lacking_the_hard_items_does_not_make_a_candidate_good() -> None:
         for i in range(6)
     }
     scores["c0"]["e0"] = 95.0
-    told = {one.item: one.discrimination for one in difficulties(scores, solved=50.0)}
+    told = {one.item: one.discrimination for one in item_difficulties(scores, solved=50.0)}
     naive = [np.mean([v for k, v in held.items() if v is not None and k != "e0"]) for held in scores.values()]
     assert stats.pearsonr([held["e0"] for held in scores.values()], naive).statistic > 0.9
     assert told["e0"] is not None
     assert told["e0"] < 0.8
-    assert {one.n for one in difficulties(scores, solved=50.0) if one.item[0] == "h"} == {5}
+    assert {one.n for one in item_difficulties(scores, solved=50.0) if one.item[0] == "h"} == {5}
 
 
 def test_few_candidates_tell_nothing_of_discrimination_and_no_score_no_item() -> None:
     two: Scores = {"a": {"x": 0.0, "y": 1.0}, "b": {"x": 1.0, "y": 1.0, "z": None}}
-    assert difficulties(two, solved=1.0) == [
-        Difficulty("x", 0.5, 2, None, None),
-        Difficulty("y", 1.0, 2, None, "everybody"),
+    assert item_difficulties(two, solved=1.0) == [
+        ItemDifficulty("x", 0.5, 2, None, None),
+        ItemDifficulty("y", 1.0, 2, None, "everybody"),
     ]
-    assert difficulties({}, solved=1.0) == difficulties({"a": {"x": None}}, solved=1.0) == []
-    assert difficulties({c: {"x": v} for c, v in zip("abc", (0.0, 1.0, 1.0), strict=True)}, solved=1.0) == [
-        Difficulty("x", pytest.approx(2 / 3), 3, None, None)
+    assert item_difficulties({}, solved=1.0) == item_difficulties({"a": {"x": None}}, solved=1.0) == []
+    assert item_difficulties({c: {"x": v} for c, v in zip("abc", (0.0, 1.0, 1.0), strict=True)}, solved=1.0) == [
+        ItemDifficulty("x", pytest.approx(2 / 3), 3, None, None)
     ]
     with pytest.raises(ValueError, match="'a' on 'x': nan is not finite"):
-        difficulties({"a": {"x": math.nan}}, solved=1.0)
+        item_difficulties({"a": {"x": math.nan}}, solved=1.0)

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from viva.scoring.confusion import confusion
 from viva.scoring.juries import fitted_weights, jury_gains, pool
-from viva.scoring.levels import RatedRows
+from viva.scoring.meta_evaluation import RatedRows, label_confusion
 
 
 def _rows(count: int, seed: int = 1) -> tuple[RatedRows, np.random.Generator]:
@@ -67,7 +66,7 @@ labels = st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from("xyz")), min
 @settings(max_examples=60, deadline=None)
 def test_confusions_are_counts_and_kappas_scikits(pairs: list[tuple[str, str]]) -> None:
     first, second = map(list, zip(*pairs, strict=True))
-    found = confusion([*first, None], [*second, "x"], resamples=100)
+    found = label_confusion([*first, None], [*second, "x"], resamples=100)
     assert found.n == len(pairs)
     assert found.counts == [[pairs.count((one, other)) for other in found.labels] for one in found.labels]
     if found.kappa is not None:  # where all say the same, chance explains everything
@@ -79,7 +78,7 @@ def test_confusions_are_counts_and_kappas_scikits(pairs: list[tuple[str, str]]) 
 def test_agreement_by_chance_is_a_kappa_of_nothing() -> None:
     generator = np.random.default_rng(2)
     one, other = (generator.random((2, 400)) < 0.9).astype(float).tolist()
-    found = confusion(one, other)
+    found = label_confusion(one, other)
     assert found.agreement is not None
     assert found.agreement > 0.75  # looks like much
     assert found.low is not None

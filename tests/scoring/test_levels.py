@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from viva.scoring.coefficients import COEFFICIENTS, CoefficientName, by_rows, of_counts
-from viva.scoring.levels import RatedRows, compare_judges, level_figures
+from viva.scoring.meta_evaluation import (
+    COEFFICIENTS,
+    CoefficientName,
+    RatedRows,
+    compare_judges,
+    level_figures,
+    rowwise_coefficient,
+    weighted_coefficient,
+)
 
 _SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 ratings = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(1, 3)), min_size=3, max_size=12)
@@ -30,9 +37,9 @@ def test_coefficients_are_scipys_also_of_repeated_pairs(
 ) -> None:
     xs, ys, times = map(list, zip(*pairs, strict=True))
     one, other = np.array([xs], dtype=float), np.array([ys], dtype=float)
-    assert by_rows(name, one, other)[0] == pytest.approx(_expected(name, xs, ys), abs=1e-9, nan_ok=True)
+    assert rowwise_coefficient(name, one, other)[0] == pytest.approx(_expected(name, xs, ys), abs=1e-9, nan_ok=True)
     repeated = [[value for value, count in zip(side, times, strict=True) for _ in range(count)] for side in (xs, ys)]
-    found = of_counts(name, np.array([times], dtype=float), one[0], other[0])[0]
+    found = weighted_coefficient(name, np.array([times], dtype=float), one[0], other[0])[0]
     assert found == pytest.approx(_expected(name, *repeated), abs=1e-9, nan_ok=True)
 
 
@@ -40,8 +47,8 @@ def test_long_vectors_take_another_way_to_the_same_tau() -> None:
     generator = np.random.default_rng(1)
     xs, ys = generator.integers(0, 9, (2, 700)).astype(float)
     expected = stats.kendalltau(xs, ys).statistic
-    assert by_rows("kendall", xs[None], ys[None])[0] == pytest.approx(expected, abs=1e-12)
-    assert of_counts("kendall", np.ones((1, 700)), xs, ys)[0] == pytest.approx(expected, abs=1e-12)
+    assert rowwise_coefficient("kendall", xs[None], ys[None])[0] == pytest.approx(expected, abs=1e-12)
+    assert weighted_coefficient("kendall", np.ones((1, 700)), xs, ys)[0] == pytest.approx(expected, abs=1e-12)
 
 
 def test_levels_by_hand() -> None:

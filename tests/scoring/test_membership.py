@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 from sklearn.metrics import roc_auc_score, roc_curve
 
+from viva.scoring.aggregates import Mean
 from viva.scoring.contamination import (
     auc,
     loss_gap,
     tpr_at_fpr,
 )
-from viva.scoring.stream import Mean
 
 relaxed = settings(deadline=None, max_examples=60)
 # Few values, so that ties are many.

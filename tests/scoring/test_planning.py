@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from viva.scoring.planning import items_for_difference, items_for_half_width, power_of
+from viva.scoring.sample_size import items_for_difference, items_for_half_width, power_of
 
 relaxed = settings(deadline=None, max_examples=40)
 

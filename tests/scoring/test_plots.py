@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.scoring.correlation import Figures, fits
-from viva.scoring.plots import regression, rounds, rows, running, style
+from viva.reports import line_plots, plot_style, row_plots
+from viva.scoring.correlation import ModelScores, fit_lines
 
 pytest.importorskip("matplotlib")
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 NASTY = ["$x_{$", "<script>alert(1)</script>", "a & b", "模型\x07", "x" * 60 + "1", "x" * 60 + "2", "plain"]
-FEW = [f"model {number}" for number in range(style.LINES)]
+FEW = [f"model {number}" for number in range(plot_style.LINES)]
 MANY = [f"model {number}" for number in range(30)]
 
 
@@ -26,42 +26,48 @@ def _texts(svg: str) -> list[str]:
     return [element.text or "" for element in ElementTree.fromstring(svg).iter(TEXT)]
 
 
-def _curves(names: list[str]) -> list[rounds.Curve]:
+def _curves(names: list[str]) -> list[line_plots.RoundCurve]:
     return [
-        rounds.Curve(name, [rounds.Step(step, 90 - 2 * at - step, (3.0, 2.0)) for step in (1, 2, 3)])
+        line_plots.RoundCurve(name, [line_plots.RoundValue(step, 90 - 2 * at - step, (3.0, 2.0)) for step in (1, 2, 3)])
         for at, name in enumerate(names)
     ]
 
 
-def _tracks(names: list[str]) -> list[running.Track]:
+def _tracks(names: list[str]) -> list[line_plots.CandidateRuns]:
     n = list(range(2, 200))
     tracks = []
     for at, name in enumerate(names):
         means = [80 - at + 10 / one for one in n]
-        run = running.Run(n, means, [m - 40 / i for m, i in zip(means, n, strict=True)], [m + 1 for m in means])
-        tracks.append(running.Track(name, [run, run]))
+        run = line_plots.RunningMean(
+            n, means, [m - 40 / i for m, i in zip(means, n, strict=True)], [m + 1 for m in means]
+        )
+        tracks.append(line_plots.CandidateRuns(name, [run, run]))
     return tracks
 
 
 def _stops(names: list[str]) -> str:
-    found = [rows.Stops(name, 50, {"off_topic": 10, "budget": 2}) for name in names]
-    return rows.stops("set (n = 50 talks each)", found, rows.shown_reasons(found))
+    found = [row_plots.StopCounts(name, 50, {"off_topic": 10, "budget": 2}) for name in names]
+    return row_plots.stop_plot("set (n = 50 talks each)", found, row_plots.shown_reasons(found))
 
 
 def _aspects(names: list[str]) -> str:
-    overall = {name: rows.Dot(60.0, (4.0, 3.0)) for name in names}
-    return rows.aspects("set (n = 50 talks each)", overall, {name: {"logic": rows.Dot(70.0)} for name in names})
+    overall = {name: row_plots.AspectMean(60.0, (4.0, 3.0)) for name in names}
+    return row_plots.aspect_plot(
+        "set (n = 50 talks each)", overall, {name: {"logic": row_plots.AspectMean(70.0)} for name in names}
+    )
 
 
 def _regression(names: list[str]) -> str:
-    group = [Figures(name, "set", 10.0 * at, 8.0 * at + (at == 2) * 40, 1.0, 1.0) for at, name in enumerate(names)]
-    return regression.regression("set (n = 7 models)", group, fits(group)["set"], ("accuracy, %", "score, 0–100"))
+    group = [ModelScores(name, "set", 10.0 * at, 8.0 * at + (at == 2) * 40, 1.0, 1.0) for at, name in enumerate(names)]
+    return line_plots.regression_plot(
+        "set (n = 7 models)", group, fit_lines(group)["set"], ("accuracy, %", "score, 0–100")
+    )
 
 
 DRAWINGS: dict[str, Callable[[list[str]], str]] = {
-    "survival": lambda names: rounds.survival("set (n = 50 talks each)", _curves(names)),
-    "rounds": lambda names: rounds.scores("set (n = 50 talks each)", _curves(names)),
-    "running": lambda names: running.running("set (n = 50 talks each)", _tracks(names)),
+    "survival": lambda names: line_plots.survival_plot("set (n = 50 talks each)", _curves(names)),
+    "rounds": lambda names: line_plots.round_score_plot("set (n = 50 talks each)", _curves(names)),
+    "running": lambda names: line_plots.running_mean_plot("set (n = 50 talks each)", _tracks(names)),
     "aspects": _aspects,
     "stops": _stops,
     "regression": _regression,
@@ -104,8 +110,11 @@ def test_names_are_text_and_the_same_figures_are_the_same_bytes(kind: str) -> No
 
 
 def test_many_candidates_rounds_are_numbers_in_cells() -> None:
-    curves = [rounds.Curve(name, [rounds.Step(1, 100), rounds.Step(2, 40 + at)]) for at, name in enumerate(MANY)]
-    texts = _texts(rounds.survival("set", curves))
+    curves = [
+        line_plots.RoundCurve(name, [line_plots.RoundValue(1, 100), line_plots.RoundValue(2, 40 + at)])
+        for at, name in enumerate(MANY)
+    ]
+    texts = _texts(line_plots.survival_plot("set", curves))
     assert "round (cells: talks that held the round, %)" in texts
     assert texts.count("100") == 30
     assert {str(40 + at) for at in range(30)} <= set(texts)
@@ -113,37 +122,44 @@ def test_many_candidates_rounds_are_numbers_in_cells() -> None:
 
 def test_reasons_beyond_the_colours_are_drawn_together() -> None:
     reasons = {f"reason {number}": 20 - number for number in range(10)}
-    found = [rows.Stops("one", 200, reasons), rows.Stops("none", 0, {})]
-    texts = _texts(rows.stops("set", found, rows.shown_reasons(found)))
+    found = [row_plots.StopCounts("one", 200, reasons), row_plots.StopCounts("none", 0, {})]
+    texts = _texts(row_plots.stop_plot("set", found, row_plots.shown_reasons(found)))
     shown = [text for text in texts if text.startswith("reason")]
-    assert shown == [f"reason {number}" for number in range(rows.REASONS - 1)]
-    assert rows.OTHERS in texts
-    assert rows.HELD in texts
+    assert shown == [f"reason {number}" for number in range(row_plots.MAX_REASONS_SHOWN - 1)]
+    assert row_plots.OTHER_STOPS in texts
+    assert row_plots.ALL_ROUNDS in texts
 
 
 def test_a_reason_has_its_colour_in_every_panel() -> None:
-    first, second = rows.Stops("one", 50, {"a": 20, "b": 10}), rows.Stops("one", 50, {"b": 12})
-    reasons = rows.shown_reasons([first, second])
+    first, second = row_plots.StopCounts("one", 50, {"a": 20, "b": 10}), row_plots.StopCounts("one", 50, {"b": 12})
+    reasons = row_plots.shown_reasons([first, second])
     assert reasons == (["b", "a"], [])
-    orange = style.colour(style.SERIES[1])
-    assert [rows.stops("set", [one], reasons).count(orange) for one in (first, second)] == [2, 1]  # legend, bar
+    orange = plot_style.light_colour(plot_style.SERIES[1])
+    assert [row_plots.stop_plot("set", [one], reasons).count(orange) for one in (first, second)] == [
+        2,
+        1,
+    ]  # legend, bar
 
 
 def test_a_short_run_and_a_lone_candidate_can_be_drawn() -> None:
-    one = running.Track("only", [running.Run([2], [50.0], [40.0], [60.0])])
-    assert "only" in _texts(running.running("set", [one]))
-    assert "only" in _texts(rounds.scores("set", [rounds.Curve("only", [rounds.Step(1, 50.0)])]))
-    assert "only" in _texts(regression.regression("set", [Figures("only", "set", 1, 2)], None, ("x", "y")))
+    one = line_plots.CandidateRuns("only", [line_plots.RunningMean([2], [50.0], [40.0], [60.0])])
+    assert "only" in _texts(line_plots.running_mean_plot("set", [one]))
+    assert "only" in _texts(
+        line_plots.round_score_plot("set", [line_plots.RoundCurve("only", [line_plots.RoundValue(1, 50.0)])])
+    )
+    assert "only" in _texts(line_plots.regression_plot("set", [ModelScores("only", "set", 1, 2)], None, ("x", "y")))
 
 
 @given(st.lists(st.text(max_size=50), unique=True, max_size=20), st.integers(12, 30))
 def test_cut_names_fit_and_stay_apart(names: list[str], room: int) -> None:
-    cut = style.short(names, room)
+    cut = plot_style.shorten_names(names, room)
     assert list(cut) == names
     assert len(set(cut.values())) == len(names)
-    assert all(style.columns(text) <= room + 4 for text in cut.values())
+    assert all(plot_style.text_width(text) <= room + 4 for text in cut.values())
     assert all(
-        cut[name] == name for name in names if style.columns(name) <= room and "…" not in name and "(" not in name
+        cut[name] == name
+        for name in names
+        if plot_style.text_width(name) <= room and "…" not in name and "(" not in name
     )
 
 
@@ -160,11 +176,11 @@ def _contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("theme", [0, 1])
-@pytest.mark.parametrize("name", [name for name in style.COLOURS if name not in ("paper", "grid", "rest")])
+@pytest.mark.parametrize("name", [name for name in plot_style.COLOURS if name not in ("paper", "grid", "rest")])
 def test_what_is_drawn_can_be_seen_on_light_and_on_dark(name: str, theme: int) -> None:
-    assert _contrast(style.COLOURS[name][theme], style.COLOURS["paper"][theme]) >= 4.5
+    assert _contrast(plot_style.COLOURS[name][theme], plot_style.COLOURS["paper"][theme]) >= 4.5
 
 
 def test_no_two_colours_are_alike_on_white() -> None:
-    light = sorted(one for one, _ in style.COLOURS.values())
+    light = sorted(one for one, _ in plot_style.COLOURS.values())
     assert all(one != other for one, other in pairwise(light))

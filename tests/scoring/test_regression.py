@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from viva.scoring.regression import Point, pearson, robust_line
+from viva.scoring.correlation import Point, pearson, robust_line
 
 NAMES = "abcdefgh"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.scoring.repeats import pass_hat_k
+from viva.scoring.aggregates import pass_hat_k
 
 TRIALS = st.lists(
     st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=1, max_size=12

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from viva.scoring.betting import Betting
-from viva.scoring.item_clusters import Clusters
-from viva.scoring.sequential import Until, Watch
+from viva.scoring.aggregates import ItemClusters
+from viva.scoring.confidence_sequences import ConfidenceSequences
+from viva.scoring.early_stopping import StoppingRule, StoppingWatch
 
 relaxed = settings(deadline=None, max_examples=40)
 Addition = tuple[str, int, float | None]
@@ -24,16 +24,16 @@ Floats = NDArray[np.float64]
 @pytest.mark.parametrize(
     ("written", "rule"),
     [
-        ("decided", Until(decided=True)),
-        ({"decided": True}, Until(decided=True)),
-        ({"decided": True, "level": 0.9}, Until(decided=True, level=0.9)),
-        ({"half_width": 2}, Until(half_width=2.0)),
-        ({"half_width": 2.5, "level": 0.99, "decided": False}, Until(half_width=2.5, level=0.99)),
+        ("decided", StoppingRule(decided=True)),
+        ({"decided": True}, StoppingRule(decided=True)),
+        ({"decided": True, "level": 0.9}, StoppingRule(decided=True, level=0.9)),
+        ({"half_width": 2}, StoppingRule(half_width=2.0)),
+        ({"half_width": 2.5, "level": 0.99, "decided": False}, StoppingRule(half_width=2.5, level=0.99)),
     ],
 )
-def test_a_rule_is_read_and_written_back(written: Any, rule: Until) -> None:
-    assert Until.parse(written) == rule
-    assert Until.parse(rule.to_record()) == rule
+def test_a_rule_is_read_and_written_back(written: Any, rule: StoppingRule) -> None:
+    assert StoppingRule.parse(written) == rule
+    assert StoppingRule.parse(rule.to_record()) == rule
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_a_rule_is_read_and_written_back(written: Any, rule: Until) -> None:
 )
 def test_what_is_no_rule_is_refused_by_name(written: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        Until.parse(written)
+        StoppingRule.parse(written)
 
 
-def told(watch: Watch, additions: list[Addition]) -> Watch:
+def told(watch: StoppingWatch, additions: list[Addition]) -> StoppingWatch:
     for addition in additions:
         watch.add(*addition)
     return watch
@@ -88,11 +88,11 @@ def test_any_order_of_the_same_conversations_gives_the_same_decision(
     watches = []
     for _ in range(3):
         chance.shuffle(some)
-        watches.append(told(Watch(Until.parse(written), ["c0", "c1", "c2"], 60), some))
+        watches.append(told(StoppingWatch(StoppingRule.parse(written), ["c0", "c1", "c2"], 60), some))
     assert watches[0].to_record() == watches[1].to_record() == watches[2].to_record()
     # It is the decision of a watch that sees the finished prefix only, one item at a time.
     prefix = next(p for p in range(61) if any((f"c{c}", p) not in {a[:2] for a in some} for c in range(3)))
-    plain = Watch(Until.parse(written), ["c0", "c1", "c2"], 60)
+    plain = StoppingWatch(StoppingRule.parse(written), ["c0", "c1", "c2"], 60)
     for addition in sorted((a for a in some if a[1] < prefix), key=lambda a: a[1]):
         plain.add(*addition)
     assert (plain.stopped_at, plain.intervals, plain.better) == (
@@ -103,7 +103,7 @@ def test_any_order_of_the_same_conversations_gives_the_same_decision(
 
 
 def test_a_gap_withholds_the_decision_and_what_lies_beyond_is_overshoot() -> None:
-    watch = Watch(Until(half_width=20.0), ["one"], 200)
+    watch = StoppingWatch(StoppingRule(half_width=20.0), ["one"], 200)
     for place in range(1, 60):
         watch.add("one", place, 80.0)
     assert (watch.stopped_at, watch.saved, watch.overshoot, watch.prefix) == (None, None, 0, 0)
@@ -123,8 +123,10 @@ def test_a_gap_withholds_the_decision_and_what_lies_beyond_is_overshoot() -> Non
 
 
 def test_unscored_conversations_take_their_place_and_teach_nothing() -> None:
-    scored = told(Watch(Until(half_width=12.0), ["one"], 400), [("one", p, 60.0 + p % 7) for p in range(200)])
-    mixed = Watch(Until(half_width=12.0), ["one"], 400)
+    scored = told(
+        StoppingWatch(StoppingRule(half_width=12.0), ["one"], 400), [("one", p, 60.0 + p % 7) for p in range(200)]
+    )
+    mixed = StoppingWatch(StoppingRule(half_width=12.0), ["one"], 400)
     for place in range(200):
         mixed.add("one", 2 * place, 60.0 + place % 7)
         mixed.add("one", 2 * place + 1, None)
@@ -132,7 +134,7 @@ def test_unscored_conversations_take_their_place_and_teach_nothing() -> None:
     assert mixed.stopped_at == 2 * scored.stopped_at - 1
     assert mixed.intervals == scored.intervals
     assert mixed.to_record()["intervals"]["one"]["n"] == scored.stopped_at
-    nothing = told(Watch(Until(half_width=12.0), ["one"], 50), [("one", p, None) for p in range(50)])
+    nothing = told(StoppingWatch(StoppingRule(half_width=12.0), ["one"], 50), [("one", p, None) for p in range(50)])
     assert (nothing.stopped_at, nothing.intervals) == (None, {"one": (0.0, 100.0)})
 
 
@@ -140,16 +142,16 @@ def test_every_candidate_has_to_be_known_well_enough() -> None:
     chance = random.Random(4)
     even = [("even", p, 70.0) for p in range(300)]
     uneven = [("uneven", p, chance.choice([0.0, 100.0])) for p in range(300)]
-    until = Until(half_width=10.0)
-    alone = told(Watch(until, ["uneven"], 300), uneven).stopped_at
+    until = StoppingRule(half_width=10.0)
+    alone = told(StoppingWatch(until, ["uneven"], 300), uneven).stopped_at
     assert alone is not None
-    assert told(Watch(until, ["even"], 300), even).stopped_at != alone
-    assert told(Watch(until, ["even", "uneven"], 300), even + uneven).stopped_at == alone
+    assert told(StoppingWatch(until, ["even"], 300), even).stopped_at != alone
+    assert told(StoppingWatch(until, ["even", "uneven"], 300), even + uneven).stopped_at == alone
 
 
 def test_every_pair_is_told_apart_and_named_with_its_difference() -> None:
     additions = talks(3, 300, 3, apart=20.0)
-    watch = told(Watch(Until.parse("decided"), ["c1", "c0", "c2"], 300), additions)
+    watch = told(StoppingWatch(StoppingRule.parse("decided"), ["c1", "c0", "c2"], 300), additions)
     assert watch.stopped_at is not None
     assert watch.stopped_at < 150
     assert [(winner, loser) for winner, loser, _, _ in watch.better] == [("c1", "c0"), ("c2", "c1"), ("c2", "c0")]
@@ -168,12 +170,12 @@ def test_every_pair_is_told_apart_and_named_with_its_difference() -> None:
 def test_two_that_score_the_same_are_not_told_apart() -> None:
     additions = talks(1, 300, 8, apart=0.0)
     both = additions + [("other", place, score) for _, place, score in additions]
-    watch = told(Watch(Until.parse("decided"), ["c0", "other"], 300), both)
+    watch = told(StoppingWatch(StoppingRule.parse("decided"), ["c0", "other"], 300), both)
     assert (watch.stopped_at, watch.better, watch.saved, watch.prefix) == (None, [], None, 300)
 
 
 def test_what_does_not_belong_is_refused() -> None:
-    watch = Watch(Until(half_width=2.0), ["one"], 10)
+    watch = StoppingWatch(StoppingRule(half_width=2.0), ["one"], 10)
     watch.add("one", 0, 50.0)
     watch.add("one", 5, None)
     for wrong, problem in [
@@ -189,9 +191,13 @@ def test_what_does_not_belong_is_refused() -> None:
             watch.add(*wrong)
     watch.add("one", 1, 50.0)
     assert watch.prefix == 2
-    for until, names in [(Until(decided=True), ["one"]), (Until(half_width=1.0), []), (Until(half_width=1.0), "aa")]:
+    for until, names in [
+        (StoppingRule(decided=True), ["one"]),
+        (StoppingRule(half_width=1.0), []),
+        (StoppingRule(half_width=1.0), "aa"),
+    ]:
         with pytest.raises(ValueError, match="one"):
-            Watch(until, list(names), 10)
+            StoppingWatch(until, list(names), 10)
 
 
 RUNS, PLANNED = 2000, 300
@@ -210,7 +216,9 @@ def simulated(apart: float, candidates: int, runs: int, seed: int) -> Floats:
 
 def decisions(first: Floats, second: Floats, level: float) -> tuple[Floats, NDArray[np.int64]]:
     """By run: 1 where the second is named better, -1 where the first is, 0 where neither; and after how many items."""
-    sequence = Betting(first.shape[1], low=-100, high=100, level=level, steps=20)  # a difference of 0 is on the grid
+    sequence = ConfidenceSequences(
+        first.shape[1], low=-100, high=100, level=level, steps=20
+    )  # a difference of 0 is on the grid
     named, when = np.zeros(first.shape[1]), np.full(first.shape[1], PLANNED)
     for place in range(PLANNED):
         sequence.add(second[place] - first[place])
@@ -229,7 +237,7 @@ def test_decided_is_wrong_in_at_most_one_run_of_twenty_and_saves(apart: float, l
     assert 1 - when.mean() / PLANNED >= least
     # The watch decides just so.
     for run in range(12):
-        watch = Watch(Until.parse("decided"), ["low", "high"], PLANNED)
+        watch = StoppingWatch(StoppingRule.parse("decided"), ["low", "high"], PLANNED)
         for place in range(PLANNED):
             watch.add("low", place, scores[place, 0, run])
             watch.add("high", place, scores[place, 1, run])
@@ -251,8 +259,8 @@ def test_line_6b_candidates_alike_are_not_told_apart_where_items_come_in_cluster
     chance = np.random.default_rng(7)
     known = chance.normal(0, 30 * 0.9**0.5, (passages, 1, runs))
     items = np.clip(known + chance.normal(0, 30 * 0.1**0.5, (passages, size, runs)), -100, 100)
-    alone = Betting(runs, low=-100, high=100, steps=20)
-    whole = Betting(runs, low=-100, high=100, steps=20)
+    alone = ConfidenceSequences(runs, low=-100, high=100, steps=20)
+    whole = ConfidenceSequences(runs, low=-100, high=100, steps=20)
     wrong = {"alone": np.zeros(runs, dtype=bool), "whole": np.zeros(runs, dtype=bool)}
     flat = items.reshape(-1, runs)
     for place in chance.permutation(len(flat)):
@@ -271,7 +279,7 @@ def test_line_6b_clusters_of_uneven_size_cover_the_mean_over_items() -> None:
     chance = np.random.default_rng(11)
     means = np.array([70.0 if size < 10 else 40.0 for size in sizes])
     truth = float(np.average(means, weights=sizes))
-    sequence = Betting(runs, steps=200)
+    sequence = ConfidenceSequences(runs, steps=200)
     ever = np.zeros(runs, dtype=bool)
     orders = np.argsort(chance.random((runs, len(sizes))), axis=1)
     shares = np.array(sizes) / max(sizes)
@@ -286,7 +294,7 @@ def test_line_6b_clusters_of_uneven_size_cover_the_mean_over_items() -> None:
 @relaxed
 @given(st.integers(0, 999), st.randoms(use_true_random=False))
 def test_line_6b_a_rule_over_clusters_decides_where_one_ends_in_any_order(seed: int, chance: random.Random) -> None:
-    clusters = Clusters("subject", tuple(chance.randint(1, 7) for _ in range(30)))
+    clusters = ItemClusters("subject", tuple(chance.randint(1, 7) for _ in range(30)))
     places = sum(clusters.sizes)
     additions = talks(2, places, seed, apart=30.0, spread=5.0)
     some = chance.sample(additions, chance.randint(0, len(additions)))
@@ -294,7 +302,7 @@ def test_line_6b_a_rule_over_clusters_decides_where_one_ends_in_any_order(seed: 
     watches = []
     for _ in range(2):
         chance.shuffle(some)
-        watches.append(told(Watch(Until.parse("decided"), names, places, clusters=clusters), some))
+        watches.append(told(StoppingWatch(StoppingRule.parse("decided"), names, places, clusters=clusters), some))
     assert watches[0].to_record() == watches[1].to_record()
     ends = set(np.cumsum(clusters.sizes).tolist())
     assert watches[0].prefix in ends | {0}
@@ -311,9 +319,9 @@ def test_line_6b_a_rule_over_clusters_decides_where_one_ends_in_any_order(seed: 
 
 def test_clusters_have_to_be_those_of_the_items() -> None:
     with pytest.raises(ValueError, match="clusters of 9 items; planned are 10"):
-        Watch(Until(half_width=2.0), ["one"], 10, clusters=Clusters("subject", (4, 5)))
+        StoppingWatch(StoppingRule(half_width=2.0), ["one"], 10, clusters=ItemClusters("subject", (4, 5)))
     with pytest.raises(ValueError, match="weights"):
-        Betting(2).add([50.0, 50.0], [1.0, 1.5])
+        ConfidenceSequences(2).add([50.0, 50.0], [1.0, 1.5])
 
 
 def test_line_6c_after_a_half_width_stop_the_sequence_covers_and_students_interval_does_not() -> None:
@@ -322,7 +330,7 @@ def test_line_6c_after_a_half_width_stop_the_sequence_covers_and_students_interv
     runs, places, share = 300, 400, 0.93
     chance = np.random.default_rng(5)
     scores = np.where(chance.random((places, runs)) < share, 100.0, 0.0)
-    sequence = Betting(runs, steps=200)
+    sequence = ConfidenceSequences(runs, steps=200)
     stopped = np.zeros(runs, dtype=np.int64)
     ends = np.zeros((2, runs))
     for place in range(places):
@@ -344,11 +352,11 @@ def test_line_6c_after_a_half_width_stop_the_sequence_covers_and_students_interv
 
 def test_line_28_what_a_rule_records_does_not_depend_on_what_was_in_flight() -> None:
     additions = [("one", place, 60.0 + place % 7) for place in range(400)]
-    exact = Watch(Until(half_width=12.0), ["one"], 400)
+    exact = StoppingWatch(StoppingRule(half_width=12.0), ["one"], 400)
     for addition in additions:
         if exact.stopped_at is None:
             exact.add(*addition)
-    late = told(Watch(Until(half_width=12.0), ["one"], 400), additions[: (exact.stopped_at or 0) + 17])
+    late = told(StoppingWatch(StoppingRule(half_width=12.0), ["one"], 400), additions[: (exact.stopped_at or 0) + 17])
     assert (exact.overshoot, late.overshoot) == (0, 17)
     assert exact.to_record() == late.to_record()
     assert exact.saved == late.saved == 400 - (exact.stopped_at or 0)

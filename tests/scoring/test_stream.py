@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.scoring.stream import Mean, Tally
+from viva.scoring.aggregates import Mean, Tally
 
 relaxed = settings(deadline=None)
 anything = st.floats(allow_nan=False, allow_infinity=False)

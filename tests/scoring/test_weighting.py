@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from viva.scoring.correlation import spearman
-from viva.scoring.weighting import average, correlation_weights, fold_places, weighted_out_of_fold
+from viva.scoring.juries import assign_folds, average_columns, average_out_of_fold, correlation_weights
 
 _SHARES = st.floats(0, 1, allow_nan=False)
 _ROWS = st.lists(st.tuples(*[st.none() | _SHARES] * 3), min_size=1, max_size=20)
@@ -21,7 +21,7 @@ def test_an_average_lies_within_what_it_averages_and_skips_gaps(
     rows: list[tuple[float | None, ...]], weights: list[float]
 ) -> None:
     columns = [list(column) for column in zip(*rows, strict=True)]
-    for row, joined in zip(rows, average(columns, weights), strict=True):
+    for row, joined in zip(rows, average_columns(columns, weights), strict=True):
         held = [value for value, weight in zip(row, weights, strict=True) if value is not None and weight > 0]
         if held:
             assert joined is not None
@@ -32,12 +32,12 @@ def test_an_average_lies_within_what_it_averages_and_skips_gaps(
 
 def test_averages_by_hand() -> None:
     columns = [[0.0, 0.5, None], [1.0, None, None]]
-    assert average(columns) == [0.5, 0.5, None]
-    assert average(columns, [3.0, 1.0]) == [0.25, 0.5, None]
+    assert average_columns(columns) == [0.5, 0.5, None]
+    assert average_columns(columns, [3.0, 1.0]) == [0.25, 0.5, None]
     with pytest.raises(ValueError, match="a weight of -1"):
-        average(columns, [1.0, -1.0])
+        average_columns(columns, [1.0, -1.0])
     with pytest.raises(ValueError, match="1 weights for 2 columns"):
-        average(columns, [1.0])
+        average_columns(columns, [1.0])
 
 
 def test_weights_are_correlations_and_what_runs_against_people_weighs_nothing() -> None:
@@ -50,7 +50,7 @@ def test_weights_are_correlations_and_what_runs_against_people_weighs_nothing() 
 
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40), st.integers(2, 6), st.integers(0, 99))
 def test_groups_stay_together_and_folds_are_even(groups: list[str], folds: int, seed: int) -> None:
-    places = fold_places(groups, folds, seed)
+    places = assign_folds(groups, folds, seed)
     by_group = {group: {place for one, place in zip(groups, places, strict=True) if one == group} for group in groups}
     assert all(len(found) == 1 for found in by_group.values())
     sizes = [sum(place in found for found in by_group.values()) for place in range(folds)]
@@ -72,12 +72,12 @@ def test_weights_fitted_on_what_they_score_look_better_than_they_are() -> None:
     for seed in range(50):
         columns, truth, groups = _study(seed)
         weights = correlation_weights(columns, truth)
-        held_out = weighted_out_of_fold(columns, truth, fold_places(groups, 5, seed))
+        held_out = average_out_of_fold(columns, truth, assign_folds(groups, 5, seed))
         others, other_truth, _ = _study(1000 + seed)
         for scores, rated, found in (
-            (average(columns, weights), truth, inside),
+            (average_columns(columns, weights), truth, inside),
             (held_out, truth, outside),
-            (average(others, weights), other_truth, fresh),
+            (average_columns(others, weights), other_truth, fresh),
         ):
             both = spearman([one or 0.0 for one in scores], [one or 0.0 for one in rated])
             assert both is not None

@@ -3,7 +3,6 @@
 ``benchmark.py --plan plan.json``; the plan holds ``answers`` (the key of a history to the right assistant message) and
 ``delay`` (seconds before each answer). Every answer is a function of the messages alone, so a resumed run gets
 the same.
-What never belongs here: faults on purpose (``chaos``).
 """
 
 from __future__ import annotations

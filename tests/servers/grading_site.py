@@ -1,7 +1,4 @@
-"""A small grading folder, and ``viva grade serve`` over it in a process of its own, asked by plain requests.
-
-What never belongs here: assertions about pages.
-"""
+"""A small grading folder, and ``viva grade serve`` over it in a process of its own, asked by plain requests."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ from urllib.parse import urlencode
 from process_template import Process
 from viva_process import ended, started
 
-from viva.orchestration.grading.records import Answer, GraderRole, Label, Question, Said
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.records import Answer, GraderRole, Label, Question, Turn
+from viva.grading.store import GradeStore
 
 PATIENCE_SECONDS = 60.0  # far beyond what any answer takes
 CANDIDATES = ("alpaca-secret", "bison-secret", "civet-secret", "dingo-secret")
@@ -46,7 +43,7 @@ def questions(count: int = 12, *, overlap: int = 3, labels: list[Label] | None =
     found = []
     for number in range(count):
         answers = [
-            Answer(name, [Said("assistant", f"{_ANSWERS[(place + number) % 4]}\n\nSo much for canal {number}.")],
+            Answer(name, [Turn("assistant", f"{_ANSWERS[(place + number) % 4]}\n\nSo much for canal {number}.")],
                    key=f"{name}/item-{number}", round=1, score=0.123 + place)
             for place, name in enumerate(CANDIDATES)
         ]  # fmt: skip

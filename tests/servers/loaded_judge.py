@@ -4,7 +4,7 @@ its JSON, gives everything nearly the same score, or has a smaller model answer.
 Started as a script with the plan as JSON: ``habit`` (sound, truncate, flatten, smaller), ``limit`` (requests in flight
 that it still judges as it should) or ``rate`` (requests a second, over the last half of one), ``work`` (seconds an
 answer takes), and for local models ``models``, two GGUF files, the second of which is the smaller.
-It prints its port as JSON and serves until it is ended. What never belongs here: assertions.
+It prints its port as JSON and serves until it is ended.
 """
 
 from __future__ import annotations

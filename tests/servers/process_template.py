@@ -24,11 +24,11 @@ from threading import Lock
 from typing import IO, Any, Self
 
 _PRELOADED = (
-    "aiohttp.web", "chaos", "encodings.idna", "numpy", "viva.cli.live", "viva.cli.main", "viva.cli.report",
-    "viva.cli.study", "viva.cli.tables", "viva.engine.backends.openai", "viva.engine.backends.simulated",
-    "viva.orchestration.estimate", "viva.orchestration.launch", "viva.orchestration.sweep.results",
+    "aiohttp.web", "chaos", "encodings.idna", "numpy", "viva.cli.progress", "viva.cli.main", "viva.cli.report",
+    "viva.cli.tables", "viva.engine.backends.openai", "viva.engine.backends.simulated",
+    "viva.orchestration.run_progress", "viva.orchestration.launch", "viva.sweeps.recorded_sweep",
     "viva.orchestration.transcripts", "viva.scenarios.kieval.scenario", "viva.scenarios.lalaeval.commands.verbs",
-    "viva.web.grading.server", "viva.web.server.application",
+    "viva.web.grading.server", "viva.web.application",
 )  # fmt: skip
 VIVA = "viva"
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "FORCE_COLOR", "NO_COLOR", "TERM", "COLUMNS")

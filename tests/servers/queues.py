@@ -1,7 +1,4 @@
-"""Starts the M/M/c queue of ``queue_server`` in a process of its own: ``with running_queue(servers=8) as queue``.
-
-What never belongs here: what the queue does.
-"""
+"""Starts the M/M/c queue of ``queue_server`` in a process of its own: ``with running_queue(servers=8) as queue``."""
 
 from __future__ import annotations
 

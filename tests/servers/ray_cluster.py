@@ -2,7 +2,6 @@
 
 Each node has a loopback address of its own, and the cluster ports and a folder that no other has, so clusters of
 parallel tests do not meet. Every process carries a mark in its environment, by which all are ended with the cluster.
-What never belongs here: tasks, and connecting to the cluster (the programs under test do).
 """
 
 from __future__ import annotations

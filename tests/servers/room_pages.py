@@ -1,6 +1,5 @@
-"""A room where people answer, and ``viva grade sit`` over it in a process of its own; questions put into it by tests.
-
-What never belongs here: assertions about pages.
+"""A room where people answer, and ``viva grade sit`` over it in a process of its own; questions put into it by
+tests.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 from people import Person
 from viva_process import ended, started
 
-from viva.engine.backends.human.posed import Posed
+from viva.engine.backends.human_queue import PendingQuestion
 from viva.engine.messages import Request, Sampling, View, request_digest
 
 ROOM = "expert"
@@ -86,7 +85,7 @@ def pose(person: Person, text: str, role: str = "candidate", **more: Any) -> str
         view.append(party, said)
     view.append("user", text)
     digest = request_digest(view, sampling, 7, tools)
-    posed = Posed.of(Request(view.messages, sampling, 7, digest, text[:20], role, **more, tools=tools))
+    posed = PendingQuestion.of(Request(view.messages, sampling, 7, digest, text[:20], role, **more, tools=tools))
     person.room.ask(posed, "test", None)
     return posed.name
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viva.engine.collector import tuned_collector
+from viva.engine.event_loop import gc_tuned
 from viva.engine.permissions import Endpoints
-from viva.web.openai.served import served_names
-from viva.web.server.access import Access
-from viva.web.server.application import ServerOptions, serving
-from viva.web.server.tokens import Tokens
+from viva.web.application import ServerOptions, serving
+from viva.web.auth import Access, Tokens
+from viva.web.openai.served_models import served_names
 
 JSON = {"Content-Type": "application/json"}
 
@@ -77,7 +76,7 @@ def served_here(folder: Path, models: list[str], allow: tuple[str, ...] = ()) ->
 
     def carry() -> None:
         asyncio.set_event_loop(loop)
-        with tuned_collector():
+        with gc_tuned():
             loop.run_until_complete(main())
         loop.close()
 

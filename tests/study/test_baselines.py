@@ -9,10 +9,17 @@ import pytest
 
 from viva.agents.assistants.text_metrics import meteor, rouge_l
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.rated import RecordedReply
-from viva.study.meta import baselines
-from viva.study.meta.baselines import add_grades, add_metrics, grading_tasks, metric_names, scorer, with_replies
-from viva.study.meta.sheet import Sheet, SheetRow
+from viva.reports.studies import judge_baselines
+from viva.reports.studies.judge_baselines import (
+    add_grades,
+    add_metrics,
+    attach_replies,
+    grading_tasks,
+    metric_names,
+    open_scorer,
+)
+from viva.reports.studies.rating_sheet import Sheet, SheetRow
+from viva.scenarios.contract import RecordedReply
 
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "cat", "sat", "dog", "ran", "on", "mat"]
 _NEEDED = "needs the extra: pip install 'viva-exam[bertscore]'"
@@ -61,7 +68,7 @@ def test_turns_of_a_run_have_their_own_texts_and_whole_ones_all_but_the_first() 
     said = [RecordedReply("m", "i", number, f"q{number}", f"r{number}") for number in range(3)]
     rows = [SheetRow(at, "i", "m", turn) for at, turn in enumerate((None, "1", "2", "3"))]
     sheet = Sheet("run", rows)
-    with_replies(sheet, said)
+    attach_replies(sheet, said)
     assert [row.texts.get("output") for row in rows] == ["r1\nr2", "r1", "r2", None]
     assert [task["question"] for task in grading_tasks(sheet)] == ["q1", "q1", "q2"]
     add_grades(sheet, {"g": {"0": 7.0, "2": None}})
@@ -77,8 +84,8 @@ def test_bertscore_by_a_tiny_local_model(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.BertConfig(vocab_size=len(_WORDS), intermediate_size=64, max_position_embeddings=64, **sizes)
     transformers.BertModel(config).save_pretrained(tmp_path)
-    baselines._bertscore.cache_clear()
-    [same, other, empty] = scorer(f"bertscore={tmp_path}")(
+    judge_baselines._bertscore.cache_clear()
+    [same, other, empty] = open_scorer(f"bertscore={tmp_path}")(
         ["the cat sat", "a dog ran", ""], ["the cat sat", "a cat sat on the mat", "a cat"]
     )
     assert same == pytest.approx(1.0, abs=1e-5)

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from scipy import stats
 from study_runs import dataset, interviewed, probed, probed_as_given, written
 
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_results
 from viva.reports.figures import clustered_score
+from viva.reports.studies.export import write_csv
+from viva.reports.studies.page import study_page
+from viva.reports.studies.study import Study, study_findings
 from viva.scenarios.kieval.score import Interview, Round
-from viva.scenarios.study.items import ItemCatalogue, ItemNumbers
-from viva.scoring.clusters import clustered_mean
+from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers
+from viva.scoring.aggregates import ClusteredStream
+from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.contamination import MIN_K
-from viva.scoring.regression import ItemErrors, Point, departures, robust_line
-from viva.scoring.stream import ClusteredStream
-from viva.study.exports import write_csv
-from viva.study.page import page_of
-from viva.study.study import Study, findings_of
-from viva.web.view.answering import answer_of
+from viva.scoring.correlation import ItemErrors, Point, departures, robust_line
+from viva.web.view.findings import study_answer
 
 ITEMS = 40
 
@@ -62,7 +62,7 @@ def honest(path: Path, source: Path, names: str, items: int = ITEMS, cluster: in
 
 
 def sentences(*runs: Path) -> list[str]:
-    return [sentence for one in findings_of(Study(runs).report()) for sentence in one.sentences]
+    return [sentence for one in study_findings(Study(runs).report()) for sentence in one.sentences]
 
 
 # -- 4: each dataset by itself -----------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_an_unrelated_run_changes_no_sentence_verdict_or_line(cheated: list[Path
     told = set(sentences(*cheated))
     for kind, run in unrelated.items():
         report = Study([run, *cheated]).report()
-        assert told <= {one for found in findings_of(report) for one in found.sentences}, kind
+        assert told <= {one for found in study_findings(report) for one in found.sentences}, kind
         judged = report["verdicts"]["candidates"]
         own = [one for one in judged if one["dataset"].startswith("quiz") and one["candidate"] in (*"abcde", "cheat")]
         assert [one | {"dataset": "quiz"} for one in own] == alone["verdicts"]["candidates"], kind
@@ -173,9 +173,9 @@ def test_candidates_that_were_not_examined_alike_share_no_line_and_no_ranking(
         one | {"dataset": here} for one in alone["verdicts"]["candidates"]
     ]
     assert {judged[there, name]["verdict"] for name in "fb"} == {"not_tested"}
-    found = {one.about: one for one in findings_of(report)}
+    found = {one.about: one for one in study_findings(report)}
     assert {name: len(one.standings) for name, one in found.items()} == {here: 6, there: 2}
-    [before] = findings_of(Study(cheated).report())
+    [before] = study_findings(Study(cheated).report())
     assert (found[here].sentences, found[here].standings) == (before.sentences, before.standings)
     assert {row["dataset"] for row in report["pooled"] if row["candidate"] == "b"} == {here, there, None}
 
@@ -234,7 +234,7 @@ def test_texts_of_the_other_set_that_are_familiar_accuse_nobody(root: Path) -> N
 def test_not_tested_is_no_verdict_of_no_sign(root: Path, cheated: list[Path]) -> None:
     lone = [run_of(root / "untested", dataset(root / "untested.jsonl", 9), 9, z=(0.5, 0.5))]
     report = Study([*cheated, *lone]).report()
-    told = [sentence for one in findings_of(report) for sentence in one.sentences]
+    told = [sentence for one in study_findings(report) for sentence in one.sentences]
     [line] = [one for one in told if one.startswith("Not tested for contamination")]
     assert line.startswith("Not tested for contamination: z (")
     assert not any("z" in one.partition(":")[2].split(", ") for one in told if one.startswith("No sign"))
@@ -244,23 +244,23 @@ def test_not_tested_is_no_verdict_of_no_sign(root: Path, cheated: list[Path]) ->
 
 def test_unlike_scales_share_no_ranking(cheated: list[Path], unrelated: dict[str, Path]) -> None:
     """Another dataset, and another system, have standings of their own, in reports and in the viewer."""
-    from viva.web.view.answering import found_so_far
-    from viva.web.view.query import CandidateFigures, RunFigures
+    from viva.web.view.findings import mean_scores_so_far
+    from viva.web.view.queries import CandidateFigures, RunFigures
 
     other = unrelated["other candidates on another dataset"]
     report = Study([*cheated, other]).report()
-    found = findings_of(report)
+    found = study_findings(report)
     assert [(one.scenario, one.about, len(one.standings)) for one in found] == [
         ("kieval", "quiz", 6),
         ("kieval", "other", 3),
     ]
-    page = page_of(report)
+    page = study_page(report)
     assert (page.about, [about for about, _ in page.further]) == ("quiz", ["other", ""])
     runs = []
     for scenario, name, value in (("kieval", "quiz", 70.0), ("kieval", "other", 60.0), ("flexeval", "suite", 0.9)):
         figures = CandidateFigures("a", total=3, finished=3, scored=3, sum=3 * value)
         runs.append(RunFigures(name, scenario, name, 1, "", 3, "", running=False, candidates={"a": figures}))
-    assert [[one["value"] for one in part["standings"]] for part in found_so_far(runs)] == [
+    assert [[one["value"] for one in part["standings"]] for part in mean_scores_so_far(runs)] == [
         [pytest.approx(70.0)],
         [pytest.approx(60.0)],
         [pytest.approx(0.9)],
@@ -271,13 +271,16 @@ def test_unlike_scales_share_no_ranking(cheated: list[Path], unrelated: dict[str
         RunFigures(f"{at}", "kieval", "quiz", 1, judge, 3, "", running=False, digest=digest, candidates={"a": figures})
         for at, (judge, digest) in enumerate(told_apart)
     ]
-    assert [part["about"] for part in found_so_far(runs)] == [
+    assert [part["about"] for part in mean_scores_so_far(runs)] == [
         "quiz (123456, judged by one)",
         "quiz (123456, judged by other)",
         "quiz (789, judged by one)",
     ]
-    assert [part["about"] for part in found_so_far(runs[:2])] == ["quiz (judged by one)", "quiz (judged by other)"]
-    assert [part["about"] for part in found_so_far(runs[:1])] == ["quiz"]
+    assert [part["about"] for part in mean_scores_so_far(runs[:2])] == [
+        "quiz (judged by one)",
+        "quiz (judged by other)",
+    ]
+    assert [part["about"] for part in mean_scores_so_far(runs[:1])] == ["quiz"]
 
 
 # -- 5: too few to tell ------------------------------------------------------------------------------------------------
@@ -295,9 +298,9 @@ def test_few_items_accuse_and_acquit_nobody(root: Path, items: int) -> None:
     assert any(
         f"n = {items} items; about" in one and "would be needed to see a gap of 10 points" in one for one in told
     )
-    page = page_of(report)
+    page = study_page(report)
     assert set(told) <= {*page.verdict, *(one for _, group in page.further for one in group)}
-    assert [one["sentences"] for one in answer_of(runs).found] == [told]
+    assert [one["sentences"] for one in study_answer(runs).found] == [told]
 
 
 def test_a_clean_verdict_takes_the_power_that_the_rule_names(root: Path) -> None:

@@ -10,15 +10,12 @@ import pytest
 from scipy.stats import binomtest
 from study_runs import dataset, interviewed, with_manifest_alone, written
 
-from viva.engine.folder import RunFolder
-from viva.reports.markup import latex, markdown
+from viva.engine.run_folder import RunFolder
+from viva.reports.studies.export import long_rows
+from viva.reports.studies.study import Study, cell_record, group_systems, read_cells
+from viva.reports.tables import to_latex, to_markdown
 from viva.scenarios.kieval.score import Interview, Round, Scorer
-from viva.scenarios.study.cells import StudyCell
-from viva.scenarios.study.items import ItemNumbers
-from viva.study.exports import long_rows
-from viva.study.reading import cell_record, read_cells
-from viva.study.study import Study
-from viva.study.systems import systems_of
+from viva.scenarios.study_cells import ItemNumbers, StudyCell
 
 GOOD = [4, 4, 4, 4, 4, 4]
 
@@ -43,8 +40,8 @@ def whole(study: Study) -> dict[str, Any]:
     """The report, having been through every form that it can take."""
     report = study.report()
     assert orjson.loads(orjson.dumps(report)) == report
-    assert latex(study.tables()).count(r"\begin{tabular}") == len(study.tables())
-    assert markdown(study.tables()).count("### ") == len(study.tables())
+    assert to_latex(study.tables()).count(r"\begin{tabular}") == len(study.tables())
+    assert to_markdown(study.tables()).count("### ") == len(study.tables())
     for row in long_rows(report):
         assert isinstance(row["measure"], str)
         assert row["measure"]
@@ -136,7 +133,7 @@ def test_a_rule_that_stopped_a_cell_keeps_what_came_later_out(tmp_path: Path, it
     known = {"n": 2, "observations": 2, "mean": 65.0, "low": 20.5, "high": 99.5}
     until = {"stopped_at": 3, "saved": 3, "independent": "item", "intervals": {"one": known}}
     cell = StudyCell("a", "a", "kieval", "one", "simulated:one", "quiz", 7, "e", run, 6, until, run.manifest)
-    [interviews] = systems_of(["kieval"])
+    [interviews] = group_systems(["kieval"])
     [reading] = read_cells([cell], [interviews], {"kieval": Scorer()}, {"quiz": ItemNumbers()})
     told = interviews.study.cell(cell_record(reading), reading, Scorer())
     assert (told["state"], told["ended"], told["until"]) == ("stopped", 3, until)

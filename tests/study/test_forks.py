@@ -8,12 +8,11 @@ import pytest
 from study_runs import dataset, interviewed, probed, with_manifest_alone, written
 
 from viva import VirtualClock
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import forked_run
+from viva.reports.studies.page import study_page
+from viva.reports.studies.study import Study, find_cells
 from viva.scenarios.kieval.score import Interview, Round
-from viva.study.cells import find_cells
-from viva.study.page import page_of
-from viva.study.study import Study
 
 
 def _forked(source: Path, path: Path, judge: str) -> Path:
@@ -67,7 +66,7 @@ def test_a_talk_that_ran_out_was_not_held_in_full(tmp_path: Path) -> None:
     talk.ended_by, talk.usage = "transcript", {"candidate": [2, 10, 5]}
     pytest.importorskip("matplotlib")
     study = Study([written(tmp_path / "run", items, [talk], "simulated:one", rounds=3)])
-    [drawn] = [panel for one in page_of(study.report()).plots if one.anchor == "stops" for panel, _ in one.panels]
+    [drawn] = [panel for one in study_page(study.report()).plots if one.anchor == "stops" for panel, _ in one.panels]
     assert "recorded talk ran out" in drawn
 
 

@@ -15,11 +15,9 @@ from markdown_it import MarkdownIt
 from study_runs import interviewed, probed
 
 from viva.engine.errors import ConfigurationError
-from viva.reports.controls import harmless
-from viva.reports.markup import latex, latex_text, markdown
-from viva.reports.rows import COLUMNS
-from viva.study.exports import long_rows, write_csv, write_parquet
-from viva.study.study import Study
+from viva.reports.studies.export import long_rows, write_csv, write_parquet
+from viva.reports.studies.study import Study
+from viva.reports.tables import FIGURE_COLUMNS, escape_controls, latex_text, to_latex, to_markdown
 
 NASTY = r"50%_a&b|c#$~^\{x}<i>*`[y]"
 relaxed = settings(deadline=None, max_examples=200)
@@ -55,10 +53,10 @@ def test_the_csv_holds_the_figures_of_the_report(study: Study, tmp_path: Path) -
     write_csv(study.report(), tmp_path / "all.csv")
     with (tmp_path / "all.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == FIGURE_COLUMNS
     expected = [{k: "" if v is None else str(v) for k, v in row.items()} for row in long_rows(study.report())]
     assert rows == expected
-    places = [tuple(row[name] for name in COLUMNS[:7]) for row in rows if row["measure"] != "running"]
+    places = [tuple(row[name] for name in FIGURE_COLUMNS[:7]) for row in rows if row["measure"] != "running"]
     assert len(places) == len(set(places)), "a figure has one row"
     report = study.report()
     known = set(figures(rows))
@@ -98,7 +96,7 @@ def test_the_parquet_file_holds_the_rows_of_the_csv(study: Study, tmp_path: Path
     parquet = pytest.importorskip("pyarrow.parquet")
     write_parquet(study.report(), tmp_path / "all.parquet")
     read = parquet.read_table(tmp_path / "all.parquet")
-    assert tuple(read.column_names) == COLUMNS
+    assert tuple(read.column_names) == FIGURE_COLUMNS
     assert read.to_pylist() == list(long_rows(study.report()))
 
 
@@ -115,7 +113,7 @@ def test_a_file_that_cannot_be_written_is_named(study: Study, tmp_path: Path) ->
 
 
 def test_latex_tables_are_whole(study: Study) -> None:
-    text = latex([*study.tables(), (NASTY, [NASTY, "n"], [[NASTY, "1"], ["[x]", "–"]])])
+    text = to_latex([*study.tables(), (NASTY, [NASTY, "n"], [[NASTY, "1"], ["[x]", "–"]])])
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(study.tables()) + 1
     for spec, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}\n(.*?)\\end\{tabular\}", text, re.DOTALL):
         lines = body.split("\n")
@@ -155,9 +153,9 @@ _MARKS = st.text(st.sampled_from("<>&|`\\[]()!*_~$#:/.w \n"), max_size=20)
 @relaxed
 @given(st.text(max_size=40) | st.sampled_from(_LABELS) | _MARKS)
 def test_markdown_shows_a_label_as_it_is_and_nothing_else(label: str) -> None:
-    plain = harmless(re.sub("[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", label))
+    plain = escape_controls(re.sub("[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", label))
     shown = html.escape(plain, quote=False).replace('"', "&quot;")
-    told = markdown([(f"t {label} t", ["n", f"h {label} h"], [["1", f"c {label} c"]])])
+    told = to_markdown([(f"t {label} t", ["n", f"h {label} h"], [["1", f"c {label} c"]])])
     rendered = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(told)
     assert f"<h3>t {shown} t</h3>" in rendered
     assert f">h {shown} h</th>" in rendered
@@ -168,7 +166,7 @@ def test_markdown_shows_a_label_as_it_is_and_nothing_else(label: str) -> None:
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(study: Study) -> None:
-    for block in markdown([*study.tables(), (NASTY, [NASTY, "n"], [[NASTY, "1"]])]).split("### ")[1:]:
+    for block in to_markdown([*study.tables(), (NASTY, [NASTY, "n"], [[NASTY, "1"]])]).split("### ")[1:]:
         lines = block.strip().split("\n")[2:]
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
         assert re.fullmatch(r"\|( :?---:? \|)+", lines[1].replace(":---", ":---"))

@@ -12,13 +12,13 @@ import pytest
 from scipy import stats
 from study_runs import dataset, interviewed, probed, written
 
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_results
 from viva.reports.figures import clustered_score
+from viva.reports.studies.export import write_csv
+from viva.reports.studies.page import study_page
+from viva.reports.studies.study import Study
 from viva.scenarios.kieval.score import Interview, Round
-from viva.study.exports import write_csv
-from viva.study.page import page_of
-from viva.study.study import Study
 
 ITEMS = 20
 
@@ -225,4 +225,4 @@ def test_line_2_the_page_counts_texts_of_partly_scored_rounds_as_the_run_does(tm
     run = written(tmp_path / "run", items, [replace(talk(0), rounds=rounds)], "simulated:one")
     report = Study([run]).report()
     assert report["pooled"][0]["parse_failure_rate"] == pytest.approx(5 / 6, abs=1e-6)
-    assert dict(page_of(report).facts)["Unreadable verdicts"] == "83.3% (5 of 6 texts of the evaluator)"
+    assert dict(study_page(report).facts)["Unreadable verdicts"] == "83.3% (5 of 6 texts of the evaluator)"

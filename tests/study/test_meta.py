@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError, DatasetError
-from viva.study.meta.choices import Choices
-from viva.study.meta.columns import Named
-from viva.study.meta.figures import meta_report
-from viva.study.meta.sheet import Sheet, check_scored, joined, read_sheet
-from viva.study.meta.tables import answer, meta_tables
+from viva.reports.studies.judge_comparison import ComparisonOptions, meta_report
+from viva.reports.studies.judge_comparison_page import meta_tables, summary_sentences
+from viva.reports.studies.rating_files import NamedColumns
+from viva.reports.studies.rating_sheet import Sheet, check_scored, join_ratings, read_rating_sheet
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data").resolve()
-FEW = Choices(resamples=100)
+FEW = ComparisonOptions(resamples=100)
 
 
 def real(name: str) -> Path:
@@ -36,14 +35,14 @@ def _item_figures(report: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def test_unievals_published_figures() -> None:
-    report = meta_report(read_sheet(real("topicalchat/unieval_predictions.json")), FEW)
+    report = meta_report(read_rating_sheet(real("topicalchat/unieval_predictions.json")), FEW)
     found = _item_figures(report)
     assert found["naturalness"] == pytest.approx([0.443666, 0.513986, 0.373973], abs=1e-5)
     assert found["coherence"] == pytest.approx([0.595143, 0.612942, 0.465915], abs=1e-5)
     assert found["engagingness"] == pytest.approx([0.55651, 0.604739, 0.455941], abs=1e-5)
     assert found["groundedness"] == pytest.approx([0.536209, 0.574954, 0.451533], abs=1e-5)
     assert (report["rows"], report["groups"], report["systems"]) == (360, 60, 6)
-    assert answer(report).startswith("Of 6 criteria, predict_scores follows people best on overall, 0.663 (")
+    assert summary_sentences(report).startswith("Of 6 criteria, predict_scores follows people best on overall, 0.663 (")
     for title, header, rows in meta_tables(report):  # as they are printed: a gap of three beside each column
         if rows:
             wide = [max(len(row[at]) for row in (header, *rows)) for at in range(len(header))]
@@ -51,15 +50,15 @@ def test_unievals_published_figures() -> None:
 
 
 def test_pandalms_published_kappas() -> None:
-    report = meta_report(read_sheet(real("pandalm/testset-v1.json")), FEW)
+    report = meta_report(read_rating_sheet(real("pandalm/testset-v1.json")), FEW)
     [one] = report["criteria"]
     assert [round(pair["kappa"]["value"], 3) for pair in one["agreement"]["pairs"]] == [0.852, 0.879, 0.862]
     assert (one["scale"], one["n"], one["annotators"]) == ("nominal", 999, ["annotator1", "annotator2", "annotator3"])
-    assert "at a mean Cohen's κ of 0.864 (pairs 0.852, 0.879, 0.862) over 999 rows" in answer(report)
+    assert "at a mean Cohen's κ of 0.864 (pairs 0.852, 0.879, 0.862) over 999 rows" in summary_sentences(report)
 
 
 def test_mt_benchs_means() -> None:
-    sheet = read_sheet(real("mt_bench/judgments_gpt-4_single.jsonl"))
+    sheet = read_rating_sheet(real("mt_bench/judgments_gpt-4_single.jsonl"))
     [one] = meta_report(sheet, FEW)["judgments"]
     [system] = one["systems"]
     assert (one["judge"], system["system"]) == ("gpt-4", "phi-3-dpo")
@@ -79,16 +78,16 @@ def test_unparsable_judgments_are_counted_and_never_averaged(tmp_path: Path) -> 
         for number, both in enumerate(scores)
         for turn, score in enumerate(both, 1)
     ]
-    report = meta_report(read_sheet(_write(tmp_path / "judged.jsonl", records)), FEW)
+    report = meta_report(read_rating_sheet(_write(tmp_path / "judged.jsonl", records)), FEW)
     [system] = report["judgments"][0]["systems"]
     means = [(mean["mean"], mean["n"], mean["unparsed"]) for mean in (system["overall"], *system["turns"].values())]
     assert means == [(6.0, 5, 3), (7.0, 3, 1), (4.5, 2, 2)]
-    assert "turn 1 7.000, turn 2 4.500), 3 of 8 judgments unparsable" in answer(report)
+    assert "turn 1 7.000, turn 2 4.500), 3 of 8 judgments unparsable" in summary_sentences(report)
 
 
 def test_minus_one_is_a_score_where_others_are_negative_too(tmp_path: Path) -> None:
     records = [{"item": at, "human": at, "judge_x": score} for at, score in enumerate([-2, -1, 0, 1])]
-    sheet = read_sheet(_write(tmp_path / "signed.jsonl", records))
+    sheet = read_rating_sheet(_write(tmp_path / "signed.jsonl", records))
     assert [row.scores["judge_x", ""] for row in sheet.rows] == [-2.0, -1.0, 0.0, 1.0]
 
 
@@ -100,8 +99,8 @@ def test_two_judges_a_jury_and_labels_in_one_table(tmp_path: Path) -> None:
             f"{at // 2},m{at % 2},{truth},{truth},{min(4, truth + at % 2)},{(truth + at) % 5 if at % 3 else ''}"
         )
     (tmp_path / "two.csv").write_text("\n".join(lines))
-    sheet = read_sheet(tmp_path / "two.csv")
-    report = meta_report(sheet, Choices(resamples=100, juries=("mean", "fitted")))
+    sheet = read_rating_sheet(tmp_path / "two.csv")
+    report = meta_report(sheet, ComparisonOptions(resamples=100, juries=("mean", "fitted")))
     [one] = report["criteria"]
     assert [(judge["judge"], judge["n"], judge["unscored"]) for judge in one["judges"]] == [
         ("judge_a", 30, 0),
@@ -113,21 +112,21 @@ def test_two_judges_a_jury_and_labels_in_one_table(tmp_path: Path) -> None:
     assert one["confusions"][0]["kappa"]["value"] > 0.4
     assert one["agreement"]["kappa"] == 1.0
     assert report["groups"] == 15  # two models answered each item
-    assert "judge_a follows people best" in answer(report)
+    assert "judge_a follows people best" in summary_sentences(report)
 
 
 def test_fields_are_named_where_names_say_nothing(tmp_path: Path) -> None:
     records = [{"a": at, "b": at % 4, "c": at % 5, "d": f"s{at % 2}"} for at in range(12)]
     path = _write(tmp_path / "plain.jsonl", records)
     with pytest.raises(ConfigurationError, match=r"neither human ratings nor scores .* \(a, b, c, d\).*--human"):
-        read_sheet(path)
-    sheet = read_sheet(path, Named(item="a", system="d", human=["b"], score=["c"]))
+        read_rating_sheet(path)
+    sheet = read_rating_sheet(path, NamedColumns(item="a", system="d", human=["b"], score=["c"]))
     assert (sheet.judges, sheet.rows[5].human, sheet.rows[5].system) == (["c"], {"": [1.0]}, "s1")
     with pytest.raises(ConfigurationError, match="field 'x': no record has this field; there are: a, b, c, d"):
-        read_sheet(path, Named(human=["x"], score=["c"]))
+        read_rating_sheet(path, NamedColumns(human=["x"], score=["c"]))
     with pytest.raises(ConfigurationError, match="field 'c': is named as a human rating and as a judge's score"):
-        read_sheet(path, Named(human=["c"], score=["c"]))
-    people = Sheet("x", read_sheet(path, Named(human=["b"])).rows, {"": ["b"]})
+        read_rating_sheet(path, NamedColumns(human=["c"], score=["c"]))
+    people = Sheet("x", read_rating_sheet(path, NamedColumns(human=["b"])).rows, {"": ["b"]})
     with pytest.raises(ConfigurationError, match="human ratings of one annotator and no score beside them"):
         check_scored(people)
 
@@ -136,20 +135,20 @@ def test_the_lines_at_fault_are_named(tmp_path: Path) -> None:
     path = tmp_path / "array.json"
     path.write_text('[\n {"human": 1, "judge": 2},\n\n {"human": 2,\n  "judge": "good"}\n]')
     with pytest.raises(ConfigurationError, match=r"array.json:4: field 'judge': expected a number as in the other"):
-        read_sheet(path, Named(human=["human"], score=["judge"]))
+        read_rating_sheet(path, NamedColumns(human=["human"], score=["judge"]))
     path.write_text('[\n {"human": 1, "judge": 2},\n {"human": 2 "judge": 2}\n]')
     with pytest.raises(ConfigurationError, match=r"array.json:3: not valid JSON: Expecting ',' delimiter"):
-        read_sheet(path)
+        read_rating_sheet(path)
     path.write_text('[{"human": 1},\n]')
     with pytest.raises(ConfigurationError, match=r"array.json:2: not valid JSON"):
-        read_sheet(path)
+        read_rating_sheet(path)
 
 
 def _joined(tmp_path: Path, scores: list[dict[str, Any]], ratings: list[dict[str, Any]]) -> Sheet:
-    named = Named()
-    return joined(
-        read_sheet(_write(tmp_path / "scores.jsonl", scores), named.of_scores()),
-        read_sheet(_write(tmp_path / "ratings.jsonl", ratings), named.of_people()),
+    named = NamedColumns()
+    return join_ratings(
+        read_rating_sheet(_write(tmp_path / "scores.jsonl", scores), named.of_scores()),
+        read_rating_sheet(_write(tmp_path / "ratings.jsonl", ratings), named.of_people()),
     )
 
 
@@ -212,7 +211,7 @@ _SUMMEVAL = {"id": "d1", "model_id": "M1", "expert_annotations": [{"coherence": 
 
 
 def test_a_criterion_with_a_list_of_ratings_is_one_criterion_with_as_many_annotators(tmp_path: Path) -> None:
-    sheet = read_sheet(_write(tmp_path / "fed.jsonl", _FED))
+    sheet = read_rating_sheet(_write(tmp_path / "fed.jsonl", _FED))
     names = {criterion: len(fields) for criterion, fields in sheet.annotators.items()}
     assert names == {"Interesting": 5, "Fluent": 5, "Overall": 5, "Coherent": 5}
     assert sheet.rows[0].human["Fluent"] == [2.0, 2.0, 1.0, 2.0, None]
@@ -223,12 +222,12 @@ def test_a_criterion_with_a_list_of_ratings_is_one_criterion_with_as_many_annota
 
 def test_lists_that_are_named_are_criteria_of_their_own(tmp_path: Path) -> None:
     path = _write(tmp_path / "usr.jsonl", [_USR, _USR])
-    sheet = read_sheet(path, Named(human=["Natural", "Engaging", "Overall"]))
+    sheet = read_rating_sheet(path, NamedColumns(human=["Natural", "Engaging", "Overall"]))
     assert sheet.rows[1].human == {"Natural": [3.0, 2.0, 3.0], "Engaging": [1.0, 2.0, 2.0], "Overall": [4.0, 3.0, 4.0]}
 
 
 def test_experts_in_a_list_rate_criteria_by_name(tmp_path: Path) -> None:
-    sheet = read_sheet(_write(tmp_path / "summeval.jsonl", [_SUMMEVAL, _SUMMEVAL | {"id": "d2"}]))
+    sheet = read_rating_sheet(_write(tmp_path / "summeval.jsonl", [_SUMMEVAL, _SUMMEVAL | {"id": "d2"}]))
     assert sheet.rows[0].human == {"coherence": [4.0] * 3, "fluency": [5.0] * 3}
 
 
@@ -236,7 +235,7 @@ def test_several_outputs_in_one_record_are_refused(tmp_path: Path) -> None:
     raw = {"context": "c", "responses": [{"response": "a", "Natural": [1, 2]}, {"response": "b", "Natural": [3, 3]}]}
     path = _write(tmp_path / "usr.jsonl", [raw])
     with pytest.raises(ConfigurationError, match=r"'responses.1.Natural.1': has lists within lists.*a record of each"):
-        read_sheet(path, Named(human=["responses.1.Natural", "responses.2.Natural"]))
+        read_rating_sheet(path, NamedColumns(human=["responses.1.Natural", "responses.2.Natural"]))
 
 
 @settings(deadline=None, max_examples=60)
@@ -257,7 +256,7 @@ def test_the_same_ratings_are_read_from_every_shape(
             table.writerows({f"annotations.{name}": str(given_) for name, given_ in row.items()} for row in rows)
     else:
         _write(path, [{"annotations": _shaped(row, shape)} for row in rows])
-    sheet = read_sheet(path)
+    sheet = read_rating_sheet(path)
     wanted = [{name: [None if value == "N/A" else float(value) for value in row[name]] for name in criteria}
               for row in rows]  # fmt: skip
     assert [row.human for row in sheet.rows] == wanted
@@ -280,14 +279,14 @@ def _shaped(row: dict[str, list[Any]], shape: str) -> Any:
 
 def test_a_single_rating_among_lists_is_a_list_of_one(tmp_path: Path) -> None:
     records = [{"rating": "[4, 5]"}, {"rating": 3}, {"rating": "N/A"}, {"rating": "[2]"}, {"rating": []}]
-    sheet = read_sheet(_write(tmp_path / "mixed.jsonl", records))
+    sheet = read_rating_sheet(_write(tmp_path / "mixed.jsonl", records))
     assert [row.human[""] for row in sheet.rows] == [[4, 5], [3, None], [None, None], [2, None], [None, None]]
 
 
 @pytest.mark.parametrize("missing", ["N/A", "n/a", "NA", "NaN", "null", "None", "", "#N/A", None, "n.a."])
 def test_a_missing_value_among_numbers_is_no_score(tmp_path: Path, missing: Any) -> None:
     records = [{"human": 1, "judge_a": 2}, {"human": missing, "judge_a": 3}, {"human": 2, "judge_a": missing}]
-    sheet = read_sheet(_write(tmp_path / "few.jsonl", records))
+    sheet = read_rating_sheet(_write(tmp_path / "few.jsonl", records))
     assert [(row.human[""], row.scores["judge_a", ""]) for row in sheet.rows] == [([1], 2), ([None], 3), ([2], None)]
 
 
@@ -297,10 +296,10 @@ def test_a_missing_value_among_numbers_is_no_score(tmp_path: Path, missing: Any)
 def test_what_is_no_number_among_numbers_is_refused_by_its_line(tmp_path: Path, value: Any) -> None:
     path = _write(tmp_path / "odd.jsonl", [{"human": 1, "judge_a": 2}, {"human": 2, "judge_a": value}])
     with pytest.raises(ConfigurationError, match=r"odd\.jsonl:[12]: field 'judge_a(\.\w+)*'"):
-        read_sheet(path)
+        read_rating_sheet(path)
     path = _write(tmp_path / "odd.jsonl", [{"human": 1, "judge_a": 2}, {"human": value, "judge_a": 1}])
     with pytest.raises(ConfigurationError, match=r"odd\.jsonl:[12]: field 'human(\.\w+)*'"):
-        read_sheet(path)
+        read_rating_sheet(path)
 
 
 @pytest.mark.parametrize(
@@ -309,11 +308,11 @@ def test_what_is_no_number_among_numbers_is_refused_by_its_line(tmp_path: Path, 
 def test_a_constant_text_is_never_a_score(tmp_path: Path, name: str) -> None:
     records = [{"item": at, "human": at % 3, "judge_score": at % 4, name: "gpt-4"} for at in range(8)]
     path = _write(tmp_path / "named.jsonl", records)
-    sheet = read_sheet(path)
+    sheet = read_rating_sheet(path)
     assert len({score for row in sheet.rows for score in row.scores}) == 1
     assert all(isinstance(score, float) for row in sheet.rows for score in row.scores.values())
     with pytest.raises(ConfigurationError, match=f"field '{name}': holds texts that are no scores"):
-        read_sheet(path, Named(score=[name]))
+        read_rating_sheet(path, NamedColumns(score=[name]))
 
 
 def test_explanations_are_no_scores_and_labels_are(tmp_path: Path) -> None:
@@ -326,7 +325,7 @@ def test_explanations_are_no_scores_and_labels_are(tmp_path: Path) -> None:
         }
         for at in range(20)
     ]
-    sheet = read_sheet(_write(tmp_path / "labels.jsonl", records))
+    sheet = read_rating_sheet(_write(tmp_path / "labels.jsonl", records))
     assert list(sheet.rows[0].scores) == [("g", "")]
     assert sheet.told == ["judge judge_name; human ratings human; scores judge_verdict; "
                           "no score judge_reason (texts that are no labels)"]  # fmt: skip
@@ -334,13 +333,13 @@ def test_explanations_are_no_scores_and_labels_are(tmp_path: Path) -> None:
 
 def test_scores_of_one_criterion_in_several_fields_stay_apart(tmp_path: Path) -> None:
     records = [{"item": at, "human": at, "judge": "g", "judge_a": at, "judge_b": -at} for at in range(4)]
-    sheet = read_sheet(_write(tmp_path / "two.jsonl", records))
+    sheet = read_rating_sheet(_write(tmp_path / "two.jsonl", records))
     assert sheet.rows[3].scores == {("g: judge_a", ""): 3.0, ("g: judge_b", ""): -3.0}
 
 
 def test_a_judge_asked_several_times_of_each_criterion(tmp_path: Path) -> None:
     record = {"annotations": {"tone": [1, 2], "fluency": [3, 3]}, "predictions": {"tone": [1, 1], "fluency": [2, 3]}}
-    sheet = read_sheet(_write(tmp_path / "several.jsonl", [record, record]))
+    sheet = read_rating_sheet(_write(tmp_path / "several.jsonl", [record, record]))
     assert sheet.rows[0].scores == {
         ("predictions.1", "tone"): 1.0, ("predictions.2", "tone"): 1.0,
         ("predictions.1", "fluency"): 2.0, ("predictions.2", "fluency"): 3.0,
@@ -350,9 +349,9 @@ def test_a_judge_asked_several_times_of_each_criterion(tmp_path: Path) -> None:
 # -- sentences --------------------------------------------------------------------------------------------------------
 
 
-def _answer(path: Path, records: list[dict[str, Any]], named: Named | None = None) -> tuple[str, dict[str, Any]]:
-    report = meta_report(read_sheet(_write(path, records), named), FEW)
-    return answer(report), report
+def _answer(path: Path, records: list[dict[str, Any]], named: NamedColumns | None = None) -> tuple[str, dict[str, Any]]:
+    report = meta_report(read_rating_sheet(_write(path, records), named), FEW)
+    return summary_sentences(report), report
 
 
 @pytest.mark.parametrize(
@@ -507,21 +506,23 @@ _OBJECTS = [
 def test_criteria_and_annotators_are_told_apart_in_every_shape(
     tmp_path: Path, records: list[dict[str, Any]], annotators: dict[str, list[str]], scores: list[tuple[str, str]]
 ) -> None:
-    sheet = read_sheet(_write(tmp_path / "shape.jsonl", records))
+    sheet = read_rating_sheet(_write(tmp_path / "shape.jsonl", records))
     assert sheet.annotators == annotators
     assert list(dict.fromkeys(key for row in sheet.rows for key in row.scores)) == scores
     assert all(len(row.human[name]) == len(annotators[name]) for row in sheet.rows for name in row.human)
 
 
 def test_a_row_for_each_rating_is_the_same_as_a_row_for_each_item(tmp_path: Path) -> None:
-    sheet = read_sheet(_write(tmp_path / "long.jsonl", _long()))
+    sheet = read_rating_sheet(_write(tmp_path / "long.jsonl", _long()))
     assert sheet.rows[1].human == {"tone": [2.0, 3.0], "fluency": [2.0, 3.0]}
     scores = [{"item": at, "criterion": name, "score": at} for at in range(4) for name in ("tone", "fluency")]
     people = [{key: value for key, value in row.items() if key != "judge_score"} for row in _long()]
-    both = joined(read_sheet(_write(tmp_path / "s.jsonl", scores)), read_sheet(_write(tmp_path / "p.jsonl", people)))
+    both = join_ratings(
+        read_rating_sheet(_write(tmp_path / "s.jsonl", scores)), read_rating_sheet(_write(tmp_path / "p.jsonl", people))
+    )
     assert [row.human for row in both.rows] == [row.human for row in sheet.rows]
     with pytest.raises(DatasetError, match=r"long\.jsonl:17: people have rated item '0' in line 1 already"):
-        read_sheet(_write(tmp_path / "long.jsonl", [*_long(), _long()[0] | {"rating": 5}]))
+        read_rating_sheet(_write(tmp_path / "long.jsonl", [*_long(), _long()[0] | {"rating": 5}]))
 
 
 def test_labels_in_other_letter_case_are_the_same(tmp_path: Path) -> None:
@@ -536,8 +537,10 @@ def test_labels_in_other_letter_case_are_the_same(tmp_path: Path) -> None:
 def test_fields_named_as_annotators_rate_one_criterion(tmp_path: Path) -> None:
     records = [{"ann": at, "bob": {"x": 1}, "ratings": {"cy": at, "di": at}, "judge_a": 1} for at in range(3)]
     path = _write(tmp_path / "named.jsonl", records)
-    assert read_sheet(path, Named(annotator=["ann", "ratings.cy"])).annotators == {"": ["ann", "ratings.cy"]}
-    assert read_sheet(path, Named(annotator=["ratings", "bob"])).annotators == {
+    assert read_rating_sheet(path, NamedColumns(annotator=["ann", "ratings.cy"])).annotators == {
+        "": ["ann", "ratings.cy"]
+    }
+    assert read_rating_sheet(path, NamedColumns(annotator=["ratings", "bob"])).annotators == {
         "cy": ["ratings.cy"], "di": ["ratings.di"], "x": ["bob.x"]
     }  # fmt: skip
 
@@ -560,4 +563,4 @@ def test_fields_named_as_annotators_rate_one_criterion(tmp_path: Path) -> None:
 def test_a_file_in_another_form_is_told_how_to_save_it(tmp_path: Path, name: str, text: str, said: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(DatasetError, match=said):
-        read_sheet(tmp_path / name)
+        read_rating_sheet(tmp_path / name)

@@ -12,20 +12,20 @@ from small_sweeps import dataset, swept
 from study_runs import interviewed, probed
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.plugins import registered
-from viva.orchestration.sweep.parts import parts
-from viva.reports.markup import latex
-from viva.study.exports import write_csv
-from viva.study.study import Study
-from viva.web.report.page import write_html
+from viva.engine.imports import load_entry_points
+from viva.reports.studies.export import write_csv
+from viva.reports.studies.study import Study
+from viva.reports.tables import to_latex
+from viva.sweeps.sweep_file import parts
+from viva.web.report.html_page import write_html
 
 TUTORING = """
 from viva.data.items import Item
-from viva.data.selection import open_dataset
+from viva.data.dataset import open_dataset
 from viva.engine.messages import Sampling, View
-from viva.reports.failed import failed_table
+from viva.reports.run_tables import failure_table
 from viva.scenarios.contract import Prepared, Role, Scenario
-from viva.scenarios.settings import RunSettings
+from viva.scenarios.run_settings import RunSettings
 
 
 class Settings(RunSettings):
@@ -97,7 +97,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tutoring-viva\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[viva.scenarios]\ntutoring = tutoring_viva:SCENARIO\n")
     monkeypatch.syspath_prepend(package)
-    registered.cache_clear()
+    load_entry_points.cache_clear()
     parts.cache_clear()
     for name in ("tides", "rust"):
         dataset(tmp_path / f"{name}.jsonl", 5)
@@ -108,7 +108,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     swept(file, tmp_path / "out")
     yield tmp_path / "out"
-    registered.cache_clear()
+    load_entry_points.cache_clear()
     parts.cache_clear()
 
 
@@ -128,7 +128,7 @@ def test_a_sweep_of_a_foreign_system_has_tables_exports_and_a_page(sweep: Path, 
     assert [row[1:3] for row in rows] == [["quick", "5"], ["slow", "5"]] * 2
     assert cells == "4 cells"
     assert [row[-1].startswith(f"{row[1]} ") for row in shown] == [True] * 4
-    assert latex(study.tables()).count(r"\begin{tabular}") == 2
+    assert to_latex(study.tables()).count(r"\begin{tabular}") == 2
     write_csv(report, tmp_path / "figures.csv")
     with (tmp_path / "figures.csv").open() as file:
         figures = {(row["candidate"], row["dataset"], row["measure"]): row for row in csv.DictReader(file)}
@@ -163,7 +163,7 @@ def test_a_scorer_is_named_in_vain_where_no_system_has_one(sweep: Path) -> None:
 def test_static_figures_that_nobody_takes_are_reported_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viva.study.systems.scenarios", list)
+    monkeypatch.setattr("viva.reports.studies.study.installed_scenarios", list)
     runs = [probed(tmp_path / name, f"simulated:{name}", n=6, method=["text"]) for name in ("one", "two")]
     study = Study(runs)
     (title, header, rows), _ = study.tables()

@@ -14,8 +14,8 @@ from study_runs import dataset, interviewed, probed
 
 from viva.engine.clock import VirtualClock
 from viva.orchestration.launch import resumed_run
-from viva.study.cache import ReportCache
-from viva.study.study import Study
+from viva.reports.studies.cache import ReportCache
+from viva.reports.studies.study import Study
 
 
 def _settle(*runs: Path) -> None:
@@ -65,7 +65,7 @@ def test_the_second_report_reads_nothing_and_says_the_same(
     def unread(*_: Any) -> None:
         raise AssertionError("a journal was read")
 
-    monkeypatch.setattr("viva.engine.history.History.__init__", unread)
+    monkeypatch.setattr("viva.engine.journal_reader.History.__init__", unread)
     assert _asked(tmp_path / "cache", runs) == (expected, (1, 0))
 
 

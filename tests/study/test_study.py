@@ -12,10 +12,10 @@ from scipy import optimize, stats
 from study_runs import dataset, interviewed, probed, records, rewritten, talks
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_results
+from viva.reports.studies.study import Study
 from viva.scenarios.kieval.score import ASPECTS, Interview, Scorer
-from viva.study.study import Study
 
 CANDIDATES = ("simulated:weak?knowledge=0.15", "simulated:mid?knowledge=0.5", "simulated:good?knowledge=0.9")
 LABELS = ("weak", "mid", "good")

@@ -19,7 +19,7 @@ from room_pages import ROOM, Sitting, sitting
 from serving import Serving, serving
 from tiny_gguf import make_model
 
-from viva.scoring.correlation import Figures, fits
+from viva.scoring.correlation import ModelScores, fit_lines
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
@@ -83,11 +83,11 @@ def study_of(candidates: list[str], datasets: list[str], seeds: list[int], talks
             own = [_cell(chance, candidate, dataset, seed, level, accuracy, talks) for seed in seeds]
             cells += own
             pooled.append(_pooled(own, candidate, dataset, level, accuracy))
-            figures.append(Figures(candidate, dataset, accuracy, level, 2.9, 2.1))
+            figures.append(ModelScores(candidate, dataset, accuracy, level, 2.9, 2.1))
         pooled.append(pooled[-1] | {"dataset": None})
     lines = dict.fromkeys(datasets)
     if len(candidates) > 2:
-        lines |= fits(figures)
+        lines |= fit_lines(figures)
     report: Study = {
         "study": 1,
         "scorer": "official",

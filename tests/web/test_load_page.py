@@ -8,8 +8,8 @@ import pytest
 from browser import Browser
 from judged_load import flattening, reported, smaller, sound
 
-from viva.study.load.page import load_page
-from viva.web.report.page import write_page
+from viva.loadtest.load_page import load_page
+from viva.web.report.html_page import write_page
 
 
 @pytest.fixture(scope="module")

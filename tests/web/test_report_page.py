@@ -17,9 +17,9 @@ import pytest
 from browser import Browser
 
 from viva.engine.errors import ConfigurationError
-from viva.scoring.plots.style import COLOURS
-from viva.study.study import tables_of
-from viva.web.report.page import write_html
+from viva.reports.plot_style import COLOURS
+from viva.reports.studies.study import study_tables
+from viva.web.report.html_page import write_html
 
 HEADINGS = ["Results", "Contamination", "Plots", "Comparisons", "Agreement", "Difficulty of items", "Correlations"]
 HEADINGS += ["Scorer variants", "Early stops", "Failures", "Tokens and cost", "Verdicts", "Cells and transcripts"]
@@ -193,8 +193,8 @@ def test_tables_stand_in_their_sections_and_none_is_lost(make_study: Make, tmp_p
     assert sections["Failures"] == ["Why conversations failed"]
     assert sections["Cells and transcripts"][0].startswith("3 cells")
     shown = [title for titles in sections.values() for title in titles]
-    assert len(tables_of(study)) <= len(shown)
-    assert {re.split("[:,·]", title)[0] for title, _, _ in tables_of(study)} <= {
+    assert len(study_tables(study)) <= len(shown)
+    assert {re.split("[:,·]", title)[0] for title, _, _ in study_tables(study)} <= {
         re.split("[:,·]", title)[0].strip() for title in shown
     }
     assert list(sections) == sorted(sections, key=HEADINGS.index)
@@ -217,7 +217,7 @@ def test_without_matplotlib_there_is_a_page_that_says_so(study: Study, tmp_path:
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not installed')\n")
     (tmp_path / "study.json").write_text(json.dumps(study))
     code = (
-        "import json, pathlib; from viva.web.report.page import write_html;"
+        "import json, pathlib; from viva.web.report.html_page import write_html;"
         "write_html(json.loads(pathlib.Path('study.json').read_text()), pathlib.Path('report.html'))"
     )
     variables = os.environ | {"PYTHONPATH": str(tmp_path)}

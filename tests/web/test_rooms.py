@@ -16,7 +16,7 @@ from people import Person, answering
 from room_pages import ROOM, Sitting, pose, running, sitting
 from viva_process import ended, started
 
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.tools import Toolbox, ToolCall
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"

@@ -17,10 +17,9 @@ import viva
 from viva.engine.errors import ConfigurationError
 from viva.engine.events import Noted
 from viva.engine.stream import EventStream
-from viva.web.api.recent_events import RecentEvents
-from viva.web.server.access import Access
-from viva.web.server.application import ServerOptions
-from viva.web.server.tokens import Tokens, add_token, read_tokens
+from viva.web.api.hosted_runs import RecentEvents
+from viva.web.application import ServerOptions
+from viva.web.auth import Access, Tokens, add_token, read_tokens
 
 ROLES = {"candidate": ["sim"], "interactor": "simulated:i", "evaluator": "simulated:e"}
 

@@ -25,11 +25,11 @@ from tiny_gguf import make_model
 from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected
-from viva.engine.permissions import Client, Endpoints, Permissions, bounded
-from viva.web.api.records import ResumeRequest, RunRequest, StopRequest
-from viva.web.openai.forms import ChatForm, TextForm
-from viva.web.server.bodies import MOST_VALUES, check_count
-from viva.web.server.problems import Problem
+from viva.engine.permissions import Client, Endpoints, Permissions, bound_permissions
+from viva.web.api.schemas import ResumeRequest, RunRequest, StopRequest
+from viva.web.bodies import MOST_VALUES, check_value_count
+from viva.web.openai.requests import ChatForm, TextForm
+from viva.web.problems import Problem
 
 SECRET = "sk-canary-of-the-server"
 MOST_HELD_SECONDS = 0.1
@@ -252,7 +252,7 @@ def test_a_name_that_comes_to_mean_an_inner_address_is_not_asked(listener: str) 
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.1", "10.0.0.9")]
 
         asyncio.get_running_loop().getaddrinfo = inner  # type: ignore[method-assign] - a name server of the client's
-        with bounded(Permissions(client=client)):
+        with bound_permissions(Permissions(client=client)):
             async with BackendPool(RealClock()) as pool:
                 await pool.open(name)
                 with pytest.raises(Rejected, match="no public address; clients may use it where the server was"):
@@ -385,21 +385,21 @@ def test_no_step_of_reading_a_body_holds_the_interpreter() -> None:
             held.setdefault(name, []).append(time.thread_time() - began)
 
     for name, (where, body) in HOSTILE.items():
-        if timed(name, lambda body=body: check_count(body, 422) or True):
+        if timed(name, lambda body=body: check_value_count(body, 422) or True):
             value = timed(name, lambda body=body: orjson.loads(body))
             timed(name, lambda value=value, where=where: _FORMS[where].model_validate(value))
     assert max(max(steps) for steps in held.values()) < 2 * MOST_HELD_SECONDS, held
 
 
 def test_texts_do_not_count_as_values_and_values_do() -> None:
-    check_count(json.dumps({"a": '[{,"\\' * 400_000}).encode(), 422)
-    check_count(b'{"a":"' + b"\\\\" * 1_000_000 + b'","b":[1,2]}', 422)
-    check_count(b'["' + b'\\",' * 1_000_000 + b'"]', 422)
+    check_value_count(json.dumps({"a": '[{,"\\' * 400_000}).encode(), 422)
+    check_value_count(b'{"a":"' + b"\\\\" * 1_000_000 + b'","b":[1,2]}', 422)
+    check_value_count(b'["' + b'\\",' * 1_000_000 + b'"]', 422)
     for body in (b"[" + b"1," * (MOST_VALUES + 1) + b"1]", b'["\\\\",' + b'"a",' * (MOST_VALUES + 1) + b"1]",
                  b'["' + b"x" * 262_141 + b'\\\\"' + b",1" * (MOST_VALUES + 1) + b"]",
                  b'["x' + b"\\\\" * 300_000 + b'"' + b",1" * (MOST_VALUES + 1) + b"]"):  # fmt: skip
         with pytest.raises(Problem, match="holds more than 50,000 values"):
-            check_count(body, 422)
+            check_value_count(body, 422)
 
 
 def test_a_page_of_many_large_runs_holds_nobody_up(here: tuple[Here, Path]) -> None:

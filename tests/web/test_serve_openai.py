@@ -18,8 +18,8 @@ import viva
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Completion, Message, Request, Sampling
-from viva.engine.seeds import SeedLine
-from viva.web.openai.forms import ChatMessage
+from viva.engine.seeds import ConversationSeeds
+from viva.web.openai.requests import ChatMessage
 
 T = TypeVar("T")
 ASKED: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "what is this"}]
@@ -195,7 +195,7 @@ def test_a_named_conversation_goes_as_in_a_run(
         return [result.value for result in made.results()]
 
     said = run(f"{served.text}&label=tiny", "itself")
-    line, messages = SeedLine(3, "tiny/time"), [ASKED[0]]
+    line, messages = ConversationSeeds(3, "tiny/time"), [ASKED[0]]
     heard = []
     for turn, question in enumerate(("what is", "who knows")):
         messages.append({"role": "user", "content": f"{question} time"})

@@ -17,15 +17,12 @@ from aiohttp import web
 
 import viva
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.shown import ShownConversation, ShownTurn
-from viva.web.view.drawn import DrawnConversation, draw, paired
+from viva.scenarios.rendering import RenderedConversation, RenderedTurn
+from viva.web.view.conversations import PageConversation, page_turns, pair_turns
 from viva.web.view.export import export_pages
-from viva.web.view.filters import Filter
-from viva.web.view.index import index_file
-from viva.web.view.indexing import Indexer
-from viva.web.view.live import Live
-from viva.web.view.query import IndexReader, Listed
-from viva.web.view.search_text import question_of
+from viva.web.view.index import Indexer, fts_query, index_file
+from viva.web.view.queries import Filter, IndexReader, ListedConversation
+from viva.web.view.server import LiveUpdates
 
 
 class Says(viva.Backend):
@@ -55,7 +52,7 @@ def _run(out: Path, model: Says, tasks: list[str]) -> None:
     viva.run_sync(asked, models={"pupil": [model]}, tasks=tasks, out=out)
 
 
-def _listed(root: Path, index: Path, chosen: Filter | None = None) -> list[Listed]:
+def _listed(root: Path, index: Path, chosen: Filter | None = None) -> list[ListedConversation]:
     file = index_file(root, index)
     Indexer(root, file).catch_up()
     reader = IndexReader(file)
@@ -124,7 +121,7 @@ def test_words_of_any_script_are_found(tmp_path: Path, typed: str, count: int) -
 @pytest.mark.parametrize("typed", ["", '"', "(*)", "AND OR", 'a" OR "b', "NEAR(", "-x", "text:a", "\x00"])
 def test_no_words_break_the_question(tmp_path: Path, typed: str) -> None:
     _run(tmp_path / "run", Says(), ["a"])
-    assert question_of(typed) is None or _listed(tmp_path / "run", tmp_path / "index", Filter(q=typed)) is not None
+    assert fts_query(typed) is None or _listed(tmp_path / "run", tmp_path / "index", Filter(q=typed)) is not None
 
 
 def test_an_export_takes_no_folder_of_something_else(tmp_path: Path) -> None:
@@ -136,9 +133,9 @@ def test_an_export_takes_no_folder_of_something_else(tmp_path: Path) -> None:
             export_pages(tmp_path / "run", place, index=tmp_path / "index")
 
 
-def _with_live(test: Callable[[Live, str, aiohttp.ClientSession], Any]) -> None:
+def _with_live(test: Callable[[LiveUpdates, str, aiohttp.ClientSession], Any]) -> None:
     async def main() -> None:
-        live = Live(tick=0.0)
+        live = LiveUpdates(tick=0.0)
         app = web.Application()
         app.router.add_get("/events", live.serve)
         runner = web.AppRunner(app)
@@ -170,7 +167,7 @@ async def _events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[int,
 
 
 def test_news_goes_on_where_a_reader_left_and_begins_anew_where_that_is_forgotten() -> None:
-    async def test(live: Live, address: str, session: aiohttp.ClientSession) -> None:
+    async def test(live: LiveUpdates, address: str, session: aiohttp.ClientSession) -> None:
         async with session.get(address) as stays:
             seen = []
             for version in range(11, 14):
@@ -191,7 +188,7 @@ def test_news_goes_on_where_a_reader_left_and_begins_anew_where_that_is_forgotte
 
 
 def test_a_reader_that_takes_nothing_holds_nobody_up() -> None:
-    async def test(live: Live, address: str, session: aiohttp.ClientSession) -> None:
+    async def test(live: LiveUpdates, address: str, session: aiohttp.ClientSession) -> None:
         live.overview = lambda: "x" * 100_000
         host, port = address.removeprefix("http://").removesuffix("/events").split(":")
         with socket.create_connection((host, int(port))) as stuck:
@@ -206,14 +203,14 @@ def test_a_reader_that_takes_nothing_holds_nobody_up() -> None:
 
 
 def test_where_one_interview_ends_earlier_the_others_rounds_stand_alone_and_in_order() -> None:
-    def drawn(rounds: int) -> DrawnConversation:
-        turns = [ShownTurn(speaker, f"{speaker} {number}", round=number)
+    def drawn(rounds: int) -> PageConversation:
+        turns = [RenderedTurn(speaker, f"{speaker} {number}", round=number)
                  for number in range(1, rounds + 1) for speaker in ("examiner", "candidate")]  # fmt: skip
-        return draw(ShownConversation([ShownTurn("item"), *turns, ShownTurn("end", f"after {rounds}")]))
+        return page_turns(RenderedConversation([RenderedTurn("item"), *turns, RenderedTurn("end", f"after {rounds}")]))
 
     told = [
         tuple(None if turn is None else (turn.shown.speaker, turn.shown.round) for turn in (pair.left, pair.right))
-        for pair in paired(drawn(1), drawn(3))
+        for pair in pair_turns(drawn(1), drawn(3))
     ]
     both = [("item", None), ("examiner", 1), ("candidate", 1)]
     later = [("examiner", 2), ("candidate", 2), ("examiner", 3), ("candidate", 3)]

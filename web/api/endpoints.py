@@ -1,30 +1,164 @@
-"""The operations of the HTTP API under ``/api/v1``: scenarios, runs, their events, transcripts and reports.
+"""Endpoints under ``/api/v1``: scenarios, runs, events, transcripts, reports, and the OpenAPI document.
 
-What never belongs here: how runs are carried (``hosting``), and the forms (``records``).
+Routes and document are both generated from the list of operations.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from aiohttp import web
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
 
-from viva.engine.folder import RunFolder, versions
-from viva.engine.history import History
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder, installed_versions
 from viva.orchestration.transcripts import Speech, Transcripts
-from viva.scenarios.registry import scenarios
+from viva.scenarios.registry import installed_scenarios
 
-from ..server.problems import Problem
-from . import records
-from .hosting import RunHost
-from .operations import PREFIX, Asked, Operation, document
-from .recent_events import server_sent
+from ..bodies import read_body
+from ..problems import Problem, ProblemRecord, invalid
+from . import schemas
+from .hosted_runs import RunHost, server_sent_event
+from .schemas import RUN_ID, NoQuery
+
+B = TypeVar("B", bound=BaseModel)
+Q = TypeVar("Q", bound=BaseModel)
+PREFIX = "/api/v1"
+EVENTS = "text/event-stream"
+_REF = "#/components/schemas/{model}"
+_PATH_SCHEMAS: dict[str, dict[str, Any]] = {
+    "run": {"type": "string", "pattern": RUN_ID},
+    "number": {"type": "integer", "minimum": 0, "maximum": 2**53},
+}
+
+
+@dataclass(slots=True)
+class OperationRequest(Generic[Q, B]):
+    """A request as an operation gets it: checked query and body, path parameters as texts."""
+
+    request: web.Request
+    path: dict[str, str]
+    query: Q
+    body: B
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path. ``answer``: the model of its answer, of an event where ``streams`` is set; ``refusals``:
+    its statuses besides those of every operation; ``leads_to``: operations that take the id in its answer.
+    """
+
+    method: str
+    path: str
+    summary: str
+    handle: Callable[[Any], Awaitable[BaseModel | web.StreamResponse]]
+    answer: type[BaseModel]
+    status: int = 200
+    body: type[BaseModel] | None = None
+    query: type[BaseModel] = NoQuery
+    refusals: tuple[int, ...] = ()
+    headers: dict[str, str] = field(default_factory=dict)
+    streams: bool = False
+    leads_to: tuple[str, ...] = ()
+
+    def route(self) -> web.RouteDef:
+        """The route that checks a request, handles it and writes the answer."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            query = _parse_query(request, self.query)
+            body = NoQuery() if self.body is None else await read_body(request, self.body)
+            answer = await self.handle(OperationRequest(request, dict(request.match_info), query, body))
+            if isinstance(answer, web.StreamResponse):
+                return answer
+            data = answer.model_dump_json().encode("utf-8", "replace")
+            return web.Response(status=self.status, body=data, content_type="application/json")
+
+        return web.RouteDef(self.method, PREFIX + self.path, handle, {})
+
+
+def openapi_document(operations: Sequence[Operation], version: str, *, with_tokens: bool) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these operations. ``with_tokens``: a token is asked for."""
+    models = [one for operation in operations for one in (operation.answer, operation.body) if one is not None]
+    bodies = {operation.body for operation in operations}
+    # Answers are described as they are written: fields with defaults are always there.
+    modes: dict[Any, Any] = {one: "validation" if one in bodies else "serialization" for one in models}
+    modes[ProblemRecord] = "validation"
+    _, definitions = models_json_schema(list(modes.items()), ref_template=_REF)
+    paths: dict[str, Any] = {}
+    for operation in operations:
+        described = _operation_schema(operation, with_tokens=with_tokens)
+        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = described
+    components: dict[str, Any] = {"schemas": definitions["$defs"]}
+    made: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "viva", "version": version, "description": "Runs, transcripts and reports of viva."},
+        "paths": paths,
+        "components": components,
+    }
+    if with_tokens:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        made["security"] = [{"token": []}]
+    return made
+
+
+def _operation_schema(operation: Operation, *, with_tokens: bool) -> dict[str, Any]:
+    names = re.findall(r"{(\w+)}", operation.path)
+    parameters = [{"name": one, "in": "path", "required": True, "schema": _PATH_SCHEMAS[one]} for one in names]
+    properties = operation.query.model_json_schema().get("properties", {})
+    for name, schema in properties.items():
+        parameters.append({"name": name, "in": "query", "required": False, "schema": schema})
+    for name, text in operation.headers.items():
+        told = {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
+        parameters.append(told)
+    schema = {"$ref": _REF.format(model=operation.answer.__name__)}
+    content = {EVENTS if operation.streams else "application/json": {"schema": schema}}
+    answers: dict[str, Any] = {str(operation.status): {"description": "Done.", "content": content}}
+    if operation.leads_to:
+        run = {"run": "$response.body#/id"}
+        answers[str(operation.status)]["links"] = {
+            name: {"operationId": name, "parameters": run} for name in operation.leads_to
+        }
+    refusals = {400, 403, 421, 422, *operation.refusals}
+    refusals |= {401} if with_tokens else set()
+    refusals |= {404} if names else set()
+    refusals |= {413, 415} if operation.body is not None else set()
+    problem = {"application/problem+json": {"schema": {"$ref": _REF.format(model="ProblemRecord")}}}
+    for status in sorted(refusals):
+        answers[str(status)] = {"description": "Refused.", "content": problem}
+    if operation.streams:
+        answers["204"] = {"description": "The run has ended, and all of it was told."}
+    made: dict[str, Any] = {
+        "operationId": operation.handle.__name__,
+        "summary": operation.summary,
+        "parameters": parameters,
+        "responses": answers,
+    }
+    if operation.body is not None:
+        body = {"$ref": _REF.format(model=operation.body.__name__)}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return made
+
+
+def _parse_query(request: web.Request, form: type[Q]) -> Q:
+    """:raises Problem: a parameter is unknown, given twice, or out of bounds."""
+    given = request.query
+    for name in given:
+        if len(given.getall(name)) > 1:
+            raise Problem(422, f"?{name[:60]}= is given more than once", field=name[:60])
+    try:
+        return form.model_validate_strings(dict(given))
+    except ValidationError as error:
+        raise invalid(error, "?") from None
+
 
 T = TypeVar("T")
-_END = "end"
+_END_EVENT = "end"
 
 
 class Api:
@@ -33,7 +167,9 @@ class Api:
     def __init__(self, host: RunHost, *, with_tokens: bool) -> None:
         self._host = host
         self.operations = self._operations()
-        self._document = records.DocumentRecord(document(self.operations, versions()["viva"], with_tokens=with_tokens))
+        self._document = schemas.DocumentRecord(
+            openapi_document(self.operations, installed_versions()["viva"], with_tokens=with_tokens)
+        )
 
     def routes(self) -> list[web.RouteDef]:
         """What is served."""
@@ -42,29 +178,29 @@ class Api:
     def _operations(self) -> list[Operation]:
         run, busy = "/runs/{run}", (409,)
         return [
-            Operation("GET", "/openapi.json", "This document.", self.openapi, records.DocumentRecord),
-            Operation("GET", "/scenarios", "What can be run.", self.list_scenarios, records.ScenarioList),
-            Operation("GET", "/runs", "The runs.", self.list_runs, records.RunList, query=records.RunsQuery),
+            Operation("GET", "/openapi.json", "This document.", self.openapi, schemas.DocumentRecord),
+            Operation("GET", "/scenarios", "What can be run.", self.list_scenarios, schemas.ScenarioList),
+            Operation("GET", "/runs", "The runs.", self.list_runs, schemas.RunList, query=schemas.RunsQuery),
             Operation(
                 "POST",
                 "/runs",
                 "Begin a run.",
                 self.create_run,
-                records.RunRecord,
+                schemas.RunRecord,
                 201,
-                records.RunRequest,
+                schemas.RunRequest,
                 refusals=(409, 503),
                 leads_to=("get_run", "get_report", "list_transcripts"),
             ),
-            Operation("GET", run, "A run and how far it has come.", self.get_run, records.RunRecord, refusals=busy),
+            Operation("GET", run, "A run and how far it has come.", self.get_run, schemas.RunRecord, refusals=busy),
             Operation(
                 "POST",
                 f"{run}/stop",
                 "Stop a run; it can be resumed.",
                 self.stop_run,
-                records.RunRecord,
+                schemas.RunRecord,
                 202,
-                records.StopRequest,
+                schemas.StopRequest,
                 refusals=busy,
             ),
             Operation(
@@ -72,9 +208,9 @@ class Api:
                 f"{run}/resume",
                 "Go on with a run that was stopped.",
                 self.resume_run,
-                records.RunRecord,
+                schemas.RunRecord,
                 202,
-                records.ResumeRequest,
+                schemas.ResumeRequest,
                 refusals=(409, 503),
             ),
             Operation(
@@ -82,7 +218,7 @@ class Api:
                 f"{run}/events",
                 "Watch a run: its events as server-sent events, until it ends.",
                 self.watch_run,
-                records.EventRecord,
+                schemas.EventRecord,
                 refusals=busy,
                 streams=True,
                 headers={"Last-Event-ID": "Go on behind this event."},
@@ -92,8 +228,8 @@ class Api:
                 f"{run}/transcripts",
                 "Transcripts, page by page.",
                 self.list_transcripts,
-                records.TranscriptPage,
-                query=records.TranscriptsQuery,
+                schemas.TranscriptPage,
+                query=schemas.TranscriptsQuery,
                 refusals=busy,
             ),
             Operation(
@@ -101,28 +237,28 @@ class Api:
                 f"{run}/transcripts/{{number}}",
                 "One conversation's transcript.",
                 self.get_transcript,
-                records.TranscriptRecord,
-                query=records.TranscriptQuery,
+                schemas.TranscriptRecord,
+                query=schemas.TranscriptQuery,
                 refusals=busy,
             ),
             Operation(
-                "GET", f"{run}/report", "The report so far.", self.get_report, records.ReportRecord, refusals=busy
+                "GET", f"{run}/report", "The report so far.", self.get_report, schemas.ReportRecord, refusals=busy
             ),
         ]
 
-    async def openapi(self, asked: Asked[Any, Any]) -> records.DocumentRecord:
+    async def openapi(self, asked: OperationRequest[Any, Any]) -> schemas.DocumentRecord:
         """The document."""
         return self._document
 
-    async def list_scenarios(self, asked: Asked[Any, Any]) -> records.ScenarioList:
+    async def list_scenarios(self, asked: OperationRequest[Any, Any]) -> schemas.ScenarioList:
         """The registered scenarios."""
-        return await asyncio.to_thread(_scenario_list)
+        return await asyncio.to_thread(_list_scenarios)
 
-    async def list_runs(self, asked: Asked[records.RunsQuery, Any]) -> records.RunList:
+    async def list_runs(self, asked: OperationRequest[schemas.RunsQuery, Any]) -> schemas.RunList:
         """A page of runs. Read in a thread: manifests may be many, and large."""
         return await asyncio.to_thread(self._run_list, asked.query)
 
-    def _run_list(self, query: records.RunsQuery) -> records.RunList:
+    def _run_list(self, query: schemas.RunsQuery) -> schemas.RunList:
         ids = list(islice((id_ for id_ in self._host.ids() if id_ > query.after), query.limit + 1))
         found = []
         for id_ in ids[: query.limit]:
@@ -133,93 +269,95 @@ class Api:
             hosted = self._host.hosted(id_)
             under_way = hosted is not None and hosted.under_way
             found.append(
-                records.RunSummary(id=id_, scenario=manifest["scenario"], seed=manifest["seed"], hosted=under_way)
+                schemas.RunSummary(id=id_, scenario=manifest["scenario"], seed=manifest["seed"], hosted=under_way)
             )
-        return records.RunList(runs=found, next=ids[query.limit - 1] if len(ids) > query.limit else None)
+        return schemas.RunList(runs=found, next=ids[query.limit - 1] if len(ids) > query.limit else None)
 
-    async def create_run(self, asked: Asked[Any, records.RunRequest]) -> web.Response:
+    async def create_run(self, asked: OperationRequest[Any, schemas.RunRequest]) -> web.Response:
         """Begin a run; it goes on whether or not the client waits for the answer."""
         run = await asyncio.shield(self._host.begin(asked.body))
         body = run.record().model_dump_json().encode()
         location = {"Location": f"{PREFIX}/runs/{run.id}"}
         return web.Response(status=201, body=body, content_type="application/json", headers=location)
 
-    async def get_run(self, asked: Asked[Any, Any]) -> records.RunRecord:
+    async def get_run(self, asked: OperationRequest[Any, Any]) -> schemas.RunRecord:
         """One run."""
         return await self._host.record(asked.path["run"])
 
-    async def stop_run(self, asked: Asked[Any, Any]) -> records.RunRecord:
+    async def stop_run(self, asked: OperationRequest[Any, Any]) -> schemas.RunRecord:
         """Stop a run."""
         return await asyncio.shield(self._host.stop(asked.path["run"]))
 
-    async def resume_run(self, asked: Asked[Any, records.ResumeRequest]) -> records.RunRecord:
+    async def resume_run(self, asked: OperationRequest[Any, schemas.ResumeRequest]) -> schemas.RunRecord:
         """Go on with a run."""
         resumed = self._host.resume(asked.path["run"], retry_failed=asked.body.retry_failed)
         return (await asyncio.shield(resumed)).record()
 
-    async def get_report(self, asked: Asked[Any, Any]) -> records.ReportRecord:
+    async def get_report(self, asked: OperationRequest[Any, Any]) -> schemas.ReportRecord:
         """The report."""
-        return records.ReportRecord(await self._host.report(asked.path["run"]))
+        return schemas.ReportRecord(await self._host.report(asked.path["run"]))
 
-    async def watch_run(self, asked: Asked[Any, Any]) -> web.StreamResponse:
+    async def watch_run(self, asked: OperationRequest[Any, Any]) -> web.StreamResponse:
         """Watch a run: ``State``, its events, ``End``. What came before is told from the latest event that the client
         has; from the next event on where it has none.
         """
         id_, latest = asked.path["run"], asked.request.headers.get("Last-Event-ID")
         state = end = await self._host.record(id_)
         run = self._host.hosted(id_)
-        if latest is not None and latest.endswith(f"-{_END}") and not state.hosted:
+        if latest is not None and latest.endswith(f"-{_END_EVENT}") and not state.hosted:
             return web.Response(status=204)  # which tells a browser not to ask again
         response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
         await response.prepare(asked.request)
-        await response.write(server_sent("State", state.model_dump()))
+        await response.write(server_sent_event("State", state.model_dump()))
         if run is not None:
             place = run.events.place_of(latest)
             async for block in run.events.read(run.events.last if place is None else place):
                 await response.write(block)
             end = run.record() if state.hosted else state
         epoch = "recorded" if run is None else run.events.epoch
-        await response.write(server_sent("End", end.model_dump(), f"{epoch}-{_END}"))
+        await response.write(server_sent_event("End", end.model_dump(), f"{epoch}-{_END_EVENT}"))
         await response.write_eof()
         return response
 
-    async def list_transcripts(self, asked: Asked[records.TranscriptsQuery, Any]) -> records.TranscriptPage:
+    async def list_transcripts(self, asked: OperationRequest[schemas.TranscriptsQuery, Any]) -> schemas.TranscriptPage:
         """A page of transcripts."""
         folder, query = self._host.open(asked.path["run"]), asked.query
 
-        async def read(history: History) -> records.TranscriptPage:
+        async def read(history: History) -> schemas.TranscriptPage:
             numbers = list(islice((one for one in history.numbers() if one > query.after), query.limit + 1))
-            page = [record async for record in _records(folder, history, numbers[: query.limit], query.prompts)]
+            page = [
+                record async for record in _transcript_records(folder, history, numbers[: query.limit], query.prompts)
+            ]
             last = numbers[query.limit - 1] if len(numbers) > query.limit else None
-            return records.TranscriptPage(transcripts=page, next=last)
+            return schemas.TranscriptPage(transcripts=page, next=last)
 
         return await _with_history(folder, read)
 
-    async def get_transcript(self, asked: Asked[records.TranscriptQuery, Any]) -> records.TranscriptRecord:
+    async def get_transcript(self, asked: OperationRequest[schemas.TranscriptQuery, Any]) -> schemas.TranscriptRecord:
         """One transcript."""
         folder, text = self._host.open(asked.path["run"]), asked.path["number"]
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else -1
 
-        async def read(history: History) -> records.TranscriptRecord:
+        async def read(history: History) -> schemas.TranscriptRecord:
             if number < 0 or history.started(number) is None:
                 raise Problem(404, f"run {folder.path.name} has no conversation {text[:30]!r}")
-            return await anext(_records(folder, history, [number], asked.query.prompts))
+            return await anext(_transcript_records(folder, history, [number], asked.query.prompts))
 
         return await _with_history(folder, read)
 
 
-def _scenario_list() -> records.ScenarioList:
+def _list_scenarios() -> schemas.ScenarioList:
     found = [
-        records.ScenarioRecord(
+        schemas.ScenarioRecord(
             name=one.name,
             summary=one.summary,
-            roles=[records.RoleRecord(name=role.name, many=role.many) for role in one.roles],
+            roles=[schemas.RoleRecord(name=role.name, many=role.many) for role in one.roles],
             settings=one.settings.model_json_schema(),
         )
-        for one in scenarios()
+        for one in installed_scenarios()
     ]
-    return records.ScenarioList(scenarios=found)
+    return schemas.ScenarioList(scenarios=found)
 
 
 async def _with_history(folder: RunFolder, read: Callable[[History], Awaitable[T]]) -> T:
@@ -233,22 +371,22 @@ async def _with_history(folder: RunFolder, read: Callable[[History], Awaitable[T
     return await asyncio.to_thread(lambda: asyncio.run(opened()))
 
 
-async def _records(
+async def _transcript_records(
     folder: RunFolder, history: History, numbers: Sequence[int], prompts: bool
-) -> AsyncIterator[records.TranscriptRecord]:
+) -> AsyncIterator[schemas.TranscriptRecord]:
     transcripts = Transcripts(folder)
     for number in numbers:
         told, end = await transcripts.of(history, number), history.end(number)
-        yield records.TranscriptRecord(
+        yield schemas.TranscriptRecord(
             number=number,
             key=told.key,
             state="unfinished" if end is None else "failed" if end.failed else "finished",
-            speeches=[_speech(one, prompts) for one in told.speeches],
+            speeches=[_speech_record(one, prompts) for one in told.speeches],
             result=None if end is None else end.result,
             problem=told.problem,
         )
 
 
-def _speech(one: Speech, prompts: bool) -> records.SpeechRecord:
+def _speech_record(one: Speech, prompts: bool) -> schemas.SpeechRecord:
     prompt = one.prompt if prompts else None
-    return records.SpeechRecord(party=one.party, text=one.text, prompt=prompt, branch=one.branch)
+    return schemas.SpeechRecord(party=one.party, text=one.text, prompt=prompt, branch=one.branch)

@@ -1,8 +1,4 @@
-"""An adjudicator's pages: answers in dispute, their grades side by side without names, a decision with its reason.
-
-The original grades stay. Who has seen others' grades of a question is not asked to grade it, and nobody decides on a
-question that they grade themselves. What never belongs here: when graders disagree (``disputed``).
-"""
+"""Pages of an adjudicator: answers in dispute, their grades side by side without names, a decision with its reason."""
 
 from __future__ import annotations
 
@@ -12,22 +8,21 @@ import orjson
 from aiohttp import web
 
 from viva.engine import seeds
-from viva.orchestration.grading.disputed import DisputedAnswer, Disputes, criteria_of, disputes_of
-from viva.orchestration.grading.records import Decision, Grader, GraderRole, Question
-from viva.orchestration.grading.seats import seats_of
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.assignments import assignments_of
+from viva.grading.disputes import DisputedAnswer, Disputes, read_criteria, read_disputes
+from viva.grading.records import Decision, Grader, GraderRole, Question
+from viva.grading.store import GradeStore
 
-from ..people.guarding import Refusal
-from ..people.markdown import ModelText, model_text
-from .shown import excerpt
-from .site import Site, note_seen
-from .submitting import MOST_COMMENT
+from ..people.application import Refusal
+from ..people.markdown import ModelText, render_model_text
+from .question_form import MAX_COMMENT, excerpt
+from .site import Site, record_seen
 
 ROLES: tuple[GraderRole, ...] = ("adjudicator", "admin")
 
 
 @dataclass(slots=True, frozen=True)
-class Voice:
+class BlindGrade:
     """A grade without its grader's name, and the comment."""
 
     value: float
@@ -35,7 +30,7 @@ class Voice:
 
 
 @dataclass(slots=True, frozen=True)
-class Docket:
+class DisputeList:
     """The disputes that are this adjudicator's to decide, and counts of the others.
 
     ``own``: how many are of questions that they grade themselves.
@@ -49,12 +44,12 @@ class Docket:
 
 
 @dataclass(slots=True, frozen=True)
-class Case:
+class DisputeView:
     """One answer in dispute: its grades in an order that tells nothing, its decision, its neighbours."""
 
     question: Question
     position: int
-    voices: list[Voice]
+    voices: list[BlindGrade]
     complete: bool
     decision: Decision | None
     before: DisputedAnswer | None
@@ -75,8 +70,8 @@ class AdjudicatorPages:
         app.router.add_post(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._decide)
 
     async def _list(self, request: web.Request) -> web.Response:
-        def look(store: GradeStore, grader: Grader) -> tuple[Grader, Docket, dict[int, str]]:
-            docket = docket_of(store, grader)
+        def look(store: GradeStore, grader: Grader) -> tuple[Grader, DisputeList, dict[int, str]]:
+            docket = list_disputes(store, grader)
             numbers = {one.question for one in (*docket.to_decide, *docket.decided)}
             records = store.connection.execute("select number, record from questions")
             excerpts = {
@@ -88,11 +83,11 @@ class AdjudicatorPages:
         return self._site.page(request, "disputes.html", docket=docket, grader=grader, excerpts=excerpts)
 
     async def _case(self, request: web.Request) -> web.Response:
-        number, position = _place(request)
+        number, position = _path_numbers(request)
 
-        def look(store: GradeStore, grader: Grader) -> Case:
-            case = case_of(store, grader, number, position)
-            note_seen(store, grader, number)
+        def look(store: GradeStore, grader: Grader) -> DisputeView:
+            case = read_dispute(store, grader, number, position)
+            record_seen(store, grader, number)
             return case
 
         case = await self._site.ask(request, look, roles=ROLES, changes=True)
@@ -101,20 +96,20 @@ class AdjudicatorPages:
             "dispute.html",
             case=case,
             question=await self._site.questions.of(case.question),
-            most_comment=MOST_COMMENT,
+            most_comment=MAX_COMMENT,
         )
 
     async def _decide(self, request: web.Request) -> web.Response:
-        number, position = _place(request)
+        number, position = _path_numbers(request)
         fields = await self._site.form(request)
         value, reason = str(fields.get("value", "")), str(fields.get("reason", "")).strip()
         if not reason:
             raise Refusal(400, "No reason", "A decision needs a reason; go back and write one.")
-        if len(reason) > MOST_COMMENT:
-            raise Refusal(413, "Too long", f"A reason has {MOST_COMMENT:,} characters at most.")
+        if len(reason) > MAX_COMMENT:
+            raise Refusal(413, "Too long", f"A reason has {MAX_COMMENT:,} characters at most.")
 
         def decide(store: GradeStore, grader: Grader) -> DisputedAnswer | None:
-            case = case_of(store, grader, number, position)
+            case = read_dispute(store, grader, number, position)
             try:
                 grade = float(value)
             except ValueError:
@@ -128,28 +123,28 @@ class AdjudicatorPages:
         return web.Response(status=303, headers={"Location": path})
 
 
-def docket_of(store: GradeStore, grader: Grader) -> Docket:
+def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:
     """What is there to decide: first the answers that everybody has graded who was asked to."""
-    found, own = _disputes(store, grader)
+    found, own = _open_disputes(store, grader)
     mine = [one for one in found.disputed if one.question not in own]
     to_decide = sorted(
         (one for one in mine if one.decided is None), key=lambda one: (not one.complete, one.question, one.position)
     )
     decided = [one for one in mine if one.decided is not None]
-    return Docket(to_decide, decided, len(found.disputed) - len(mine), found.agreed, found.single)
+    return DisputeList(to_decide, decided, len(found.disputed) - len(mine), found.agreed, found.single)
 
 
-def _disputes(store: GradeStore, grader: Grader) -> tuple[Disputes, set[int]]:
-    criteria = criteria_of(store.meta("about"))
-    return disputes_of(store, criteria), {seat.question for seat in seats_of(store, grader)}
+def _open_disputes(store: GradeStore, grader: Grader) -> tuple[Disputes, set[int]]:
+    criteria = read_criteria(store.meta("about"))
+    return read_disputes(store, criteria), {seat.question for seat in assignments_of(store, grader)}
 
 
-def case_of(store: GradeStore, grader: Grader, number: int, position: int) -> Case:
+def read_dispute(store: GradeStore, grader: Grader, number: int, position: int) -> DisputeView:
     """One answer in dispute.
 
     :raises Refusal: it is none, or of a question that this adjudicator grades.
     """
-    docket = docket_of(store, grader)
+    docket = list_disputes(store, grader)
     listed = [*docket.to_decide, *docket.decided]
     here = next((one for one in listed if (one.question, one.position) == (number, position)), None)
     if here is None:
@@ -162,9 +157,9 @@ def case_of(store: GradeStore, grader: Grader, number: int, position: int) -> Ca
     # In another order for each answer, so that nobody can be followed from one to the next.
     seed = store.meta("seed")
     valid.sort(key=lambda one: seeds.uniform(seed, "voices", one.answer, one.grader))
-    voices = [Voice(one.value, model_text(one.comment) if one.comment.strip() else None)
+    voices = [BlindGrade(one.value, render_model_text(one.comment) if one.comment.strip() else None)
               for one in valid if one.value is not None]  # fmt: skip
-    return Case(
+    return DisputeView(
         question,
         position,
         voices,
@@ -176,5 +171,5 @@ def case_of(store: GradeStore, grader: Grader, number: int, position: int) -> Ca
     )
 
 
-def _place(request: web.Request) -> tuple[int, int]:
+def _path_numbers(request: web.Request) -> tuple[int, int]:
     return int(request.match_info["number"]), int(request.match_info["position"])

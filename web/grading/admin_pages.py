@@ -1,7 +1,5 @@
-"""An admin's pages: who grades and how far they are, new links, what counts no more and why, and what was done.
-
-A new link is shown once; whose link is which is known to nobody afterwards. What never belongs here: figures of
-candidates (the report has them).
+"""Pages of an admin: graders and their progress, new links, invalidated grades with their reasons, and the audit
+log.
 """
 
 from __future__ import annotations
@@ -14,18 +12,18 @@ from typing import get_args
 
 from aiohttp import web
 
-from viva.orchestration.grading.disputed import criteria_of, disputes_of
-from viva.orchestration.grading.records import Grader, GraderRole, GraderState, Question, Standing
-from viva.orchestration.grading.seats import standing, whole_standing
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.assignments import grader_progress, overall_progress
+from viva.grading.disputes import read_criteria, read_disputes
+from viva.grading.records import Grader, GraderRole, GraderState, Progress, Question
+from viva.grading.store import GradeStore
 
-from ..people.guarding import Refusal
-from ..people.links import expiry_of, new_token
-from .site import Form, Site, note_seen
+from ..people.application import Refusal
+from ..people.sessions import new_token, parse_expiry
+from .site import Form, Site, record_seen
 
 ROLES: tuple[GraderRole, ...] = ("admin",)
-_MOST_NAME, _MOST_REASON = 80, 500
-_DEEDS_SHOWN = 60
+_MAX_NAME, _MAX_REASON = 80, 500
+_EVENTS_SHOWN = 60
 _STATES: dict[str, GraderState] = {"pause": "paused", "resume": "active", "retire": "retired"}
 _ACTIVITY = "select grader, max(at), count(value) from grades group by grader"
 _LINKS = "select number, token is not null, expires from graders"
@@ -36,7 +34,7 @@ class GraderRow:
     """A grader in the table. ``last``: when they graded last. ``linked``: a link of theirs is good."""
 
     grader: Grader
-    standing: Standing
+    standing: Progress
     grades: int
     last: float | None
     linked: bool
@@ -49,7 +47,7 @@ class Overview:
 
     me: Grader
     rows: list[GraderRow]
-    whole: Standing
+    whole: Progress
     questions: list[tuple[int, str]]
     open_disputes: int
     decided: int
@@ -84,24 +82,24 @@ class AdminPages:
         app.router.add_post(rf"{base}/q/{{number:\d{{1,9}}}}", self._invalidate)
 
     async def _overview(self, request: web.Request) -> web.Response:
-        found = await self._site.ask(request, overview_of, roles=ROLES)
+        found = await self._site.ask(request, read_overview, roles=ROLES)
         shown = self._new_links.pop(request.query.get("new", ""), None)
         if shown is not None and shown[0] != request.match_info["holder"]:
             shown = None
         link = None if shown is None else (shown[1], f"{_origin(request, self._site)}/link/{shown[2]}")
-        return self._site.page(request, "admin.html", found=found, link=link, now=time.time(), ago=ago)
+        return self._site.page(request, "admin.html", found=found, link=link, now=time.time(), ago=format_age)
 
     async def _add(self, request: web.Request) -> web.Response:
         fields = await self._site.form(request)
         name, role = str(fields.get("name", "")).strip(), str(fields.get("role", "grader"))
-        if not name or len(name) > _MOST_NAME:
-            raise Refusal(400, "No name", f"A grader needs a name of at most {_MOST_NAME} characters.")
+        if not name or len(name) > _MAX_NAME:
+            raise Refusal(400, "No name", f"A grader needs a name of at most {_MAX_NAME} characters.")
         if role not in get_args(GraderRole):
             raise Refusal(400, "No role", "A grader is a grader, an adjudicator or an admin.")
         token, kept = new_token()
 
         def add(store: GradeStore, admin: Grader) -> None:
-            expires = expiry_of(str(fields.get("expires", "never")), store.clock())
+            expires = parse_expiry(str(fields.get("expires", "never")), store.clock())
             grader = store.add_grader(name, role=role)  # type: ignore[arg-type]
             store.set_token(grader.number, kept, expires)
             store.log(admin.name, f"added {name} as {role}")
@@ -120,7 +118,7 @@ class AdminPages:
             if grader is None:
                 raise Refusal(404, "No such grader", "There is no grader of this number.")
             if deed == "link":
-                expires = expiry_of(str(fields.get("expires", "never")), store.clock())
+                expires = parse_expiry(str(fields.get("expires", "never")), store.clock())
                 store.set_token(number, kept, expires)
                 store.log(admin.name, f"grader {number}: new link")
             elif deed in _STATES:
@@ -146,8 +144,8 @@ class AdminPages:
 
         def look(store: GradeStore, admin: Grader) -> tuple[Question, list[GradeRow]]:
             question = store.question(number)
-            note_seen(store, admin, number)
-            return question, grade_rows(store, question)
+            record_seen(store, admin, number)
+            return question, list_grades(store, question)
 
         question, rows = await self._site.ask(request, look, roles=ROLES, changes=True)
         return self._site.page(
@@ -158,14 +156,14 @@ class AdminPages:
     async def _invalidate(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
         fields = await self._site.form(request)
-        reason = _reason(fields)
+        reason = _invalidation_reason(fields)
 
         def invalidate(store: GradeStore, admin: Grader) -> None:
             if "grader" not in fields:
                 store.invalidate_question(number, admin.name, reason)
                 return
             wanted = str(fields.get("grader")), str(fields.get("position"))
-            for row in grade_rows(store, store.question(number)):
+            for row in list_grades(store, store.question(number)):
                 if (str(row.grader.number), str(row.position)) == wanted:
                     answer = store.question(number).answers[row.position - 1]
                     store.invalidate(answer.id, row.grader.number, admin.name, reason)
@@ -176,7 +174,7 @@ class AdminPages:
         return web.Response(status=303, headers={"Location": f"../q/{number}"})
 
 
-def overview_of(store: GradeStore, admin: Grader) -> Overview:
+def read_overview(store: GradeStore, admin: Grader) -> Overview:
     """Who grades, how far they are, and what was done."""
     activity = {row[0]: (row[1], row[2]) for row in store.connection.execute(_ACTIVITY)}
     links = {row[0]: (bool(row[1]), row[2]) for row in store.connection.execute(_LINKS)}
@@ -184,23 +182,23 @@ def overview_of(store: GradeStore, admin: Grader) -> Overview:
     for grader in store.graders():
         last, count = activity.get(grader.number, (None, 0))
         linked, expires = links[grader.number]
-        rows.append(GraderRow(grader, standing(store, grader), count, last, linked, expires))
-    disputed = disputes_of(store, criteria_of(store.meta("about"))).disputed
+        rows.append(GraderRow(grader, grader_progress(store, grader), count, last, linked, expires))
+    disputed = read_disputes(store, read_criteria(store.meta("about"))).disputed
     questions = [
         tuple(row) for row in store.connection.execute("select number, invalid from questions order by number")
     ]
     return Overview(
         admin,
         rows,
-        whole_standing(store),
+        overall_progress(store),
         questions,
         sum(one.decided is None for one in disputed),
         sum(one.decided is not None for one in disputed),
-        deeds_in_words(store),
+        describe_log(store),
     )
 
 
-def deeds_in_words(store: GradeStore) -> list[tuple[float, str, str]]:
+def describe_log(store: GradeStore) -> list[tuple[float, str, str]]:
     """The last deeds, the newest first, with names of graders for their numbers and places of answers for their ids."""
     names = {str(one.number): one.name for one in store.graders()}
 
@@ -210,17 +208,17 @@ def deeds_in_words(store: GradeStore) -> list[tuple[float, str, str]]:
 
     def shown(deed: str) -> str:
         placed = re.sub(r"\b[0-9a-f]{24}\b", place, deed)
-        return re.sub(r"^(grader|grade of [^:]{1,60} by) (\d+)", lambda found: _named(found, names), placed)
+        return re.sub(r"^(grader|grade of [^:]{1,60} by) (\d+)", lambda found: _replace_number(found, names), placed)
 
-    return [(at, shown(by), shown(what)) for at, by, what in store.deeds()[-_DEEDS_SHOWN:][::-1]]
+    return [(at, shown(by), shown(what)) for at, by, what in store.deeds()[-_EVENTS_SHOWN:][::-1]]
 
 
-def _named(found: re.Match[str], names: dict[str, str]) -> str:
+def _replace_number(found: re.Match[str], names: dict[str, str]) -> str:
     name = names.get(found[2], found[2])
     return name if found[1] == "grader" else f"{found[1]} {name}"
 
 
-def grade_rows(store: GradeStore, question: Question) -> list[GradeRow]:
+def list_grades(store: GradeStore, question: Question) -> list[GradeRow]:
     """The grades of a question by position, with names."""
     graders = {one.number: one for one in store.graders()}
     positions = {answer.id: answer.position for answer in question.answers}
@@ -232,7 +230,7 @@ def grade_rows(store: GradeStore, question: Question) -> list[GradeRow]:
     return sorted(rows, key=lambda row: (row.position, row.grader.number))
 
 
-def ago(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """How long ago something was, in words."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
@@ -241,13 +239,13 @@ def ago(seconds: float) -> str:
     return "just now"
 
 
-def _reason(fields: Form) -> str:
+def _invalidation_reason(fields: Form) -> str:
     """Why something counts no more; empty where it is to count again."""
     reason = " ".join(str(fields.get("reason", "")).split())
     if "again" in fields:
         return ""
-    if not reason or len(reason) > _MOST_REASON:
-        raise Refusal(400, "No reason", f"Please give a reason of at most {_MOST_REASON} characters.")
+    if not reason or len(reason) > _MAX_REASON:
+        raise Refusal(400, "No reason", f"Please give a reason of at most {_MAX_REASON} characters.")
     return reason
 
 

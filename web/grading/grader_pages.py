@@ -1,7 +1,4 @@
-"""A grader's pages: one question at a time, the list of one's own questions, and what a page's script sends.
-
-Graders see their own grades and nobody else's. What never belongs here: disputes, who grades.
-"""
+"""Pages of a grader: one question at a time, the list of their own questions, and the endpoint of the page's script."""
 
 from __future__ import annotations
 
@@ -11,26 +8,25 @@ from dataclasses import dataclass
 import orjson
 from aiohttp import web
 
-from viva.orchestration.grading.records import Grader, Question, Standing
-from viva.orchestration.grading.seats import new_seat, next_seat, seats_of, standing
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.assignments import assignments_of, claim_assignment, grader_progress, next_assignment
+from viva.grading.records import Grader, Progress, Question
+from viva.grading.store import GradeStore
 
-from ..people.guarding import Refusal
-from .shown import excerpt
-from .site import Site, seen_by
-from .submitting import MOST_COMMENT, read_form, read_json, seal_of, submit_all
+from ..people.application import Refusal
+from .question_form import MAX_COMMENT, excerpt, question_seal, read_form, read_json, record_submissions
+from .site import Site, seen_questions
 
-_MOST_OPEN = 5  # questions that a grader may have begun and put off
-_OWN = """
+_MAX_OPEN = 5  # questions that a grader may have begun and put off
+_OWN_QUESTIONS = """
 select q.number, q.record, count(g.value), count(a.id) from seats s join questions q on q.number = s.question
 join answers a on a.question = q.number left join grades g on g.answer = a.id and g.grader = ?
 where s.grader = ? and q.invalid = '' group by q.number order by s.claimed, q.number
 """
-_HOMES = {"grader": "next", "adjudicator": "disputes", "admin": "admin"}
+_HOME_PAGES = {"grader": "next", "adjudicator": "disputes", "admin": "admin"}
 
 
 @dataclass(slots=True, frozen=True)
-class Given:
+class OwnGrade:
     """A grader's own grade of an answer as it stands."""
 
     value: float | None = None
@@ -38,20 +34,20 @@ class Given:
 
 
 @dataclass(slots=True, frozen=True)
-class Desk:
+class QuestionView:
     """A question in front of a grader: the grades by position, its neighbours among their own, how far they are."""
 
     grader: Grader
     question: Question
-    given: dict[int, Given]
+    given: dict[int, OwnGrade]
     place: int
     before: int | None
     after: int | None
-    standing: Standing
+    standing: Progress
 
 
 @dataclass(slots=True, frozen=True)
-class Listed:
+class QuestionRow:
     """One of a grader's own questions in the list of them."""
 
     number: int
@@ -78,17 +74,17 @@ class GraderPages:
 
     async def _home(self, request: web.Request) -> web.Response:
         grader = await self._site.ask(request, lambda store, grader: grader, paused=True)
-        return _to(_HOMES[grader.role])
+        return _redirect(_HOME_PAGES[grader.role])
 
     async def _next(self, request: web.Request) -> web.Response:
         text = request.query.get("after", "")
         after = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-        number = await self._site.ask(request, lambda store, grader: chosen(store, grader, after), changes=True)
-        return _to("done" if number is None else f"q/{number}")
+        number = await self._site.ask(request, lambda store, grader: next_question(store, grader, after), changes=True)
+        return _redirect("done" if number is None else f"q/{number}")
 
     async def _question(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
-        desk = await self._site.ask(request, lambda store, grader: desk_of(store, grader, number))
+        desk = await self._site.ask(request, lambda store, grader: read_question_view(store, grader, number))
         plain = request.query.get("written") == "1"
         return self._site.page(
             request,
@@ -97,8 +93,8 @@ class GraderPages:
             question=await self._site.questions.of(desk.question, plain=plain),
             plain=plain,
             name=secrets.token_hex(12),
-            seal=seal_of(self._site.sessions, desk.grader.number, number),
-            most_comment=MOST_COMMENT,
+            seal=question_seal(self._site.sessions, desk.grader.number, number),
+            most_comment=MAX_COMMENT,
         )
 
     async def _save(self, request: web.Request) -> web.Response:
@@ -108,12 +104,12 @@ class GraderPages:
         sent = read_form(fields, number)
         sessions = self._site.sessions
         results = await self._site.ask(
-            request, lambda store, grader: submit_all(store, sessions, grader, sent), changes=True
+            request, lambda store, grader: record_submissions(store, sessions, grader, sent), changes=True
         )
         for problem in results.values():
             if problem:
                 raise Refusal(400, "Not saved", problem["text"], code=problem["code"])
-        return _to(f"../next?after={number}" if "next" in fields else str(number))
+        return _redirect(f"../next?after={number}" if "next" in fields else str(number))
 
     async def _grades(self, request: web.Request) -> web.Response:
         """What the page's script sends: some grades at once, each answered for itself."""
@@ -122,47 +118,47 @@ class GraderPages:
         sessions = self._site.sessions
 
         def record(store: GradeStore, grader: Grader) -> dict[str, object]:
-            results = submit_all(store, sessions, grader, sent)
-            finished = sum(seat.finished for seat in seats_of(store, grader))
+            results = record_submissions(store, sessions, grader, sent)
+            finished = sum(seat.finished for seat in assignments_of(store, grader))
             return {"results": results, "finished": finished}
 
         return web.json_response(await self._site.ask(request, record, changes=True))
 
     async def _mine(self, request: web.Request) -> web.Response:
-        listed = await self._site.ask(request, lambda store, grader: own_questions(store, grader), paused=True)
+        listed = await self._site.ask(request, lambda store, grader: list_own_questions(store, grader), paused=True)
         return self._site.page(request, "mine.html", listed=listed)
 
     async def _done(self, request: web.Request) -> web.Response:
-        def look(store: GradeStore, grader: Grader) -> tuple[Standing, list[Listed]]:
-            open_ = [one for one in own_questions(store, grader) if one.graded < one.answers]
-            return standing(store, grader), open_
+        def look(store: GradeStore, grader: Grader) -> tuple[Progress, list[QuestionRow]]:
+            open_ = [one for one in list_own_questions(store, grader) if one.graded < one.answers]
+            return grader_progress(store, grader), open_
 
         found, open_ = await self._site.ask(request, look)
         return self._site.page(request, "done.html", standing=found, open=open_)
 
 
-def chosen(store: GradeStore, grader: Grader, after: int | None) -> int | None:
+def next_question(store: GradeStore, grader: Grader, after: int | None) -> int | None:
     """The question to go on with behind this one: the next of one's own, else a new one, else one that was put off."""
-    without = seen_by(store, grader)
+    without = seen_questions(store, grader)
     if after is None:
-        seat = next_seat(store, grader, without=without)
+        seat = next_assignment(store, grader, without=without)
         return None if seat is None else seat.question
-    mine = seats_of(store, grader)
+    mine = assignments_of(store, grader)
     numbers = [seat.question for seat in mine]
     if after in numbers[:-1]:
         return numbers[numbers.index(after) + 1]
     open_ = [seat.question for seat in mine if not seat.finished]
-    if len(open_) < _MOST_OPEN and (seat := new_seat(store, grader, without=without)) is not None:
+    if len(open_) < _MAX_OPEN and (seat := claim_assignment(store, grader, without=without)) is not None:
         return seat.question
     return next((number for number in open_ if number != after), None)
 
 
-def desk_of(store: GradeStore, grader: Grader, number: int) -> Desk:
+def read_question_view(store: GradeStore, grader: Grader, number: int) -> QuestionView:
     """A question as it lies before a grader.
 
     :raises Refusal: it is not theirs.
     """
-    numbers = [seat.question for seat in seats_of(store, grader)]
+    numbers = [seat.question for seat in assignments_of(store, grader)]
     if number not in numbers:
         raise Refusal(
             404, "Not one of yours", "This question is not one of yours, or counts no more.", code="not-yours"
@@ -170,26 +166,26 @@ def desk_of(store: GradeStore, grader: Grader, number: int) -> Desk:
     place = numbers.index(number)
     question = store.question(number)
     positions = {answer.id: answer.position for answer in question.answers}
-    given = dict.fromkeys(positions.values(), Given())
+    given = dict.fromkeys(positions.values(), OwnGrade())
     for grade in store.grades(grader=grader.number, question=number):
-        given[positions[grade.answer]] = Given(grade.value, grade.comment)
-    return Desk(
+        given[positions[grade.answer]] = OwnGrade(grade.value, grade.comment)
+    return QuestionView(
         grader,
         question,
         given,
         place + 1,
         numbers[place - 1] if place else None,
         numbers[place + 1] if place + 1 < len(numbers) else None,
-        standing(store, grader),
+        grader_progress(store, grader),
     )
 
 
-def own_questions(store: GradeStore, grader: Grader) -> list[Listed]:
+def list_own_questions(store: GradeStore, grader: Grader) -> list[QuestionRow]:
     """A grader's own questions in the order in which they came."""
-    rows = store.connection.execute(_OWN, (grader.number, grader.number))
-    return [Listed(number, excerpt(orjson.loads(record)["text"]), graded, answers)
+    rows = store.connection.execute(_OWN_QUESTIONS, (grader.number, grader.number))
+    return [QuestionRow(number, excerpt(orjson.loads(record)["text"]), graded, answers)
             for number, record, graded, answers in rows]  # fmt: skip
 
 
-def _to(path: str) -> web.Response:
+def _redirect(path: str) -> web.Response:
     return web.Response(status=303, headers={"Location": path})

@@ -1,8 +1,4 @@
-"""Serves the pages of one grading folder until it is told to stop: ``viva grade serve``.
-
-One process serves a folder at a time; others may read it, and change graders, meanwhile. What never belongs here: what
-is on a page.
-"""
+"""Server of a folder's grading pages (``viva grade serve``): the page a secret link opens, the routes, the lock."""
 
 from __future__ import annotations
 
@@ -17,23 +13,77 @@ from pathlib import Path
 from aiohttp import web
 
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.assignments import grader_progress
+from viva.grading.records import Grader, Progress
+from viva.grading.store import GradeStore
 
-from ..people.layout import application
-from ..people.links import SECRET_FILE, Sessions, signing_secret
-from ..server.hosts import checked_url, known_hosts, outer_address
-from ..server.listening import serve_until_signal
+from ..auth import hash_token
+from ..listening import check_url, known_hosts, public_address, serve_until_signal
+from ..people.application import Refusal, guarded_application, render
+from ..people.sessions import SECRET_FILE, Sessions, read_or_make_secret
 from .adjudicator_pages import AdjudicatorPages
 from .admin_pages import AdminPages
-from .entrance import Entrance
 from .grader_pages import GraderPages
-from .links import ADDRESS, NewLink, missing_links
-from .site import TEMPLATES, Site
-from .submitting import MOST_BYTES
-from .worker import Worker
+from .question_form import MAX_BYTES
+from .site import ADDRESS_KEY, TEMPLATES, NewLink, Site, StoreWorker, check_link, make_missing_links
+
+
+@dataclass(slots=True, frozen=True)
+class _OpenedLink:
+    grader: Grader
+    expires: float | None
+    standing: Progress
+    link: str
+
+
+class LinkPages:
+    """The pages that need no session."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes."""
+        app.router.add_get("/", self._root)
+        app.router.add_get("/link/{token}", self._look)
+        app.router.add_post("/link/{token}", self._enter)
+
+    async def _root(self, request: web.Request) -> web.Response:
+        raise Refusal(200, self._site.title, "Everybody who grades here has a link of their own. Please open yours.")
+
+    async def _look(self, request: web.Request) -> web.Response:
+        found = await self._found(request)
+        text = render(self._site.templates, "welcome.html", site=self._site, found=found)
+        return web.Response(text=text, content_type="text/html")
+
+    async def _enter(self, request: web.Request) -> web.StreamResponse:
+        found = await self._found(request)
+        path = f"/g/{found.grader.number}/"
+        answer = web.Response(status=303, headers={"Location": path})
+        self._site.sessions.start(
+            answer, str(found.grader.number), found.link, path=path, expires=found.expires, secure=self._site.secure
+        )
+        return answer
+
+    async def _found(self, request: web.Request) -> _OpenedLink:
+        link = hash_token(request.match_info["token"])
+
+        def look(store: GradeStore) -> _OpenedLink:
+            found = store.by_token(link)
+            if found is None:
+                raise Refusal(
+                    404, "This link opens nothing", "It may have been replaced by a newer one, or be incomplete: copy "
+                    "the whole of it, or ask for a new one.",
+                )  # fmt: skip
+            grader, expires = found
+            check_link(store, grader, expires)
+            return _OpenedLink(grader, expires, grader_progress(store, grader), link)
+
+        return await self._site.worker.read(look)
+
 
 LOCK_FILE = "serving.lock"
-_FILES = ("grading.css", "grading.js", "queue.js", "deciding.js")
+_ASSETS = ("grading.css", "grading.js", "queue.js", "deciding.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +104,17 @@ def serve(folder: Path, options: ServerOptions, announce: Callable[[str, list[Ne
 
     :raises ConfigurationError: it is no grading folder, another process serves it, or nobody can listen there.
     """
-    secure, named = checked_url(options.url)
+    secure, named = check_url(options.url)
     hosts = known_hosts(options.host, [*options.names, *named])
-    with _opened(folder) as store, serving_lock(folder):
-        sessions = Sessions(signing_secret(folder / SECRET_FILE), purpose="grading", clock=store.clock)
-        site = Site(Worker(store), sessions, str(store.meta("title")), secure=secure)
+    with _open_store(folder) as store, serving_lock(folder):
+        sessions = Sessions(read_or_make_secret(folder / SECRET_FILE), purpose="grading", clock=store.clock)
+        site = Site(StoreWorker(store), sessions, str(store.meta("title")), secure=secure)
 
         def ready(address: str) -> None:
-            shown = outer_address(address, options.url, options.names)
+            shown = public_address(address, options.url, options.names)
             # The worker has not begun yet: until then the store is ours.
-            store.set_meta(ADDRESS, shown)
-            announce(shown, missing_links(store, shown, options.expires))
+            store.set_meta(ADDRESS_KEY, shown)
+            announce(shown, make_missing_links(store, shown, options.expires))
             site.worker.start()
 
         asyncio.run(serve_until_signal(grading_application(site, hosts), options.host, options.port, ready))
@@ -72,9 +122,9 @@ def serve(folder: Path, options: ServerOptions, announce: Callable[[str, list[Ne
 
 def grading_application(site: Site, hosts: frozenset[str]) -> web.Application:
     """The pages as an application; the folder's thread ends with it, and is begun by whoever listens."""
-    files = {name: TEMPLATES / name for name in _FILES}
-    app = application(site.templates, hosts, files=files, most_bytes=MOST_BYTES)
-    for pages in (Entrance(site), GraderPages(site), AdjudicatorPages(site), AdminPages(site)):
+    files = {name: TEMPLATES / name for name in _ASSETS}
+    app = guarded_application(site.templates, hosts, files=files, most_bytes=MAX_BYTES)
+    for pages in (LinkPages(site), GraderPages(site), AdjudicatorPages(site), AdminPages(site)):
         pages.add_to(app)
 
     async def running(app: web.Application) -> AsyncIterator[None]:
@@ -107,7 +157,7 @@ def serving_lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[GradeStore]:
+def _open_store(folder: Path) -> Iterator[GradeStore]:
     store = GradeStore.open(folder)
     try:
         yield store

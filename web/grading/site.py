@@ -1,42 +1,203 @@
-"""What all grading pages of a folder share: the folder's thread, sessions, templates, and who may ask for what.
+"""Shared parts of a folder's grading pages: the store's thread, secret links, sessions, permissions and templates.
 
-Who asks is looked up for every request, in the same job that does what was asked: a link that was replaced, an expired
-one, a paused or retired grader is refused from that moment on. What never belongs here: any particular page.
+The store belongs to one thread, which takes all waiting jobs, runs them, commits once, and then answers all of them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from aiohttp import web
 from multidict import MultiDictProxy
 
-from viva.orchestration.grading.records import Grader, GraderRole
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.records import Grader, GraderRole
+from viva.grading.store import GradeStore
 
-from ..people.guarding import Refusal
-from ..people.layout import environment, rendered
-from ..people.links import Session, Sessions
-from .shown import ShownQuestions
-from .worker import Worker
+from ..people.application import Refusal, render, template_environment
+from ..people.sessions import Session, Sessions, new_token, parse_expiry
+from .question_form import QuestionRenderer
 
 T = TypeVar("T")
+_MAX_JOBS = 256  # jobs of one commit
+_log = logging.getLogger("viva.pages")
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Callable[[GradeStore], Any]
+    changes: bool
+    future: asyncio.Future[Any]
+    answer: Any = None
+    error: BaseException | None = None
+
+
+class StoreWorker:
+    """Runs jobs on a store in a thread of its own; the store is the worker's from ``start`` to the end of ``close``."""
+
+    def __init__(self, store: GradeStore) -> None:
+        self._store = store
+        self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="viva-grades", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.commits = 0
+
+    def start(self) -> None:
+        """Begin; called in the event loop. Jobs that came before have waited."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Finish the jobs that wait, and close the store."""
+        if self._loop is not None:
+            self._waiting.put(None)
+            await asyncio.to_thread(self._thread.join)
+        self._store.close()
+
+    async def change(self, work: Callable[[GradeStore], T]) -> T:
+        """What the job gives, once all that it changed is committed.
+
+        :raises Refusal: the folder cannot be written now; nothing of the job stays.
+        """
+        return await self._put(work, changes=True)
+
+    async def read(self, work: Callable[[GradeStore], T]) -> T:
+        """What a job gives that changes nothing."""
+        return await self._put(work, changes=False)
+
+    async def _put(self, work: Callable[[GradeStore], T], *, changes: bool) -> T:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.put(_Job(work, changes, future))
+        return cast(T, await future)
+
+    # -- in the thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        ending = False
+        while not ending:
+            jobs: list[_Job] = []
+            job = self._waiting.get()
+            while job is not None:
+                jobs.append(job)
+                if len(jobs) == _MAX_JOBS:
+                    break
+                try:
+                    job = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+            ending = job is None
+            self._take(jobs)
+            self._loop.call_soon_threadsafe(_resolve_jobs, jobs)
+
+    def _take(self, jobs: list[_Job]) -> None:
+        changing = [job for job in jobs if job.changes]
+        if changing:
+            try:
+                with self._store.batch():
+                    for job in changing:
+                        self._one(job)
+                        if not self._store.connection.in_transaction:
+                            raise sqlite3.OperationalError("the disk is full, or the file cannot be written")
+                self.commits += 1
+            except sqlite3.Error as error:
+                for job in changing:
+                    job.error = _write_refusal(error)
+        for job in jobs:
+            if not job.changes:
+                self._one(job)
+
+    def _one(self, job: _Job) -> None:
+        try:
+            if job.changes:
+                with self._store.batch():
+                    job.answer = job.work(self._store)
+            else:
+                job.answer = job.work(self._store)
+        except sqlite3.Error as error:
+            job.error = _write_refusal(error)
+        except Exception as error:
+            job.error = error
+
+
+def _write_refusal(error: sqlite3.Error) -> Refusal:
+    _log.error("the grading folder cannot be used: %s", error)
+    return Refusal(
+        503, "Not saved", "The server cannot write the grades at the moment; please try again soon.", code="unwritable"
+    )
+
+
+def _resolve_jobs(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():  # the client has gone
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.answer)
+
+
+ADDRESS_KEY = "address"  # meta: where the folder was served last
+ADMIN_NAME = "admin"
+
+
+@dataclass(slots=True, frozen=True)
+class NewLink:
+    """A link that was made now. It is kept nowhere."""
+
+    grader: Grader
+    url: str
+
+
+def make_link(store: GradeStore, grader: Grader, address: str, expires: str) -> NewLink:
+    """A new link; an earlier one opens nothing any more. ``expires``: a duration such as ``7d``, or ``never``.
+
+    :raises ConfigurationError: it is no duration.
+    """
+    token, kept = new_token()
+    store.set_token(grader.number, kept, parse_expiry(expires, store.clock()))
+    return NewLink(grader, f"{address}/link/{token}")
+
+
+def make_missing_links(store: GradeStore, address: str, expires: str) -> list[NewLink]:
+    """Links for all people who have none and are not retired; an admin is added where there is none."""
+    with store.batch():
+        graders = store.graders()
+        if not any(one.role == "admin" for one in graders):
+            taken = {one.name for one in graders}
+            name = next(
+                name for name in (ADMIN_NAME, *(f"{ADMIN_NAME}-{n}" for n in range(2, 99))) if name not in taken
+            )
+            graders.append(store.add_grader(name, role="admin"))
+        linked = {row[0] for row in store.connection.execute("select number from graders where token is not null")}
+        return [
+            make_link(store, one, address, expires)
+            for one in graders
+            if one.number not in linked and one.kind == "person" and one.state != "retired"
+        ]
+
+
 Form = MultiDictProxy[Any]
 TEMPLATES = Path(__file__).with_name("templates")
-EVERYBODY: tuple[GraderRole, ...] = ("grader", "adjudicator", "admin")
-_SEEN = "seen"  # meta: of which questions a holder has seen others' grades
-_OPEN_AGAIN = "Please open your own link once more."
+ALL_ROLES: tuple[GraderRole, ...] = ("grader", "adjudicator", "admin")
+_SEEN_KEY = "seen"  # meta: of which questions a holder has seen others' grades
+_REOPEN_HINT = "Please open your own link once more."
 
 
 class Site:
     """The parts of the pages of one folder. ``secure``: whether people reach the pages over https."""
 
-    def __init__(self, worker: Worker, sessions: Sessions, title: str, *, secure: bool = False) -> None:
+    def __init__(self, worker: StoreWorker, sessions: Sessions, title: str, *, secure: bool = False) -> None:
         self.worker, self.sessions, self.title, self.secure = worker, sessions, title, secure
-        self.templates = environment(TEMPLATES)
-        self.questions = ShownQuestions()
+        self.templates = template_environment(TEMPLATES)
+        self.questions = QuestionRenderer()
 
     def session(self, request: web.Request) -> Session:
         """The session of a request at its own holder's path.
@@ -45,7 +206,7 @@ class Site:
         """
         session: Session | None = request.get("session") or self.sessions.read(request)
         if session is None or session.holder != request.match_info["holder"]:
-            raise Refusal(401, "Not signed in", _OPEN_AGAIN, code="session")
+            raise Refusal(401, "Not signed in", _REOPEN_HINT, code="session")
         request["session"] = session  # it is asked for several times, and signatures take a while
         return session
 
@@ -54,7 +215,7 @@ class Site:
         request: web.Request,
         work: Callable[[GradeStore, Grader], T],
         *,
-        roles: Collection[GraderRole] = EVERYBODY,
+        roles: Collection[GraderRole] = ALL_ROLES,
         changes: bool = False,
         paused: bool = False,
     ) -> T:
@@ -65,7 +226,7 @@ class Site:
         session = self.session(request)
 
         def job(store: GradeStore) -> T:
-            return work(store, holder_of(store, session, roles, paused=paused))
+            return work(store, require_grader(store, session, roles, paused=paused))
 
         return await (self.worker.change(job) if changes else self.worker.read(job))
 
@@ -86,7 +247,7 @@ class Site:
     def page(self, request: web.Request, template: str, /, *, status: int = 200, **values: Any) -> web.Response:
         """A template as a page of whoever asks."""
         session = self.session(request)
-        text = rendered(
+        text = render(
             self.templates,
             template,
             site=self,
@@ -98,7 +259,7 @@ class Site:
         return web.Response(text=text, content_type="text/html", status=status)
 
 
-def holder_of(store: GradeStore, session: Session, roles: Collection[GraderRole], *, paused: bool) -> Grader:
+def require_grader(store: GradeStore, session: Session, roles: Collection[GraderRole], *, paused: bool) -> Grader:
     """The grader of a session.
 
     :raises Refusal: the link is replaced or expired, the grader is retired or paused, or has another role.
@@ -132,15 +293,15 @@ def check_link(store: GradeStore, grader: Grader, expires: float | None) -> None
         )  # fmt: skip
 
 
-def seen_by(store: GradeStore, grader: Grader) -> set[int]:
+def seen_questions(store: GradeStore, grader: Grader) -> set[int]:
     """The questions of which this holder has seen others' grades, so that they are not for them to grade."""
-    return set((store.meta(_SEEN) or {}).get(str(grader.number), ()))
+    return set((store.meta(_SEEN_KEY) or {}).get(str(grader.number), ()))
 
 
-def note_seen(store: GradeStore, grader: Grader, question: int) -> None:
+def record_seen(store: GradeStore, grader: Grader, question: int) -> None:
     """Record that this holder sees others' grades of a question."""
-    seen = store.meta(_SEEN) or {}
+    seen = store.meta(_SEEN_KEY) or {}
     mine = seen.setdefault(str(grader.number), [])
     if question not in mine:
         mine.append(question)
-        store.set_meta(_SEEN, seen)
+        store.set_meta(_SEEN_KEY, seen)

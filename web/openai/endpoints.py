@@ -1,13 +1,14 @@
-"""The endpoints under ``/v1``: chat and plain completions, whole or streamed, and the list of models.
+"""Endpoints under ``/v1``: chat and plain completions, whole or streamed, and the list of models.
 
-Each choice is a request to the backend like any other, so the requests of all clients and of all runs are batched
+Each choice is a request to the backend like any other, so requests of all clients and of all runs are batched
 together. When a client goes away its handler is cancelled, which cancels its requests and frees their lanes.
-What never belongs here: the form of requests (``forms``, ``asking``) and of answers (``answers``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,20 +16,145 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from viva.engine.cancellation import gather
 from viva.engine.errors import Unavailable
-from viva.engine.gathering import gathered
 from viva.engine.messages import Completion
 from viva.engine.thoughts import AnswerStream, has_marks, separate_thoughts
 
-from ..server.bodies import made_of_body, parsed, read_body
-from ..server.problems import problem_of
-from .answers import DONE, Writer
-from .asking import Choice, Question, chat_parts, chat_question, text_question
-from .forms import ChatForm, TextForm
-from .served import ServedModel, ServedModels
+from ..bodies import convert_body, parse_body, read_body
+from ..problems import problem_of
+from .requests import ChatForm, Choice, CompletionRequest, TextForm, chat_parts, chat_request, text_request
+from .served_models import ServedModel, ServedModels
+
+_DATA, _END = b"data: ", b"\n\n"
+DONE = b"data: [DONE]\n\n"
+_FINISHES = ("stop", "length", "tool_calls", "content_filter")
 
 
-class Endpoints:
+class AnswerWriter:
+    """Writes the answer to one question. ``chat``: as a chat completion, else as a plain one.
+
+    A chunk of text is put together from parts that are the same for all chunks of a choice: this is the work that each
+    token costs.
+    """
+
+    def __init__(self, model: str, fingerprint: str, *, chat: bool) -> None:
+        self._chat = chat
+        kind = "chat.completion" if chat else "text_completion"
+        self._head: dict[str, Any] = {
+            "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": fingerprint,
+        }
+        self._chunk_head = self._head | ({"object": "chat.completion.chunk"} if chat else {})
+        self._around: dict[int, tuple[bytes, bytes]] = {}
+
+    def whole(self, completions: Sequence[Completion], prompts: Sequence[int], *, logprobs: bool) -> bytes:
+        """The answer with all of its choices. ``prompts``: of each choice's prompt the tokens that count in usage."""
+        choices = []
+        for index, completion in enumerate(completions):
+            choice: dict[str, Any] = {"index": index}
+            if self._chat:
+                choice["message"] = _message(completion)
+                choice["logprobs"] = _chat_logprobs(completion) if logprobs else None
+            else:
+                choice["text"] = completion.text
+                choice["logprobs"] = _text_logprobs(completion) if logprobs else None
+            choices.append(choice | {"finish_reason": _finish(completion)})
+        return orjson.dumps(self._head | {"choices": choices, "usage": usage(completions, prompts)})
+
+    def opening(self, index: int) -> bytes:
+        """The chunk that begins a choice; plain completions have none."""
+        return self._delta(index, {"role": "assistant", "content": ""}) if self._chat else b""
+
+    def text(self, index: int, piece: str) -> bytes:
+        """The chunk of a piece of text."""
+        if index not in self._around:
+            delta: dict[str, Any] = {"delta": {"content": "%"}} if self._chat else {"text": "%"}
+            choice = {"index": index} | delta | {"logprobs": None, "finish_reason": None}
+            before, after = orjson.dumps(self._chunk_head | {"choices": [choice]}).split(b'"%"')
+            self._around[index] = (_DATA + before, after + _END)
+        before, after = self._around[index]
+        return before + orjson.dumps(piece) + after
+
+    def closing(self, index: int, completion: Completion, *, logprobs: bool) -> bytes:
+        """The chunks that end a choice: thoughts, calls, log-probabilities of all tokens, and why it ended."""
+        chunks = []
+        if self._chat and completion.thoughts:
+            chunks.append(self._delta(index, {"reasoning_content": completion.thoughts}))
+        if self._chat and completion.calls:
+            calls = [{"index": number} | call.to_openai() for number, call in enumerate(completion.calls)]
+            chunks.append(self._delta(index, {"tool_calls": calls}))
+        empty: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
+        choice: dict[str, Any] = {"index": index, **empty, "logprobs": None}
+        if logprobs:
+            choice["logprobs"] = _chat_logprobs(completion) if self._chat else _text_logprobs(completion)
+        choice["finish_reason"] = _finish(completion)
+        chunks.append(self._chunk([choice]))
+        return b"".join(chunks)
+
+    def usage(self, completions: Sequence[Completion], prompts: Sequence[int]) -> bytes:
+        """The last chunk of a stream that tells usage."""
+        return _DATA + orjson.dumps(self._chunk_head | {"choices": [], "usage": usage(completions, prompts)}) + _END
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> bytes:
+        return self._chunk([{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> bytes:
+        return _DATA + orjson.dumps(self._chunk_head | {"choices": choices}) + _END
+
+
+def usage(completions: Sequence[Completion], prompts: Sequence[int]) -> dict[str, int]:
+    """Tokens in OpenAI's form; a prompt that several choices share counts once."""
+    prompted, completed = sum(prompts), sum(one.completion_tokens for one in completions)
+    return {"prompt_tokens": prompted, "completion_tokens": completed, "total_tokens": prompted + completed}
+
+
+def _message(completion: Completion) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": completion.text, "refusal": None}
+    if completion.calls:
+        message["content"] = completion.text or None
+        message["tool_calls"] = [call.to_openai() for call in completion.calls]
+    if completion.thoughts:
+        message["reasoning_content"] = completion.thoughts
+    return message
+
+
+def _finish(completion: Completion) -> str:
+    if completion.calls and completion.finish == "stop":
+        return "tool_calls"
+    return completion.finish if completion.finish in _FINISHES else "stop"
+
+
+def _chat_logprobs(completion: Completion) -> dict[str, Any]:
+    rows = [
+        _token(text, logprob) | {"top_logprobs": [_token(other, value) for other, value in top.items()]}
+        for text, logprob, top in completion.logprobs or ()
+    ]
+    return {"content": rows, "refusal": None}
+
+
+def _text_logprobs(completion: Completion) -> dict[str, Any]:
+    rows = completion.logprobs or []
+    offsets, offset = [], 0
+    for text, _, _ in rows:
+        offsets.append(offset)
+        offset += len(text)
+    return {
+        "tokens": [text for text, _, _ in rows],
+        "token_logprobs": [logprob for _, logprob, _ in rows],
+        "top_logprobs": [top for _, _, top in rows],
+        "text_offset": offsets,
+    }
+
+
+def _token(text: str, logprob: float) -> dict[str, Any]:
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "surrogatepass"))}
+
+
+class OpenAIEndpoints:
     """The handlers. ``most_tokens``: of an answer to a client that sets no bound."""
 
     def __init__(self, models: ServedModels, most_tokens: int) -> None:
@@ -53,29 +179,29 @@ class Endpoints:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """A chat completion."""
-        parts = await made_of_body(request, lambda data: chat_parts(parsed(data, ChatForm, 400), self._most_tokens))
-        return await self._answer(request, chat_question(parts, self._models.get(parts.form.model)), chat=True)
+        parts = await convert_body(request, lambda data: chat_parts(parse_body(data, ChatForm, 400), self._most_tokens))
+        return await self._answer(request, chat_request(parts, self._models.get(parts.form.model)), chat=True)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
         """Plain completions."""
         form = await read_body(request, TextForm, status=400)
-        return await self._answer(request, text_question(form, self._models.get(form.model)), chat=False)
+        return await self._answer(request, text_request(form, self._models.get(form.model)), chat=False)
 
-    async def _answer(self, request: web.Request, question: Question, *, chat: bool) -> web.StreamResponse:
-        writer = Writer(question.model.name, question.model.fingerprint, chat=chat)
+    async def _answer(self, request: web.Request, question: CompletionRequest, *, chat: bool) -> web.StreamResponse:
+        writer = AnswerWriter(question.model.name, question.model.fingerprint, chat=chat)
         if question.stream:
             return await _Stream(question, writer, chat=chat).run(request)
-        completions = await gathered(
-            [partial(_generated, question, choice, chat=chat) for choice in question.choices], abandon=True
+        completions = await gather(
+            [partial(_generate, question, choice, chat=chat) for choice in question.choices], abandon=True
         )
-        body = writer.whole(completions, _prompts(question, completions), logprobs=question.logprobs)
+        body = writer.whole(completions, _prompt_tokens(question, completions), logprobs=question.logprobs)
         return web.Response(body=body, content_type="application/json")
 
 
 class _Stream:
     """One streamed answer. Text that comes while the client's socket is full is sent together, when there is room."""
 
-    def __init__(self, question: Question, writer: Writer, *, chat: bool) -> None:
+    def __init__(self, question: CompletionRequest, writer: AnswerWriter, *, chat: bool) -> None:
         self._question, self._writer, self._chat = question, writer, chat
         self._waiting: list[bytes] = []
         self._news = asyncio.Event()
@@ -86,7 +212,7 @@ class _Stream:
         :raises VivaError: nothing was streamed yet, and the model could not answer.
         """
         asks = [partial(self._choice, choice) for choice in self._question.choices]
-        answers = asyncio.create_task(gathered(asks, abandon=True))
+        answers = asyncio.create_task(gather(asks, abandon=True))
         answers.add_done_callback(lambda _: self._news.set())
         response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
@@ -114,7 +240,9 @@ class _Stream:
         if isinstance(error, Exception):
             return b"data: " + orjson.dumps(problem_of(error).as_openai()) + b"\n\n"
         completions, question = answers.result(), self._question
-        told = self._writer.usage(completions, _prompts(question, completions)) if question.usage_in_stream else b""
+        told = (
+            self._writer.usage(completions, _prompt_tokens(question, completions)) if question.usage_in_stream else b""
+        )
         return told + DONE
 
     async def _choice(self, choice: Choice) -> Completion:
@@ -133,7 +261,7 @@ class _Stream:
 
         choice.request.on_text = AnswerStream(say).feed if self._chat else say
         choice.request.on_restart = restart
-        completion = await _generated(self._question, choice, chat=self._chat)
+        completion = await _generate(self._question, choice, chat=self._chat)
         # The end may have been held back as the possible beginning of a mark, and not every backend streams.
         begun = "".join(said)
         if not said or (len(completion.text) > len(begun) and completion.text.startswith(begun)):
@@ -147,7 +275,7 @@ class _Stream:
             self._news.set()
 
 
-async def _generated(question: Question, choice: Choice, *, chat: bool) -> Completion:
+async def _generate(question: CompletionRequest, choice: Choice, *, chat: bool) -> Completion:
     if choice.index:
         async with question.beginning:
             await asyncio.sleep(0)
@@ -159,7 +287,7 @@ async def _generated(question: Question, choice: Choice, *, chat: bool) -> Compl
     return completion
 
 
-def _prompts(question: Question, completions: Sequence[Completion]) -> list[int]:
+def _prompt_tokens(question: CompletionRequest, completions: Sequence[Completion]) -> list[int]:
     """The tokens of each choice's prompt; 0 for one that an earlier choice has, too."""
     told: set[str | None] = set()
     counts = []

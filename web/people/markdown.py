@@ -1,10 +1,4 @@
-"""What a model wrote as HTML that can do nothing: Markdown without raw HTML, cleaned once more.
-
-No image is loaded, links lead only to http, https and mailto, and control characters are visible. The
-time is linear in the length of the text: what is longer than a bound, or nested too deeply, is shown as plain text, and
-what is longer than another is cut.
-What never belongs here: pages.
-"""
+"""Model text as harmless HTML: Markdown without raw HTML, sanitized once more."""
 
 from __future__ import annotations
 
@@ -22,14 +16,14 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 
-from viva.reports.controls import harmless
+from viva.reports.tables import escape_controls
 
-FOLDED = 6_000  # characters: a page shows the beginning of longer texts until it is asked for the whole
-PLAIN = 50_000  # longer ones are plain text: what is so long is seldom meant as Markdown
-WHOLE = 200_000  # longer ones are cut
-_DEEPEST = 20  # nested lists and quotes; the parser would leave out what is deeper
+FOLD_LENGTH = 6_000  # characters: a page shows the beginning of longer texts until it is asked for the whole
+PLAIN_LENGTH = 50_000  # longer ones are plain text: what is so long is seldom meant as Markdown
+MAX_LENGTH = 200_000  # longer ones are cut
+_MAX_DEPTH = 20  # nested lists and quotes; the parser would leave out what is deeper
 _SCHEMES = frozenset({"http", "https", "mailto"})
-_WRITTEN = re.compile("|".join(f"{one}:" for one in sorted(_SCHEMES)), re.IGNORECASE)
+_SCHEME_PATTERN = re.compile("|".join(f"{one}:" for one in sorted(_SCHEMES)), re.IGNORECASE)
 _TAGS = frozenset(
     {"p", "br", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6"}
     | {"hr", "table", "thead", "tbody", "tr", "th", "td", "a"}
@@ -46,27 +40,27 @@ class ModelText:
     note: str = ""
 
 
-def model_text(text: str, *, plain: bool = False) -> ModelText:
+def render_model_text(text: str, *, plain: bool = False) -> ModelText:
     """A model's text as HTML; ``plain``: the very characters, without reading them as Markdown."""
     length = len(text)
-    shown = harmless(text[:WHOLE].encode("utf-8", "replace").decode().replace("\r\n", "\n"))
+    shown = escape_controls(text[:MAX_LENGTH].encode("utf-8", "replace").decode().replace("\r\n", "\n"))
     note = ""
-    if length > WHOLE:
-        note = f"The first {WHOLE:,} of {length:,} characters, as plain text. The rest is not shown."
-    elif length > PLAIN and not plain:
+    if length > MAX_LENGTH:
+        note = f"The first {MAX_LENGTH:,} of {length:,} characters, as plain text. The rest is not shown."
+    elif length > PLAIN_LENGTH and not plain:
         note = f"{length:,} characters, shown as plain text."
-    tokens = [] if plain or length > PLAIN else _parser().parse(shown)
-    if any(token.level >= _DEEPEST - 1 for token in tokens):
+    tokens = [] if plain or length > PLAIN_LENGTH else _make_parser().parse(shown)
+    if any(token.level >= _MAX_DEPTH - 1 for token in tokens):
         tokens, note = [], "Nested too deeply for a layout, so shown as plain text."
-    return ModelText(_html(tokens) if tokens else _as_written(shown), length > FOLDED, note)
+    return ModelText(_sanitize(tokens) if tokens else _escape(shown), length > FOLD_LENGTH, note)
 
 
-def _as_written(text: str) -> Markup:
+def _escape(text: str) -> Markup:
     return Markup('<pre class="written">') + Markup(escape(text)) + Markup("</pre>") if text.strip() else Markup("")
 
 
-def _html(tokens: list[Token]) -> Markup:
-    parser = _parser()
+def _sanitize(tokens: list[Token]) -> Markup:
+    parser = _make_parser()
     clean = nh3.clean(
         parser.renderer.render(tokens, parser.options, {}),
         tags=set(_TAGS),
@@ -75,21 +69,21 @@ def _html(tokens: list[Token]) -> Markup:
         link_rel="noopener noreferrer nofollow",
         set_tag_attribute_values={"a": {"target": "_blank"}},
     )
-    return Markup(harmless(clean))  # character references can stand for control characters too
+    return Markup(escape_controls(clean))  # character references can stand for control characters too
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _make_parser() -> MarkdownIt:
     """CommonMark with tables; ends of lines stay, and definitions of references are text like any other."""
-    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": _DEEPEST}, renderer_cls=_Renderer)
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": _MAX_DEPTH}, renderer_cls=_Renderer)
     parser.enable(["table", "strikethrough"]).disable("reference")
-    parser.validateLink = _leads_out  # type: ignore[method-assign]
+    parser.validateLink = _is_external_link  # type: ignore[method-assign]
     return parser
 
 
-def _leads_out(url: str) -> bool:
+def _is_external_link(url: str) -> bool:
     """Whether a link may be one: a relative address would lead to pages of ours."""
-    if not _WRITTEN.match(url.strip()):
+    if not _SCHEME_PATTERN.match(url.strip()):
         return False
     try:
         return urlsplit(url).scheme.lower() in _SCHEMES

@@ -1,7 +1,4 @@
-"""The pages of a room as HTML: what waits, and one request as the conversation that its role sees.
-
-Used by one thread. What never belongs here: HTTP, and taking answers.
-"""
+"""Pages of a room as HTML: waiting requests, and one request as the conversation that its role sees."""
 
 from __future__ import annotations
 
@@ -15,19 +12,18 @@ from typing import Any
 import orjson
 from jinja2 import Environment
 
-from viva.engine.backends.human.posed import Posed
-from viva.engine.backends.human.room import Room, Standing
+from viva.engine.backends.human_queue import AnswerQueue, PendingQuestion, QueueStatus
 
-from ..people.layout import environment, rendered
+from ..people.application import render, template_environment
 from .schema_form import SchemaForm
 
 TEMPLATES = Path(__file__).with_name("templates")
-FILES = {name: TEMPLATES / name for name in ("room.js", "room.css")}
+ASSETS = {name: TEMPLATES / name for name in ("room.js", "room.css")}
 _WORDS_A_TOKEN = 0.75  # of English; what a person is told is a hint
-_SHOWN_WORDS = 50  # a hint is rounded down to as many
-_LATEST = 20  # of answered requests in the list
-_NOTHING = {"type": "object", "properties": {}}  # the arguments of a function that says nothing of them
-_SECONDS = (("day", 86400.0), ("h", 3600.0), ("min", 60.0))
+_MIN_WORDS = 50  # a hint is rounded down to as many
+_RECENT = 20  # of answered requests in the list
+_EMPTY_SCHEMA = {"type": "object", "properties": {}}  # the arguments of a function that says nothing of them
+_UNIT_SECONDS = (("day", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,7 +35,7 @@ class Reader:
 
 
 @dataclass(slots=True, frozen=True)
-class Filled:
+class RejectedForm:
     """A form that was sent and not taken: what stood in it, and what is wrong by field."""
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +43,7 @@ class Filled:
 
 
 @dataclass(slots=True, frozen=True)
-class Call:
+class CallableFunction:
     """A function that may be called: its name and purpose, and the form of its arguments."""
 
     name: str
@@ -55,17 +51,17 @@ class Call:
     form: SchemaForm
 
 
-def templates() -> Environment:
+def room_templates() -> Environment:
     """The templates of rooms."""
-    made = environment(TEMPLATES)
-    made.filters |= {"waited": waited, "lines": lines_of}
+    made = template_environment(TEMPLATES)
+    made.filters |= {"waited": format_wait, "lines": json_lines}
     return made
 
 
 class RoomPages:
     """The pages of one room, under ``/NAME/``."""
 
-    def __init__(self, room: Room, name: str, templates: Environment) -> None:
+    def __init__(self, room: AnswerQueue, name: str, templates: Environment) -> None:
         self.room, self.name, self._templates = room, name, templates
 
     def entrance(self, name: str, action: str, token: str = "") -> str:
@@ -80,7 +76,7 @@ class RoomPages:
             reader,
             fragment=waiting,
             fingerprint=fingerprint,
-            answered=self.room.standings("answered", most=_LATEST),
+            answered=self.room.standings("answered", most=_RECENT),
             counts=self.room.counts(),
         )
 
@@ -89,10 +85,10 @@ class RoomPages:
         listed, attended = self.room.standings("waiting"), self.room.attended
         told = [attended, [[one.name, one.asked, one.deadline] for one in listed]]
         fingerprint = blake2b(orjson.dumps(told), digest_size=8).hexdigest()
-        html = rendered(self._templates, "waiting.html", base=self.name, waiting=listed, attended=attended, now=now)
+        html = render(self._templates, "waiting.html", base=self.name, waiting=listed, attended=attended, now=now)
         return html, fingerprint
 
-    def request(self, name: str, reader: Reader, now: float, filled: Filled | None = None) -> str | None:
+    def request(self, name: str, reader: Reader, now: float, filled: RejectedForm | None = None) -> str | None:
         """A request and the form of its answer, or the answer that was given; None where there is none."""
         found = self.room.request(name)
         if found is None:
@@ -105,10 +101,10 @@ class RoomPages:
             posed=posed,
             given=given,
             form=None if posed.schema is None else SchemaForm(posed.schema),
-            calls_offered=calls_of(posed),
-            words_hint=words_of(posed.max_tokens),
+            calls_offered=callable_functions(posed),
+            words_hint=estimate_words(posed.max_tokens),
             submission=secrets.token_urlsafe(12),
-            filled=filled or Filled(),
+            filled=filled or RejectedForm(),
             attended=self.room.attended,
             now=now,
         )
@@ -123,35 +119,39 @@ class RoomPages:
         return {
             "state": standing.state,
             "who": who,
-            "next": following(waiting, standing),
+            "next": next_request(waiting, standing),
             "others": sum(one.name != name for one in waiting),
             "attended": self.room.attended,
             "token": reader.token,
         }
 
     def _render(self, template: str, reader: Reader, **values: Any) -> str:
-        return rendered(self._templates, template, base=self.name, reader=reader, **values)
+        return render(self._templates, template, base=self.name, reader=reader, **values)
 
 
-def following(waiting: list[Standing], last: Standing) -> str | None:
+def next_request(waiting: list[QueueStatus], last: QueueStatus) -> str | None:
     """What the same role is asked next in the same conversation, if it waits already."""
     later = [one for one in waiting if one.number > last.number and one.name != last.name
              and (one.conversation, one.role) == (last.conversation, last.role)]  # fmt: skip
     return later[0].name if later else None
 
 
-def calls_of(posed: Posed) -> list[Call]:
+def callable_functions(posed: PendingQuestion) -> list[CallableFunction]:
     """The functions that may be called in place of an answer."""
     functions = [tool["function"] for tool in posed.tools]
     return [
-        Call(one["name"], one.get("description", ""), SchemaForm(one.get("parameters") or _NOTHING, f"call{number}/"))
+        CallableFunction(
+            one["name"],
+            one.get("description", ""),
+            SchemaForm(one.get("parameters") or _EMPTY_SCHEMA, f"call{number}/"),
+        )
         for number, one in enumerate(functions)
     ]
 
 
-def read_answer(posed: Posed, given: Mapping[str, str]) -> tuple[str, list[tuple[str, str]], dict[str, str]]:
+def read_answer(posed: PendingQuestion, given: Mapping[str, str]) -> tuple[str, list[tuple[str, str]], dict[str, str]]:
     """What a form says: text, calls, and what is wrong by the names of fields."""
-    calls = calls_of(posed)
+    calls = callable_functions(posed)
     chosen = given.get("way", "" if posed.required else "text") if calls else "text"
     if chosen != "text":
         number = int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 4 else len(calls)
@@ -168,22 +168,22 @@ def read_answer(posed: Posed, given: Mapping[str, str]) -> tuple[str, list[tuple
     return text, [], {} if text.strip() else {"text": "please write an answer first"}
 
 
-def words_of(tokens: int) -> int:
+def estimate_words(tokens: int) -> int:
     """About how many words an answer of so many tokens has, rounded down; small figures as they are."""
     words = int(tokens * _WORDS_A_TOKEN)
-    return words if words < _SHOWN_WORDS else words // _SHOWN_WORDS * _SHOWN_WORDS
+    return words if words < _MIN_WORDS else words // _MIN_WORDS * _MIN_WORDS
 
 
-def waited(seconds: float) -> str:
+def format_wait(seconds: float) -> str:
     """``2 days``, ``5 h``, ``12 min`` or ``< 1 min``."""
-    for unit, size in _SECONDS:
+    for unit, size in _UNIT_SECONDS:
         if seconds >= size:
             count = int(seconds // size)
             return f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}"
     return "< 1 min"
 
 
-def lines_of(text: str) -> list[tuple[str, str]]:
+def json_lines(text: str) -> list[tuple[str, str]]:
     """A JSON object as (name, value) lines, as a person reads it; empty where the text is none."""
     try:
         value = orjson.loads(text.encode("utf-8", "replace"))
@@ -191,13 +191,15 @@ def lines_of(text: str) -> list[tuple[str, str]]:
         return []
     if not isinstance(value, dict):
         return []
-    return [(name.replace("_", " "), shown) for name, one in value.items() if (shown := _line(one))]
+    return [(name.replace("_", " "), shown) for name, one in value.items() if (shown := _format_value(one))]
 
 
-def _line(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value on one line; an object's texts stand behind its numbers."""
     if isinstance(value, dict):
-        return " · ".join(filter(None, map(_line, sorted(value.values(), key=lambda one: isinstance(one, str)))))
+        return " · ".join(
+            filter(None, map(_format_value, sorted(value.values(), key=lambda one: isinstance(one, str))))
+        )
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -1,21 +1,242 @@
-"""An answer that follows a JSON schema, filled in field by field: the form, and the JSON text that comes of it.
-
-What never belongs here: HTML, and which field a schema's part becomes (``schema_fields``).
-"""
+"""A form for a JSON schema: its fields, how each is filled in, and the JSON text they make."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import orjson
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.schemas import broken_rules
+from viva.engine.json_data import find_schema_violations, strip_surrogates
 
-from .schema_fields import FormField, Group, Schema, Wrong, groups_of
+FieldKind = Literal["choice", "list", "line", "text", "number", "json"]
+Schema = Mapping[str, Any]
+_MAX_BUTTONS = 11  # choices that stand beside each other; more are a list
+_MAX_INTEGER = 2**63  # JSON with larger whole numbers is read differently by different programs
+_MAX_LINE = 60  # characters that fit a line; longer texts get an area
 
-WHOLE = "value"  # the name under which errors of the whole answer stand
+
+class InvalidField(Exception):
+    """What is in a field cannot be its value; the text says why."""
+
+
+@dataclass(slots=True, frozen=True)
+class FormField:
+    """One value of the answer. ``path`` leads to it (empty: it is the whole answer); ``choices`` are (value as JSON, as
+    shown). What is left blank is left out, or null where that is allowed, unless the value is ``required``.
+    """
+
+    path: tuple[str, ...]
+    label: str
+    kind: FieldKind
+    schema: Schema
+    required: bool = True
+    nullable: bool = False
+    choices: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The field's name in a form: a JSON pointer."""
+        return "/".join(["value", *(part.replace("~", "~0").replace("/", "~1") for part in self.path)])
+
+    @property
+    def longest(self) -> int | None:
+        """The most characters of a text; None if there is no bound."""
+        bound = self.schema.get("maxLength")
+        return bound if isinstance(bound, int) and self.kind in ("line", "text") else None
+
+    def value(self, given: str | None) -> Any:
+        """The value of what is in the field; ``...`` if it is left out.
+
+        :raises Wrong: it cannot be one.
+        """
+        if self.kind in ("line", "text"):
+            return self._text(given or "")
+        if given is None or not given.strip():
+            if not self.required or self.nullable:
+                return None if self.nullable else ...
+            raise InvalidField("please choose one" if self.kind in ("choice", "list") else "please fill this in")
+        if self.kind in ("choice", "list"):
+            if given not in [value for value, _ in self.choices]:
+                raise InvalidField(f"expected one of {', '.join(shown for _, shown in self.choices)}")
+            return orjson.loads(given)
+        return self._number(given.strip()) if self.kind == "number" else _parse_json(given)
+
+    def _text(self, given: str) -> Any:
+        text = strip_surrogates(given.replace("\r\n", "\n"))
+        shortest = self.schema.get("minLength", 0)
+        if not text and (self.nullable or not self.required):
+            return None if self.nullable else ...
+        if len(text) < shortest:
+            raise InvalidField("please fill this in" if shortest == 1 else f"expected at least {shortest:,} characters")
+        if self.longest is not None and len(text) > self.longest:
+            raise InvalidField(f"expected at most {self.longest:,} characters, found {len(text):,}")
+        return text
+
+    def _number(self, given: str) -> int | float:
+        whole = self.schema.get("type") == "integer"
+        try:
+            value: int | float = int(given) if whole else float(given)
+        except ValueError:
+            raise InvalidField(f"expected a {'whole ' if whole else ''}number, found {given[:40]!r}") from None
+        low, high = self.schema.get("minimum", -math.inf), self.schema.get("maximum", math.inf)
+        if not low <= value <= high or not abs(value) < _MAX_INTEGER:
+            raise InvalidField(f"expected a number {_bounds_message(low, high)}, found {given[:40]}")
+        return value
+
+
+@dataclass(slots=True, frozen=True)
+class FieldGroup:
+    """Fields of one object within the answer, which stands under ``name`` there; without a label those of the answer
+    itself.
+    """
+
+    label: str
+    fields: tuple[FormField, ...]
+    name: str = ""
+    note: str = ""
+
+
+def field_groups(schema: Schema) -> list[FieldGroup]:
+    """The fields of a schema's answers, in its order."""
+    whole = _ResolvedSchema(schema, schema)
+    if not whole.is_object:
+        return [FieldGroup("", (_make_field((), "Answer", whole, required=True),))]
+    groups: list[FieldGroup] = []
+    for name, part, required in whole.properties():
+        if part.is_object and required and not part.nullable:
+            inner = [
+                _make_field((name, key), _label_from_name(key), one, needed) for key, one, needed in part.properties()
+            ]
+            groups.append(FieldGroup(part.title or _label_from_name(name), tuple(inner), name, part.note))
+            continue
+        one = _make_field((name,), _label_from_name(name), part, required)
+        if groups and not groups[-1].label:
+            groups[-1] = FieldGroup("", (*groups[-1].fields, one))
+        else:
+            groups.append(FieldGroup("", (one,)))
+    return groups
+
+
+class _ResolvedSchema:
+    """A part of a schema with its references followed, and null taken out of what it may be."""
+
+    def __init__(self, part: Any, root: Schema) -> None:
+        self._root = root
+        self.schema, self.nullable = self._without_null(part if isinstance(part, Mapping) else {})
+        self.title = _optional_text(self.schema.get("title"))
+        self.note = _optional_text(self.schema.get("description"))
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it is an object of which all fields are known."""
+        named = self.schema.get("properties")
+        combined = self.schema.keys() & {"anyOf", "oneOf", "allOf", "patternProperties", "if", "$ref"}
+        open_ = self.schema.get("additionalProperties") not in (None, False)
+        return isinstance(named, Mapping) and not combined and not open_
+
+    def properties(self) -> Iterator[tuple[str, _ResolvedSchema, bool]]:
+        """The fields of an object: name, schema, whether they must be there."""
+        required = self.schema.get("required", ())
+        for name, part in self.schema["properties"].items():
+            yield name, _ResolvedSchema(part, self._root), name in required
+
+    def _without_null(self, part: Schema) -> tuple[Schema, bool]:
+        part = self._followed(part)
+        for key in ("anyOf", "oneOf"):
+            options = part.get(key)
+            if isinstance(options, list) and {"type": "null"} in options and len(options) == 2:
+                [other] = [option for option in options if option != {"type": "null"}]
+                rest = {name: value for name, value in part.items() if name != key}
+                return {**self._followed(other), **rest}, True
+        kinds = part.get("type")
+        if isinstance(kinds, list) and "null" in kinds and len(kinds) == 2:
+            [other] = [kind for kind in kinds if kind != "null"]
+            return {**part, "type": other}, True
+        return part, False
+
+    def _followed(self, part: Any) -> Schema:
+        for _ in range(8):  # a chain of references that is longer has no end
+            reference = part.get("$ref") if isinstance(part, Mapping) else None
+            if not isinstance(reference, str) or not reference.startswith("#/"):
+                break
+            found: Any = self._root
+            for step in reference[2:].split("/"):
+                found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+            if not isinstance(found, Mapping):
+                break
+            part = {**found, **{name: value for name, value in part.items() if name != "$ref"}}
+        return part if isinstance(part, Mapping) else {}
+
+
+def _make_field(path: tuple[str, ...], label: str, part: _ResolvedSchema, required: bool) -> FormField:
+    schema = part.schema
+    kind, choices = _kind_and_choices(schema)
+    return FormField(path, part.title or label, kind, schema, required, part.nullable, choices, part.note)
+
+
+def _kind_and_choices(schema: Schema) -> tuple[FieldKind, tuple[tuple[str, str], ...]]:
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    type_ = schema.get("type")
+    if isinstance(listed, list) and listed and all(isinstance(one, str | int | float | bool | None) for one in listed):
+        choices = tuple((_to_json(one), _display_value(one)) for one in listed)
+        numbers = all(isinstance(one, int | float) for one in listed) or len(listed) == 1
+        return ("choice" if numbers and len(listed) <= _MAX_BUTTONS else "list"), choices
+    if schema.keys() & {"anyOf", "oneOf", "allOf", "not", "if", "$ref"}:
+        return "json", ()
+    if type_ == "boolean":
+        return "choice", (("true", "yes"), ("false", "no"))
+    if type_ == "integer":
+        low, high = schema.get("minimum"), schema.get("maximum")
+        if isinstance(low, int) and isinstance(high, int) and 0 <= high - low < _MAX_BUTTONS:
+            return "choice", tuple((str(one), str(one)) for one in range(low, high + 1))
+        return "number", ()
+    if type_ == "number":
+        return "number", ()
+    if type_ == "string":
+        bound = schema.get("maxLength")
+        return ("line" if isinstance(bound, int) and bound <= _MAX_LINE else "text"), ()
+    return "json", ()
+
+
+def _parse_json(given: str) -> Any:
+    try:
+        return orjson.loads(given.encode("utf-8", "replace"))
+    except orjson.JSONDecodeError as error:
+        raise InvalidField(f"this is not JSON: {error}") from None
+
+
+def _to_json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _display_value(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "yes", False: "no"}[value]
+    return _label_from_name(value) if isinstance(value, str) else f"{value}"
+
+
+def _label_from_name(name: str) -> str:
+    """``stop_reason`` as a person writes it: Stop reason."""
+    words = " ".join(name.replace("_", " ").split())
+    return words[:1].upper() + words[1:] if words else name
+
+
+def _optional_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _bounds_message(low: float, high: float) -> str:
+    if math.isinf(low) or math.isinf(high):
+        return f"of at least {low:g}" if math.isinf(high) else f"of at most {high:g}"
+    return f"from {low:g} to {high:g}"
+
+
+WHOLE_ANSWER = "value"  # the name under which errors of the whole answer stand
 
 
 class SchemaForm:
@@ -23,7 +244,7 @@ class SchemaForm:
 
     def __init__(self, schema: Schema, prefix: str = "") -> None:
         self._schema, self._prefix = schema, prefix
-        self.groups: list[Group] = groups_of(schema)
+        self.groups: list[FieldGroup] = field_groups(schema)
 
     def name(self, field: FormField) -> str:
         """The field's name on the page."""
@@ -41,13 +262,13 @@ class SchemaForm:
             for field in group.fields:
                 try:
                     value = field.value(given.get(self.name(field)))
-                except Wrong as wrong:
+                except InvalidField as wrong:
                     errors[self.name(field)] = str(wrong)
                     continue
                 if not field.path:
                     answer = value
                 elif value is not ...:
-                    _put(answer, field.path, value)
+                    _set_at_path(answer, field.path, value)
         errors = errors or self._broken_rules(answer)
         return ("" if errors else orjson.dumps(answer).decode()), errors
 
@@ -55,29 +276,29 @@ class SchemaForm:
         """What the schema says against the answer, at the fields that it says it of."""
         fields = {field.path: field for group in self.groups for field in group.fields}
         found: dict[str, str] = {}
-        for path, message in _broken_rules(self._schema, answer):
+        for path, message in _schema_errors(self._schema, answer):
             at = next((fields[path[:length]] for length in range(len(path), -1, -1) if path[:length] in fields), None)
-            name = self._prefix + WHOLE if at is None else self.name(at)
+            name = self._prefix + WHOLE_ANSWER if at is None else self.name(at)
             inside = ".".join(path[len(at.path) :] if at is not None else path)
             found.setdefault(name, f"{inside}: {message}" if inside else message)
         return found
 
 
-def _broken_rules(schema: Schema, value: Any) -> list[tuple[tuple[str, ...], str]]:
+def _schema_errors(schema: Schema, value: Any) -> list[tuple[tuple[str, ...], str]]:
     """What a JSON schema says against a value, as (path, message)."""
     try:
-        errors = broken_rules(schema, value)
+        errors = find_schema_violations(schema, value)
     except ConfigurationError:
         return [((), "the schema itself cannot be used; please tell whoever runs this")]
-    return [(tuple(map(str, one.path)), _sentence(one)) for one in errors]
+    return [(tuple(map(str, one.path)), _error_sentence(one)) for one in errors]
 
 
-def _sentence(error: Any) -> str:
+def _error_sentence(error: Any) -> str:
     message = str(error.message)
     return message if len(message) <= 200 else f"breaks the rule '{error.validator}'"
 
 
-def _put(answer: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _set_at_path(answer: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for step in path[:-1]:
         answer = answer.setdefault(step, {})
     answer[path[-1]] = value

@@ -1,14 +1,14 @@
-"""The HTTP server of rooms: pages, news for open pages, and taking answers.
-
-What never belongs here: what is on a page (``pages``), who may enter (``entry``), what is kept (the room itself).
-"""
+"""Server of rooms, where people answer in place of a model: access by secret link, pages, live updates, answers."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,27 +16,88 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from viva.engine.backends.human.room import Room
+from viva.engine.backends.human_queue import AnswerQueue
+from viva.engine.json_data import strip_surrogates
 
-from ..people.guarding import Refusal, wants_json
-from ..people.layout import application
-from ..people.links import Session
-from .entry import Entry
-from .pages import FILES, Filled, Reader, RoomPages, read_answer, templates
+from ..auth import hash_token
+from ..listening import check_url, known_hosts, public_address, serve_until_signal
+from ..people.application import Refusal, guarded_application, wants_json
+from ..people.sessions import SECRET_FILE, Session, Sessions, read_or_make_secret
+from .pages import ASSETS, Reader, RejectedForm, RoomPages, read_answer, room_templates
+
+_MAX_NAME = 80  # characters
+
+
+class RoomAccess:
+    """The link and the sessions of one room, whose pages stand below ``path``."""
+
+    def __init__(self, folder: Path, path: str, *, secure: bool = False) -> None:
+        """``secure``: people come over https, so the cookie is sent over that alone.
+
+        :raises ConfigurationError: the secret cannot be read or made.
+        """
+        secret = read_or_make_secret(folder / SECRET_FILE)
+        digest = hmac.digest(secret, b"viva room link", hashlib.sha256)
+        self.token = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        self._link = hash_token(self.token)
+        self._path, self._secure = path, secure
+        self._sessions = Sessions(secret, purpose="room")
+
+    def check_link(self, token: str) -> None:
+        """:raises Refusal: it is no token of this room."""
+        if not hmac.compare_digest(hash_token(token).encode(), self._link.encode()):
+            raise Refusal(403, "This link opens nothing", "Please ask for the link of the room once more.", code="link")
+
+    def start(self, response: web.StreamResponse, name: str) -> None:
+        """Give the browser a session of this room, for somebody of this name."""
+        name = strip_surrogates(" ".join(name.split())[:_MAX_NAME])
+        self._sessions.start(response, name, self._link, path=self._path, expires=None, secure=self._secure)
+
+    def known(self, request: web.Request) -> Session | None:
+        """The session of a request, if it has one of this room's link."""
+        session = self._sessions.read(request)
+        return session if session is not None and session.link == self._link else None
+
+    def session(self, request: web.Request) -> Session:
+        """The session of a request.
+
+        :raises Refusal: it has none of this room's link.
+        """
+        session = self.known(request)
+        if session is None:
+            raise Refusal(
+                403,
+                "Please open your link",
+                "These pages are for people who have the room's link. What you have written is kept in this browser.",
+                code="session",
+            )
+        return session
+
+    def form_token(self, session: Session) -> str:
+        """What each form of the session carries."""
+        return self._sessions.form_token(session)
+
+    def require_form(self, session: Session, given: object) -> None:
+        """:raises Refusal: the form is none of this session's pages."""
+        if not self._sessions.is_of_form(session, given):
+            raise Refusal(
+                403, "Please try again", "The page was older than your session. Send it once more.", code="form"
+            )
+
 
 T = TypeVar("T")
-_MOST_BYTES = 4_000_000  # of a form: an answer may be a whole text
-_SUBMISSION = re.compile(r"[\w-]{8,64}", re.ASCII)
-_MISSING = Refusal(404, "Not here", "There is no such question in this room.", code="missing")
+_MAX_BYTES = 4_000_000  # of a form: an answer may be a whole text
+_SUBMISSION_ID = re.compile(r"[\w-]{8,64}", re.ASCII)
+_NO_SUCH_QUESTION = Refusal(404, "Not here", "There is no such question in this room.", code="missing")
 
 
 @dataclass(slots=True, frozen=True)
-class _Served:
+class _ServedRoom:
     pages: RoomPages
-    entry: Entry
+    entry: RoomAccess
 
 
-class Rooms:
+class RoomsApplication:
     """The pages of one or several rooms, as a web application."""
 
     def __init__(self, folders: Iterable[Path], hosts: frozenset[str], *, secure: bool = False) -> None:
@@ -45,15 +106,15 @@ class Rooms:
 
         :raises ConfigurationError: one cannot be used as a room.
         """
-        self._hosts, self._templates = hosts, templates()
+        self._hosts, self._templates = hosts, room_templates()
         # One thread has all rooms: questions are short, and one may write while others wait for the disk.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-room-pages")
-        self._served: dict[str, _Served] = {}
+        self._served: dict[str, _ServedRoom] = {}
         for folder in dict.fromkeys(folder.resolve() for folder in folders):
-            name = _name_of(folder, self._served)
-            room = Room(folder)
-            self._served[name] = _Served(
-                RoomPages(room, name, self._templates), Entry(folder, f"/{name}/", secure=secure)
+            name = _unique_name(folder, self._served)
+            room = AnswerQueue(folder)
+            self._served[name] = _ServedRoom(
+                RoomPages(room, name, self._templates), RoomAccess(folder, f"/{name}/", secure=secure)
             )
 
     @property
@@ -63,7 +124,7 @@ class Rooms:
 
     def application(self) -> web.Application:
         """The application; it closes the rooms when it ends."""
-        app = application(self._templates, self._hosts, files=FILES, most_bytes=_MOST_BYTES)
+        app = guarded_application(self._templates, self._hosts, files=ASSETS, most_bytes=_MAX_BYTES)
         app.router.add_get("/{room}/open/{token}", self._look)
         app.router.add_post("/{room}/open/{token}", self._open)
         app.router.add_get("/{room}/name", self._name)
@@ -90,7 +151,7 @@ class Rooms:
         room.entry.check_link(token)
         known = room.entry.known(request)
         name = "" if known is None else known.holder
-        return _html(await self._in_thread(lambda: room.pages.entrance(name, f"open/{token}")))
+        return _html_response(await self._in_thread(lambda: room.pages.entrance(name, f"open/{token}")))
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
         room = self._room(request)
@@ -99,23 +160,23 @@ class Rooms:
 
     async def _name(self, request: web.Request) -> web.StreamResponse:
         room, reader = self._inside(request)
-        return _html(await self._in_thread(lambda: room.pages.entrance(reader.name, "name", reader.token)))
+        return _html_response(await self._in_thread(lambda: room.pages.entrance(reader.name, "name", reader.token)))
 
     async def _rename(self, request: web.Request) -> web.StreamResponse:
         room = self._room(request)
-        room.entry.require_form(room.entry.session(request), (await _form(request)).get("token"))
+        room.entry.require_form(room.entry.session(request), (await _read_form(request)).get("token"))
         return await self._entered(request)
 
     async def _entered(self, request: web.Request) -> web.StreamResponse:
         response = web.Response(status=303, headers={"Location": f"/{request.match_info['room']}/"})
-        self._room(request).entry.start(response, (await _form(request)).get("name", ""))
+        self._room(request).entry.start(response, (await _read_form(request)).get("name", ""))
         return response
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         room, reader = self._inside(request)
-        return _html(await self._in_thread(lambda: room.pages.listed(reader, time.time())))
+        return _html_response(await self._in_thread(lambda: room.pages.listed(reader, time.time())))
 
     async def _waiting(self, request: web.Request) -> web.StreamResponse:
         """The live part of the list; without a body where the page has it already."""
@@ -132,67 +193,69 @@ class Rooms:
         room, reader = self._inside(request)
         found = await self._in_thread(lambda: room.pages.state(request.match_info["name"], reader))
         if found is None:
-            raise _MISSING
+            raise _NO_SUCH_QUESTION
         return web.json_response(found)
 
-    async def _shown(self, request: web.Request, filled: Filled | None) -> web.Response:
+    async def _shown(self, request: web.Request, filled: RejectedForm | None) -> web.Response:
         room, reader = self._inside(request)
         name = request.match_info["name"]
         html = await self._in_thread(lambda: room.pages.request(name, reader, time.time(), filled))
         if html is None:
-            raise _MISSING
-        return _html(html, 422 if filled is not None else 200)
+            raise _NO_SUCH_QUESTION
+        return _html_response(html, 422 if filled is not None else 200)
 
     # -- answering ------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         room = self._room(request)
         session = room.entry.session(request)
-        form = await _form(request)
+        form = await _read_form(request)
         room.entry.require_form(session, form.get("token"))
         submission = form.get("submission", "")
-        if not _SUBMISSION.fullmatch(submission):
+        if not _SUBMISSION_ID.fullmatch(submission):
             raise Refusal(400, "Not a form of this page", "Please load the page again; what you wrote is kept.")
         name = request.match_info["name"]
-        receipt, errors = await self._in_thread(lambda: _taken(room.pages.room, name, submission, form, session.holder))
+        receipt, errors = await self._in_thread(
+            lambda: _submit_answer(room.pages.room, name, submission, form, session.holder)
+        )
         if wants_json(request):
             return web.json_response({"receipt": receipt, "errors": errors}, status=422 if errors else 200)
         if errors:
-            return await self._shown(request, Filled(form, errors))
+            return await self._shown(request, RejectedForm(form, errors))
         return web.Response(status=303, headers={"Location": request.path})
 
     # -- what handlers share --------------------------------------------------------------------------------------
 
-    def _room(self, request: web.Request) -> _Served:
+    def _room(self, request: web.Request) -> _ServedRoom:
         found = self._served.get(request.match_info["room"])
         if found is None:
             raise web.HTTPNotFound
         return found
 
-    def _inside(self, request: web.Request) -> tuple[_Served, Reader]:
+    def _inside(self, request: web.Request) -> tuple[_ServedRoom, Reader]:
         room = self._room(request)
-        return room, _reader(room, room.entry.session(request))
+        return room, _reader_of(room, room.entry.session(request))
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
 
 
-def _taken(
-    room: Room, name: str, submission: str, form: Mapping[str, str], who: str
+def _submit_answer(
+    room: AnswerQueue, name: str, submission: str, form: Mapping[str, str], who: str
 ) -> tuple[str | None, dict[str, str]]:
     """What became of a form: the room's receipt, or what is wrong with it."""
     found = room.request(name)
     if found is None:
-        raise _MISSING
+        raise _NO_SUCH_QUESTION
     text, calls, errors = read_answer(found[1], form)
     return (None, errors) if errors else (room.answer(name, submission, text, calls, who), {})
 
 
-def _reader(room: _Served, session: Session) -> Reader:
+def _reader_of(room: _ServedRoom, session: Session) -> Reader:
     return Reader(session.holder, room.entry.form_token(session))
 
 
-def _name_of(folder: Path, taken: Iterable[str]) -> str:
+def _unique_name(folder: Path, taken: Iterable[str]) -> str:
     """A room's name in addresses: its folder's, told from those of others."""
     name = re.sub(r"[^\w-]+", "-", folder.name, flags=re.ASCII).strip("-") or "room"
     name = f"{name}-room" if name == "asset" else name
@@ -203,11 +266,38 @@ def _name_of(folder: Path, taken: Iterable[str]) -> str:
     return found
 
 
-async def _form(request: web.Request) -> dict[str, str]:
+async def _read_form(request: web.Request) -> dict[str, str]:
     if request.content_type != "application/x-www-form-urlencoded":
         raise Refusal(415, "Not a form", "A form is expected.")
     return {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
 
 
-def _html(text: str, status: int = 200) -> web.Response:
+def _html_response(text: str, status: int = 200) -> web.Response:
     return web.Response(text=text, content_type="text/html", status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How rooms are served. ``names`` are further host names; ``url`` is the address that people use, where it is
+    another than the server's own, as behind a proxy.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 7790
+    names: tuple[str, ...] = ()
+    url: str | None = None
+
+
+def serve(folders: Sequence[Path], options: ServerOptions, announce: Callable[[Mapping[str, str]], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM. ``announce`` gets each room's secret link, by its folder, once it can be opened.
+
+    :raises ConfigurationError: one is no room, or nobody can listen at that address.
+    """
+    secure, named = check_url(options.url)
+    rooms = RoomsApplication(folders, known_hosts(options.host, [*options.names, *named]), secure=secure)
+
+    def ready(address: str) -> None:
+        shown = public_address(address, options.url, options.names)
+        announce({folder: f"{shown}{path}" for folder, path in rooms.links.items()})
+
+    asyncio.run(serve_until_signal(rooms.application(), options.host, options.port, ready))

@@ -1,7 +1,7 @@
-"""The same pages as files, which open from a disk or any web server: ``viva view FOLDER --export DIR``.
+"""Export of the viewer's pages as files that open from a disk or any web server (``viva view --export``).
 
-Lists are filtered in the browser, over an index that is one JavaScript file: a page from a disk may load no other data.
-What never belongs here: what is on a page.
+Lists are filtered in the browser, over an index that is one JavaScript file: a page from a disk may load no
+other data.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ import orjson
 
 from viva.engine.errors import ConfigurationError
 
-from .answering import answer_of
-from .filters import Filter
-from .index import index_file
-from .indexing import Indexer
-from .links import FileLinks, conversation_file
-from .pages import TEMPLATES, Pages, Shown
-from .query import IndexReader, Listed
+from .findings import study_answer
+from .index import Indexer, index_file
+from .pages import TEMPLATES, FileLinks, PageContext, Pages, conversation_file
+from .queries import Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
-_MARK = "viva-export.json"  # in the folder of an export, so that a later one may take its place
+_MARK_FILE = "viva-export.json"  # in the folder of an export, so that a later one may take its place
 _ASSETS = ("view.js", "export.js", "compare.js")
-_KIND = b'{"made by": "viva view --export"}\n'
+_MARK_TEXT = b'{"made by": "viva view --export"}\n'
 
 
 def export_pages(root: Path, out: Path, *, index: Path | None = None) -> int:
@@ -51,16 +48,16 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
         shutil.rmtree(out / old, ignore_errors=True)
     assets = out / "asset"
     assets.mkdir(parents=True, exist_ok=True)
-    (out / _MARK).write_bytes(_KIND)
+    (out / _MARK_FILE).write_bytes(_MARK_TEXT)
     for name in _ASSETS:
         shutil.copyfile(TEMPLATES / name, assets / name)
     (assets / "view.css").write_text(pages.style(), encoding="utf-8")
-    answer = answer_of(study_folders(root), out / "report.html")
+    answer = study_answer(study_folders(root), out / "report.html")
     if answer.problem:
-        _put(out / "report.html", pages.problem("The report cannot be made", answer.problem))
-    _put(out / "index.html", pages.overview(Shown(answer)))
-    _put(out / "conversations.html", pages.conversations(Filter()))
-    _put(out / "compare.html", pages.comparing())
+        _write_file(out / "report.html", pages.problem("The report cannot be made", answer.problem))
+    _write_file(out / "index.html", pages.overview(PageContext(answer)))
+    _write_file(out / "conversations.html", pages.conversations(Filter()))
+    _write_file(out / "compare.html", pages.comparing())
     count = 0
     with (assets / "data.js").open("wb") as data:
         data.write(b'"use strict";\nwindow.vivaConversations = [\n')
@@ -68,14 +65,14 @@ def _write(pages: Pages, reader: IndexReader, root: Path, out: Path) -> int:
             target = out / conversation_file(one)
             if count == 0 or not target.parent.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-            _put(target, pages.conversation(one.run, one.number, depth=2))
-            data.write(_record(one, reader) + b",\n")
+            _write_file(target, pages.conversation(one.run, one.number, depth=2))
+            data.write(_conversation_record(one, reader) + b",\n")
             count += 1
         data.write(b"];\n")
     return count
 
 
-def _record(one: Listed, reader: IndexReader) -> bytes:
+def _conversation_record(one: ListedConversation, reader: IndexReader) -> bytes:
     """A conversation as ``export.js`` takes it."""
     return orjson.dumps(
         {
@@ -99,14 +96,14 @@ def _record(one: Listed, reader: IndexReader) -> bytes:
     )
 
 
-def _put(file: Path, html: str) -> None:
+def _write_file(file: Path, html: str) -> None:
     file.write_text(html, encoding="utf-8")
 
 
 def _check_out(root: Path, out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigurationError(f"--export {out}: not a folder; name another place")
-    if out.exists() and not (out / _MARK).exists() and any(out.iterdir()):
+    if out.exists() and not (out / _MARK_FILE).exists() and any(out.iterdir()):
         raise ConfigurationError(f"--export {out}: holds something else than an earlier export; name another folder")
     if (out / "manifest.json").exists() or out.resolve() == root.resolve():
         raise ConfigurationError(f"--export {out}: a run lies there; name another folder")

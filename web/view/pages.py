@@ -1,31 +1,122 @@
-"""The pages as HTML: gathers what a page shows from the index and the journals, and fills the templates.
+"""HTML pages of the viewer: gathers what a page shows from index and journals, and fills the templates.
 
-Used by one thread, outside of an event loop. Model text is only ever put into a page as text. What never belongs here:
-HTTP, and writing files.
+Used by one thread, outside of an event loop. Model text is only ever put into a page as text. Links lead to
+addresses on a server, or to files beside one another in an export.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from viva.engine.errors import ConfigurationError
-from viva.reports.controls import harmless
-from viva.scoring.plots.style import COLOURS
+from viva.reports.plot_style import COLOURS
+from viva.reports.tables import escape_controls
 
-from .answering import Answer, found_so_far
-from .drawn import Conversations, paired
-from .filters import PAGE, SORTS, Filter
-from .links import Links, query_of
-from .query import IndexReader, Listed, RunFigures
+from .conversations import ConversationReader, pair_turns
+from .findings import StudyAnswer, mean_scores_so_far
+from .index import excerpt_pattern
+from .queries import PAGE_SIZE, SORTS, Filter, IndexReader, ListedConversation, RunFigures
 from .runs import find_runs
-from .search_text import pattern_of
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Links(Protocol):
+    """Where pages are. ``live``: there is a server that can be asked."""
+
+    live: bool
+
+    def overview(self) -> str: ...
+
+    def conversations(self, query: str = "") -> str: ...
+
+    def conversation(self, one: ListedConversation, query: str = "", anchor: str = "") -> str: ...
+
+    def compare(self, one: ListedConversation, other: ListedConversation) -> str: ...
+
+    def asset(self, name: str) -> str: ...
+
+    def report(self) -> str: ...
+
+
+class ServedLinks:
+    """On a server."""
+
+    live = True
+
+    def overview(self) -> str:
+        return "/"
+
+    def conversations(self, query: str = "") -> str:
+        return f"/conversations?{query}" if query else "/conversations"
+
+    def conversation(self, one: ListedConversation, query: str = "", anchor: str = "") -> str:
+        return f"/c/{one.place}" + (f"?{query}" if query else "") + (f"#{anchor}" if anchor else "")
+
+    def compare(self, one: ListedConversation, other: ListedConversation) -> str:
+        return "/compare?" + urlencode({"a": f"{one.run}/{one.number}", "b": f"{other.run}/{other.number}"})
+
+    def asset(self, name: str) -> str:
+        return f"/asset/{name}"
+
+    def report(self) -> str:
+        return "/report"
+
+
+class FileLinks:
+    """Files below one folder; ``depth`` is how many folders the linking page lies below it."""
+
+    live = False
+
+    def __init__(self, depth: int) -> None:
+        self._up = "../" * depth
+
+    def overview(self) -> str:
+        return f"{self._up}index.html"
+
+    def conversations(self, query: str = "") -> str:
+        return f"{self._up}conversations.html" + (f"?{query}" if query else "")
+
+    def conversation(self, one: ListedConversation, query: str = "", anchor: str = "") -> str:
+        return f"{self._up}{quote(conversation_file(one))}" + (f"#{anchor}" if anchor else "")
+
+    def compare(self, one: ListedConversation, other: ListedConversation) -> str:
+        return f"{self._up}compare.html?" + urlencode({"a": conversation_file(one), "b": conversation_file(other)})
+
+    def asset(self, name: str) -> str:
+        return f"{self._up}asset/{name}"
+
+    def report(self) -> str:
+        return f"{self._up}report.html"
+
+
+def conversation_file(one: ListedConversation) -> str:
+    """The file of a conversation in an export."""
+    return f"c/{run_folder_name(one.run)}/{one.number}.html"
+
+
+def run_folder_name(run: str) -> str:
+    """A run's name as the name of a folder, another one for each run."""
+    plain = _UNSAFE.sub("-", run).strip(".-")[:60] or "run"
+    if plain == run:
+        return plain
+    return f"{plain}-{hashlib.blake2b(run.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+
+
+def filter_query(filter: Filter, place: int | None = None) -> str:  # noqa: A002
+    """A filter as the query of a conversation's address, with the conversation's place in the list."""
+    query = filter.query()
+    return query if place is None else "&".join(part for part in (query, f"at={place}") if part)
+
 
 TEMPLATES = Path(__file__).with_name("templates")
 _EXCERPT = 90  # characters on either side of a found word
@@ -33,15 +124,15 @@ _RUNS_SHOWN = 400
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 
-class NotFound(ConfigurationError):
+class PageNotFound(ConfigurationError):
     """There is no such page."""
 
 
 @dataclass(slots=True)
-class Shown:
+class PageContext:
     """What a page is made with besides its links."""
 
-    answer: Answer | None = None
+    answer: StudyAnswer | None = None
     busy: bool = False
 
 
@@ -52,21 +143,21 @@ class Pages:
         self, root: Path, reader: IndexReader, links: Callable[[int], Links], latest: Callable[[], int] = lambda: 0
     ) -> None:
         self._root, self.reader, self._links, self._latest = root, reader, links, latest
-        self.conversations_read = Conversations()
+        self.conversations_read = ConversationReader()
         self._paths: dict[str, Path] = {}
-        self._environment = environment()
+        self._environment = jinja_environment()
 
     def close(self) -> None:
         """Close the index and the journals."""
         self.conversations_read.close()
         self.reader.close()
 
-    def overview(self, shown: Shown) -> str:
+    def overview(self, shown: PageContext) -> str:
         """The answer first, then the candidates, the runs, and why conversations failed."""
         latest = self._latest()  # before anything is read
         return self._render("overview.html", 0, latest=latest, **self._overview(shown))
 
-    def overview_part(self, shown: Shown) -> str:
+    def overview_part(self, shown: PageContext) -> str:
         """The part of the overview that changes while a run goes on."""
         return self._render("overview_part.html", 0, **self._overview(shown))
 
@@ -74,7 +165,7 @@ class Pages:
         """One page of the list of conversations."""
         latest = self._latest()
         count, listed = self.reader.count(filter), self.reader.listed(filter)
-        pattern = pattern_of(filter.q)
+        pattern = excerpt_pattern(filter.q)
         if pattern is not None:
             for one in listed:
                 one.excerpt = self._excerpt(one, pattern)
@@ -85,11 +176,11 @@ class Pages:
             filter=filter,
             listed=listed,
             count=count,
-            first=(filter.page - 1) * PAGE,
-            pages=max(1, -(-count // PAGE)),
+            first=(filter.page - 1) * PAGE_SIZE,
+            pages=max(1, -(-count // PAGE_SIZE)),
             choices=self.reader.choices(),
             sorts=SORTS,
-            query_of=query_of,
+            query_of=filter_query,
             running=any(run.running for run in self.reader.runs()),
         )
 
@@ -111,7 +202,7 @@ class Pages:
             after=after,
             filter=chosen,
             at=at,
-            query_of=query_of,
+            query_of=filter_query,
             beside=self.reader.beside(one),
             figures=next((run for run in self.reader.runs() if run.name == one.run), None),
         )
@@ -121,7 +212,13 @@ class Pages:
         one, other = self._one(*left), self._one(*right)
         drawn = [self.conversations_read.drawn(self._path(run), number) for run, number in (left, right)]
         return self._render(
-            "compare.html", 0, one=one, other=other, drawn=drawn, pairs=paired(*drawn), beside=self.reader.beside(one)
+            "compare.html",
+            0,
+            one=one,
+            other=other,
+            drawn=drawn,
+            pairs=pair_turns(*drawn),
+            beside=self.reader.beside(one),
         )
 
     def comparing(self) -> str:
@@ -138,11 +235,14 @@ class Pages:
 
     # -- gathering ------------------------------------------------------------------------------------------------
 
-    def _overview(self, shown: Shown) -> dict[str, Any]:
+    def _overview(self, shown: PageContext) -> dict[str, Any]:
         runs = self.reader.runs()
         found = shown.answer.found if shown.answer is not None else []
         known = {part["scenario"] for part in found}
-        parts = [*found, *(part for part in found_so_far(runs) if part["scenario"] not in known and part["standings"])]
+        parts = [
+            *found,
+            *(part for part in mean_scores_so_far(runs) if part["scenario"] not in known and part["standings"]),
+        ]
         several = len(parts) > 1
         return {
             "answer": shown.answer,
@@ -165,9 +265,9 @@ class Pages:
             "planned": sum(run.planned or run.total.total for run in runs),
         }
 
-    def _neighbours(self, one: Listed, filter: Filter, at: int | None) -> tuple[Any, Any]:  # noqa: A002
+    def _neighbours(self, one: ListedConversation, filter: Filter, at: int | None) -> tuple[Any, Any]:  # noqa: A002
         """The conversations before and after, each with its place in the list."""
-        pairs: list[tuple[Listed | None, int | None]]
+        pairs: list[tuple[ListedConversation | None, int | None]]
         if at is not None:
             pairs = [(self.reader.at(filter, place), place) for place in (at - 1, at + 1)]
         else:
@@ -175,7 +275,7 @@ class Pages:
         before, after = (pair if pair[0] is not None else None for pair in pairs)
         return before, after
 
-    def _excerpt(self, one: Listed, pattern: re.Pattern[str]) -> str:
+    def _excerpt(self, one: ListedConversation, pattern: re.Pattern[str]) -> str:
         """Some words around what was looked for, where an answer holds it."""
         for text in self.conversations_read.texts(self._path(one.run), one.number):
             if (place := pattern.search(text)) is not None:
@@ -184,10 +284,10 @@ class Pages:
                 return ("…" if start else "") + cut + ("…" if end < len(text) else "")
         return ""
 
-    def _one(self, run: str, number: int) -> Listed:
+    def _one(self, run: str, number: int) -> ListedConversation:
         found = self.reader.one(run, number)
         if found is None:
-            raise NotFound(f"no conversation {number} in the run '{run}'")
+            raise PageNotFound(f"no conversation {number} in the run '{run}'")
         return found
 
     def _path(self, run: str) -> Path:
@@ -195,7 +295,7 @@ class Pages:
         if run not in self._paths:
             self._paths = dict(find_runs(self._root))
         if run not in self._paths:
-            raise NotFound(f"the run '{run}' is not there any more")
+            raise PageNotFound(f"the run '{run}' is not there any more")
         return self._paths[run]
 
     def _render(self, template: str, depth: int, **values: Any) -> str:
@@ -209,7 +309,7 @@ class Pages:
         return html.encode("utf-8", "replace").decode()
 
 
-def environment() -> Environment:
+def jinja_environment() -> Environment:
     """The templates; what stands in them is text, with control characters visible."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -217,20 +317,20 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: harmless(value) if type(value) is str else value,
+        finalize=lambda value: escape_controls(value) if type(value) is str else value,
     )
-    made.filters |= {"grade": grade, "seconds": seconds, "whole": lambda number: f"{number:,}"}
+    made.filters |= {"grade": mark_class, "seconds": format_duration, "whole": lambda number: f"{number:,}"}
     return made
 
 
-def grade(level: float | None) -> Markup:
+def mark_class(level: float | None) -> Markup:
     """The class of a mark: three grades are enough to see at a glance."""
     if level is None:
         return Markup("plain")
     return Markup("low" if level < 0.34 else "middling" if level < 0.67 else "high")
 
 
-def seconds(value: float) -> str:
+def format_duration(value: float) -> str:
     """A duration."""
     if value < 0.0995:
         return f"{1000 * value:.0f} ms"

@@ -1,7 +1,4 @@
-"""The runs below a folder: a run, the cells of a sweep, or any folder that holds such.
-
-What never belongs here: reading journals.
-"""
+"""Run discovery below a folder (runs, cells of sweeps, folders of both), and which runs are running."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from functools import cache
 from pathlib import Path
 
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.sweep.record import read_sweep
-from viva.orchestration.sweep.sweep_folder import is_sweep
+from viva.sweeps.recorded_sweep import read_sweep
+from viva.sweeps.sweep_folder import is_sweep
 
-_DEEPEST = 6  # folders below the one that is named
-_MOST = 5_000  # folders that are looked into
+_MOST_LEVELS = 6  # folders below the one that is named
+_MOST_RUNS = 5_000  # folders that are looked into
 _RECENT_SECONDS = 20.0
 _LOCKS = Path("/proc/locks")
 
@@ -31,9 +28,9 @@ def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
     if _is_run(root):
         yield root.resolve().name or "run", root
         return
-    left = [_MOST]
+    left = [_MOST_RUNS]
     seen: set[Path] = set()
-    for path in _below(root, 0, left):
+    for path in _runs_below(root, 0, left):
         if path not in seen:
             seen.add(path)
             yield path.relative_to(root).as_posix(), path
@@ -63,14 +60,14 @@ def check_root(root: Path) -> None:
         raise ConfigurationError(f"{root}: no run in it (a run's folder holds manifest.json); name another folder")
 
 
-def is_held(folder: Path) -> bool:
+def is_running(folder: Path) -> bool:
     """Whether a process is at a run: it holds the lock. Where the system does not list its locks, a journal that was
     written to a moment ago stands for that.
     """
     if not _locks_are_listed():
-        return _recent(folder)
+        return _is_recent(folder)
     try:
-        return _listed(os.stat(folder / "lock").st_ino)
+        return _is_lock_listed(os.stat(folder / "lock").st_ino)
     except OSError:
         return False
 
@@ -81,16 +78,16 @@ def _locks_are_listed() -> bool:
     try:
         with tempfile.TemporaryFile() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            return _listed(os.fstat(file.fileno()).st_ino)
+            return _is_lock_listed(os.fstat(file.fileno()).st_ino)
     except OSError:
         return False
 
 
-def _listed(inode: int) -> bool:
+def _is_lock_listed(inode: int) -> bool:
     return any("FLOCK" in line and f":{inode} " in line for line in _LOCKS.read_text().splitlines())
 
 
-def _recent(folder: Path) -> bool:
+def _is_recent(folder: Path) -> bool:
     latest = 0.0
     for name in ("journal.sqlite", "journal.sqlite-wal"):
         try:
@@ -104,7 +101,7 @@ def _is_run(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
-def _below(folder: Path, depth: int, left: list[int]) -> Iterator[Path]:
+def _runs_below(folder: Path, depth: int, left: list[int]) -> Iterator[Path]:
     if _is_run(folder):
         yield folder
         return
@@ -114,7 +111,7 @@ def _below(folder: Path, depth: int, left: list[int]) -> Iterator[Path]:
         except ConfigurationError:
             names = []
         yield from (folder / name for name in names if _is_run(folder / name))
-    if depth == _DEEPEST:
+    if depth == _MOST_LEVELS:
         return
     try:
         inner = sorted(one.name for one in os.scandir(folder) if one.is_dir(follow_symlinks=False))
@@ -125,4 +122,4 @@ def _below(folder: Path, depth: int, left: list[int]) -> Iterator[Path]:
         if left[0] < 0:
             return
         if not name.startswith("."):
-            yield from _below(folder / name, depth + 1, left)
+            yield from _runs_below(folder / name, depth + 1, left)

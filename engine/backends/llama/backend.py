@@ -1,15 +1,19 @@
 """``llama:model.gguf``: a local model as a ``Backend``, with continuous batching over all conversations.
 
-Options: ``ctx`` (tokens of a lane), ``lanes`` (requests computed at once), ``threads``, ``contexts`` (which share lanes
-and threads and compute side by side), ``gpu_layers`` (-1: all), ``kv_type`` (f16, q8_0, f32), ``flash_attn`` (auto, on,
-off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB of host memory for idle KV), ``strict`` (on, off:
-identical output at any concurrency, on by default), ``forced`` (off: decode forced tokens one by one, for comparison);
-``top_k``, ``top_p``, ``min_p`` and ``repeat_penalty`` for requests that do not set them.
+Options: ``ctx`` (tokens of a lane), ``lanes`` (requests computed at once), ``threads``, ``contexts`` (which
+share lanes and threads and compute side by side), ``gpu_layers`` (-1: all), ``kv_type`` (f16, q8_0, f32),
+``flash_attn`` (auto, on, off), ``template`` (plain, chatml or a file), ``kv_cache`` (MB of host memory for idle
+KV), ``strict`` (on, off: identical output at any concurrency, on by default), ``forced`` (off: decode forced
+tokens one by one, for comparison); ``top_k``, ``top_p``, ``min_p`` and ``repeat_penalty`` for requests that do
+not set them.
+
+A file's weights are loaded once per process; backends with identical options also share lanes and KV.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -22,25 +26,144 @@ import anyio.to_thread
 import numpy as np
 import orjson
 
+from ...cancellation import withdrawable
 from ...clock import Clock
 from ...errors import ConfigurationError, ContextTooLong, Rejected
 from ...likelihood import Reading
 from ...messages import Completion, Message, Request, Sampling
-from ...stopping import queued
 from ...thoughts import split_thoughts
 from ..base import Backend, ModelSpec
-from .affinity import Affinity
-from .chat.prefix_reuse import PromptSplit, PromptWriter, continues_from_answer, split_prompt
-from .chat.thought_markers import prepend_marker
-from .grammar.grammar import Grammar
-from .loaded_models import ContextWorker, LlamaEngine, acquire_engine, release_engine
-from .outputs.continuations import ContinuationReading
-from .outputs.generation import Generation
-from .outputs.sampler import SamplerSettings
-from .pending_request import PendingRequest
-from .segment import Segment
-from .sizing import EngineConfig
-from .tools.tool_support import TextOutsideCalls, ToolSupport
+from .chat_template import ChatFormat
+from .generation import ContinuationReading, Generation
+from .grammar import Grammar, TokenMasks
+from .kv_reuse import Affinity, PromptSplit, PromptWriter, continues_from_answer, split_prompt
+from .lanes import InferenceLoop, Lanes, PendingRequest
+from .native import NativeContext, NativeModel, Segment
+from .sampler import SamplerSettings
+from .scheduler import Scheduler
+from .sizing import EngineConfig, choose_config
+from .tokenizer import prepend_marker
+from .tool_prompts import TextOutsideCalls, ToolSupport
+
+EngineKey = tuple[Path, EngineConfig, str | None]  # the file, the requested options, the template
+
+_ENGINES: dict[EngineKey, LlamaEngine] = {}
+_WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
+
+
+def acquire_engine(key: EngineKey) -> LlamaEngine:
+    """The engine for these options, loaded on first use; the choice is logged.
+
+    :raises ConfigurationError: it cannot be loaded.
+    """
+    engine = _ENGINES.get(key)
+    if engine is None:
+        engine = _ENGINES[key] = LlamaEngine(*key)
+        logging.getLogger("viva").info("%s: %s", engine.model.path.name, engine.config.describe(engine.model))
+    engine.users += 1
+    return engine
+
+
+def release_engine(key: EngineKey) -> None:
+    """End one use of an engine; after the last one it is closed."""
+    engine = _ENGINES[key]
+    engine.users -= 1
+    if engine.users == 0:
+        del _ENGINES[key]
+        engine.close()
+
+
+class ContextWorker:
+    """One context with its lanes, its host cache and its inference thread."""
+
+    def __init__(self, model: NativeModel, config: EngineConfig) -> None:
+        """:raises ConfigurationError: there is not enough memory."""
+        self.context = NativeContext(
+            model,
+            lanes=config.lanes,
+            context=config.context,
+            batch=config.batch,
+            threads=config.threads,
+            kv_type=config.kv_type,
+            flash_attention=config.flash_attention,
+            canonical=config.strict,
+        )
+        scheduler = Scheduler(config.lanes, batch=self.context.batch, strict=config.strict, shape=config.shape)
+        self.lanes = Lanes(self.context, scheduler, config.kv_cache)
+        self.loop = InferenceLoop(self.lanes)
+
+    def statistics(self) -> dict[str, float]:
+        """Requests, tokens, steps, cached KV, and seconds by kind of work."""
+        lanes = self.lanes
+        return {
+            **lanes.scheduler.statistics(),
+            **lanes.store.statistics(),
+            **lanes.counts,
+            **{f"{name}_s": seconds for name, seconds in lanes.timings.items()},
+            "idle_s": self.loop.idle_seconds,
+        }
+
+    def close(self) -> bool:
+        """Stop the thread and free the KV. Returns whether the thread stopped; otherwise the KV stays allocated."""
+        stopped = self.loop.close()
+        if stopped:
+            self.context.close()
+        return stopped
+
+
+class LlamaEngine:
+    """One loaded model with its contexts. Use ``acquire_engine`` and ``release_engine``.
+
+    The contexts in ``workers`` compute side by side, each with its share of lanes and threads.
+    ``assigned_conversations`` counts the conversations of each (``affinity``).
+    """
+
+    def __init__(self, path: Path, requested: EngineConfig, template: str | None) -> None:
+        """:raises ConfigurationError: the file cannot be loaded, or there is not enough memory for these options."""
+        self.model = _acquire_weights(path, requested.gpu_layers)
+        self.workers: list[ContextWorker] = []
+        try:
+            self.config = choose_config(self.model, requested)
+            self.chat = ChatFormat(self.model, template)
+            self.masks = TokenMasks(self.model.pieces, self.model.ends, self.model.controls)
+            for _ in range(self.config.contexts):
+                self.workers.append(ContextWorker(self.model, self.config.per_context))
+        except BaseException:
+            self.close()
+            raise
+        self.grammars: dict[bytes, Grammar] = {}
+        self.users = 0
+        self.assigned_conversations = [0] * self.config.contexts
+        self._tools: ToolSupport | None = None
+
+    @property
+    def tools(self) -> ToolSupport:
+        """What conversations with tools need; created on first use."""
+        if self._tools is None:
+            self._tools = ToolSupport(self.model, self.chat, self.masks)
+        return self._tools
+
+    def close(self) -> None:
+        """Stop the threads, free KV and weights, except what a hanging thread still uses."""
+        stopped = [worker.close() for worker in self.workers]
+        _release_weights(self.model, free=all(stopped))
+
+
+def _acquire_weights(path: Path, gpu_layers: int) -> NativeModel:
+    model, users = _WEIGHTS.get((path, gpu_layers)) or (NativeModel(path, gpu_layers=gpu_layers), 0)
+    _WEIGHTS[path, gpu_layers] = (model, users + 1)
+    return model
+
+
+def _release_weights(model: NativeModel, *, free: bool) -> None:
+    for key, (held, users) in list(_WEIGHTS.items()):
+        if held is model:
+            _WEIGHTS[key] = (model, users - 1)
+            if users == 1 or not free:  # weights in use by a hanging thread are not shared any more
+                del _WEIGHTS[key]
+            if users == 1 and free:
+                model.close()
+
 
 T = TypeVar("T")
 
@@ -336,7 +459,7 @@ class LlamaBackend(Backend):
 
             pending.generation.on_bytes, pending.on_done = forward, notify_and_close
         try:
-            with queued(partial(worker.loop.withdraw, pending)), self._clock.external():
+            with withdrawable(partial(worker.loop.withdraw, pending)), self._clock.external():
                 worker.loop.submit(pending)
                 if pieces is not None and on_text is not None:
                     while (data := await pieces.get()) is not None:

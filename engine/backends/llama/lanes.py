@@ -1,21 +1,99 @@
-"""The lanes of one context: restoring KV, computing batches, sampling, storing KV. Inference thread only."""
+"""The lanes of one context and its inference thread: restoring KV, computing batches, sampling, storing KV.
+
+All llama.cpp calls of a context are made on this thread. The event loop submits and cancels requests through a
+queue and is woken once per answer.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ...errors import BackendError, Rejected, Unavailable, VivaError
-from ...stopping import RunStopping
-from .kv.host_cache import HostCache
-from .native import Logits, NativeContext
-from .outputs.sampler import option_shares, sample_tokens
-from .pending_request import PendingRequest
+from ...cancellation import RunStopping
+from ...errors import BackendError, ContextTooLong, Rejected, Unavailable, VivaError
+from .generation import ContinuationReading, Generation
+from .kv_reuse import HostCache
+from .native import Logits, NativeContext, SavedState, Segment
+from .sampler import option_shares, sample_tokens
 from .scheduler import DecodeStep, Job, PrefillStep, Scheduler
-from .segment import Segment
+
+
+@dataclass(slots=True)
+class PendingRequest:
+    """A prompt as segments, followed by either a ``generation`` or a ``reading`` of given continuations.
+
+    ``on_done`` is called on the inference thread. ``conversation`` owns the KV that is kept after the request;
+    ``ongoing`` says that it has had requests before. ``shared_prefixes``, ascending, are the numbers of leading
+    segments that other requests begin with too: KV up to there is stored for everybody. ``stable_segments``,
+    ``may_continue`` and ``continues_from_answer`` say what the conversation's next prompt will begin with
+    (``chat.prefix_reuse``); the last is called on the inference thread, None means yes. All other fields belong to the
+    inference thread.
+    """
+
+    segments: list[Segment]
+    on_done: Callable[[PendingRequest], None]
+    generation: Generation | None = None
+    reading: ContinuationReading | None = None
+    conversation: str = ""
+    ongoing: bool = False
+    shared_prefixes: tuple[int, ...] = ()
+    stable_segments: int = 0
+    may_continue: bool = True
+    continues_from_answer: Callable[[], bool] | None = None
+    error: Exception | None = None
+    cancelled: bool = False
+    withdrawn: bool = False  # to be given up, with ``RunStopping``, if it has no lane yet
+    prompt_tokens: int = 0
+    restored: int = 0  # leading segments whose KV came from the host cache
+    forced_opening: Segment | None = None
+    job: Job = field(default_factory=lambda: Job(-1, deque()))
+    computed: list[Segment] = field(default_factory=list)
+    decode_failures: int = 0
+    checkpoint: SavedState | None = None  # of a recurrent state, where a reading's continuations begin
+
+    @property
+    def prompt_length(self) -> int:
+        """The most tokens that the lane holds before anything is generated."""
+        total = sum(len(segment.tokens) for segment in self.segments)
+        if self.reading is not None:
+            total += max(len(tokens) for tokens in self.reading.continuations) - 1
+        return total
+
+    def answer_room(self, context: int, spare: int, model: str) -> int:
+        """How many tokens of a lane of ``context`` tokens are left for the answer; ``spare`` of them are never used.
+
+        :raises ContextTooLong: the lane cannot hold the request.
+        """
+        total = self.prompt_length
+        room = context - total - spare - 1
+        if room < 0 or not self.segments or (self.generation is not None and room < 1):
+            raise ContextTooLong(
+                f"the {'text' if self.reading else 'prompt'} has {total:,} tokens and leaves no room"
+                f"{'' if self.reading else ' for an answer'}: a lane holds {context:,}; raise ?ctx=",
+                model=model,
+            )
+        return room
+
+    def reset(self) -> None:
+        """Forget what was computed, before the first token is generated, to start over."""
+        self.computed = []
+        if self.reading is not None:
+            self.reading = ContinuationReading(self.reading.continuations, self.reading.moments)
+
+    def pending_prefix(self) -> tuple[tuple[bool, bytes], ...] | None:
+        """The key of the next shared prefix to compute; None if only the request's own segments are left."""
+        for count in self.shared_prefixes:
+            if count > len(self.computed):
+                return tuple(segment.key() for segment in self.segments[:count])
+        return None
+
 
 # Reading a text needs the logits of all its tokens; at most this many numbers are held at once.
 _MAX_LOGITS = 16_000_000
@@ -333,3 +411,103 @@ class Lanes:
             self.release(request)
             request.reset()
             self.submit(request)
+
+
+_STOP_TIMEOUT = 3.0  # seconds for the thread to stop; llama.cpp checks for an abort between operations
+_GRACE = 0.005  # seconds; grace period for ongoing conversations before new ones are admitted
+
+
+class InferenceLoop:
+    """Owns the lanes and their thread. All methods but ``close`` are thread-safe."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.lanes = lanes
+        self.idle_seconds = 0.0
+        self._inbox: deque[PendingRequest] = deque()
+        self._ended: deque[str] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._error: VivaError | None = None
+        self._name = lanes.context.model.path.name
+        self._thread = threading.Thread(target=self._run, name="viva-llama", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: PendingRequest) -> None:
+        """Queue a request. ``request.on_done`` is called on the inference thread when it has finished or failed.
+
+        :raises Unavailable: the thread has stopped.
+        """
+        with self._wake:
+            if self._error is not None:
+                raise self._error
+            self._inbox.append(request)
+            self._wake.notify()
+
+    def cancel(self, request: PendingRequest) -> None:
+        """Cancel a request; its lane is free at the next step. ``on_done`` is still called if it has just finished."""
+        with self._wake:
+            request.cancelled = True
+            self._wake.notify()
+
+    def withdraw(self, request: PendingRequest) -> None:
+        """Fail a request with ``RunStopping`` at the next step, unless it has a lane by then and is being computed."""
+        with self._wake:
+            request.withdrawn = True
+            self._wake.notify()
+
+    def end_conversation(self, conversation: str) -> None:
+        """Release the KV of an ended conversation before the next step."""
+        self._ended.append(conversation)
+
+    def close(self) -> bool:
+        """Stop the thread; pending requests fail. Returns whether it stopped: a thread that hangs in llama.cpp is
+        abandoned, together with everything that it uses, so that the process can exit.
+        """
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self.lanes.context.interrupt()
+        self._thread.join(_STOP_TIMEOUT)
+        stopped = not self._thread.is_alive()
+        if not stopped:
+            message = "%s: llama.cpp hangs; its thread is abandoned"
+            logging.getLogger("viva").warning(message, self._name, extra={"label": ""})
+        self._fail_all(Unavailable("the model was closed", model=self._name))
+        return stopped
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # a bug here: nobody may wait for a dead thread
+            self._fail_all(Unavailable(f"the inference thread failed: {error!r}", model=self._name))
+
+    def _serve(self) -> None:
+        computed = True
+        while True:
+            began = time.perf_counter()
+            with self._wake:
+                if not computed:
+                    self._wake.wait_for(lambda: self._inbox or self._closing, _GRACE)
+                while not self._closing and not self._inbox and not self.lanes.scheduler.busy:
+                    self._wake.wait()
+                if self._closing:
+                    return
+                arrived = [self._inbox.popleft() for _ in range(len(self._inbox))]
+            self.idle_seconds += time.perf_counter() - began
+            while self._ended:
+                self.lanes.store.release(self._ended.popleft())
+            for request in arrived:
+                try:
+                    self.lanes.submit(request)
+                except Exception as error:  # fails this request only
+                    self.lanes.fail(request, error)
+            computed = self.lanes.step()
+
+    def _fail_all(self, error: VivaError) -> None:
+        with self._wake:
+            self._error = self._error or error
+            waiting = [self._inbox.popleft() for _ in range(len(self._inbox))]
+        self.lanes.release_all(self._error)
+        for request in waiting:
+            request.error = self._error
+            request.on_done(request)

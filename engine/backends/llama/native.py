@@ -1,14 +1,18 @@
-"""The only module that computes with llama.cpp: models, vocabularies and contexts as small typed objects.
+"""The only module that computes with llama.cpp: GGUF headers, models, vocabularies and contexts.
 
-Callers work with token ids, numpy arrays and bytes. A context holds one KV stream per lane; lanes are sequence ids 0 …
-n−1. A batch must name them in ascending order, because llama.cpp splits it otherwise. Apart from tokenising, which only
-reads the vocabulary, nothing here may be called from two threads at once.
+Callers work with token ids, numpy arrays and bytes. A context holds one KV stream per lane; lanes are sequence
+ids 0 … n−1. A batch must name them in ascending order, because llama.cpp splits it otherwise. Apart from
+tokenising, which only reads the vocabulary, nothing here may be called from several threads at once. Saved KV
+of a sliding window is restored to the cells in which it was computed.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,205 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigurationError, Unavailable
-from .gguf_check import check_header, explain_load_failure
-from .gguf_header import lib, libggml, start_library, weight_types
-from .kv.sliding_window import with_all_cells
+
+try:
+    import llama_cpp.llama_cpp as lib
+    from llama_cpp._ggml import libggml
+except ModuleNotFoundError:
+    raise ConfigurationError(
+        "llama:… needs the package llama-cpp-python; install it with: pip install 'viva-exam[local]', which compiles "
+        "llama.cpp: it needs a C++ compiler and takes several minutes, once"
+    ) from None
+
+
+def check_header(path: Path) -> None:
+    """Refuse a file that is not GGUF, by its first bytes.
+
+    :raises ConfigurationError: it is not GGUF, has an unknown version, or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(24)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(head) < 24 or head[:4] != b"GGUF":
+        raise ConfigurationError(f"{path}: not a GGUF file (it begins with {head[:4]!r})")
+    (version,) = struct.unpack("<I", head[4:8])
+    if version not in (2, 3):
+        raise ConfigurationError(f"{path}: GGUF version {version}; this build reads 2 and 3")
+
+
+def explain_load_failure(path: Path) -> str:
+    """Why llama.cpp could not load a GGUF file. Reads the file's tables, which is slow for large vocabularies."""
+    from gguf import GGUFReader
+
+    try:
+        reader = GGUFReader(path)
+        end = max((int(tensor.data_offset) + int(tensor.n_bytes) for tensor in reader.tensors), default=0)
+        field = reader.fields["general.architecture"]
+        architecture = bytes(field.parts[field.data[0]]).decode()
+    except (ValueError, IndexError, KeyError, OverflowError):
+        return f"it is truncated or damaged ({path.stat().st_size:,} bytes are there); copy it again"
+    if path.stat().st_size < end:
+        return f"it is truncated: {path.stat().st_size:,} bytes of {end:,}; copy it again"
+    return f"its architecture '{architecture}' is not known to this build, or its tensors are not what that needs"
+
+
+_QUIET = lib.llama_log_callback(lambda level, text, data: None)
+_SILENT = False
+
+
+def nondeterminism_reason(path: Path) -> str | None:
+    """Why answers of this model depend on the other sequences of a batch even in strict mode; None if they do not,
+    or if the file is no readable model. The weights are not loaded.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _nondeterminism_reason(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _nondeterminism_reason(path: Path, size: int, changed: int) -> str | None:
+    start_library()
+    params = lib.llama_model_default_params()
+    params.vocab_only = True
+    handle = lib.llama_model_load_from_file(os.fsencode(path), params)
+    if not handle:
+        return None
+    try:
+        if lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle):
+            return "a recurrent state cannot drop dummy tokens, so batches have no fixed shape"
+        return None
+    finally:
+        lib.llama_model_free(handle)
+
+
+def start_library() -> None:
+    """Initialise llama.cpp and silence its log. Only the first call has an effect."""
+    global _SILENT
+    if not _SILENT:
+        lib.llama_log_set(_QUIET, ctypes.c_void_p(0))
+        lib.llama_backend_init()
+        _SILENT = True
+
+
+class _GgufOptions(ctypes.Structure):
+    _fields_ = (("no_alloc", ctypes.c_bool), ("context", ctypes.c_void_p))
+
+
+def _declare_gguf(library: Any) -> Any:
+    """Declare the ggml functions used here; the package ``llama_cpp`` binds llama.cpp's own functions only."""
+    for name, result, *arguments in (
+        ("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _GgufOptions),
+        ("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p),
+        ("gguf_get_tensor_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64),
+        ("ggml_type_name", ctypes.c_char_p, ctypes.c_int),
+        ("gguf_free", None, ctypes.c_void_p),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def weight_types(path: Path) -> frozenset[str]:
+    """The types of a file's tensors, as GGUF names in capitals. The file must have been loaded by llama.cpp before."""
+    gguf = _declare_gguf(libggml)
+    handle = gguf.gguf_init_from_file(os.fsencode(path), _GgufOptions(True, None))
+    if not handle:
+        return frozenset({"UNKNOWN"})
+    kinds = {gguf.gguf_get_tensor_type(handle, index) for index in range(gguf.gguf_get_n_tensors(handle))}
+    gguf.gguf_free(handle)
+    return frozenset(gguf.ggml_type_name(kind).decode().upper() for kind in kinds)
+
+
+StateBytes = npt.NDArray[np.uint8]
+
+_CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
+
+
+def with_all_cells(state: StateBytes) -> StateBytes:
+    """The saved state of one sequence with a cell for every position from 0 on.
+
+    :raises ValueError: the state does not have the layout of a sliding window, in the order of positions.
+    """
+    return _WindowState(state).state()
+
+
+class _WindowState:
+    def __init__(self, state: StateBytes) -> None:
+        self._given = state
+        self._at = 0
+        self._parts: list[StateBytes] = []
+
+    def state(self) -> StateBytes:
+        self._copy(8)  # llama.cpp's magic number, and the sequence id
+        for _ in range(self._number()):
+            self._stream()
+        if self._at != len(self._given):
+            raise ValueError(f"{len(self._given) - self._at} bytes of the state are unknown")
+        return np.concatenate(self._parts)
+
+    def _stream(self) -> None:
+        start = len(self._parts)
+        held = self._number()
+        if not held:
+            return
+        cells = self._take(held * _CELL.itemsize).view(_CELL)
+        first = int(cells["position"][0])
+        if (cells["sequences"] != 1).any() or (cells["position"] != np.arange(first, first + held)).any():
+            raise ValueError("the cells of the state are not in the order of positions")
+        missing = first
+        self._parts[start] = np.array([held + missing], dtype="<u4").view(np.uint8)
+        added = np.empty(missing, dtype=_CELL)
+        added["position"], added["sequences"], added["sequence"] = np.arange(missing), 1, cells["sequence"][0]
+        self._parts += [added.view(np.uint8), cells.view(np.uint8)]
+        transposed, layers = self._number(), self._number()
+        for _ in range(layers):
+            self._rows(held, missing)
+        if self._left_is_empty():  # some architectures store keys only
+            return
+        for _ in range(layers):
+            if transposed:
+                self._columns(held, missing)
+            else:
+                self._rows(held, missing)
+
+    def _rows(self, held: int, missing: int) -> None:
+        """One row per cell."""
+        self._copy(4)
+        size = int(self._copy(8).view("<u8")[0])
+        self._parts.append(np.zeros(missing * size, dtype=np.uint8))
+        self._copy(held * size)
+
+    def _columns(self, held: int, missing: int) -> None:
+        """One row per value of a cell, with a place for each cell."""
+        self._copy(4)
+        size, numbers = self._number(), self._number()
+        wide = np.zeros((numbers, (missing + held) * size), dtype=np.uint8)
+        wide[:, missing * size :] = self._take(numbers * held * size).reshape(numbers, -1)
+        self._parts.append(wide.reshape(-1))
+
+    def _left_is_empty(self) -> bool:
+        """Whether only streams without cells follow."""
+        return not self._given[self._at : self._at + 12].any()
+
+    def _number(self) -> int:
+        return int(self._copy(4).view("<u4")[0])
+
+    def _copy(self, size: int) -> StateBytes:
+        part = self._take(size)
+        self._parts.append(part)
+        return part
+
+    def _take(self, size: int) -> StateBytes:
+        part = self._given[self._at : self._at + size]
+        if len(part) < size:
+            raise ValueError("the state is truncated")
+        self._at += size
+        return part
+
 
 Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
@@ -350,10 +550,15 @@ class NativeContext:
         self._batch.seq_id = ctypes.cast(self._pointers, kind)
 
 
+CONTROL_TOKEN, USER_DEFINED_TOKEN = lib.LLAMA_TOKEN_ATTR_CONTROL, lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+UNKNOWN_TOKEN = lib.LLAMA_TOKEN_ATTR_UNKNOWN
+STRIPS_LEFT, STRIPS_RIGHT = lib.LLAMA_TOKEN_ATTR_LSTRIP, lib.LLAMA_TOKEN_ATTR_RSTRIP
+
+
 def token_attributes(model: NativeModel) -> npt.NDArray[np.int32]:
     """Each token's attributes: a sum of the ``LLAMA_TOKEN_ATTR`` bits of ``llama_cpp``."""
-    weight_types = (lib.llama_vocab_get_attr(model._vocab, token) for token in range(model.n_vocab))
-    return np.fromiter(weight_types, dtype=np.int32, count=model.n_vocab)
+    attributes = (lib.llama_vocab_get_attr(model._vocab, token) for token in range(model.n_vocab))
+    return np.fromiter(attributes, dtype=np.int32, count=model.n_vocab)
 
 
 def tokenize_after_special(model: NativeModel, text: str) -> Tokens:
@@ -373,3 +578,15 @@ def tokenize_after_text(model: NativeModel, text: str) -> Tokens:
         if np.array_equal(both[: len(head)], head) and b"".join(model.pieces[token] for token in tail) == spelling:
             return tail
     return model.tokenize(text, special=False)
+
+
+@dataclass(slots=True, frozen=True)
+class Segment:
+    """Token ids; ``decoded`` ones were computed one by one, as they were generated, others in one prefill."""
+
+    tokens: Tokens
+    decoded: bool = False
+
+    def key(self) -> tuple[bool, bytes]:
+        """What makes two segments equal."""
+        return self.decoded, self.tokens.tobytes()

@@ -1,27 +1,68 @@
 """The scheduler: which tokens llama.cpp computes next. Synchronous, without a model.
 
-A job is prefilled segment by segment, then decoded until its request is done. Free lanes are taken from the lowest on,
-because llama.cpp batches consecutive lanes only. Decoding goes first; after each decode step, prefill steps follow
-until they have computed ``prefill_budget`` tokens, so decoding lanes never wait long. Of jobs with a common prefix one
-computes it while the others wait. Jobs of ongoing conversations are admitted before new ones, so that conversations
-finish and less KV is alive. For the same reason a lane that has just become free is reserved for one step for the next
-request of an ongoing conversation, which is probably being prepared. A new job that has been passed over often enough
-is admitted all the same.
+A job is prefilled segment by segment, then decoded until its request is done. Free lanes are taken from the
+lowest on, because llama.cpp batches consecutive lanes only. Decoding goes first; after each decode step,
+prefill steps follow until they have computed ``prefill_budget`` tokens, so decoding lanes never wait long.
 
-In strict mode nothing that is computed depends on the other jobs: segments are cut at positions that follow from the
-segment alone, share a batch only with segments of the same length in neighbouring lanes, and a decode batch holds one
-row per lane without gaps; all of it in the ``BatchShape`` that the weights need.
+Strict mode rests on batch shapes for which a row's result does not depend on the other rows. llama.cpp's CPU
+kernels depend on the number of rows in a batch, and some compute the rows after the last multiple of four
+differently; the shapes were measured on x86-64 by comparing logits and KV bit for bit, and a test repeats this
+for each weight type.
 """
 
 from __future__ import annotations
 
+import platform
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from .batch_shape import UNCONSTRAINED, BatchShape
-from .native import Tokens
-from .segment import Segment
+from .native import Segment, Tokens
+
+_ROW_INVARIANT = {"F32", "F16", "BF16", "Q8_0"}
+
+
+@dataclass(slots=True, frozen=True)
+class BatchShape:
+    """Batches, and the rows with logits in them, have a multiple of ``multiple`` rows and at least ``minimum``."""
+
+    minimum: int
+    multiple: int
+
+    def padded_rows(self, count: int) -> int:
+        """The smallest allowed number of rows that is not below ``count``."""
+        return -(-max(count, self.minimum) // self.multiple) * self.multiple
+
+    def with_spare_rows(self, wanted: list[int]) -> list[int]:
+        """Which rows to request logits of (1): those wanted, and others from the end until their number is allowed."""
+        count = sum(wanted)
+        missing = self.padded_rows(count) - count
+        spare = [index for index, one in enumerate(wanted) if not one][-missing:] if missing else []
+        if not spare:
+            return wanted
+        asked = list(wanted)
+        for index in spare:
+            asked[index] = 1
+        return asked
+
+    def fits(self, lanes: int) -> bool:
+        """Whether decode batches of up to ``lanes`` rows can keep the shape. A single lane always does."""
+        return lanes == 1 or self.padded_rows(lanes) == lanes
+
+
+UNCONSTRAINED = BatchShape(1, 1)
+AT_LEAST_TWO = BatchShape(2, 1)
+MULTIPLES_OF_FOUR = BatchShape(8, 4)
+
+
+def shape_for_weights(weight_types: frozenset[str]) -> BatchShape:
+    """The shape that weights of these types (GGUF names) need. Machines other than x86-64 get the strictest shape."""
+    return (
+        AT_LEAST_TWO
+        if weight_types <= _ROW_INVARIANT and platform.machine().lower() in ("x86_64", "amd64")
+        else MULTIPLES_OF_FOUR
+    )
+
 
 _MAX_PASSED_OVER = 64  # ongoing jobs admitted before a waiting new one
 _MAX_WASTED_RESERVATIONS = 8  # more unused reservations than ongoing jobs so far, then lanes are not reserved any more

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import ConfigurationError
-from .batch_shape import UNCONSTRAINED, BatchShape, shape_for_weights
 from .native import NativeModel
+from .scheduler import UNCONSTRAINED, BatchShape, shape_for_weights
 
 _DEFAULT_LANES = 16
 _DEFAULT_CONTEXT = 4096

@@ -1,7 +1,7 @@
 """The pytest plugin: ``pytest --viva suite.yaml`` runs a suite and has one test a threshold, and one for conversations.
 
 The suite is run once, when its first test is; failures read like assertions. pytest loads this module at each start, so
-it imports nothing of ours before a suite is asked for. What never belongs here: deciding anything.
+it imports nothing of ours before a suite is asked for.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ..gates import Check
-    from ..report import SuiteAggregate
-    from ..settings import FlexEvalSettings
+    from ..gate import ThresholdCheck
+    from ..scenario import FlexEvalSettings
+    from ..suite_report import SuiteAggregate
 
 
 class ThresholdBroken(Exception):
@@ -72,7 +72,7 @@ class SuiteNode(pytest.Collector):
     def _settings(self) -> FlexEvalSettings:
         from viva.engine.permissions import grant, grant_typed
 
-        from .run import suite_settings
+        from .suite import suite_settings
 
         grant(*self.config.getoption("--viva-python-tools"))
         candidate = self.config.getoption("--viva-candidate")
@@ -96,9 +96,9 @@ class SuiteNode(pytest.Collector):
         from viva.orchestration.folders import fresh_folder
         from viva.orchestration.launch import new_run, recorded_results
 
-        from ..results import write_results
+        from ..result_files import write_results
         from ..scenario import SCENARIO
-        from .budget import SoftBudget
+        from .suite_runs import SoftBudget
 
         out = self.config.getoption("--viva-out")
         try:
@@ -138,7 +138,7 @@ class ThresholdItem(_Item):
 
     def runtest(self) -> None:
         """:raises ThresholdBroken: it does not hold."""
-        checks: list[Check] = self.parent.held().gate()
+        checks: list[ThresholdCheck] = self.parent.held().gate()
         own = [one for one in checks if one.system == self._system and one.name == self._threshold]
         broken = [one.told() for one in own if one.broken]
         if broken:

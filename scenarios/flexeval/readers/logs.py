@@ -1,38 +1,191 @@
-"""Logs of live systems into dialogs: a whole file at once, or line by line while it grows.
-
-The form of a log is told from its first line that can be read. A whole file is read twice: once to find which calls
-make one dialog, keeping no text, and once for the lines that hold the dialogs. What never belongs here: the forms
-(``spans``, ``request_logs``, ``records``), and following a file (``growing``).
-"""
+"""Logs of live systems as dialogs: a whole file at once, or the new lines of one that grows, from a byte offset on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from viva.data.fields import FieldError, Raw
-from viva.data.lines import BadLine
-from viva.data.reading import Record, json_record
+from viva.data.items import FieldError, Raw
+from viva.data.record_files import (
+    MAX_LINE_BYTES,
+    BadLine,
+    Record,
+    json_record,
+    line_text,
+    reject_other_formats,
+    require_regular_file,
+)
 from viva.engine.errors import DatasetError
 
-from ..units import Dialog
-from .calls import CallIndex, JoinedCalls, LoggedCall
-from .records import LISTS, Unreadable, dialog_of, place_of, unreadable
+from ..dialog import Dialog
+from .logged_calls import CallIndex, JoinedCalls, LoggedCall
+from .otel_spans import is_span, span_calls
+from .records import MESSAGE_LISTS, UnreadableRecord, default_id, dialog_from_record, unreadable_record
 from .request_logs import is_request, request_calls
-from .spans import is_span, span_calls
+
+_HEAD_BYTES = 512  # bytes at the beginning that tell a file from one that took its place
+_BOM = b"\xef\xbb\xbf"
+
+
+class GrowingFile:
+    """Close it, or use it as a context manager.
+
+    ``notes`` says what happened to the file, a sentence each.
+
+    :param state: an earlier ``state``, to go on behind the lines that were taken until then.
+    """
+
+    def __init__(self, path: Path, state: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self._offset = self._line = 0
+        self._inode = (0, 0)
+        self._head = ""
+        self._skipping = False  # within a line that is too long
+        self._file: FileIO | None = None
+        if state is not None:
+            self._offset, self._line = int(state["offset"]), int(state["line"])
+            self._inode, self._head = (int(state["device"]), int(state["inode"])), str(state["head"])
+            self._skipping = bool(state["skipping"])
+
+    def __enter__(self) -> GrowingFile:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Where the next line begins, as JSON data: right behind the last line that ``lines`` gave."""
+        device, inode = self._inode
+        return {
+            "offset": self._offset,
+            "line": self._line,
+            "device": device,
+            "inode": inode,
+            "head": self._head,
+            "skipping": self._skipping,
+        }
+
+    def lines(self) -> Iterator[tuple[int, str | BadLine]]:
+        """The complete lines that are new, with their 1-based numbers in the file; none where there are none yet, or
+        there is no file.
+
+        :raises DatasetError: the file is no text, or cannot be read.
+        """
+        try:
+            if not self._opened():
+                return
+            yield from self._rest()
+            while self._replaced():
+                yield from self._rest(last=True)
+                self._begin_anew("was replaced")
+                if not self._opened():
+                    return
+                yield from self._rest()
+        except OSError as error:
+            raise DatasetError(f"cannot be read: {error.strerror}", path=str(self.path)) from None
+
+    def _opened(self) -> bool:
+        """See that the file is open and is the one that was followed; False where there is none."""
+        if self._file is None:
+            if not self.path.exists():
+                return False
+            require_regular_file(self.path)
+            try:
+                self._file = FileIO(self.path)
+            except FileNotFoundError:
+                return False
+            found = os.fstat(self._file.fileno())
+            if self._offset and (found.st_dev, found.st_ino) != self._inode:
+                self._restart("was replaced since it was last looked at; what the earlier one had besides is not read")
+            self._inode = (found.st_dev, found.st_ino)
+        if os.fstat(self._file.fileno()).st_size < self._offset or not self._same_head():
+            self._restart("was cut; it is read from its beginning")
+            self._same_head()
+        return True
+
+    def _same_head(self) -> bool:
+        """Whether the file begins as it did; remembers how it begins, as far as it has become longer."""
+        assert self._file is not None
+        head = os.pread(self._file.fileno(), _HEAD_BYTES, 0)
+        if not self._head:
+            reject_other_formats(self.path, head)
+        length, _, digest = self._head.partition(":")
+        same = not self._head or _head_digest(head[: int(length)]) == digest
+        if same and len(head) > int(length or 0):
+            self._head = f"{len(head)}:{_head_digest(head)}"
+        return same
+
+    def _rest(self, last: bool = False) -> Iterator[tuple[int, str | BadLine]]:
+        """The complete lines behind the offset; ``last``: what stands behind the last one is a line, too."""
+        assert self._file is not None
+        file = BufferedReader(self._file)  # a new one each time: what an old one holds may have changed in the file
+        try:
+            file.seek(self._offset)
+            while True:
+                line = file.readline(MAX_LINE_BYTES + 1)
+                whole = line.endswith(b"\n")
+                if not line or not (whole or last or len(line) > MAX_LINE_BYTES):
+                    return
+                self._offset += len(line)
+                if self._skipping:
+                    self._skipping = not whole
+                    continue
+                self._line += 1
+                if len(line) > MAX_LINE_BYTES:
+                    self._skipping = not whole
+                    yield self._line, BadLine(f"has more than {MAX_LINE_BYTES:,} bytes; a line may have as many", 0)
+                else:
+                    yield self._line, line_text(line.removeprefix(_BOM) if self._line == 1 else line)
+        finally:
+            with suppress(ValueError):  # closed meanwhile
+                file.detach()
+
+    def _replaced(self) -> bool:
+        """Whether another file stands under the name by now."""
+        with suppress(FileNotFoundError):
+            found = self.path.stat()
+            return (found.st_dev, found.st_ino) != self._inode
+        return False
+
+    def _begin_anew(self, what: str) -> None:
+        self.close()
+        self._restart(f"{what}; the new file is read from its beginning")
+        self._inode = (0, 0)
+
+    def _restart(self, what: str) -> None:
+        self._offset = self._line = 0
+        self._head, self._skipping = "", False
+        self.notes.append(f"{self.path} {what}")
+
+
+def _head_digest(head: bytes) -> str:
+    return blake2b(head, digest_size=8).hexdigest()
+
 
 LogForm: TypeAlias = Literal["dialogs", "spans", "requests"]
-MOST_REMEMBERED = 100_000
-_SILENT = (
+MAX_REMEMBERED = 100_000
+_NO_MESSAGES_NOTE = (
     "{count} calls of models, the first in this line, were recorded without their messages; switch the recording of "
     "message content on where they are recorded (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class GrownDialog:
     """A dialog as a growing log has it now; its first ``known`` messages were there before, system messages not
     counted.
     """
@@ -41,16 +194,16 @@ class Grown:
     known: int
 
 
-def form_of(raw: Raw) -> LogForm | None:
+def detect_form(raw: Raw) -> LogForm | None:
     """What a record is; None where nothing tells."""
     if is_span(raw):
         return "spans"
     if is_request(raw):
         return "requests"
-    return "dialogs" if any(raw.get(name) is not None for name in LISTS) else None
+    return "dialogs" if any(raw.get(name) is not None for name in MESSAGE_LISTS) else None
 
 
-def read_log(path: Path, form: LogForm, records: Callable[[], Iterator[Record]]) -> Iterator[Dialog | Unreadable]:
+def read_log(path: Path, form: LogForm, records: Callable[[], Iterator[Record]]) -> Iterator[Dialog | UnreadableRecord]:
     """The dialogs of a log of spans or requests, in the order in which the file completes them.
 
     :param records: reads the file from its beginning.
@@ -60,20 +213,20 @@ def read_log(path: Path, form: LogForm, records: Callable[[], Iterator[Record]])
     silent, first = 0, 0
     for line, raw in records():
         try:
-            for number, call in enumerate(_calls(raw, form)):
+            for number, call in enumerate(_logged_calls(raw, form)):
                 if not call.sent and not call.answer:
                     silent, first = silent + 1, first or line
                 else:
-                    index.add(call, (line, number), place_of(path, line))
+                    index.add(call, (line, number), default_id(path, line))
         except (FieldError, DatasetError) as error:
-            yield unreadable(path, line, error)
+            yield unreadable_record(path, line, error)
     if silent:
-        yield Unreadable(str(path), first, _SILENT.format(count=f"{silent:,}"))
+        yield UnreadableRecord(str(path), first, _NO_MESSAGES_NOTE.format(count=f"{silent:,}"))
     wanted: dict[int, dict[int, JoinedCalls]] = {}
     for one in index:
         wanted.setdefault(one.latest[0], {})[one.latest[1]] = one
     for line, raw in records() if wanted else ():
-        for number, call in enumerate(_calls(raw, form)) if line in wanted else ():
+        for number, call in enumerate(_logged_calls(raw, form)) if line in wanted else ():
             if number in wanted[line]:
                 yield wanted[line][number].dialog(call)
 
@@ -85,42 +238,42 @@ class GrowingLog:
     :param most: of how many conversations it is remembered how far they were; the latest ones.
     """
 
-    def __init__(self, path: Path, form: LogForm | None = None, most: int = MOST_REMEMBERED) -> None:
+    def __init__(self, path: Path, form: LogForm | None = None, most: int = MAX_REMEMBERED) -> None:
         self._path = path
         self.form = form
         self._index = CallIndex(most)
 
-    def take(self, line: int, text: str | BadLine) -> Iterator[Grown | Unreadable]:
+    def take(self, line: int, text: str | BadLine) -> Iterator[GrownDialog | UnreadableRecord]:
         """What the next line says; ``line`` is its 1-based number."""
         if isinstance(text, BadLine):
-            yield Unreadable(str(self._path), line, text.message)
+            yield UnreadableRecord(str(self._path), line, text.message)
             return
         if not text.strip():
             return
         raw = json_record(self._path, line, text)
         try:
             if not isinstance(raw, DatasetError):
-                self.form = self.form or form_of(raw)
+                self.form = self.form or detect_form(raw)
             yield from self._grown(raw, line)
         except (FieldError, DatasetError) as error:
-            yield unreadable(self._path, line, error)
+            yield unreadable_record(self._path, line, error)
 
-    def _grown(self, raw: Raw | DatasetError, line: int) -> Iterator[Grown | Unreadable]:
-        place = place_of(self._path, line)
+    def _grown(self, raw: Raw | DatasetError, line: int) -> Iterator[GrownDialog | UnreadableRecord]:
+        place = default_id(self._path, line)
         if self.form not in ("spans", "requests"):
             if isinstance(raw, DatasetError):
                 raise raw
-            yield Grown(dialog_of(raw, place), 0)
+            yield GrownDialog(dialog_from_record(raw, place), 0)
             return
-        for number, call in enumerate(_calls(raw, self.form)):
+        for number, call in enumerate(_logged_calls(raw, self.form)):
             if not call.sent and not call.answer:
-                yield Unreadable(str(self._path), line, _SILENT.format(count=1))
+                yield UnreadableRecord(str(self._path), line, _NO_MESSAGES_NOTE.format(count=1))
             elif found := self._index.add(call, (line, number), place):
                 joined, known = found
-                yield Grown(joined.dialog(call), known)
+                yield GrownDialog(joined.dialog(call), known)
 
 
-def _calls(raw: Raw | DatasetError, form: LogForm) -> Iterator[LoggedCall]:
+def _logged_calls(raw: Raw | DatasetError, form: LogForm) -> Iterator[LoggedCall]:
     if isinstance(raw, DatasetError):
         raise raw
     return span_calls(raw) if form == "spans" else request_calls(raw)

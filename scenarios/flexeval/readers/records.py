@@ -1,31 +1,245 @@
-"""One record of a file of conversations into a dialog: OpenAI's chat form, ShareGPT's, or a single prompt.
-
-What never belongs here: files and lines (``files``), a single message of OpenAI's form (``chat``).
-"""
+"""Records of conversations as dialogs: OpenAI's chat form, ShareGPT's, or a single prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from viva.data.fields import FieldError, Raw, own_id, shown
+from viva.data.items import FieldError, Raw, preview, record_id
 
-from ..units import Dialog, Message, ToolCall
-from .chat import as_text, chat_messages, flattened, linked, role_of, tool_call
+from ..dialog import Dialog, Message, ToolCall
 
-LISTS = ("messages", "input", "conversations", "conversation")
-_IDS = ("id", "conversation_id")
+ROLES_BY_NAME = {
+    "system": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "developer": "system",
+    "function": "tool",
+    "human": "user",
+    "ai": "assistant",
+    "bot": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+    "chatgpt": "assistant",
+    "observation": "tool",
+    "ipython": "tool",
+}
+_TEXT_PARTS = ("text", "input_text", "output_text")
+_TOKEN_KEYS = {
+    "prompt": ("prompt", "prompt_tokens", "input_tokens"),
+    "completion": ("completion", "completion_tokens", "output_tokens"),
+}
+
+
+def read_messages(values: Any, field: str) -> list[Message]:
+    """The messages of a list; ``field`` is its name, for errors. Calls without an id get one, and results without one
+    are put with the call that they answer.
+
+    :raises FieldError: it is no such list.
+    """
+    if not isinstance(values, list):
+        raise FieldError(field, f"expected a list of messages, found {preview(values)}")
+    if not values:
+        raise FieldError(field, "has no messages")
+    return link_tool_results([read_message(raw, f"{field}[{index}]") for index, raw in enumerate(values)])
+
+
+def read_message(raw: Any, field: str) -> Message:
+    """One message.
+
+    :raises FieldError: it has no role or no content, or a tool call that is none.
+    """
+    if not isinstance(raw, Mapping):
+        raise FieldError(field, f"expected an object with role and content, found {preview(raw)}")
+    rest = dict(raw)
+    given = rest.pop("role", None)
+    role = parse_role(given, f"{field}.role")
+    if role != given:
+        rest["role"] = given
+    calls = _read_tool_calls(rest.pop("tool_calls", None), f"{field}.tool_calls")
+    if (old := rest.pop("function_call", None)) is not None:
+        calls.append(read_tool_call(old, f"{field}.function_call"))
+    content, others = content_text(rest.pop("content", None), f"{field}.content")
+    if content is None and isinstance(rest.get("refusal"), str):
+        content = rest["refusal"]
+    if content is None and role != "assistant":
+        raise FieldError(f"{field}.content", "is missing")
+    call_id, name = (_required_text(rest, key, field) for key in ("tool_call_id", "name"))
+    latency, tokens = _pop_seconds(rest), _pop_tokens(rest)
+    if others:
+        rest["parts"] = others
+    metadata = flatten_metadata(rest)
+    return Message(
+        role,
+        content or "",
+        tuple(calls),
+        name,
+        call_id or _required_text(metadata, "call_id", field),
+        latency,
+        tokens,
+        metadata,
+    )
+
+
+def parse_role(value: Any, field: str) -> str:
+    """The role that a name stands for.
+
+    :raises FieldError: it is none of ``ROLES_BY_NAME``.
+    """
+    if value is None:
+        raise FieldError(field, "is missing")
+    role = ROLES_BY_NAME.get(value.strip().lower()) if isinstance(value, str) else None
+    if role is None:
+        raise FieldError(field, f"expected one of {', '.join(ROLES_BY_NAME)}, found {preview(value)}")
+    return role
+
+
+def content_text(content: Any, field: str) -> tuple[str | None, list[str]]:
+    """The text of a content, None where there is none, and the kinds of its parts that are no text.
+
+    :raises FieldError: it is neither a text nor a list of parts.
+    """
+    if content is None or isinstance(content, str):
+        return content, []
+    if not isinstance(content, list):
+        raise FieldError(field, f"expected text or a list of parts, found {preview(content)}")
+    texts, others = [], []
+    for index, part in enumerate(content):
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if not isinstance(kind, str):
+            raise FieldError(f"{field}[{index}]", f"expected text or a part with a type, found {preview(part)}")
+        text = part.get("text" if kind in _TEXT_PARTS else "refusal" if kind == "refusal" else "", None)
+        if isinstance(text, str):
+            texts.append(text)
+        elif kind in _TEXT_PARTS:
+            raise FieldError(f"{field}[{index}].text", f"expected text, found {preview(text)}")
+        else:
+            others.append(kind)
+    return ("\n".join(texts) if texts or content else None), others
+
+
+def read_tool_call(raw: Any, field: str) -> ToolCall:
+    """A call in OpenAI's form, new or old, or as ``Message.to_record`` writes it.
+
+    :raises FieldError: it names no function.
+    """
+    if isinstance(raw, list) and len(raw) == 3 and all(isinstance(one, str) for one in raw):
+        return ToolCall(raw[1], raw[2], raw[0])
+    if not isinstance(raw, Mapping):
+        raise FieldError(field, f"expected an object, found {preview(raw)}")
+    inner = next((raw[key] for key in ("function", "custom") if isinstance(raw.get(key), Mapping)), raw)
+    name = inner.get("name")
+    if not isinstance(name, str) or not name:
+        raise FieldError(f"{field}.name", "is missing" if name is None else f"expected text, found {preview(name)}")
+    arguments = next((inner[key] for key in ("arguments", "input", "args") if inner.get(key) is not None), "")
+    id_ = raw.get("id")
+    return ToolCall(name, to_text(arguments), "" if id_ is None else str(id_))
+
+
+def to_text(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def link_tool_results(messages: Sequence[Message]) -> list[Message]:
+    """The messages with an id for every call, and for every tool's result that of the call that it answers: of the
+    calls so far without a result, the first of that function, or the first where the result names none.
+    """
+    found: list[Message] = []
+    waiting: list[ToolCall] = []
+    number = 0
+    for one in messages:
+        calls = []
+        for call in one.tool_calls:
+            number += 1
+            calls.append(call if call.id else replace(call, id=f"call-{number}"))
+        waiting += calls
+        call_id = one.call_id
+        if one.role == "tool" and not call_id:
+            answered = next((call for call in waiting if one.name in ("", call.name)), None)
+            call_id = "" if answered is None else answered.id
+        if one.role == "tool":
+            waiting = [call for call in waiting if call.id != call_id]
+        changed = call_id != one.call_id or calls != list(one.tool_calls)
+        found.append(replace(one, tool_calls=tuple(calls), call_id=call_id) if changed else one)
+    return found
+
+
+def token_usage(raw: Any) -> dict[str, int]:
+    """Counts of tokens, ``prompt`` and ``completion``, by whichever name they go; what is no count is left out."""
+    found = {}
+    for name, keys in _TOKEN_KEYS.items() if isinstance(raw, Mapping) else ():
+        value = next((raw[key] for key in keys if raw.get(key) is not None), None)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == int(value):
+            found[name] = int(value)
+    return found
+
+
+def parse_seconds(value: Any) -> float | None:
+    """A number of seconds, None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        return None
+    return float(value)
+
+
+def flatten_metadata(rest: dict[str, Any]) -> dict[str, Any]:
+    """What is left of a record as metadata: what stands under ``metadata`` is lifted out, nulls are left out."""
+    inner = rest.pop("metadata", None)
+    if isinstance(inner, Mapping):
+        rest = {**inner, **rest}
+    elif inner is not None:
+        rest["metadata"] = inner
+    return {key: value for key, value in rest.items() if value is not None}
+
+
+def _read_tool_calls(values: Any, field: str) -> list[ToolCall]:
+    if values is None:
+        return []
+    if not isinstance(values, list):
+        raise FieldError(field, f"expected a list of calls, found {preview(values)}")
+    return [read_tool_call(one, f"{field}[{index}]") for index, one in enumerate(values)]
+
+
+def _required_text(rest: dict[str, Any], key: str, field: str) -> str:
+    value = rest.pop(key, None)
+    if value is not None and not isinstance(value, str):
+        raise FieldError(f"{field}.{key}", f"expected text, found {preview(value)}")
+    return value or ""
+
+
+def _pop_seconds(rest: dict[str, Any]) -> float | None:
+    found = parse_seconds(rest.get("latency"))
+    if found is not None:
+        del rest["latency"]
+    return found
+
+
+def _pop_tokens(rest: dict[str, Any]) -> dict[str, int]:
+    for key in ("tokens", "usage"):
+        if found := token_usage(rest.get(key)):
+            del rest[key]
+            return found
+    return {}
+
+
+MESSAGE_LISTS = ("messages", "input", "conversations", "conversation")
+_ID_KEYS = ("id", "conversation_id")
 _CALL_ROLES = ("function_call", "tool_call")
 _RESULT_ROLES = ("observation", "tool", "function", "tool_response", "function_response")
 _SHAREGPT_ROLES = {"claude": "assistant", "bard": "assistant", "bing": "assistant"}
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableRecord:
     """A line of a file that no dialog could be made of; ``line`` is 1-based. ``id`` is what a dialog of it would be
     called, empty where it was read by itself.
     """
@@ -39,25 +253,25 @@ class Unreadable:
         return f"{self.path}:{self.line}: {self.message}"
 
 
-def unreadable(path: Path, line: int, error: Exception) -> Unreadable:
-    """What is wrong with a line, as ``Unreadable``."""
+def unreadable_record(path: Path, line: int, error: Exception) -> UnreadableRecord:
+    """What is wrong with a line, as ``UnreadableRecord``."""
     field = f"field '{error.field}': " if isinstance(error, FieldError) else ""
-    return Unreadable(str(path), line, f"{field}{getattr(error, 'message', None) or error}")
+    return UnreadableRecord(str(path), line, f"{field}{getattr(error, 'message', None) or error}")
 
 
-def place_of(path: Path, line: int) -> str:
+def default_id(path: Path, line: int) -> str:
     """The id of a dialog that has none of its own: the file's name without its ending, and the line."""
     return f"{path.stem}:{line}"
 
 
-def dialog_of(raw: Raw, place: str) -> Dialog:
+def dialog_from_record(raw: Raw, place: str) -> Dialog:
     """The dialog of a record. ``place`` is its id where the record gives none (``id``, ``conversation_id``); all keys
     besides the messages and the id are its metadata.
 
     :raises FieldError: the record holds no messages, or one that cannot be read.
     """
     rest = dict(raw)
-    field = next((name for name in LISTS if rest.get(name) is not None), None)
+    field = next((name for name in MESSAGE_LISTS if rest.get(name) is not None), None)
     if field is None:
         known = ", ".join(list(rest)[:10]) or "nothing"
         raise FieldError(
@@ -69,42 +283,42 @@ def dialog_of(raw: Raw, place: str) -> Dialog:
     if field == "input" and isinstance(values, str):
         messages = [Message("user", values)]
     elif _is_sharegpt(values):
-        messages = _sharegpt(values, field)
+        messages = _sharegpt_messages(values, field)
         if isinstance(rest.get("system"), str) and messages[0].role != "system":
             messages.insert(0, Message("system", rest.pop("system")))
     else:
-        messages = chat_messages(values, field)
+        messages = read_messages(values, field)
     id_ = None
-    for name in _IDS:
-        if id_ is None and (id_ := own_id(rest, name)) is not None:
+    for name in _ID_KEYS:
+        if id_ is None and (id_ := record_id(rest, name)) is not None:
             del rest[name]
-    return Dialog.of(id_ or place, messages, flattened(rest))
+    return Dialog.of(id_ or place, messages, flatten_metadata(rest))
 
 
 def _is_sharegpt(values: Any) -> bool:
     return isinstance(values, list) and bool(values) and isinstance(values[0], Mapping) and "from" in values[0]
 
 
-def _sharegpt(values: list[Any], field: str) -> list[Message]:
-    return linked([_sharegpt_message(raw, f"{field}[{index}]") for index, raw in enumerate(values)])
+def _sharegpt_messages(values: list[Any], field: str) -> list[Message]:
+    return link_tool_results([_sharegpt_message(raw, f"{field}[{index}]") for index, raw in enumerate(values)])
 
 
 def _sharegpt_message(raw: Any, field: str) -> Message:
     if not isinstance(raw, Mapping):
-        raise FieldError(field, f"expected an object with from and value, found {shown(raw)}")
+        raise FieldError(field, f"expected an object with from and value, found {preview(raw)}")
     rest = dict(raw)
     given, value = rest.pop("from", None), rest.pop("value", None)
     if value is None:
         raise FieldError(f"{field}.value", "is missing")
     name = given.strip().lower() if isinstance(given, str) else ""
     if name in _CALL_ROLES:
-        return Message("assistant", "", _sharegpt_calls(value, f"{field}.value"), metadata=flattened(rest))
+        return Message("assistant", "", _sharegpt_calls(value, f"{field}.value"), metadata=flatten_metadata(rest))
     if name in _RESULT_ROLES:
-        return Message("tool", as_text(value), metadata=flattened(rest))
+        return Message("tool", to_text(value), metadata=flatten_metadata(rest))
     if not isinstance(value, str):
-        raise FieldError(f"{field}.value", f"expected text, found {shown(value)}")
-    role = _SHAREGPT_ROLES.get(name) or role_of(given, f"{field}.from")
-    return Message(role, value, metadata=flattened(rest))
+        raise FieldError(f"{field}.value", f"expected text, found {preview(value)}")
+    role = _SHAREGPT_ROLES.get(name) or parse_role(given, f"{field}.from")
+    return Message(role, value, metadata=flatten_metadata(rest))
 
 
 def _sharegpt_calls(value: Any, field: str) -> tuple[ToolCall, ...]:
@@ -113,5 +327,7 @@ def _sharegpt_calls(value: Any, field: str) -> tuple[ToolCall, ...]:
         try:
             value = orjson.loads(value)
         except orjson.JSONDecodeError:
-            raise FieldError(field, f"expected a call as JSON with name and arguments, found {shown(value)}") from None
-    return tuple(tool_call(one, field) for one in (value if isinstance(value, list) else [value]))
+            raise FieldError(
+                field, f"expected a call as JSON with name and arguments, found {preview(value)}"
+            ) from None
+    return tuple(read_tool_call(one, field) for one in (value if isinstance(value, list) else [value]))

@@ -3,7 +3,7 @@
     {"request": {"model": …, "messages": […]}, "response": {"choices": […], "usage": {…}}, "latency": 1.2}
 
 ``body`` may stand for ``request`` (a batch's input line with its output joined to it), and the response may have its
-``body`` inside. What never belongs here: which calls make one dialog (``calls``).
+``body`` inside.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from viva.data.fields import FieldError, Raw, shown
+from viva.data.items import FieldError, Raw, preview
 
-from ..units import Message
-from .calls import LoggedCall
-from .chat import chat_message, chat_messages, seconds, usage_of
+from ..dialog import Message
+from .logged_calls import LoggedCall
+from .records import parse_seconds, read_message, read_messages, token_usage
 
-_CONVERSATIONS = ("conversation_id", "session_id", "thread_id", "chat_id")
-_MILLISECONDS = ("latency_ms", "duration_ms", "response_time_ms", "elapsed_ms")
-_SECONDS = ("latency", "latency_s", "latency_seconds", "duration", "duration_s", "elapsed")
-_CONTENTS = ("messages", "choices", "usage", "tools", "functions", "object", "id")
+_CONVERSATION_KEYS = ("conversation_id", "session_id", "thread_id", "chat_id")
+_MILLISECOND_KEYS = ("latency_ms", "duration_ms", "response_time_ms", "elapsed_ms")
+_SECOND_KEYS = ("latency", "latency_s", "latency_seconds", "duration", "duration_s", "elapsed")
+_CONTENT_KEYS = ("messages", "choices", "usage", "tools", "functions", "object", "id")
 
 
 def is_request(raw: Raw) -> bool:
     """Whether a record looks like a logged request."""
-    request = _request(raw)[1]
+    request = _request_body(raw)[1]
     return request is not None and ("messages" in request or "response" in raw)
 
 
@@ -34,27 +34,29 @@ def request_calls(raw: Raw) -> Iterator[LoggedCall]:
 
     :raises FieldError: it holds no messages.
     """
-    name, request = _request(raw)
+    name, request = _request_body(raw)
     if request is None:
-        raise FieldError("request", f"is missing; expected 'request' or 'body' with messages, found: {_keys(raw)}")
+        raise FieldError("request", f"is missing; expected 'request' or 'body' with messages, found: {_key_list(raw)}")
     if "messages" not in request:
-        raise FieldError(f"{name}.messages", f"is missing; the request has: {_keys(request)}")
-    sent = chat_messages(request["messages"], f"{name}.messages")
+        raise FieldError(f"{name}.messages", f"is missing; the request has: {_key_list(request)}")
+    sent = read_messages(request["messages"], f"{name}.messages")
     given = raw.get("response")
     if given is not None and not isinstance(given, Mapping):
-        raise FieldError("response", f"expected an object, found {shown(given)}")
+        raise FieldError("response", f"expected an object, found {preview(given)}")
     response = given or {}
     body = response["body"] if isinstance(response.get("body"), Mapping) else response
     metadata = _metadata(raw, name, request, response, body)
-    answer = _answer(body, _latency(raw), metadata)
+    answer = _answer_messages(body, _read_latency(raw), metadata)
     if not answer and (problem := raw.get("error") or response.get("error") or body.get("error")):
         metadata["error"] = problem
-    conversation = next((str(one[key]) for one in _holders(raw, request) for key in _CONVERSATIONS if one.get(key)), "")
+    conversation = next(
+        (str(one[key]) for one in _metadata_holders(raw, request) for key in _CONVERSATION_KEYS if one.get(key)), ""
+    )
     id_ = next((str(one) for one in (raw.get("custom_id"), body.get("id"), raw.get("id")) if one), "")
     yield LoggedCall(conversation, id_, sent, answer, metadata)
 
 
-def _request(raw: Raw) -> tuple[str, Mapping[str, Any] | None]:
+def _request_body(raw: Raw) -> tuple[str, Mapping[str, Any] | None]:
     for name in ("request", "body"):
         if isinstance(raw.get(name), Mapping):
             inner = raw[name]
@@ -64,32 +66,32 @@ def _request(raw: Raw) -> tuple[str, Mapping[str, Any] | None]:
     return "request", None
 
 
-def _holders(raw: Raw, request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _metadata_holders(raw: Raw, request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What may say to which conversation a request belongs."""
     return [one for one in (raw, raw.get("metadata"), request.get("metadata"), request) if isinstance(one, Mapping)]
 
 
-def _latency(raw: Raw) -> float | None:
-    for key in _SECONDS:
-        if (found := seconds(raw.get(key))) is not None:
+def _read_latency(raw: Raw) -> float | None:
+    for key in _SECOND_KEYS:
+        if (found := parse_seconds(raw.get(key))) is not None:
             return found
-    for key in _MILLISECONDS:
-        if (found := seconds(raw.get(key))) is not None:
+    for key in _MILLISECOND_KEYS:
+        if (found := parse_seconds(raw.get(key))) is not None:
             return found / 1000
     return None
 
 
-def _answer(body: Mapping[str, Any], latency: float | None, metadata: dict[str, Any]) -> list[Message]:
+def _answer_messages(body: Mapping[str, Any], latency: float | None, metadata: dict[str, Any]) -> list[Message]:
     choices = body.get("choices")
     if choices is None:
         return []
     if not isinstance(choices, list) or not all(isinstance(one, Mapping) for one in choices):
-        raise FieldError("response.choices", f"expected a list of objects, found {shown(choices)}")
+        raise FieldError("response.choices", f"expected a list of objects, found {preview(choices)}")
     messages = []
     for index, choice in enumerate(choices):
         field = f"response.choices[{index}].message"
         message = choice.get("message")
-        messages.append(chat_message(message, field) if message is not None else _text_choice(choice, field))
+        messages.append(read_message(message, field) if message is not None else _text_completion(choice, field))
     if not messages:
         return []
     first = messages[0]
@@ -100,14 +102,14 @@ def _answer(body: Mapping[str, Any], latency: float | None, metadata: dict[str, 
         own["model"] = model
     if messages[1:]:
         own["other_choices"] = [one.content for one in messages[1:]]
-    tokens = usage_of(body.get("usage"))
+    tokens = token_usage(body.get("usage"))
     return [Message("assistant", first.content, first.tool_calls, first.name, "", latency, tokens, own)]
 
 
-def _text_choice(choice: Mapping[str, Any], field: str) -> Message:
+def _text_completion(choice: Mapping[str, Any], field: str) -> Message:
     if isinstance(choice.get("text"), str):
         return Message("assistant", choice["text"])
-    raise FieldError(field, f"is missing; the choice has: {_keys(choice)}")
+    raise FieldError(field, f"is missing; the choice has: {_key_list(choice)}")
 
 
 def _metadata(
@@ -117,9 +119,9 @@ def _metadata(
     outer = {key: value for key, value in raw.items() if key not in (name.split(".")[0], "response")}
     found: dict[str, Any] = {}
     for one in (body, response, request, outer):
-        found |= {key: value for key, value in one.items() if key not in (*_CONTENTS, "body") and value is not None}
+        found |= {key: value for key, value in one.items() if key not in (*_CONTENT_KEYS, "body") and value is not None}
     return found
 
 
-def _keys(raw: Mapping[str, Any]) -> str:
+def _key_list(raw: Mapping[str, Any]) -> str:
     return ", ".join(list(raw)[:10]) or "nothing"

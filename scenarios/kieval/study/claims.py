@@ -1,51 +1,164 @@
-"""What a study may claim, dataset by dataset: who is suspected of contamination, who leads, and what cannot be told.
-
-The figures are those of the sections before. One rule holds for sentences, lines, pages and JSON: an accusation or a
-lead takes a p-value, corrected for all tests on the same items, below ``LEVEL``; an accusation also corrects for the
-tests of the same candidate on other datasets. That nothing was found is said only where the test would have found an
-effect of a stated size with probability ``POWER`` at the same level; else the answer is that there are too few items to
-tell.
-
-Each dataset is judged by itself. Runs of other candidates on other items change nothing; runs of the same candidate
-on other items change the number of its tests alone. A lead over several datasets is that of the candidates that have
-met all of them.
-"""
+"""Claims that a study supports: paired comparisons, suspected contamination, and who leads."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
 from viva.reports.figures import LEVEL as INTERVALS
-from viva.reports.figures import rounded, significant
-from viva.reports.page import Record
-from viva.reports.text import DASH, Table, number, percent, signed, small
-from viva.scoring import regression
-from viva.scoring.contamination import area_power, area_times
-from viva.scoring.planning import items_for_difference
+from viva.reports.figures import round_figure, round_significant
+from viva.reports.page import Record, count_of, join_names, number_range
+from viva.reports.tables import DASH, Row, Table, figure_row, number, p_value, percent, signed
+from viva.scoring import correlation
+from viva.scoring.comparison import MAX_SIGN_FLIPS, Correction, compare_all
+from viva.scoring.contamination import area_power, sample_factor
+from viva.scoring.sample_size import items_for_difference
 
-from ...study.cells import Pool
-from ...study.sections import Section, Subject
-from .comparisons import compared
-from .pools import InterviewMaterial, InterviewPool
-from .words import title_facts
+from ...contract import Findings, RankedCandidate
+from ...study_cells import Pool
+from ...study_sections import Section, Subject
+from .interview_pools import InterviewMaterial, InterviewPool, pools_by_dataset
+from .methods import row_prefix, title_facts
 
-LEVEL = regression.LEVEL  # of all claims of one kind on the same items
+CORRECTION: Correction = "holm"
+_LEVEL = 0.05
+_MAX_NAMED = 5  # pairs in a note; of more the note says how many
+
+
+class Comparisons(Section[InterviewMaterial]):
+    """Pairs of candidates by dataset and over all; p corrected within each of these."""
+
+    key, subject, heading, anchor = "comparisons", Subject.COMPARISONS, "Comparisons", "comparisons"
+
+    def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Interviews are paired by item, seed and evaluator. ``won``, ``tied`` and ``lost`` count items, by their mean
+        difference.
+        """
+        return [
+            {"dataset": dataset, **one}
+            for dataset, group in pools_by_dataset(material.pools)
+            for one in compare_pairs(group)
+        ]
+
+    def notes(self, report: Record) -> list[str]:
+        """Pairs whose p-values rest on few items."""
+        compared = report["comparisons"]
+        few = [one for one in compared if one["p"] is not None and one["clusters"] <= MAX_SIGN_FLIPS]
+        found = []
+        if few:
+            found.append(
+                f"{len(few)} of {len(compared)} comparisons rest on {MAX_SIGN_FLIPS} items or fewer: their p counts "
+                f"how often "
+                "chance gives such a difference if the two could be exchanged on each item, and is too small where one "
+                "of them has few and large losses"
+            )
+        unsure = [
+            one for one in few if one["p"] < _LEVEL and one["difference"]["low"] <= 0 <= one["difference"]["high"]
+        ]
+        if unsure:
+            named = [f"{one['first']} and {one['second']} on {one['dataset'] or 'all'}" for one in unsure[:_MAX_NAMED]]
+            more = f" and {len(unsure) - _MAX_NAMED} more" if len(unsure) > _MAX_NAMED else ""
+            found.append(
+                f"p is below {_LEVEL} but the interval, which makes room for items not met, holds 0: "
+                f"{'; '.join(named)}{more}: more items are needed to tell them apart"
+            )
+        return found
+
+    def tables(self, report: Record) -> list[Table]:
+        rows = []
+        for one in report["comparisons"]:
+            difference = one["difference"]
+            text = signed(difference["value"])
+            if difference["low"] is not None:
+                text += f" ({signed(difference['low'])} to {signed(difference['high'])})"
+            line = [one["dataset"] or "all", one["first"], one["second"], text]
+            line += [p_value(one["p"]), p_value(one["p_corrected"])]
+            rows.append([*line, str(one["n"]), *(str(one[name]) for name in ("won", "tied", "lost"))])
+        header = ["dataset", "first", "second", "first − second", "p", "Holm p", "items", "won", "tied", "lost"]
+        return [(f"KIEval compared item by item: {title_facts(report)}", header, rows)]
+
+    def rows(self, report: Record) -> Iterator[Row]:
+        for one in report["comparisons"]:
+            where = row_prefix(report, candidate=one["first"], dataset=one["dataset"])
+            name = f"less {one['second']}"
+            yield figure_row(where, name, **one["difference"], se=one["se"], n=one["n"])
+            for field in ("p", "p_corrected", "won", "tied", "lost", "pairs", "dropped"):
+                yield figure_row(where, f"{name}.{field}", value=one[field], n=one["n"])
+
+
+def compare_pairs(group: Sequence[InterviewPool]) -> list[dict[str, Any]]:
+    """Every pair of candidates that have an item in common; items of several datasets are strata."""
+    scores = {pool.candidate: _item_scores(pool) for pool in group}
+    clusters: dict[str, str] = {}
+    for pool in group:
+        clusters |= zip(pool.labels(pool.codes()), pool.labels(pool.clusters()), strict=True)
+    strata = {label: dataset for pool in group for dataset, label in _places(pool)}
+    several = len(set(strata.values())) > 1
+    found = []
+    for one in compare_all(scores, CORRECTION, clusters=clusters, strata=strata if several else None):
+        if one.mean is None:
+            continue
+        ends = one.difference
+        found.append(
+            {
+                "first": one.first,
+                "second": one.second,
+                "difference": {
+                    "value": round_figure(one.mean),
+                    "low": None if ends is None else round_figure(ends.low),
+                    "high": None if ends is None else round_figure(ends.high),
+                },
+                "se": round_figure(one.se),
+                "test": one.test,
+                "p": round_significant(one.p),
+                "p_corrected": round_significant(one.p_corrected),
+                "correction": CORRECTION,
+                "n": one.n,
+                "clusters": one.clusters,
+                "pairs": one.pairs,
+                "dropped": one.dropped,
+                **{name: round(getattr(one, name) * one.n) for name in ("won", "tied", "lost")},
+            }
+        )
+    return found
+
+
+def _places(pool: InterviewPool) -> Iterator[tuple[str, str]]:
+    for _, dataset, columns in pool.parts:
+        yield from ((dataset, label) for label in pool.labels(pool.codes_of(dataset, columns)))
+
+
+def _item_scores(pool: InterviewPool) -> dict[tuple[str, str], float | None]:
+    """Overall scores by item, and by seed and evaluator; what comes twice is told apart by its turn."""
+    found: dict[tuple[str, str], float | None] = {}
+    turns: dict[str, int] = {}
+    for cell, dataset, columns in pool.parts:
+        circumstances = f"{dataset}\n{cell.seed}\n{cell.evaluator}"
+        turns[circumstances] = turns.get(circumstances, 0) + 1
+        other = f"{cell.seed}\n{cell.evaluator}\n{turns[circumstances]}"
+        labels = pool.labels(pool.codes_of(dataset, columns))
+        for label, score in zip(labels, columns.scores().tolist(), strict=True):
+            found[label, other] = None if math.isnan(score) else score
+    return found
+
+
+LEVEL = correlation.DEPARTURE_LEVEL  # of all claims of one kind on the same items
 POWER = 0.8
 KINDS_OF_TEST = 2  # against the line, and of the texts: each has half of the level
-FALL = 30.0  # points below the line; the cheaters of the lab lie 36 to 40 below it
+LINE_DROP = 30.0  # points below the line; the cheaters of the lab lie 36 to 40 below it
 SCATTER = 5.0  # points by which honest models may lie about the line (standard deviation), besides their items' errors
 AREA = 0.7  # under the curve of a detector that knows some of the texts
 GAP = 10.0  # points between two candidates
-FEWEST_ITEMS = regression.FEWEST  # or clusters of items
+FEWEST_ITEMS = correlation.MIN_POINTS  # or clusters of items
 FEWEST_CANDIDATES = 4  # on a line: of three, none can be off it
 
-SENTENCE = (
+RULE = (
     f"Suspected or ahead: p below {LEVEL}, corrected for all tests on the same items; suspected also for those of the "
-    f"candidate on other datasets. No sign: a fall of {FALL:g} points below the line, or an AUC of {AREA:g}, would be "
+    f"candidate on other datasets. No sign: a fall of {LINE_DROP:g} points below the line, or an AUC of {AREA:g}, "
+    f"would be "
     f"found with a power of {POWER:.0%}. Else too few to tell."
 )
 
@@ -60,10 +173,10 @@ class Claims(Section[InterviewMaterial]):
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, Any]:
         datasets = list(dict.fromkeys(pool.dataset for pool in material.pools if pool.dataset is not None))
-        rule = {"level": LEVEL, "power": POWER, "fall": FALL, "auc": AREA, "gap": GAP}
+        rule = {"level": LEVEL, "power": POWER, "fall": LINE_DROP, "auc": AREA, "gap": GAP}
         return {
             "rule": rule | {"fewest_items": FEWEST_ITEMS, "fewest_candidates": FEWEST_CANDIDATES},
-            "candidates": list(_judged(report, datasets)),
+            "candidates": list(_judge_candidates(report, datasets)),
             "leads": list(_leads(material, report, datasets)),
         }
 
@@ -79,24 +192,26 @@ class Claims(Section[InterviewMaterial]):
                     one["verdict"].replace("_", " "),
                     _TESTS.get(test.get("test"), DASH),
                 ]
-                row += [told, small(test.get("p_corrected")), percent(test.get("power"))]
+                row += [told, p_value(test.get("p_corrected")), percent(test.get("power"))]
                 needed = test.get("needed")
                 rows.append([*row, f"{test['n']:,}" if test else DASH, DASH if needed is None else f"{needed:,}"])
         header = ["dataset", "candidate", "verdict", "test", "value", "corrected p", "power", "items", "items needed"]
-        title = f"Verdicts: {title_facts(report)}; power for {FALL:g} points below the line, for an AUC of {AREA:g}"
+        title = (
+            f"Verdicts: {title_facts(report)}; power for {LINE_DROP:g} points below the line, for an AUC of {AREA:g}"
+        )
         return [(title, header, rows)]
 
 
 # -- contamination -----------------------------------------------------------------------------------------------------
 
 
-def _judged(report: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _judge_candidates(report: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The candidates of each dataset, each with its tests and what they say.
 
     Texts are tested of all candidates that were asked on the dataset, and of the candidate on all datasets.
     """
-    probed = [row for row in report["pooled"] if detected(row) is not None]
-    together = Counter(row["candidate"] for row in probed if _texts_of(row) >= FEWEST_ITEMS)
+    probed = [row for row in report["pooled"] if detector_result(row) is not None]
+    together = Counter(row["candidate"] for row in probed if _count_texts(row) >= FEWEST_ITEMS)
     for dataset in datasets:
         line = report["correlations"]["lines"].get(dataset) or {"tests": {}, "residuals": {}}
         asked = sum(row["dataset"] == dataset for row in probed)
@@ -109,8 +224,8 @@ def _judged(report: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict
             if found is not None and len(line["residuals"]) >= FEWEST_CANDIDATES:
                 value = line["residuals"][name]
                 tests.append({"test": "line", **found, "value": value, "p_corrected": found["p"] if value < 0 else 1.0})
-            if detected(row) is not None:
-                tests.append(_of_texts(row, asked * (together[name] + (_texts_of(row) < FEWEST_ITEMS))))
+            if detector_result(row) is not None:
+                tests.append(_texts_test(row, asked * (together[name] + (_count_texts(row) < FEWEST_ITEMS))))
             yield {"dataset": dataset, "candidate": name, "verdict": _verdict(tests), "tests": tests}
 
 
@@ -122,37 +237,37 @@ def _verdict(tests: Sequence[Mapping[str, Any]]) -> str:
     return "too_few" if tests else "not_tested"
 
 
-def detected(row: Record) -> Record | None:
+def detector_result(row: Record) -> Record | None:
     """What the detector says of a candidate on one dataset; None where it was not asked."""
     one: Record = ((row.get("probe") or {}).get("detectors") or {}).get(DETECTOR) or {}
     return one if row["dataset"] is not None and one.get("chance_se") else None
 
 
-def _texts_of(row: Record) -> int:
+def _count_texts(row: Record) -> int:
     """Count the independent texts that the detector was asked about, of the set that has fewer."""
     fewest = min(row["probe"][name]["n"] for name in ("loss", "loss_against"))
-    return int((detected(row) or {}).get("items", fewest))
+    return int((detector_result(row) or {}).get("items", fewest))
 
 
-def _of_texts(row: Record, tests: int) -> dict[str, Any]:
+def _texts_test(row: Record, tests: int) -> dict[str, Any]:
     """Test whether a candidate tells the dataset's texts from the others: one of so many ``tests``."""
-    probe, detector = row["probe"], detected(row) or {}
+    probe, detector = row["probe"], detector_result(row) or {}
     error, value = detector["chance_se"], detector["value"]
     if probe.get("members") == "against":  # the area is that of the other set's texts
-        value = rounded(1.0 - value) or 0.0
+        value = round_figure(1.0 - value) or 0.0
     sizes, level = (probe["loss"]["n"], probe["loss_against"]["n"]), LEVEL / KINDS_OF_TEST / tests
-    enough = _texts_of(row) >= FEWEST_ITEMS
+    enough = _count_texts(row) >= FEWEST_ITEMS
     p = KINDS_OF_TEST * tests * NormalDist().cdf((0.5 - value) / error) if enough else 1.0
-    times = area_times(AREA, error, *sizes, level, POWER)
+    times = sample_factor(AREA, error, *sizes, level, POWER)
     return {
         "test": "texts",
         "value": value,
         "se": error,
-        "p": significant(min(1.0, p)),
-        "power": rounded(area_power(AREA, error, *sizes, level)) if enough else 0.0,
+        "p": round_significant(min(1.0, p)),
+        "power": round_figure(area_power(AREA, error, *sizes, level)) if enough else 0.0,
         "n": min(sizes),
         "needed": max(FEWEST_ITEMS, math.ceil(times * min(sizes))),
-        "p_corrected": significant(min(1.0, p)),
+        "p_corrected": round_significant(min(1.0, p)),
     }
 
 
@@ -178,7 +293,7 @@ def _leads(material: InterviewMaterial, report: Mapping[str, Any], datasets: Seq
             everything = len(names) == len(datasets) and len(group) == len(met)
             dataset = names[0] if len(names) == 1 else None
             known = [one for one in report["comparisons"] if one["dataset"] == dataset]
-            pairs = known if len(names) == 1 or everything else compared(group)
+            pairs = known if len(names) == 1 or everything else compare_pairs(group)
             yield from _lead(list(names), {pool.candidate: pool.score(material.scorer) for pool in group}, pairs)
 
 
@@ -193,13 +308,13 @@ def _lead(
     if len(standings) > 1:
         first, second = (one["candidate"] for one in standings[:2])
         lead |= {"first": first, "second": second}
-        lead |= _told_apart(
+        lead |= _compare_leaders(
             first, [one for one in pairs if {one["first"], one["second"]} == {first, second}], len(pairs)
         )
     yield lead
 
 
-def _told_apart(first: str, found: Sequence[Mapping[str, Any]], pairs: int) -> dict[str, Any]:
+def _compare_leaders(first: str, found: Sequence[Mapping[str, Any]], pairs: int) -> dict[str, Any]:
     """Whether the first is ahead of the second, of ``pairs`` pairs that were compared."""
     if not found or found[0]["p_corrected"] is None:
         return {"verdict": "not_comparable", "p_corrected": None, "n": found[0]["n"] if found else 0, "needed": None}
@@ -219,3 +334,184 @@ def _told_apart(first: str, found: Sequence[Mapping[str, Any]], pairs: int) -> d
     needed = math.ceil(clusters * one["n"] / one["clusters"])
     lead = {"verdict": verdict, "difference": difference, "p_corrected": one["p_corrected"]}
     return lead | {"n": one["n"], "needed": needed}
+
+
+_MEASURE = "KIEval score, 0–100"
+_KINDS = {"line": "interviews", "texts": "the texts"}
+_ALL_RECALL = (
+    "All candidates that were probed tell the texts of the dataset from the others: so does any model where the two "
+    "sets differ in topic, length or form."
+)
+_SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by the texts alone"}
+
+
+def findings(report: Record) -> list[Findings]:
+    """Return what is said of each dataset, the suspected first, then what is said over several datasets together."""
+    verdicts = report["verdicts"]
+    found = [_of_dataset(name, report) for name in dict.fromkeys(one["dataset"] for one in verdicts["candidates"])]
+    found.sort(key=lambda one: not any(standing.suspected for standing in one.standings))
+    return [*found, *_over_datasets(report)]
+
+
+def _of_dataset(dataset: str, report: Record) -> Findings:
+    judged = {one["candidate"]: one for one in report["verdicts"]["candidates"] if one["dataset"] == dataset}
+    lead = next((one for one in report["verdicts"]["leads"] if one["datasets"] == [dataset]), None)
+    scored = [] if lead is None else [one["candidate"] for one in lead["standings"]]
+    names = [*scored, *(name for name in judged if name not in scored)]
+    contamination = list(_contamination_sentences([judged[name] for name in names if name in judged]))
+    best = [] if lead is None else list(_leader_sentence(lead))
+    asked = any(one["verdict"] != "not_tested" for one in judged.values())
+    # What could not be judged is no answer: who is best comes before it.
+    sentences = [*contamination, *best] if asked or not best else [*best, *contamination]
+    standings = [] if lead is None else _ranked(lead, judged.values())
+    rule = RULE if asked or best else ""
+    return Findings(sentences, _MEASURE if standings else "", standings, dataset, rule=rule)
+
+
+def _over_datasets(report: Record) -> Iterator[Findings]:
+    for lead in report["verdicts"]["leads"]:
+        if len(lead["datasets"]) > 1:
+            about = f"{len(lead['datasets'])} datasets together ({join_names(lead['datasets'])})"
+            judged = [one for one in report["verdicts"]["candidates"] if one["dataset"] in lead["datasets"]]
+            yield Findings(list(_leader_sentence(lead)), _MEASURE, _ranked(lead, judged), about, rule=RULE)
+
+
+def _ranked(lead: Record, judged: Iterable[Record]) -> list[RankedCandidate]:
+    verdicts: dict[str, list[Record]] = {}
+    for one in judged:
+        verdicts.setdefault(one["candidate"], []).append(one)
+    found = []
+    for one in lead["standings"]:
+        own = verdicts.get(one["candidate"], [])
+        suspected = [verdict for verdict in own if verdict["verdict"] == "suspected"]
+        remark = "; ".join(dict.fromkeys(", ".join(_suspicions(verdict)) for verdict in suspected))
+        verdict = "suspected" if suspected else own[0]["verdict"] if len(own) == 1 else ""
+        found.append(
+            RankedCandidate(
+                *(one["candidate"], one["mean"], one["low"], one["high"], one["n"]), bool(suspected), remark, verdict
+            )
+        )
+    return found
+
+
+# -- contamination -----------------------------------------------------------------------------------------------------
+
+
+def _contamination_sentences(judged: Sequence[Record]) -> Iterator[str]:
+    by_verdict: dict[str, list[Record]] = {}
+    for one in judged:
+        by_verdict.setdefault(one["verdict"], []).append(one)
+    if suspected := by_verdict.get("suspected"):
+        yield f"Contamination suspected: {_join_names(suspected)}."
+        yield "; ".join(f"{one['candidate']}: {', '.join(_suspicions(one))}" for one in suspected) + "."
+        probed = [test for one in judged for test in one["tests"] if test["test"] == "texts"]
+        if probed and all(test["p_corrected"] < LEVEL for test in probed):
+            yield _ALL_RECALL
+    for tests, group in _by_tests(by_verdict.get("no_sign", [])):
+        tested, weak = count_of(len(group), "tested candidate"), _weak_tests(group, tests)
+        told = f"; too few to tell by {_KINDS[weak[0]]} ({weak[1]})" if weak[0] else ""
+        yield f"No sign of contamination in {tested}{_SEEN_BY[tests]}: {_join_names(group)}{told}."
+    if few := by_verdict.get("too_few"):
+        yield f"Too few to tell whether there is contamination: {_join_names(few)} ({_weak_tests(few, ())[1]})."
+    if untested := by_verdict.get("not_tested"):
+        why = f"it takes scores of {FEWEST_CANDIDATES} candidates that differ in accuracy, or a second set of texts"
+        yield f"Not tested for contamination: {_join_names(untested)} ({why})."
+
+
+def _by_tests(judged: Sequence[Record]) -> Iterable[tuple[tuple[str, ...], list[Record]]]:
+    """Candidates by the tests that could have found something."""
+    found: dict[tuple[str, ...], list[Record]] = {}
+    for one in judged:
+        found.setdefault(tuple(sorted(test["test"] for test in one["tests"] if test["power"] >= POWER)), []).append(one)
+    return found.items()
+
+
+def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, str]:
+    """The kind of the tests without power, empty where all have it, and what they would take; of two the nearer one."""
+    tests = [test for one in judged for test in one["tests"] if test["test"] not in powered]
+    if not tests:
+        return "", ""
+    kind = min(tests, key=lambda test: (test["needed"] is None, test["needed"] or 0))["test"]
+    tests = [test for test in tests if test["test"] == kind]
+    effect = f"a fall of {LINE_DROP:g} points below the line" if kind == "line" else f"an AUC of {AREA:g}"
+    needed = [test["needed"] for test in tests if test["needed"] is not None]
+    would = "more candidates would be needed, whatever the number of items,"
+    if needed:
+        would = f"about {_two_digits(max(needed)):,} would be needed"
+    elif min(test["n"] for test in tests) < FEWEST_ITEMS:
+        would = f"{FEWEST_ITEMS} would be needed at least"
+    unit, counts = "item" if kind == "line" else "text", {test["n"] for test in tests}
+    return kind, f"n = {number_range(counts)} {unit}{'s' * (counts != {1})}; {would} to see {effect}"
+
+
+def _suspicions(one: Record) -> Iterator[str]:
+    """What speaks against a candidate: far below the line, or texts of the benchmark that it knows."""
+    for test in one["tests"]:
+        if test["p_corrected"] < LEVEL:
+            p = _p_text(test["p_corrected"])
+            if test["test"] == "line":
+                yield f"{number(-test['value'])} below the line ({p})"
+            else:
+                yield f"recalls the texts (AUC {number(test['value'], 2)}, {p})"
+
+
+def _join_names(judged: Sequence[Record]) -> str:
+    return join_names(one["candidate"] for one in judged)
+
+
+# -- leads -------------------------------------------------------------------------------------------------------------
+
+
+def _leader_sentence(lead: Record) -> Iterator[str]:
+    """Who leads, and whether the next one is told from it beyond chance."""
+    first, *others = lead["standings"]
+    shown = f"{first['candidate']}, {number(first['mean'])}"
+    interval = "" if first["low"] is None else f" (95% interval {number(first['low'])} to {number(first['high'])})"
+    if not others:
+        yield f"Only {shown}{interval}, over {count_of(first['n'], 'interview')}."
+        return
+    second = others[0]
+    behind = f"{second['candidate']} follows with {number(second['mean'])}"
+    highest = f"Highest score: {shown}{interval}."
+    if first["mean"] == second["mean"] and lead["verdict"] != "ahead":
+        level = [one["candidate"] for one in lead["standings"] if one["mean"] == first["mean"]]
+        highest, behind = f"Highest score: {join_names(level)}, {number(first['mean'])} each.", "Their scores are equal"
+    if lead["verdict"] == "ahead":
+        yield f"Best: {shown}{interval}."
+        yield f"{behind}, significantly lower ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
+        return
+    yield highest
+    difference = lead.get("difference") or {"value": 1.0}
+    if lead["verdict"] == "not_significant" and lead["p_corrected"] < LEVEL:
+        if difference["value"] < 0:
+            told = f"but is higher on the {count_of(lead['n'], 'item')} that both have"
+        else:
+            told = f"which is no lead yet: the interval of the difference, {_interval_text(difference)}, holds 0"
+        yield f"{behind}, {told} ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
+    elif lead["verdict"] == "not_significant":
+        yield f"{behind}, not significantly lower ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
+    elif lead["verdict"] == "too_few":
+        needed = f"about {_two_digits(lead['needed']):,} would be needed to see a gap of {GAP:g} points"
+        yield f"{behind}; too few to tell them apart (n = {count_of(lead['n'], 'item')}; {needed})."
+    else:
+        yield f"{behind}; not comparable: they have {count_of(lead['n'], 'item')} in common."
+
+
+def _interval_text(difference: Record) -> str:
+    return f"{signed(difference['low'])} to {signed(difference['high'])}"
+
+
+def _p_text(value: float, before: str = "") -> str:
+    return (
+        f"{before}p < 0.001"
+        if value < 0.001
+        else f"{before}p = {value:.3f}"
+        if value < 0.1
+        else f"{before}p = {value:.2f}"
+    )
+
+
+def _two_digits(number: int) -> int:
+    """Two digits of a number: what a pilot tells of the items needed is no better known."""
+    step: int = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // step) * step

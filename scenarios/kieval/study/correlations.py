@@ -1,7 +1,4 @@
-"""Does the score follow the accuracy? Pooled figures through ``scoring.correlation`` (KIEval, appendix C, Table 7).
-
-What never belongs here: formulas, and which accuracy it is (``accuracies``).
-"""
+"""Correlation of scores with accuracies, and candidates off the regression line (KIEval, Table 7)."""
 
 from __future__ import annotations
 
@@ -13,23 +10,50 @@ from typing import Any
 
 import numpy as np
 
-from viva.reports.correlations import COEFFICIENTS, correlation_record, line_record
-from viva.reports.figures import LEVEL, Floats, rounded, significant
-from viva.reports.page import Plot, Record, counted, joined
-from viva.reports.rows import Row, figure_row
-from viva.reports.text import Table, number, percent
-from viva.scoring.correlation import Correlations, Figures, Fit, by_dataset, correlate, fits
-from viva.scoring.plots import regression
-from viva.scoring.regression import Departure, ItemErrors, Point, Regression, departures
+from viva.reports import line_plots
+from viva.reports.figures import (
+    COEFFICIENTS,
+    LEVEL,
+    Floats,
+    correlation_record,
+    line_record,
+    round_figure,
+    round_significant,
+)
+from viva.reports.page import Plot, Record, count_of, join_names
+from viva.reports.tables import Row, Table, figure_row, number, percent
+from viva.scoring.correlation import (
+    Correlations,
+    DatasetLine,
+    Departure,
+    ItemErrors,
+    ModelScores,
+    Point,
+    Regression,
+    correlate,
+    departures,
+    fit_lines,
+    group_by_dataset,
+)
 
-from ...study.sections import Section, Subject
-from ...study.static import StaticFigures
-from ..interviews import MOST_UNANSWERED
-from .accuracies import accuracy_of, accuracy_source, said_in_titles, too_seldom_answered, unanswered_of
-from .claims import FALL, FEWEST_ITEMS, KINDS_OF_TEST, POWER, SCATTER
-from .drawing import Drawn, plot, shown_dataset
-from .pools import InterviewMaterial, InterviewPool
-from .words import FIRST_ANSWER, place, said_accuracy, title_facts
+from ...study_sections import Section, StaticFigures, Subject
+from ..interview_report import MAX_UNANSWERED
+from .claims import FEWEST_ITEMS, KINDS_OF_TEST, LINE_DROP, POWER, SCATTER
+from .interview_pools import InterviewMaterial, InterviewPool
+from .methods import (
+    FIRST_ANSWER,
+    Drawing,
+    accuracy_label,
+    accuracy_of,
+    accuracy_source,
+    accuracy_titles,
+    is_too_seldom_answered,
+    plot_group,
+    row_prefix,
+    short_dataset_name,
+    title_facts,
+    unanswered_of,
+)
 
 # scipy.stats takes half a second to load: the functions that need it import it.
 
@@ -46,7 +70,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         self._lent = lent
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, Any]:
-        """Accuracies with more than ``MOST_UNANSWERED`` unanswered items are in none of the figures: they tell how
+        """Accuracies with more than ``MAX_UNANSWERED`` unanswered items are in none of the figures: they tell how
         often an answer could be read, not what a model knows.
         """
         pooled = report["pooled"]
@@ -71,13 +95,14 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         }
 
     def _fitted(
-        self, material: InterviewMaterial, figures: Sequence[Figures], sources: Mapping[str, str]
+        self, material: InterviewMaterial, figures: Sequence[ModelScores], sources: Mapping[str, str]
     ) -> dict[str, dict[str, Any] | None]:
         """Each dataset's line, with each candidate tested against that of the others; p is corrected for the datasets
         on which the candidate is tested, so that runs of other candidates on other datasets change nothing.
         """
         tested = {
-            name: self._tested(material, name, group, sources[name]) for name, group in by_dataset(figures).items()
+            name: self._tested(material, name, group, sources[name])
+            for name, group in group_by_dataset(figures).items()
         }
         datasets = Counter(
             model
@@ -89,9 +114,9 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         return {name: None if one is None else one.record(datasets) for name, one in tested.items()}
 
     def _tested(
-        self, material: InterviewMaterial, dataset: str, group: Sequence[Figures], source: str
+        self, material: InterviewMaterial, dataset: str, group: Sequence[ModelScores], source: str
     ) -> _TestedLine | None:
-        fit = fits(group)[dataset] if len(group) > 2 else None
+        fit = fit_lines(group)[dataset] if len(group) > 2 else None
         if fit is None:
             return None
         models = {one.model for one in group}
@@ -115,7 +140,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         }
         return [
             f"{percent(one['unanswered_rate'])} of the {kinds[one['dataset']]} answers of '{one['model']}' on "
-            f"'{one['dataset']}' name no choice (more than {100 * MOST_UNANSWERED:.0f}%): its accuracy, which counts "
+            f"'{one['dataset']}' name no choice (more than {100 * MAX_UNANSWERED:.0f}%): its accuracy, which counts "
             "them as not right, is left out of correlations and lines"
             for one in found["left_out"]
         ]
@@ -125,7 +150,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         without = found["excluding"]
         header = ["dataset", "n", *(text for name in COEFFICIENTS for text in (_NAMES[name], "p"))]
         chosen = ["dataset", "n", *(_NAMES[name] for name in COEFFICIENTS)]
-        title = f"KIEval against accuracy ({said_in_titles(found)}): {title_facts(report)}"
+        title = f"KIEval against accuracy ({accuracy_titles(found)}): {title_facts(report)}"
         made: list[Table] = [(title, header, _lines(found))]
         if without is not None:
             names = ", ".join(without["models"])
@@ -143,33 +168,33 @@ class AgainstAccuracy(Section[InterviewMaterial]):
     def rows(self, report: Record) -> Iterator[Row]:
         found = report["correlations"]
         for without, part in (("", found), ("excluding", found["excluding"])):
-            for dataset, one in _parts(part):
+            for dataset, one in _line_parts(part):
                 for name, value in one.items():
                     if isinstance(value, Mapping):
                         measure = ".".join(filter(None, ("correlation", without, name)))
-                        yield figure_row(place(report, dataset=dataset), measure, value=value["value"], n=one["n"])
+                        yield figure_row(row_prefix(report, dataset=dataset), measure, value=value["value"], n=one["n"])
                         if "p" in value:
                             yield figure_row(
-                                place(report, dataset=dataset), f"{measure}.p", value=value["p"], n=one["n"]
+                                row_prefix(report, dataset=dataset), f"{measure}.p", value=value["p"], n=one["n"]
                             )
         for dataset, line in found["lines"].items():
             for model, residual in (line or {"residuals": {}})["residuals"].items():
-                where = place(report, candidate=model, dataset=dataset)
+                where = row_prefix(report, candidate=model, dataset=dataset)
                 yield figure_row(where, "residual", value=residual)
                 yield figure_row(where, "deviation", value=line["deviations"][model])
 
     def plots(self, report: Record) -> list[Plot]:
         found = report.get("correlations") or {}
-        groups = by_dataset(known_figures(found))
-        drawn: list[Drawn] = []
+        groups = group_by_dataset(known_figures(found))
+        drawn: list[Drawing] = []
         sources = found.get("accuracies") or {}
         for name, group in groups.items():
-            labels = (f"accuracy ({said_accuracy(sources.get(name), self._lent)}), %", "KIEval score, 0–100")
+            labels = (f"accuracy ({accuracy_label(sources.get(name), self._lent)}), %", "KIEval score, 0–100")
             fit = known_line((found.get("lines") or {}).get(name))
-            title = f"{shown_dataset(name)} (n = {counted(len(group), 'model')})"
+            title = f"{short_dataset_name(name)} (n = {count_of(len(group), 'model')})"
             below = fit.line.below if fit else []
-            label = f"{name}: score against accuracy of {counted(len(group), 'model')}; below the line: "
-            drawn.append((regression.regression(title, group, fit, labels), label + (joined(below) or "none")))
+            label = f"{name}: score against accuracy of {count_of(len(group), 'model')}; below the line: "
+            drawn.append((line_plots.regression_plot(title, group, fit, labels), label + (join_names(below) or "none")))
         if not any(len(group) > 1 for group in groups.values()):
             return []
         caption = (
@@ -178,9 +203,9 @@ class AgainstAccuracy(Section[InterviewMaterial]):
             "line of the others (corrected p below 0.05). Far below means that a model picks answers better than "
             "it talks about them, which suggests contamination."
         )
-        if any(len(group) > regression.NAMED for group in groups.values()):
-            caption += f" Of more than {regression.NAMED} models only those off the line are named."
-        return plot(report, "regression", "KIEval score against accuracy", caption, drawn)
+        if any(len(group) > line_plots.MAX_NAMES for group in groups.values()):
+            caption += f" Of more than {line_plots.MAX_NAMES} models only those off the line are named."
+        return plot_group(report, "regression", "KIEval score against accuracy", caption, drawn)
 
 
 @dataclass(slots=True, frozen=True)
@@ -202,11 +227,11 @@ class _LineTest:
         if self.departure is None:
             return found
         one = self.departure.corrected_for(datasets)
-        times = one.times_the_items(FALL, POWER)
-        found |= {"value": significant(one.value), "se": significant(one.se)}
+        times = one.times_the_items(LINE_DROP, POWER)
+        found |= {"value": round_significant(one.value), "se": round_significant(one.se)}
         found["needed"] = None if times is None else max(FEWEST_ITEMS, math.ceil(times * self.items))
         if self.has_enough_items:
-            found |= {"p": significant(one.p), "power": rounded(one.power(FALL))}
+            found |= {"p": round_significant(one.p), "power": round_figure(one.power(LINE_DROP))}
         return found
 
 
@@ -214,7 +239,7 @@ class _LineTest:
 class _TestedLine:
     """A dataset's line, and the test of each candidate."""
 
-    fit: Fit
+    fit: DatasetLine
     tests: Mapping[str, _LineTest]
 
     def record(self, datasets: Mapping[str, int]) -> dict[str, Any]:
@@ -223,10 +248,10 @@ class _TestedLine:
         for model, one in self.tests.items():
             tests[model] = one.record(datasets.get(model, 0) + (not one.has_enough_items))
         line = replace(self.fit.line, p_values={name: float(test["p"] or 0.0) for name, test in tests.items()})
-        return line_record(Fit(line, self.fit.spread)) | {"tests": tests}
+        return line_record(DatasetLine(line, self.fit.spread)) | {"tests": tests}
 
 
-def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list[Figures], list[dict[str, Any]]]:
+def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list[ModelScores], list[dict[str, Any]]]:
     """The figures of each candidate on each dataset, and those that are left out."""
     figures, left_out = [], []
     for one in pooled:
@@ -236,16 +261,16 @@ def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list
         accuracy, score = accuracy_of(one, source), one["score"]
         if accuracy["mean"] is None or score["mean"] is None:
             continue
-        if too_seldom_answered(one, source):
+        if is_too_seldom_answered(one, source):
             unanswered = unanswered_of(one, source)
             left_out.append({"model": one["candidate"], "dataset": one["dataset"], "unanswered_rate": unanswered})
             continue
         errors = [_least_error(record) for record in (accuracy, score)]
-        figures.append(Figures(one["candidate"], one["dataset"], accuracy["mean"], score["mean"], *errors))
+        figures.append(ModelScores(one["candidate"], one["dataset"], accuracy["mean"], score["mean"], *errors))
     return figures, left_out
 
 
-def _figure(one: Figures, row: Record, source: str) -> dict[str, Any]:
+def _figure(one: ModelScores, row: Record, source: str) -> dict[str, Any]:
     """The record of a point; its errors are those that the figures have everywhere."""
     record = {name: getattr(one, name) for name in _FIGURE}
     return record | {"accuracy_se": accuracy_of(row, source)["se"], "score_se": row["score"]["se"]}
@@ -261,7 +286,7 @@ def _least_error(record: Mapping[str, Any]) -> float:
 
 
 def _item_errors(
-    pools: Mapping[str, InterviewPool], source: str, lent: StaticFigures | None, group: Sequence[Figures]
+    pools: Mapping[str, InterviewPool], source: str, lent: StaticFigures | None, group: Sequence[ModelScores]
 ) -> dict[str, ItemErrors]:
     """What each cluster of items adds to the error of each candidate's accuracy and score."""
     columns = {}
@@ -294,7 +319,9 @@ def _item_errors(
     return found
 
 
-def _coefficients(figures: Sequence[Figures], alike: Sequence[Figures], without: Collection[str]) -> dict[str, Any]:
+def _coefficients(
+    figures: Sequence[ModelScores], alike: Sequence[ModelScores], without: Collection[str]
+) -> dict[str, Any]:
     """By dataset, and over all of them, where ``alike`` has accuracies of one kind."""
     found: Correlations = correlate(figures, without)
     return {
@@ -318,21 +345,21 @@ def _lines(found: Mapping[str, Any], chosen: bool = False) -> list[list[str]]:
     return rows if any(text != "–" for line in rows for text in line[2:]) else []
 
 
-def _parts(found: Mapping[str, Any] | None) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
+def _line_parts(found: Mapping[str, Any] | None) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
     if found is not None:
         yield None, found["overall"]
         yield from found["datasets"].items()
 
 
-def known_figures(correlations: Record) -> list[Figures]:
+def known_figures(correlations: Record) -> list[ModelScores]:
     """The points of a report's section."""
     return [
-        Figures(*(one[name] for name in _FIGURE[:4]), *(one[name] or 0.0 for name in _FIGURE[4:]))
+        ModelScores(*(one[name] for name in _FIGURE[:4]), *(one[name] or 0.0 for name in _FIGURE[4:]))
         for one in correlations.get("figures", ())
     ]
 
 
-def known_line(line: Record | None) -> Fit | None:
+def known_line(line: Record | None) -> DatasetLine | None:
     """A line of a report's section."""
     if line is None:
         return None
@@ -345,4 +372,4 @@ def known_line(line: Record | None) -> Fit | None:
     found = Regression(
         line["slope"], line["intercept"], dict(line["residuals"]), deviations, line["threshold"], p_values=p_values
     )
-    return Fit(found, line["spread"])
+    return DatasetLine(found, line["spread"])

@@ -1,26 +1,18 @@
-"""What a study's models used: tokens of one model's interviews, and what one, ten or a hundred models would cost.
-
-KIEval, appendix E: judging one answer at a time makes costs linear in the number of models, so the projection is the
-mean over the models of the study times their number (Table 9); tokens by role and dataset are Table 11.
-What never belongs here: prices (they are in the models' names) and calls.
-"""
+"""Costs of a study: tokens of one model's interviews, and the price of one, ten or a hundred models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from viva.reports.figures import rounded
+from viva.reports.figures import round_figure
 from viva.reports.page import Record
-from viva.reports.rows import Row, record_rows
-from viva.reports.text import DASH, Table, number
+from viva.reports.tables import DASH, Row, Table, number, record_rows
 
-from ...study.cells import RunReading
-from ...study.sections import Section, Subject
-from ...study.static import static_readings
-from .columns import InterviewColumns
-from .pools import InterviewMaterial
-from .words import place
+from ...study_cells import RunReading
+from ...study_sections import Section, Subject, static_readings
+from .interview_pools import InterviewColumns, InterviewMaterial
+from .methods import row_prefix
 
 MODELS = (1, 10, 100)
 _COUNTS = ("calls", "prompt_tokens", "completion_tokens")
@@ -83,9 +75,9 @@ class Costs(Section[InterviewMaterial]):
 
     def rows(self, report: Record) -> Iterator[Row]:
         for dataset, roles in report["costs"]["datasets"].items():
-            yield from record_rows(place(report, dataset=dataset), "per_model", roles)
+            yield from record_rows(row_prefix(report, dataset=dataset), "per_model", roles)
         for one in report["costs"]["projected"]:
-            yield from record_rows(place(report), f"projected.{one['models']}", one["roles"])
+            yield from record_rows(row_prefix(report), f"projected.{one['models']}", one["roles"])
 
 
 def _mean_usage(readings: Sequence[RunReading]) -> dict[str, dict[str, float | None]]:
@@ -104,13 +96,13 @@ def _mean_usage(readings: Sequence[RunReading]) -> dict[str, dict[str, float | N
                 so_far = total.get(name, 0.0)
                 total[name] = None if value is None or so_far is None else so_far + value
     return {
-        role: {name: rounded(None if value is None else value / len(models)) for name, value in total.items()}
+        role: {name: round_figure(None if value is None else value / len(models)) for name, value in total.items()}
         for role, total in sorted(totals.items())
     }
 
 
 def _times(used: dict[str, float | None], count: int) -> dict[str, float | None]:
-    return {name: rounded(None if value is None else value * count) for name, value in used.items()}
+    return {name: round_figure(None if value is None else value * count) for name, value in used.items()}
 
 
 def _in_order(roles: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,4 @@
-"""``viva grade bank …``: pairs into the question bank and out of it, and their way from draft to accepted.
-
-What never belongs here: what states there are (``bank``), and what is wrong with a pair (``findings``).
-"""
+"""``viva grade bank …``: pairs into the question bank and out of it, and their way from draft to accepted."""
 
 from __future__ import annotations
 
@@ -14,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viva.cli.exit_codes import guarded
-from viva.cli.lazy_command import HELP, CommandGroup, example_of
+from viva.cli.exit_codes import handle_errors
+from viva.cli.lazy_command import HELP, CommandGroup, example_epilog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from viva.reports.text import Table
+    from viva.reports.tables import Table
 
-    from ..bank import Bank, Entry, State
     from ..project import Project
+    from ..question_bank import Bank, BankEntry, State
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -46,17 +43,16 @@ def import_(
     by: By = None,
 ) -> None:
     """Take pairs in as drafts; a known id with other content is a draft again, and its earlier versions stay."""
-    from ..bank import Bank
-    from ..bank_rows import read_pairs
     from ..project import Project
+    from ..question_bank import Bank, read_pairs
 
     opened = Project.open(project)
     pairs = read_pairs(file, opened)
     with Bank.open(opened) as bank:
-        done = bank.put(pairs, _who(by))
+        done = bank.put(pairs, _author(by))
         print(f"{bank.path}: {len(done.new)} new, {len(done.changed)} changed, {len(done.unchanged)} as they were")
         moved = {*done.new, *done.changed}
-        _say_findings(opened, bank, date.today(), only=moved)
+        _print_problems(opened, bank, date.today(), only=moved)
 
 
 def export(
@@ -65,12 +61,11 @@ def export(
     state: Annotated[str | None, typer.Option("--state", help="Only draft, inspected, accepted or returned.")] = None,
 ) -> None:
     """Write pairs to a file that `import` reads back."""
-    from ..bank import Bank
-    from ..bank_rows import write_pairs
     from ..project import Project
+    from ..question_bank import Bank, write_pairs
 
     with Bank.open(Project.open(project)) as bank:
-        count = write_pairs(file, [(one.pair, one.state) for one in bank.entries(_state(state))])
+        count = write_pairs(file, [(one.pair, one.state) for one in bank.entries(_parse_state(state))])
     print(f"{file}: {count:,} questions")
 
 
@@ -84,17 +79,16 @@ def list_(
     """List the questions, what the plan still wants, and what stands out: no source, expired, near duplicates."""
     from viva.cli.output import print_json, print_tables
 
-    from ..bank import Bank
-    from ..findings import near_duplicates, plan_rows, problems
     from ..project import Project
+    from ..question_bank import Bank, compare_with_plan, find_near_duplicates, pair_problems
 
-    opened, on = Project.open(project), _day(day)
+    opened, on = Project.open(project), _parse_day(day)
     with Bank.open(opened) as bank:
         entries = bank.entries()
-        chosen = [one for one in entries if _state(state) in (None, one.state) and _within(one, dimension)]
-        plan = plan_rows(entries, opened, on)
-        alike = near_duplicates([one.pair for one in entries], opened.file.duplicates)
-        against = {one.pair.id: problems(one.pair, opened, on) for one in entries}
+        chosen = [one for one in entries if _parse_state(state) in (None, one.state) and _is_within(one, dimension)]
+        plan = compare_with_plan(entries, opened, on)
+        alike = find_near_duplicates([one.pair for one in entries], opened.file.duplicates)
+        against = {one.pair.id: pair_problems(one.pair, opened, on) for one in entries}
         reasons = {one.pair.id: bank.reason(one.pair.id) for one in chosen if one.state == "returned"}
     if json:
         print_json({
@@ -106,7 +100,8 @@ def list_(
         return
     header = ["id", "state", "dimension", "difficulty", "question", "to be said"]
     said = {name: "; ".join([*found, *filter(None, [reasons.get(name)])]) for name, found in against.items()}
-    rows = [[one.pair.id, one.state, one.pair.dimension, one.pair.difficulty, _short(one.pair.text), said[one.pair.id]]
+    rows = [[one.pair.id, one.state, one.pair.dimension, one.pair.difficulty, _shorten(one.pair.text),
+        said[one.pair.id]]
             for one in chosen]  # fmt: skip
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
@@ -126,10 +121,10 @@ def list_(
 def show(project: ProjectFolder, name: Annotated[str, typer.Argument(metavar="ID", help="The question's id.")]) -> None:
     """Print a question with its history: every version, and who did what when."""
     from viva.cli.output import print_text
-    from viva.reports.controls import harmless
+    from viva.reports.tables import escape_controls
 
-    from ..bank import Bank
     from ..project import Project
+    from ..question_bank import Bank
 
     with Bank.open(Project.open(project)) as bank:
         entry, history = bank.entry(name), bank.history(name)
@@ -143,7 +138,7 @@ def show(project: ProjectFolder, name: Annotated[str, typer.Argument(metavar="ID
     for deed in history:
         when = datetime.fromtimestamp(deed.at).strftime("%Y-%m-%d %H:%M")
         lines.append(f"  {when} {deed.what} by {deed.by}" + (f": {deed.reason}" if deed.reason else ""))
-    print_text("".join(f"{harmless(line)}\n" for line in lines))
+    print_text("".join(f"{escape_controls(line)}\n" for line in lines))
 
 
 def inspect(
@@ -154,12 +149,12 @@ def inspect(
     by: By = None,
 ) -> None:
     """Record that drafts were looked at and keep the criteria; --all leaves out those with a problem."""
-    from ..findings import problems
+    from ..question_bank import pair_problems
 
-    def able(opened: Project, one: Entry) -> bool:
-        return one.state == "draft" and not problems(one.pair, opened, date.today())
+    def able(opened: Project, one: BankEntry) -> bool:
+        return one.state == "draft" and not pair_problems(one.pair, opened, date.today())
 
-    _moved(project, ids, every, able, lambda bank, names: bank.inspect(names, _who(by), note), "inspected",
+    _move_pairs(project, ids, every, able, lambda bank, names: bank.inspect(names, _author(by), note), "inspected",
            "there is no draft without a problem (viva grade bank list)")  # fmt: skip
 
 
@@ -172,10 +167,10 @@ def accept(
 ) -> None:
     """Accept inspected questions: evaluations draw from these. None is accepted without a source."""
 
-    def able(opened: Project, one: Entry) -> bool:
+    def able(opened: Project, one: BankEntry) -> bool:
         return one.state == "inspected"
 
-    _moved(project, ids, every, able, lambda bank, names: bank.accept(names, _who(by), note), "accepted",
+    _move_pairs(project, ids, every, able, lambda bank, names: bank.accept(names, _author(by), note), "accepted",
            "no question is inspected and waits (viva grade bank inspect)")  # fmt: skip
 
 
@@ -186,15 +181,16 @@ def return_(
     by: By = None,
 ) -> None:
     """Return questions to their designers, with the reason; imported again with other content they are drafts."""
-    _moved(project, ids, False, lambda _, __: False, lambda bank, names: bank.give_back(names, _who(by), reason),
+    _move_pairs(project, ids, False, lambda _, __: False, lambda bank, names: bank.give_back(names, _author(by),
+        reason),
            "returned")  # fmt: skip
 
 
-def _moved(
+def _move_pairs(
     project: Path,
     ids: Sequence[str] | None,
     every: bool,
-    able: Callable[[Project, Entry], bool],
+    able: Callable[[Project, BankEntry], bool],
     move: Callable[[Bank, Sequence[str]], None],
     state: str,
     none: str = "",
@@ -202,8 +198,8 @@ def _moved(
     """``none``: what is said where --all chooses nothing."""
     from viva.engine.errors import ConfigurationError
 
-    from ..bank import Bank
     from ..project import Project
+    from ..question_bank import Bank
 
     if bool(ids) == every:
         raise ConfigurationError("name questions by their ids, or give --all")
@@ -214,34 +210,34 @@ def _moved(
     print(f"{len(names)} {state}" + ("" if names else f"; {none}"))
 
 
-def _say_findings(opened: Project, bank: Bank, on: date, only: set[str]) -> None:
+def _print_problems(opened: Project, bank: Bank, on: date, only: set[str]) -> None:
     """Point out on stderr what is to be said of these questions."""
-    from viva.reports.controls import one_line
+    from viva.reports.tables import one_line
 
-    from ..findings import near_duplicates, problems
+    from ..question_bank import find_near_duplicates, pair_problems
 
     entries = bank.entries()
     for one in entries:
         if one.pair.id in only:
-            for problem in problems(one.pair, opened, on):
+            for problem in pair_problems(one.pair, opened, on):
                 print(f"viva: note: {one_line(one.pair.id)}: {problem}", file=sys.stderr)
-    for two in near_duplicates([one.pair for one in entries], opened.file.duplicates, only):
+    for two in find_near_duplicates([one.pair for one in entries], opened.file.duplicates, only):
         said = f"{two.first} and {two.second} are nearly the same question (likeness {two.likeness:.2f})"
         print(f"viva: note: {one_line(said)}", file=sys.stderr)
 
 
-def _who(by: str | None) -> str:
+def _author(by: str | None) -> str:
     try:
         return by or getpass.getuser()
     except (OSError, KeyError):  # nobody is logged in, as in a container
         return "unknown"
 
 
-def _state(state: str | None) -> State | None:
+def _parse_state(state: str | None) -> State | None:
     """:raises ConfigurationError: there is no such state."""
     from viva.engine.errors import ConfigurationError
 
-    from ..bank import STATES
+    from ..question_bank import STATES
 
     found = next((one for one in STATES if one == state), None)
     if state is not None and found is None:
@@ -249,7 +245,7 @@ def _state(state: str | None) -> State | None:
     return found
 
 
-def _day(day: str | None) -> date:
+def _parse_day(day: str | None) -> date:
     """:raises ConfigurationError: it is no day."""
     from viva.engine.errors import ConfigurationError
 
@@ -259,19 +255,23 @@ def _day(day: str | None) -> date:
         raise ConfigurationError(f"--day {day}: expected a day such as 2026-06-30") from None
 
 
-def _within(one: Entry, dimension: str | None) -> bool:
+def _is_within(one: BankEntry, dimension: str | None) -> bool:
     return dimension is None or f"{one.pair.dimension}/".startswith(f"{dimension.rstrip('/')}/")
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " / ".join(text.splitlines())
     return line if len(line) <= 60 else f"{line[:59]}…"
 
 
-app.command("import", epilog=example_of("viva grade bank import library questions.csv --by Ada"))(guarded(import_))
-app.command("export")(guarded(export))
-app.command("list")(guarded(list_))
-app.command("show")(guarded(show))
-app.command("inspect", epilog=example_of("viva grade bank inspect library q1 q2 --by Ben"))(guarded(inspect))
-app.command("accept")(guarded(accept))
-app.command("return", epilog=example_of("viva grade bank return library q7 --reason 'no source'"))(guarded(return_))
+app.command("import", epilog=example_epilog("viva grade bank import library questions.csv --by Ada"))(
+    handle_errors(import_)
+)
+app.command("export")(handle_errors(export))
+app.command("list")(handle_errors(list_))
+app.command("show")(handle_errors(show))
+app.command("inspect", epilog=example_epilog("viva grade bank inspect library q1 q2 --by Ben"))(handle_errors(inspect))
+app.command("accept")(handle_errors(accept))
+app.command("return", epilog=example_epilog("viva grade bank return library q7 --reason 'no source'"))(
+    handle_errors(return_)
+)

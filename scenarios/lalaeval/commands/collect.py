@@ -1,7 +1,4 @@
-"""``viva grade collect``: draw a round's questions, collect the candidates' answers, and make the grading folder.
-
-What never belongs here: how a round lies on disk (``rounds``), and how a run works.
-"""
+"""``viva grade collect``: draw a round's questions, collect the candidates' answers, and make the grading folder."""
 
 from __future__ import annotations
 
@@ -15,9 +12,8 @@ import typer
 if TYPE_CHECKING:
     from viva.orchestration.launch import Launch
 
-    from ..project import Project
-    from ..project_file import Counts
-    from .rounds import Drawn, Kind
+    from ..project import Counts, Project
+    from ..rounds import Round, RoundKind
 
 _NO_CANDIDATE = "name the models that answer: --candidate MODEL, once or several times"
 EXAMPLE = """\b
@@ -61,40 +57,42 @@ def collect(
     ] = 0,
 ) -> None:
     """Draw questions, collect answers, and make the grading folder of a round; the same command goes on."""
-    from viva.cli.run import hold, leave
+    from viva.cli.run import exit_with, run_launch
     from viva.engine.errors import ConfigurationError
-    from viva.orchestration.grading.schema import FILE
-    from viva.reports.page import counted
+    from viva.grading.store import GRADES_FILE
+    from viva.reports.page import count_of
 
     from ..project import Project
+    from ..rounds import is_round
     from .grading_folder import make_grading_folder
-    from .rounds import is_drawn
 
     if n is not None and quota is not None:
         raise ConfigurationError("-n and --quota: give one of them")
     opened = Project.open(project)
-    kind: Kind = "trial" if trial else "evaluation"
-    name = round_ or _next_name(opened)
-    if not candidate and not is_drawn(opened.round(name)):
+    kind: RoundKind = "trial" if trial else "evaluation"
+    name = round_ or _next_round_name(opened)
+    if not candidate and not is_round(opened.round(name)):
         raise ConfigurationError(_NO_CANDIDATE)  # before anything is drawn
-    drawn = _drawn(opened, name, kind, seed, n, _quota(quota, opened), reuse=reuse)
+    drawn = _open_or_make_round(opened, name, kind, seed, n, _parse_quota(quota, opened), reuse=reuse)
     given: dict[str, Any] = {"candidate": candidate, "temperature": temperature, "candidate_tokens": candidate_tokens}
     given |= {"pack": pack, "concurrency": concurrency, "max_cost": max_cost}
-    launch = launched(drawn, {name: value for name, value in given.items() if value}, retry_failed=retry_failed)
-    held = hold(launch)
-    outcome, grades = held.outcome, drawn.path / FILE
+    launch = launch_collection(
+        drawn, {name: value for name, value in given.items() if value}, retry_failed=retry_failed
+    )
+    held = run_launch(launch)
+    outcome, grades = held.outcome, drawn.path / GRADES_FILE
     if outcome.how == "done" and outcome.failed <= max_failures and not grades.exists():
-        held_back = _held_back(opened, kind)
+        held_back = _print_barred(opened, kind)
         lacking = make_grading_folder(drawn, held_back)
         if lacking:
             print(f"viva: note: questions that lack an answer: {lacking}; the others are graded", file=sys.stderr)
     try:
-        leave(launch, held, max_failures)
+        exit_with(launch, held, max_failures)
     finally:  # what comes next is the last line
         if grades.exists():
-            gold = f" and {counted(len(drawn.gold), 'gold question')}" if drawn.gold else ""
+            gold = f" and {count_of(len(drawn.gold), 'gold question')}" if drawn.gold else ""
             answered = (
-                f"{counted(len(drawn.pairs), 'question')}{gold}, {counted(len(launch.prepared.labels), 'candidate')}"
+                f"{count_of(len(drawn.pairs), 'question')}{gold}, {count_of(len(launch.prepared.labels), 'candidate')}"
             )
             print(f"{drawn.path}: {answered}, ready to grade: viva grade serve {drawn.path}")
         elif outcome.how == "done":
@@ -102,7 +100,7 @@ def collect(
                   f"--max-failures {outcome.failed}", file=sys.stderr)  # fmt: skip
 
 
-def launched(drawn: Drawn, given: dict[str, Any], *, retry_failed: bool = False) -> Launch:
+def launch_collection(drawn: Round, given: dict[str, Any], *, retry_failed: bool = False) -> Launch:
     """The run that collects a round's answers: a new one, or the one that was begun.
 
     :raises ConfigurationError: no candidate is named, or the run was begun with other settings.
@@ -128,38 +126,38 @@ def launched(drawn: Drawn, given: dict[str, Any], *, retry_failed: bool = False)
     )
 
 
-def _drawn(
+def _open_or_make_round(
     project: Project,
     name: str,
-    kind: Kind,
+    kind: RoundKind,
     seed: int | None,
     n: int | None,
     quota: dict[str, Counts] | None,
     *,
     reuse: bool,
-) -> Drawn:
-    from ..bank import Bank
-    from .rounds import check_same, draw_round, is_drawn, open_round
+) -> Round:
+    from ..question_bank import Bank
+    from ..rounds import check_unchanged, is_round, make_round, open_round
 
     path = project.round(name)
-    if is_drawn(path):
+    if is_round(path):
         drawn = open_round(path)
-        check_same(drawn, kind, seed, n, quota)
+        check_unchanged(drawn, kind, seed, n, quota)
         return drawn
     with Bank.open(project) as bank:
-        drawn = draw_round(project, bank, name, kind=kind, seed=seed, n=n, quota=quota, reuse=reuse, day=date.today())
+        drawn = make_round(project, bank, name, kind=kind, seed=seed, n=n, quota=quota, reuse=reuse, day=date.today())
     if project.file.gold and not drawn.gold:
         print("viva: note: the bank has no question with gold answers, so there are no gold questions", file=sys.stderr)
     return drawn
 
 
-def _held_back(project: Project, kind: Kind) -> dict[str, str]:
+def _print_barred(project: Project, kind: RoundKind) -> dict[str, str]:
     """Who may not grade in an evaluation, said on stderr."""
-    from viva.reports.controls import one_line
+    from viva.reports.tables import one_line
 
-    from .deployment import held_back
+    from .grading_folder import barred_graders
 
-    found = held_back(project) if kind == "evaluation" else {}
+    found = barred_graders(project) if kind == "evaluation" else {}
     for name, reason in found.items():
         said = (
             f"{name} is paused by the deployment gate: {reason}; `viva grade graders FOLDER resume NAME` overrules it"
@@ -168,14 +166,14 @@ def _held_back(project: Project, kind: Kind) -> dict[str, str]:
     return found
 
 
-def _next_name(project: Project) -> str:
+def _next_round_name(project: Project) -> str:
     """The round whose answers are still being collected, else the next number."""
-    from viva.orchestration.grading.schema import FILE
+    from viva.grading.store import GRADES_FILE
 
-    from .rounds import is_drawn
+    from ..rounds import is_round
 
-    rounds = [path for path in project.rounds() if is_drawn(path)]
-    begun = [path.name for path in rounds if not (path / FILE).exists()]
+    rounds = [path for path in project.rounds() if is_round(path)]
+    begun = [path.name for path in rounds if not (path / GRADES_FILE).exists()]
     if begun:
         return begun[-1]
     number = len(rounds) + 1
@@ -184,11 +182,11 @@ def _next_name(project: Project) -> str:
     return str(number)
 
 
-def _quota(text: str | None, project: Project) -> dict[str, Counts] | None:
+def _parse_quota(text: str | None, project: Project) -> dict[str, Counts] | None:
     """:raises ConfigurationError: it is not DIFFICULTY=COUNT with commas between."""
     from viva.engine.errors import ConfigurationError
 
-    from ..project_file import DIFFICULTIES
+    from ..project import DIFFICULTIES
 
     if text is None:
         return None

@@ -1,21 +1,24 @@
-"""``viva grade graders``: who grades in a folder, their states, and their secret links.
-
-What never belongs here: pages, and the deployment gate of training rounds.
+"""``viva grade graders``, ``serve``, ``sit``, ``queue``, ``labels`` and ``invalidate``: graders and their grading
+folders.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from viva.orchestration.grading.records import GraderRole, GraderState
-    from viva.orchestration.grading.store import GradeStore
+    from viva.grading.records import GraderRole, GraderState, Label
+    from viva.grading.run_answers import Unit
+    from viva.grading.store import GradeStore
+    from viva.web.grading.site import NewLink
 
-Deed = Literal["list", "add", "pause", "resume", "retire", "link"]
-EXAMPLE = """\b
+GraderAction = Literal["list", "add", "pause", "resume", "retire", "link"]
+GRADERS_EXAMPLE = """\b
 Examples:
   viva grade graders queue
   viva grade graders queue add Ada
@@ -25,7 +28,9 @@ Examples:
 
 def graders(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder.")],
-    deed: Annotated[Deed, typer.Argument(metavar="[list|add|pause|resume|retire|link]", help="What to do.")] = "list",
+    deed: Annotated[
+        GraderAction, typer.Argument(metavar="[list|add|pause|resume|retire|link]", help="What to do.")
+    ] = "list",
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The grader.")] = None,
     role: Annotated[
         Literal["grader", "adjudicator", "admin"], typer.Option("--role", help="What a new one may do.")
@@ -36,26 +41,26 @@ def graders(
 ) -> None:
     """List the graders of a folder, add one, pause, resume or retire one, or make a new secret link."""
     from viva.engine.errors import ConfigurationError
-    from viva.orchestration.grading.store import GradeStore
+    from viva.grading.store import GradeStore
 
     if (deed == "list") != (name is None):
         raise ConfigurationError(f"{deed}: name the grader" if name is None else "list: takes no name")
     with GradeStore.open(folder) as store:
         if name is None:
-            _list(store)
+            _print_graders(store)
         else:
-            _do(store, deed, name, role, expires)
+            _apply_action(store, deed, name, role, expires)
 
 
-def _do(store: GradeStore, deed: Deed, name: str, role: GraderRole, expires: str) -> None:
-    from viva.web.grading.links import ADDRESS, make_link
+def _apply_action(store: GradeStore, deed: GraderAction, name: str, role: GraderRole, expires: str) -> None:
+    from viva.web.grading.site import ADDRESS_KEY, make_link
 
     states: dict[str, GraderState] = {"pause": "paused", "resume": "active", "retire": "retired"}
     if deed in states:
         store.set_state(store.grader(name).number, states[deed], "viva grade graders")
         print(f"{name}: {states[deed]}")
         return
-    address = store.meta(ADDRESS)
+    address = store.meta(ADDRESS_KEY)
     with store.batch():
         grader = store.add_grader(name, role=role) if deed == "add" else store.grader(name)
         store.log("viva grade graders", f"added {name} as {role}" if deed == "add" else f"{name}: new link")
@@ -65,15 +70,248 @@ def _do(store: GradeStore, deed: Deed, name: str, role: GraderRole, expires: str
         print(f"The link is complete with the address that `viva grade serve {store.folder}` will print before it.")
 
 
-def _list(store: GradeStore) -> None:
+def _print_graders(store: GradeStore) -> None:
     from viva.cli.output import print_tables
-    from viva.orchestration.grading.seats import standing
-    from viva.reports.text import DASH
+    from viva.grading.assignments import grader_progress
+    from viva.reports.tables import DASH
 
     rows = []
     for one in store.graders():
-        found = standing(store, one)
+        found = grader_progress(store, one)
         left = str(found.left) if one.role == "grader" or found.finished + found.begun else DASH
         counts = [str(found.finished), str(found.begun), left]
         rows.append([str(one.number), one.name, one.role, one.model or one.kind, one.state, *counts])
     print_tables([("Graders", ["", "name", "role", "kind", "state", "finished", "begun", "left"], rows)])
+
+
+GRADING_PORT = 7789
+SERVE_EXAMPLE = """\b
+Examples:
+  viva grade serve project/rounds/first
+  viva grade serve queue --host 0.0.0.0 --name grades.example.org --url https://grades.example.org"""
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder.")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = GRADING_PORT,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A host name by which pages may be asked for.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Address that graders use, where it is a proxy's: https://HOST.")
+    ] = None,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="7d", help="For how long new links are good: 12h, 7d, 2w, never.")
+    ] = "never",
+) -> None:
+    """Serve the grading pages of a folder; prints a secret link for each person who has none yet."""
+    from viva.web.grading.server import ServerOptions, serve
+    from viva.web.listening import is_loopback
+
+    if not is_loopback(host) and not (url or "").startswith("https:"):
+        print("viva: note: over plain http, links and grades can be read on the way; put a proxy with https before the "
+              "pages, and name its address with --url", file=sys.stderr)  # fmt: skip
+    serve(folder, ServerOptions(host, port, tuple(name or ()), url, expires), _print_grader_links)
+
+
+def _print_grader_links(address: str, links: list[NewLink]) -> None:
+    for link in links:
+        print(f"{link.grader.name} ({link.grader.role}): {link.url}")
+    if links:
+        print("These links are shown this once: send each person theirs, or keep this text safe.")
+    print(f"viva grade: {address}/  (Ctrl-C ends it)", flush=True)
+
+
+ROOM_PORT = 7790
+SIT_EXAMPLE = """\b
+Examples:
+  viva grade sit room                      # human:room, as in `viva run … --candidate human:room`
+  viva grade sit ada grace --port 8080     # two rooms, with a link each"""
+
+
+def answer_as_human(
+    room: Annotated[
+        list[Path],
+        typer.Argument(metavar="ROOM...", help="Folder of a room, as in human:ROOM; made if it is not there."),
+    ],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = ROOM_PORT,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A host name by which pages may be asked for.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Address that people use, where it is a proxy's: https://HOST.")
+    ] = None,
+) -> None:
+    """Serve the pages of rooms: people answer what is asked of human:ROOM. Prints a secret link for each."""
+    from viva.web.listening import is_loopback
+    from viva.web.rooms.server import ServerOptions, serve
+
+    if not is_loopback(host) and not (url or "").startswith("https:"):
+        print("viva: note: over plain http, links and answers can be read on the way; put a proxy with https before "
+              "the pages, and name its address with --url", file=sys.stderr)  # fmt: skip
+    serve(room, ServerOptions(host, port, tuple(name or ()), url), _print_room_links)
+
+
+def _print_room_links(links: Mapping[str, str]) -> None:
+    for folder, link in links.items():
+        print(f"viva grade: {folder}: {link}")
+    print("Whoever has a link can answer there (Ctrl-C ends it)", flush=True)
+
+
+QUEUE_EXAMPLE = """\b
+Examples:
+  viva grade queue runs/sweep/cell --rounds -n 60 --out queue
+  viva judge certify runs/kieval --next 40 --out next.csv --rounds
+  viva grade queue runs/kieval --next next.csv --out queue"""
+LABELS_EXAMPLE = """\b
+Examples:
+  viva grade labels queue --out grades.csv && viva judge certify runs/kieval --labels grades.csv
+  viva grade labels queue --ratings ratings.csv && viva meta runs/kieval --ratings ratings.csv"""
+
+
+def queue(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of any scenario.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Grading folder to make.")],
+    rounds: Annotated[bool, typer.Option("--rounds", help="Grade rounds instead of whole conversations.")] = False,
+    verdicts: Annotated[bool, typer.Option("--verdicts", help="Grade what the judge said of each round.")] = False,
+    next_: Annotated[
+        Path | None, typer.Option("--next", metavar="FILE", help="The answers that `viva judge certify --next` chose.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="So many answers, drawn evenly (default: all).")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the draw and of the blind order.")] = 0,
+    overlap: Annotated[int, typer.Option("--overlap", min=1, help="How many graders each question is for.")] = 3,
+    labels: Annotated[
+        str | None, typer.Option("--labels", metavar="0=wrong,1=right", help="Grades that may be given, worst first.")
+    ] = None,
+) -> None:
+    """Make a grading folder of a run's answers: whole conversations, rounds, or verdicts."""
+    from viva.engine.errors import ConfigurationError
+    from viva.grading.human_grades import has_rounds
+    from viva.grading.run_answers import (
+        gradable_answers,
+        labels_for,
+        make_questions,
+        read_selection,
+        sample_answers,
+        store_run_rows,
+    )
+    from viva.grading.store import GradeStore
+
+    if (next_ is not None) + (n is not None) > 1:
+        raise ConfigurationError("--next and -n: give one of them; --next says which answers are graded")
+    if rounds and verdicts:
+        raise ConfigurationError("--rounds and --verdicts: give one of them")
+    if next_ is not None and not verdicts:
+        rounds = has_rounds(next_)
+    what: Unit = "verdicts" if verdicts else "rounds" if rounds else "conversations"
+    answers = gradable_answers(run, what)
+    chosen = (
+        read_selection(next_, answers)
+        if next_ is not None
+        else sample_answers(answers, n, seed)
+        if n is not None
+        else None
+    )
+    allowed = _parse_labels(labels) if labels is not None else labels_for(answers, what)
+    questions = make_questions(run, answers, what, chosen, overlap=overlap, labels=allowed)
+    about = {"run": run.name, "what": what, "kind": "evaluation"}
+    with GradeStore.create(out, questions, title=f"{run.name}: {what}", seed=seed, about=about) as store:
+        if what != "verdicts":
+            store_run_rows(store, answers, chosen)
+    count = sum(len(one.answers) for one in questions)
+    print(f"{out}: {count:,} answers on {len(questions):,} pages, for {overlap} graders each")
+    print(f"viva: note: add graders and serve the pages: viva grade graders {out} add NAME; viva grade serve {out}",
+          file=sys.stderr)  # fmt: skip
+
+
+def labels(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder that `viva grade queue` made.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.csv", help="Grades for `viva judge certify --labels`.")
+    ] = None,
+    ratings: Annotated[
+        Path | None, typer.Option("--ratings", metavar="FILE.csv", help="Each grader's, for `viva meta --ratings`.")
+    ] = None,
+) -> None:
+    """Write the grades that people gave as files for `viva judge certify` and `viva meta`."""
+    from viva.engine.errors import ConfigurationError
+    from viva.grading.run_answers import write_labels, write_ratings
+    from viva.grading.store import GradeStore
+
+    if out is None and ratings is None:
+        raise ConfigurationError("give --out FILE.csv, --ratings FILE.csv, or both")
+    with GradeStore.open(folder) as store:
+        if out is not None:
+            graded, waiting = write_labels(store, out)
+            print(f"{out}: {graded:,} graded answers" + (f", {waiting:,} still to grade" if waiting else ""))
+        if ratings is not None:
+            print(f"{ratings}: {write_ratings(store, ratings):,} rated answers")
+
+
+def _parse_labels(text: str) -> list[Label]:
+    """:raises ConfigurationError: it is not VALUE=MEANING with commas between."""
+    from viva.engine.errors import ConfigurationError
+    from viva.grading.human_grades import finite_number
+    from viva.grading.records import Label
+
+    found = []
+    for part in text.split(","):
+        value, _, meaning = part.partition("=")
+        read = finite_number(value.strip())
+        if read is None:
+            raise ConfigurationError(f"--labels: expected NUMBER=MEANING with commas between, found '{part}'")
+        found.append(Label(read, meaning.strip()))
+    if len({one.value for one in found}) < max(2, len(found)):
+        raise ConfigurationError(f"--labels {text}: expected at least two different grades")
+    return sorted(found, key=lambda one: one.value)
+
+
+INVALIDATE_EXAMPLE = """\b
+Examples:
+  viva grade invalidate library/rounds/2026-06 lifeguard --by Dora --reason "the source is outdated"
+  viva grade invalidate library/rounds/2026-06 lifeguard --grader Cleo --candidate alpha --by Dora --reason "misread"
+  viva grade invalidate library/rounds/2026-06 lifeguard --by Dora --reason "" """
+
+
+def invalidate(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="Id of the question.")],
+    by: Annotated[str, typer.Option("--by", help="Who takes it out.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; empty to put it back.")],
+    grader: Annotated[str | None, typer.Option("--grader", help="Only the grades of this grader.")] = None,
+    candidate: Annotated[
+        str | None, typer.Option("--candidate", help="Only the grade of this candidate's answer (with --grader).")
+    ] = None,
+) -> None:
+    """Take a question, or a grader's grades of it, out of the figures. What was given stays, with who and why."""
+    from viva.engine.errors import ConfigurationError
+    from viva.grading.store import GradeStore
+
+    if not by.strip():
+        raise ConfigurationError("--by: expected a name")
+    if candidate is not None and grader is None:
+        raise ConfigurationError("--candidate: names one grade; say whose with --grader")
+    reason = reason.strip()
+    with GradeStore.open(folder) as store:
+        row = store.connection.execute("select number from questions where id = ?", (question,)).fetchone()
+        if row is None:
+            raise ConfigurationError(f"{folder}: there is no question '{question}'")
+        what = "counts again" if not reason else "is out of the figures"
+        if grader is None:
+            store.invalidate_question(row[0], by, reason)
+            print(f"question {question} {what}")
+            return
+        number = store.grader(grader).number
+        answers = {one.id: one.candidate for one in store.question(row[0]).answers}
+        if candidate is not None and candidate not in answers.values():
+            raise ConfigurationError(f"question '{question}': has no answer of '{candidate}'")
+        given = [one.answer for one in store.grades(grader=number, question=row[0])]
+        chosen = [one for one in given if candidate is None or answers[one] == candidate]
+        if not chosen:
+            raise ConfigurationError(f"question '{question}': {grader} gave no such grade")
+        with store.batch():
+            for one in chosen:
+                store.invalidate(one, number, by, reason)
+        print(f"{len(chosen)} grade{'s' * (len(chosen) != 1)} of {grader} for question {question}: {what}")

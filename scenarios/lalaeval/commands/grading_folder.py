@@ -1,7 +1,4 @@
-"""The grading folder of a round whose answers are collected: questions by their rubrics, answers, graders.
-
-What never belongs here: drawing and asking questions (``rounds``, ``collect``), and grades.
-"""
+"""A round's grading folder: made from the collected answers, read as a graded round, and who may grade after trials."""
 
 from __future__ import annotations
 
@@ -12,40 +9,208 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import orjson
+
+from viva.data.record_files import read_records
 from viva.engine import seeds
-from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
-from viva.orchestration.grading.records import Answer, Label, Question, Said
-from viva.orchestration.grading.schema import FILE as GRADES
-from viva.orchestration.grading.store import GradeStore
-from viva.scenarios.models import label_of
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.grading.disputes import read_grade_table
+from viva.grading.records import Answer, Label, Question, Turn
+from viva.grading.store import GRADES_FILE, GradeStore
+from viva.grading.store import GRADES_FILE as GRADES
+from viva.scoring.dispute_criteria import DisputeCriteria
+from viva.scoring.graders import GradeTable
 
-from ..bank_rows import Pair
-from ..project import digest_of
+from ...models import label_of_key
+from ..graded_round import GoldGrade, GradedRound, GraderConsistency, RoundCounts, Versions, grader_consistency
+from ..project import Project, short_digest
+from ..question_bank import Pair
+from ..rounds import Round, RoundRecord, is_round, open_round
 from ..scenario import CANDIDATE
-from .rounds import Drawn, Round
 
-_MAKING = "making"  # where the grading folder is made, before it stands whole in its place
+_COUNT_GRADES = (
+    "select count(*) from grades r join answers a on a.id = r.answer join questions q on q.number = a.question"
+)
+_COUNT_ANSWERS = "select count(*) from answers a join questions q on q.number = a.question"
+_VALID_QUESTIONS = "where q.gold = 0 and q.invalid = ''"
+_COUNT_QUERIES = {
+    "questions": f"select count(*) from questions q {_VALID_QUESTIONS}",
+    "invalid_questions": "select count(*) from questions where gold = 0 and invalid != ''",
+    "gold_questions": "select count(*) from questions where gold = 1",
+    "answers": f"{_COUNT_ANSWERS} {_VALID_QUESTIONS}",
+    "grades": f"{_COUNT_GRADES} {_VALID_QUESTIONS} and r.invalid = '' and r.value is not null",
+    "taken_back": f"{_COUNT_GRADES} {_VALID_QUESTIONS} and r.invalid = '' and r.value is null",
+    "invalid": f"{_COUNT_GRADES} where q.gold = 0 and (r.invalid != '' or q.invalid != '') and r.value is not null",
+    "decided": f"{_COUNT_ANSWERS} join decisions d on d.answer = a.id {_VALID_QUESTIONS}",
+}
+# What people still owe: of each answer the overlap less the people who graded it.
+_MISSING_GRADES = """
+select coalesce(sum(max(0, overlap - people)), 0) from (
+    select q.overlap as overlap, (
+        select count(*) from grades r join graders g on g.number = r.grader
+        where r.answer = a.id and r.value is not null and g.kind = 'person') as people
+    from answers a join questions q on q.number = a.question
+    where q.gold = 0 and q.invalid = '' and q.overlap is not null)
+"""
+_GOLD_GRADES = """
+select q.id, a.id, g.name, r.value, a.record
+from grades r join answers a on a.id = r.answer join questions q on q.number = a.question
+join graders g on g.number = r.grader
+where q.gold = 1 and q.invalid = '' and r.invalid = '' and r.value is not null
+order by q.number, a.id, g.number
+"""
+_DECISIONS = """
+select q.id, a.candidate, d.value from decisions d join answers a on a.id = d.answer
+join questions q on q.number = a.question where q.gold = 0 and q.invalid = '' order by q.number, a.candidate
+"""
 
 
-def make_grading_folder(drawn: Drawn, held_back: Mapping[str, str] | None = None) -> int:
+def read_round(folder: Path, rules: Path | None = None, tags: Path | None = None) -> GradedRound:
+    """The round of a grading folder. ``rules``: a Python file whose functions decide what is in dispute; ``tags``: a
+    file with the columns question, candidate and same.
+
+    :raises ConfigurationError: it is no grading folder, or its rules are none; or the file of rules cannot be used.
+    :raises DatasetError: a row of the tags cannot be read.
+    """
+    with GradeStore.open(folder) as store:
+        about = store.meta("about") or {}
+        criteria = DisputeCriteria.of(about.get("rules"))
+        connection = store.connection
+        counts = {name: int(connection.execute(sql).fetchone()[0]) for name, sql in _COUNT_QUERIES.items()}
+        original = read_grade_table(store, decided=False)
+        decided = {(question, candidate): float(value) for question, candidate, value in connection.execute(_DECISIONS)}
+        return GradedRound(
+            title=store.meta("title") or folder.name,
+            table=_apply_decisions(original, decided),
+            original=original,
+            name=about.get("round", ""),
+            kind=about.get("kind", "evaluation"),
+            decided=decided,
+            gold=[
+                GoldGrade(row[0], row[1], row[2], row[3], float(expected))
+                for row in connection.execute(_GOLD_GRADES)
+                if (expected := orjson.loads(row[4])["expected"]) is not None
+            ],
+            weights=about.get("weights") or {},
+            rules=about.get("rules") or {},
+            criteria=criteria if rules is None else criteria.by_file(rules),
+            training=about.get("training") or {},
+            rubric=about.get("rubric") or {},
+            versions=Versions(about.get("versions") or {}, about.get("responses") or {}, read_tags(tags)),
+            texts={
+                name: orjson.loads(record)["text"]
+                for name, record in connection.execute("select id, record from questions where gold = 0")
+            },
+            counts=RoundCounts(**counts, missing=int(connection.execute(_MISSING_GRADES).fetchone()[0])),
+        )
+
+
+def _apply_decisions(original: GradeTable, decided: Mapping[tuple[str, str], float]) -> GradeTable:
+    """The table with every grade of a decided answer replaced by the decision, as ``read_grade_table`` would read
+    it.
+    """
+    found = original.chosen(np.ones(len(original), dtype=np.bool_))
+    questions = {name: at for at, name in enumerate(found.questions)}
+    candidates = {name: at for at, name in enumerate(found.candidates)}
+    decisions = {
+        questions[question] * len(candidates) + candidates[candidate]: value
+        for (question, candidate), value in decided.items()
+        if question in questions and candidate in candidates
+    }
+    if decisions:
+        keys, values = np.array(sorted(decisions)), np.array([decisions[key] for key in sorted(decisions)])
+        own = found.question * len(candidates) + found.candidate
+        at = np.searchsorted(keys, own).clip(max=len(keys) - 1)
+        found.values = np.where(keys[at] == own, values[at], found.values)
+    return found
+
+
+def read_tags(file: Path | None) -> dict[tuple[str, str], bool]:
+    """By question and candidate whether the response is the same; by question alone whether the question is.
+
+    :raises DatasetError: a row has no question, or its ``same`` is neither yes nor no.
+    """
+    found: dict[tuple[str, str], bool] = {}
+    if file is None:
+        return found
+    for line, record in read_records(file):
+        if isinstance(record, DatasetError):
+            raise record
+        question, same = str(record.get("question") or "").strip(), str(record.get("same") or "").strip().lower()
+        if not question or same not in ("yes", "no", "true", "false"):
+            raise DatasetError("expected a question, and yes or no under 'same'", path=str(file), line=line)
+        found[question, str(record.get("candidate") or "").strip()] = same in ("yes", "true")
+    return found
+
+
+def trial_results(project: Project) -> dict[str, tuple[str, GraderConsistency]]:
+    """By grader the last trial round with grades of theirs, and how consistent they were; empty where no trial round
+    was graded.
+
+    :raises ConfigurationError: a trial round's files were changed by hand.
+    """
+    trials: list[RoundRecord] = []
+    for path in filter(is_round, project.rounds()):
+        record = open_round(path).record
+        if record.kind == "trial" and (path / GRADES_FILE).is_file():
+            trials.append(record)
+    found: dict[str, tuple[str, GraderConsistency]] = {}
+    for record in sorted(trials, key=lambda one: one.at):
+        for one in grader_consistency(read_round(project.round(record.name)), project.file.training.threshold):
+            if one.consistency is not None:
+                found[one.grader] = record.name, one
+    return found
+
+
+def barred_graders(project: Project) -> dict[str, str]:
+    """The graders of a project who may not grade in evaluations, each with the reason; adjudicators and admins are
+    not asked for trials.
+
+    :raises ConfigurationError: as ``trial_results``.
+    """
+    results = trial_results(project)
+    if not results:
+        return {}
+    threshold, reasons = project.file.training.threshold, {}
+    for grader in project.file.graders:
+        if grader.role != "grader":
+            continue
+        if grader.name not in results:
+            reasons[grader.name] = "has graded in no trial round"
+            continue
+        name, one = results[grader.name]
+        assert one.consistency is not None
+        if one.gate == "too few":
+            reasons[grader.name] = f"only {one.answers} answers of round {name} can be compared"
+        elif one.gate == "retrain":
+            share = f"{one.consistency.value:.2f}"
+            reasons[grader.name] = f"consistency {share} in round {name}, {threshold:.2f} is needed"
+    return reasons
+
+
+_UNFINISHED_FOLDER = "making"  # where the grading folder is made, before it stands whole in its place
+
+
+def make_grading_folder(drawn: Round, held_back: Mapping[str, str] | None = None) -> int:
     """Make the grading folder of a round whose answers are collected; how many questions lack an answer.
 
     It stands whole or not at all, also after a kill. Graders that are ``held_back`` are paused, with the reason.
 
     :raises ConfigurationError: nothing was collected.
     """
-    given, labels = _collected(drawn.answers)
-    questions = _questions(drawn, given)
+    given, labels = _read_answers(drawn.answers)
+    questions = _make_questions(drawn, given)
     if not questions:
         raise ConfigurationError(f"{drawn.answers}: holds no answer to grade")
-    making = drawn.path / _MAKING
+    making = drawn.path / _UNFINISHED_FOLDER
     for leftover in making.glob(f"{GRADES}*"):
         leftover.unlink()
     seed = seeds.derive(drawn.record.seed, "round", drawn.record.name)
     title = f"{drawn.record.title}: {drawn.record.name}"
-    with GradeStore.create(making, questions, title=title, seed=seed, about=_about(drawn, given)) as store:
+    with GradeStore.create(making, questions, title=title, seed=seed, about=_about_record(drawn, given)) as store:
         for one in drawn.record.graders:
             role: Any = one["role"]
             grader = store.add_grader(one["name"], role=role)
@@ -58,7 +223,7 @@ def make_grading_folder(drawn: Drawn, held_back: Mapping[str, str] | None = None
     return sum(len(given.get(pair.id, {})) < len(labels) for pair in drawn.pairs)
 
 
-def _collected(run: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
+def _read_answers(run: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
     """The answers of a run by question and candidate, a text for each round; and the candidates."""
     folder = RunFolder.open(run)
     labels = list(folder.manifest["models"][CANDIDATE])
@@ -66,31 +231,33 @@ def _collected(run: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
     with History(folder.journal) as history:
         for ended in history.ended():
             if not ended.failed and ended.result["answers"]:
-                found.setdefault(ended.result["task"], {})[label_of(ended.key, labels)] = ended.result["answers"]
+                found.setdefault(ended.result["task"], {})[label_of_key(ended.key, labels)] = ended.result["answers"]
     return found, labels
 
 
-def _questions(drawn: Drawn, given: Mapping[str, Mapping[str, list[str]]]) -> list[Question]:
+def _make_questions(drawn: Round, given: Mapping[str, Mapping[str, list[str]]]) -> list[Question]:
     """All questions, gold ones among them, in an order that says nothing."""
     record = drawn.record
     overlap = None if record.kind == "trial" else record.overlap
     found = [
-        _question(record, pair, overlap, [Answer(label, _turns(pair, said)) for label, said in given[pair.id].items()])
+        _make_question(
+            record, pair, overlap, [Answer(label, _answer_turns(pair, said)) for label, said in given[pair.id].items()]
+        )
         for pair in drawn.pairs
         if pair.id in given
     ]
     for pair in drawn.gold:
         answers = [
-            Answer(f"gold {number}", [Said("assistant", one.answer)], expected=float(one.grade))
+            Answer(f"gold {number}", [Turn("assistant", one.answer)], expected=float(one.grade))
             for number, one in enumerate(pair.gold, 1)
         ]
-        question = _question(record, pair, None, answers)
+        question = _make_question(record, pair, None, answers)
         question.id, question.gold = f"{pair.id} (gold)", True
         found.append(question)
     return sorted(found, key=lambda one: seeds.uniform(record.seed, "order", one.id))
 
 
-def _question(record: Round, pair: Pair, overlap: int | None, answers: list[Answer]) -> Question:
+def _make_question(record: RoundRecord, pair: Pair, overlap: int | None, answers: list[Answer]) -> Question:
     criteria = record.dimensions[pair.dimension]
     return Question(
         id=pair.id,
@@ -106,17 +273,17 @@ def _question(record: Round, pair: Pair, overlap: int | None, answers: list[Answ
     )
 
 
-def _turns(pair: Pair, said: Iterable[str]) -> list[Said]:
+def _answer_turns(pair: Pair, said: Iterable[str]) -> list[Turn]:
     """An answer as graders see it: of several rounds the whole conversation behind the first question."""
-    turns: list[Said] = []
+    turns: list[Turn] = []
     for number, text in enumerate(said):
         if number:
-            turns.append(Said("user", pair.question[number]))
-        turns.append(Said("assistant", text))
+            turns.append(Turn("user", pair.question[number]))
+        turns.append(Turn("assistant", text))
     return turns
 
 
-def _about(drawn: Drawn, given: Mapping[str, Mapping[str, list[str]]]) -> dict[str, Any]:
+def _about_record(drawn: Round, given: Mapping[str, Mapping[str, list[str]]]) -> dict[str, Any]:
     """What analyses of the grading folder need to know of the round."""
     record = drawn.record
     return {
@@ -131,7 +298,7 @@ def _about(drawn: Drawn, given: Mapping[str, Mapping[str, list[str]]]) -> dict[s
         "training": record.training,
         "versions": {pair.id: pair.version() for pair in drawn.pairs},
         "responses": {
-            name: {label: digest_of(said) for label, said in sorted(answers.items())}
+            name: {label: short_digest(said) for label, said in sorted(answers.items())}
             for name, answers in sorted(given.items())
         },
     }

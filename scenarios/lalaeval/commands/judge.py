@@ -1,6 +1,6 @@
 """``viva grade judge``: judge models take a grader's chair; their grades stand beside people's, marked as a model's.
 
-They take no person's seat: the overlap counts people. What never belongs here: how a judge is asked (``judging``).
+They take no person's seat: the overlap counts people.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from viva.orchestration.grading.records import Grader
-    from viva.orchestration.grading.store import GradeStore
+    from viva.grading.records import Grader
+    from viva.grading.store import GradeStore
     from viva.orchestration.launch import Launch
 
 EXAMPLE = """\b
 Examples:
   viva grade judge library/rounds/2026-06 --grader openai:gpt-4o
   viva grade judge queue --grader llama:judge.gguf --shown all"""
-_JUDGES = "judges"
-_SHOWN = ("id", "text", "labels", "context", "standard_answer", "principle")
+_JUDGES_FOLDER = "judges"
+_PAGE_FIELDS = ("id", "text", "labels", "context", "standard_answer", "principle")
 
 
 def judge(
@@ -39,24 +39,24 @@ def judge(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again where a model failed.")] = False,
 ) -> None:
     """Have judge models grade a folder's answers; the same command goes on where it was interrupted."""
-    from viva.cli.run import hold, leave
-    from viva.orchestration.grading.store import GradeStore
+    from viva.cli.run import exit_with, run_launch
+    from viva.grading.store import GradeStore
 
     given: dict[str, Any] = {"shown": shown, "grader_tokens": grader_tokens, "pack": pack}
     given |= {"concurrency": concurrency, "max_cost": max_cost}
     given = {name: value for name, value in given.items() if value is not None}
     for place, model in enumerate(grader, 1):
         with GradeStore.open(folder) as store:
-            launch = launched(store, model, given, retry_failed=retry_failed)
-            held = hold(launch)
+            launch = launch_judging(store, model, given, retry_failed=retry_failed)
+            held = run_launch(launch)
             done = enter_grades(store, launch, model)
         print(f"{done.grader.name}: {done.given:,} grades, {done.missing:,} verdicts could not be read")
         if place == len(grader) or held.outcome.how != "done":
-            leave(launch, held, 0)
+            exit_with(launch, held, 0)
 
 
 @dataclass(slots=True, frozen=True)
-class Entered:
+class EnteredGrades:
     """What came of a judge's run: so many grades, and so many answers without one."""
 
     grader: Grader
@@ -64,7 +64,7 @@ class Entered:
     missing: int
 
 
-def launched(store: GradeStore, model: str, given: dict[str, Any], *, retry_failed: bool = False) -> Launch:
+def launch_judging(store: GradeStore, model: str, given: dict[str, Any], *, retry_failed: bool = False) -> Launch:
     """The run in which a judge grades a folder's pages: a new one, or the one that was begun.
 
     :raises ConfigurationError: a person has the judge's name, or the run was begun with other settings or pages.
@@ -75,7 +75,7 @@ def launched(store: GradeStore, model: str, given: dict[str, Any], *, retry_fail
     from ..judging import SCENARIO
 
     label = judge_name(store, model)
-    folder = store.folder / _JUDGES / label
+    folder = store.folder / _JUDGES_FOLDER / label
     pages = _write_pages(store, folder)
     settings = read_settings(SCENARIO.settings, {"pages": str(pages), "grader": [model], **given}, None)
     return continued_run(SCENARIO, settings, folder / "run", retry_failed=retry_failed)
@@ -97,9 +97,9 @@ def judge_name(store: GradeStore, model: str) -> str:
     return label
 
 
-def enter_grades(store: GradeStore, launch: Launch, model: str) -> Entered:
+def enter_grades(store: GradeStore, launch: Launch, model: str) -> EnteredGrades:
     """Put a judge's recorded verdicts among the grades. A verdict that could not be read is a missing grade."""
-    from viva.engine.history import History
+    from viva.engine.journal_reader import History
 
     name = judge_name(store, model)
     version = launch.folder.manifest["pack"]["digest"]
@@ -118,7 +118,7 @@ def enter_grades(store: GradeStore, launch: Launch, model: str) -> Entered:
                     )
                     given, missing = given + (value is not None), missing + (value is None)
         store.log(name, f"graded {given} answers as a judge model; {missing} verdicts could not be read")
-    return Entered(grader, given, missing)
+    return EnteredGrades(grader, given, missing)
 
 
 def _write_pages(store: GradeStore, folder: Path) -> Path:
@@ -132,7 +132,7 @@ def _write_pages(store: GradeStore, folder: Path) -> Path:
     for one in store.questions():
         if one.invalid:
             continue
-        page = {name: value for name, value in one.to_record().items() if name in _SHOWN}
+        page = {name: value for name, value in one.to_record().items() if name in _PAGE_FIELDS}
         answers = [{"id": answer.id, "position": answer.position, "turns": answer.turns} for answer in one.answers]
         lines.append(orjson.dumps({**page, "answers": answers}, option=orjson.OPT_APPEND_NEWLINE))
     path = folder / "pages.jsonl"

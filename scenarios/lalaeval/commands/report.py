@@ -1,7 +1,4 @@
-"""``viva grade report``: what a grading folder's grades say, in sentences, tables, files and a page.
-
-What never belongs here: computing figures (``report.figures``).
-"""
+"""``viva grade report``: what a grading folder's grades say, in sentences, tables, files and a page."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ EXAMPLE = """\b
 Examples:
   viva grade report library/rounds/2026-06
   viva grade report library/rounds/2026-09 --against library/rounds/2026-06 --html report.html"""
-_WIDE = 80
-_WHOSE = ("people", "models", "all")
+_WIDTH = 80
+_SOURCES = ("people", "models", "all")
 
 
 def report(
@@ -57,36 +54,36 @@ def report(
     ] = None,
 ) -> None:
     """Report grades with intervals, disputes, severity, agreement, and what changed since an earlier round."""
-    from viva.cli.targets import check_targets
+    from viva.cli.output_files import check_output_files
     from viva.engine.errors import ConfigurationError
-    from viva.orchestration.grading.schema import FILE
-    from viva.study.exports import check_parquet
+    from viva.grading.store import GRADES_FILE
+    from viva.reports.studies.export import check_parquet
 
-    from ..report.figures import ReportChoices, grade_report
-    from .reading import read_round
+    from ..round_figures import ReportOptions, make_report
+    from .grading_folder import read_round
 
-    if whose not in _WHOSE:
-        raise ConfigurationError(f"--whose: found '{whose}', expected one of: {', '.join(_WHOSE)}")
+    if whose not in _SOURCES:
+        raise ConfigurationError(f"--whose: found '{whose}', expected one of: {', '.join(_SOURCES)}")
     if tags is not None and against is None:
         raise ConfigurationError("--tags says what is the same as in an earlier round; name that one with --against")
-    read = [one / FILE for one in (folder, against) if one is not None] + [one for one in (tags, rules) if one]
-    check_targets({"--csv": csv, "--html": html, "--grades": grades, "--parquet": parquet}, read=read)
+    read = [one / GRADES_FILE for one in (folder, against) if one is not None] + [one for one in (tags, rules) if one]
+    check_output_files({"--csv": csv, "--html": html, "--grades": grades, "--parquet": parquet}, read=read)
     if parquet is not None:
         check_parquet()
     graded = read_round(folder, rules, tags)
     earlier = None if against is None else read_round(against, rules)
-    found = grade_report(graded, earlier, ReportChoices(_whose(whose), retrain, review, threshold))
-    _write(found, graded, csv, html, grades, parquet)
+    found = make_report(graded, earlier, ReportOptions(_parse_source(whose), retrain, review, threshold))
+    _write_files(found, graded, csv, html, grades, parquet)
     if inspect is not None:
-        _write_inspect(graded, _whose(whose), inspect)
-    _print(found, json)
+        _write_inspect(graded, _parse_source(whose), inspect)
+    _print_report(found, json)
 
 
-def _whose(name: str) -> Any:
+def _parse_source(name: str) -> Any:
     return name
 
 
-def _write(
+def _write_files(
     found: dict[str, Any],
     graded: GradedRound,
     csv: Path | None,
@@ -94,21 +91,20 @@ def _write(
     grades: Path | None,
     parquet: Path | None,
 ) -> None:
-    from viva.study.exports import write_rows
+    from viva.reports.studies.export import write_rows
 
-    from ..report.exports import COLUMNS, TEXTS, figure_rows
-    from ..report.grade_rows import grade_columns, grade_rows
+    from ..round_figures import FIGURE_COLUMNS, TEXT_COLUMNS, figure_rows, grade_columns, grade_rows
 
     if csv is not None:
-        write_rows(figure_rows(found), COLUMNS, TEXTS, csv)
+        write_rows(figure_rows(found), FIGURE_COLUMNS, TEXT_COLUMNS, csv)
     if grades is not None:
         write_rows(grade_rows(graded), grade_columns(graded), ("dimension", "question", "grader"), grades)
     if parquet is not None:
         _write_parquet(graded, parquet)
     if html is not None:
-        from viva.web.report.page import write_page
+        from viva.web.report.html_page import write_page
 
-        from ..report.page import grade_page
+        from ..round_report import grade_page
 
         write_page(grade_page(found), html)
 
@@ -121,14 +117,14 @@ def _write_parquet(graded: GradedRound, file: Path) -> None:
     import io
     from importlib import import_module
 
-    from ..report.grade_rows import grade_columns, grade_rows
+    from ..round_figures import grade_columns, grade_rows
 
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     columns, rows = grade_columns(graded), list(grade_rows(graded))
     schema = arrow.schema([(name, arrow.string() if at < 3 else arrow.float64()) for at, name in enumerate(columns)])
     sink = io.BytesIO()
     parquet.write_table(arrow.table({name: [row[name] for row in rows] for name in columns}, schema=schema), sink)
-    _written(file, sink.getvalue())
+    _write_file(file, sink.getvalue())
 
 
 def _write_inspect(graded: GradedRound, whose: Any, folder: Path) -> None:
@@ -142,7 +138,7 @@ def _write_inspect(graded: GradedRound, whose: Any, folder: Path) -> None:
 
     from viva.engine.errors import ConfigurationError
 
-    from ..report.exports import inspect_scores
+    from ..round_figures import inspect_scores
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,10 +153,10 @@ def _write_inspect(graded: GradedRound, whose: Any, folder: Path) -> None:
             name = f"{plain}-{again}"
         taken.add(name.casefold())
         lines = b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in records)
-        _written(folder / f"{name}.jsonl", lines)
+        _write_file(folder / f"{name}.jsonl", lines)
 
 
-def _written(file: Path, data: bytes) -> None:
+def _write_file(file: Path, data: bytes) -> None:
     from viva.engine.errors import ConfigurationError
     from viva.engine.files import write_atomically
 
@@ -170,15 +166,14 @@ def _written(file: Path, data: bytes) -> None:
         raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; name another file") from None
 
 
-def _print(found: dict[str, Any], json: bool) -> None:
+def _print_report(found: dict[str, Any], json: bool) -> None:
     from viva.cli.output import print_json, print_tables, print_text
-    from viva.reports.controls import one_line
+    from viva.reports.tables import one_line
 
-    from ..report.sentences import answer
-    from ..report.tables import report_tables
+    from ..round_report import report_tables, summary_sentences
 
     if json:
-        print_json({"answer": answer(found), **found})
+        print_json({"answer": summary_sentences(found), **found})
         return
-    print_text(textwrap.fill(one_line(" ".join(answer(found))), _WIDE) + "\n\n")
+    print_text(textwrap.fill(one_line(" ".join(summary_sentences(found))), _WIDTH) + "\n\n")
     print_tables(report_tables(found))

@@ -1,16 +1,13 @@
-"""The verbs of grading by people: ``viva grade …``, each in a module of its own beside this one.
-
-What never belongs here: anything that a program would want without a terminal.
-"""
+"""The verbs of grading by people: ``viva grade …``, each in a module of its own beside this one."""
 
 from __future__ import annotations
 
 import typer
 
-from viva.cli.exit_codes import guarded
+from viva.cli.exit_codes import handle_errors
 from viva.cli.lazy_command import HELP, CommandGroup
 
-from . import bank, check, collect, demo, graders, init, invalidate, judge, queue, report, serve, sit
+from . import bank, collect, demo, graders, judge, project, report
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -27,16 +24,16 @@ def _grade() -> None:
     """People as graders: question bank, answers, grading pages, adjudication and report."""
 
 
-app.command("init")(guarded(init.init))
-app.command("check")(guarded(check.check))
+app.command("init")(handle_errors(project.init))
+app.command("check")(handle_errors(project.check))
 app.add_typer(bank.app)
-app.command("collect", epilog=collect.EXAMPLE)(guarded(collect.collect))
-app.command("judge", epilog=judge.EXAMPLE)(guarded(judge.judge))
-app.command("queue", epilog=queue.QUEUE_EXAMPLE)(guarded(queue.queue))
-app.command("labels", epilog=queue.LABELS_EXAMPLE)(guarded(queue.labels))
-app.command("sit", epilog=sit.EXAMPLE)(guarded(sit.sit))
-app.command("serve", epilog=serve.EXAMPLE)(guarded(serve.serve))
-app.command("graders", epilog=graders.EXAMPLE)(guarded(graders.graders))
-app.command("report", epilog=report.EXAMPLE)(guarded(report.report))
-app.command("invalidate", epilog=invalidate.EXAMPLE)(guarded(invalidate.invalidate))
-app.command("demo", epilog=demo.EXAMPLE)(guarded(demo.demo))
+app.command("collect", epilog=collect.EXAMPLE)(handle_errors(collect.collect))
+app.command("judge", epilog=judge.EXAMPLE)(handle_errors(judge.judge))
+app.command("queue", epilog=graders.QUEUE_EXAMPLE)(handle_errors(graders.queue))
+app.command("labels", epilog=graders.LABELS_EXAMPLE)(handle_errors(graders.labels))
+app.command("sit", epilog=graders.SIT_EXAMPLE)(handle_errors(graders.answer_as_human))
+app.command("serve", epilog=graders.SERVE_EXAMPLE)(handle_errors(graders.serve))
+app.command("graders", epilog=graders.GRADERS_EXAMPLE)(handle_errors(graders.graders))
+app.command("report", epilog=report.EXAMPLE)(handle_errors(report.report))
+app.command("invalidate", epilog=graders.INVALIDATE_EXAMPLE)(handle_errors(graders.invalidate))
+app.command("demo", epilog=demo.EXAMPLE)(handle_errors(demo.demo))

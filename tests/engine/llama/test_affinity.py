@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.affinity import Affinity
+from viva.engine.backends.llama.kv_reuse import Affinity
 
 STEPS = st.lists(st.tuples(st.sampled_from(["assign", "end", "alone"]), st.integers(0, 9), st.integers(0, 1)))
 

@@ -17,8 +17,8 @@ import pytest
 from small_runs import after_calls, small_run
 from tiny_gguf import make_model
 
+from viva.engine.backends.llama import kv_reuse
 from viva.engine.backends.llama.backend import LlamaBackend
-from viva.engine.backends.llama.kv import buffers
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.conversation import Conversation
@@ -201,7 +201,7 @@ def test_where_the_system_has_no_memory_to_keep_kv_in_a_talk_says_the_same(
         view, said = View(), []
         with monkeypatch.context() as patch:
             if short:
-                patch.setattr(buffers, "_pages", no_memory)
+                patch.setattr(kv_reuse, "_pages", no_memory)
             for text in TALKS:
                 view.append("user", text)
                 completion = await backend.generate(Request(view.messages, Sampling(max_tokens=8), 1, b"", "talk"))

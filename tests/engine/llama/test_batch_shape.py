@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_gguf import KINDS, make_model, requantised
 
-from viva.engine.backends.llama.batch_shape import AT_LEAST_TWO, MULTIPLES_OF_FOUR, BatchShape, shape_for_weights
 from viva.engine.backends.llama.native import NativeContext, NativeModel
+from viva.engine.backends.llama.scheduler import AT_LEAST_TWO, MULTIPLES_OF_FOUR, BatchShape, shape_for_weights
 from viva.engine.backends.llama.sizing import EngineConfig, choose_config
 
 LANES, CONTEXT = 16, 768

@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.batch_shape import AT_LEAST_TWO, MULTIPLES_OF_FOUR, UNCONSTRAINED
-from viva.engine.backends.llama.scheduler import DecodeStep, Job, PrefillStep, Scheduler
-from viva.engine.backends.llama.segment import Segment
+from viva.engine.backends.llama.native import Segment
+from viva.engine.backends.llama.scheduler import (
+    AT_LEAST_TWO,
+    MULTIPLES_OF_FOUR,
+    UNCONSTRAINED,
+    DecodeStep,
+    Job,
+    PrefillStep,
+    Scheduler,
+)
 
 fixed = settings(deadline=None, derandomize=True, max_examples=150)
 

@@ -19,10 +19,10 @@ from small_sweeps import INTERVIEWS, swept, write_file
 from viva_process import ended
 
 from viva.engine.clock import VirtualClock
-from viva.orchestration.cluster.task import Order, hold
-from viva.orchestration.share import Share
-from viva.orchestration.sweep.portion import Portion
-from viva.orchestration.sweep.shards import shards_of
+from viva.orchestration.prepared_run import Shard
+from viva.sweeps.cluster_worker import TaskOrder, run_task
+from viva.sweeps.shards import SweepSlice
+from viva.sweeps.sweep_folder import shards_of
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -106,15 +106,15 @@ def test_two_raylets_hold_a_sweep_and_lose_a_worker(
 
     # No part of a key is in what Ray was given, in the logs of its processes, on a command line or in a file.
     assert {entry["key"] for entry in server.log()} == {KEYS["OPENAI_API_KEY"]}
-    order = Order(str(many), "part", ("cell",), (1, 2), 2, False, 10.0)
-    assert not leaks(_as_ray_pickles_it((hold, order)))
+    order = TaskOrder(str(many), "part", ("cell",), (1, 2), 2, False, 10.0)
+    assert not leaks(_as_ray_pickles_it((run_task, order)))
     logs = {path for path in cluster.folder.rglob("*") if path.is_file()}
     assert any(path.name.startswith("worker-") for path in logs)
     assert leaking_files({*logs, *many.rglob("*")}) == []
     assert [line for line in seen if leaks(line)] == []
 
     # A shard that somebody has held besides is refused.
-    swept(file, tmp_path / "elsewhere", VirtualClock(), portion=Portion("kieval/alpha/seed-7/e/a", Share(2, 2)))
+    swept(file, tmp_path / "elsewhere", VirtualClock(), portion=SweepSlice("kieval/alpha/seed-7/e/a", Shard(2, 2)))
     cell = Path("cells/kieval/alpha/seed-7/e/a")
     [(_, place)] = shards_of(tmp_path / "elsewhere" / cell)
     place.rename(many / cell / "shards" / place.name)

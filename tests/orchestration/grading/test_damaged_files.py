@@ -15,18 +15,16 @@ from command import viva
 from damaged_files import damages
 from grade_projects import accepted, pair, project
 
-from viva.engine.backends.human.posed import Posed
-from viva.engine.backends.human.room import Room
+from viva.engine.backends.human_queue import AnswerQueue, PendingQuestion
 from viva.engine.clock import RealClock
 from viva.engine.errors import VivaError
 from viva.engine.messages import Message
-from viva.orchestration.grading.records import Answer, Label, Question, Said
-from viva.orchestration.grading.store import GradeStore
-from viva.orchestration.grading.tabling import grade_table
-from viva.orchestration.load.log import LoadLog
-from viva.orchestration.load.log_reading import LoadHistory
-from viva.orchestration.load.records import LoadStep
-from viva.scenarios.lalaeval.bank import Bank
+from viva.grading.disputes import read_grade_table
+from viva.grading.records import Answer, Label, Question, Turn
+from viva.grading.store import GradeStore
+from viva.loadtest.load_log import LoadHistory, LoadLog
+from viva.loadtest.load_records import LoadStep
+from viva.scenarios.lalaeval.question_bank import Bank
 
 
 def _settled(file: Path) -> Path:
@@ -42,7 +40,7 @@ def _graded(folder: Path) -> Path:
             id=f"q{number}",
             text=f"Why {number}?",
             labels=[Label(0.0, "wrong"), Label(1.0, "right")],
-            answers=[Answer(name, [Said("assistant", f"For {number}.")]) for name in ("a", "b")],
+            answers=[Answer(name, [Turn("assistant", f"For {number}.")]) for name in ("a", "b")],
             dimension="facts",
         )
         for number in range(4)
@@ -60,7 +58,7 @@ def _graded(folder: Path) -> Path:
 
 def _read_grades(file: Path) -> None:
     with GradeStore.open(file.parent) as store:
-        grade_table(store)
+        read_grade_table(store)
         for read in (store.grades, store.decisions, store.deeds, store.graders):
             read()
 
@@ -78,15 +76,15 @@ def _read_bank(file: Path) -> None:
 
 
 def _room(folder: Path) -> Path:
-    with Room(folder) as room:
-        posed = Posed("c", "candidate", 0, b"digest", (Message("user", "Why?"),), 5)
+    with AnswerQueue(folder) as room:
+        posed = PendingQuestion("c", "candidate", 0, b"digest", (Message("user", "Why?"),), 5)
         room.ask(posed, "asker")
         room.answer(posed.name, "submission", "So.", [("look", "{}")], "Ada")
     return _settled(folder / "room.sqlite")
 
 
 def _read_room(file: Path) -> None:
-    with Room(file.parent) as room:
+    with AnswerQueue(file.parent) as room:
         for state in ("waiting", "answered"):
             for one in room.standings(state):
                 room.request(one.name)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.orchestration.grading.disputed import criteria_of, disputes_of
-from viva.orchestration.grading.records import Answer, Label, Question, Said
-from viva.orchestration.grading.seats import LAPSE_SECONDS, new_seat, next_seat, regain_seat, seats_of
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.assignments import LAPSE_SECONDS, assignments_of, claim_assignment, next_assignment, reopen_assignment
+from viva.grading.disputes import read_criteria, read_disputes
+from viva.grading.records import Answer, Label, Question, Turn
+from viva.grading.store import GradeStore
 
 LABELS = [Label(value, "") for value in (0.0, 1.0, 2.0, 3.0)]
 
@@ -28,7 +28,7 @@ class _Clock:
 
 def _store(folder: Path, count: int = 3, overlap: int = 3) -> GradeStore:
     questions = [
-        Question(f"q{n}", "?", LABELS, [Answer("A", [Said("assistant", "a")])], overlap=overlap) for n in range(count)
+        Question(f"q{n}", "?", LABELS, [Answer("A", [Turn("assistant", "a")])], overlap=overlap) for n in range(count)
     ]
     return GradeStore.create(folder / "folder", questions, title="t", clock=_Clock())
 
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[GradeStore]:
 @settings(max_examples=40)  # each makes a file
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=7), st.booleans())
 def test_an_answer_is_in_dispute_where_its_valid_grades_disagree(grades: list[tuple[int, bool]], wide: bool) -> None:
-    rule = criteria_of({"rules": {"wrong": 1, "question": "spread" if wide else "halves", "distance": 2}})
+    rule = read_criteria({"rules": {"wrong": 1, "question": "spread" if wide else "halves", "distance": 2}})
     with tempfile.TemporaryDirectory() as folder, _store(Path(folder), count=1) as store:
         answer = store.question(1).answers[0].id
         for number, (value, valid) in enumerate(grades):
@@ -50,7 +50,7 @@ def test_an_answer_is_in_dispute_where_its_valid_grades_disagree(grades: list[tu
             store.grade(grader, answer, value, submission=str(number))
             if not valid:
                 store.invalidate(answer, grader, "admin", "asleep")
-        found = disputes_of(store, rule)
+        found = read_disputes(store, rule)
         counted = [value for value, valid in grades if valid]
         right = [value > 1 for value in counted]
         few, many = sorted([sum(right), len(right) - sum(right)])
@@ -65,37 +65,37 @@ def test_an_answer_is_in_dispute_where_its_valid_grades_disagree(grades: list[tu
 
 def test_invalid_questions_and_gold_ones_are_never_in_dispute(store: GradeStore) -> None:
     store.add_questions(
-        [Question("gold", "?", LABELS, [Answer("A", [Said("assistant", "a")])], overlap=None, gold=True)]
+        [Question("gold", "?", LABELS, [Answer("A", [Turn("assistant", "a")])], overlap=None, gold=True)]
     )
     graders = [store.add_grader(name).number for name in "ab"]
     for question in store.questions():
         for grader, value in zip(graders, (0, 3), strict=True):
             store.grade(grader, question.answers[0].id, value, submission=f"{question.number} {grader}")
     store.invalidate_question(2, "admin", "wrong standard answer")
-    assert [one.question for one in disputes_of(store, criteria_of(None)).disputed] == [1, 3]
+    assert [one.question for one in read_disputes(store, read_criteria(None)).disputed] == [1, 3]
 
 
 def test_a_question_that_counts_no_more_holds_nobody_up(store: GradeStore) -> None:
     grader = store.add_grader("a")
-    first = next_seat(store, grader)
+    first = next_assignment(store, grader)
     assert first is not None
     store.invalidate_question(first.question, "admin", "unclear")
-    second = next_seat(store, grader)
+    second = next_assignment(store, grader)
     assert second is not None
     assert second.question != first.question
-    assert seats_of(store, grader) == [second]
+    assert assignments_of(store, grader) == [second]
 
 
 def test_questions_are_put_off_or_left_out(store: GradeStore) -> None:
     grader = store.add_grader("a")
-    first = next_seat(store, grader)
+    first = next_assignment(store, grader)
     assert first is not None
     [left_out, *rest] = {1, 2, 3} - {first.question}
-    second = new_seat(store, grader, without=[left_out])
+    second = claim_assignment(store, grader, without=[left_out])
     assert second is not None
     assert [second.question] == rest
-    assert next_seat(store, grader) == first, "what was put off comes again"
-    assert new_seat(store, grader, without=range(1, 4)) is None
+    assert next_assignment(store, grader) == first, "what was put off comes again"
+    assert claim_assignment(store, grader, without=range(1, 4)) is None
 
 
 def test_a_seat_that_lapsed_is_regained_even_where_all_are_taken(tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ def test_a_seat_that_lapsed_is_regained_even_where_all_are_taken(tmp_path: Path)
         clock = store.clock
         assert isinstance(clock, _Clock)
         slow, quick = store.add_grader("slow"), store.add_grader("quick")
-        assert next_seat(store, slow) is not None
+        assert next_assignment(store, slow) is not None
         clock.now += LAPSE_SECONDS + 1
-        assert next_seat(store, quick) is not None
-        assert next_seat(store, slow) is None
-        assert regain_seat(store, slow, 1).question == 1
-        assert regain_seat(store, slow, 1) == seats_of(store, slow)[0]
-        assert next_seat(store, store.add_grader("third")) is None
+        assert next_assignment(store, quick) is not None
+        assert next_assignment(store, slow) is None
+        assert reopen_assignment(store, slow, 1).question == 1
+        assert reopen_assignment(store, slow, 1) == assignments_of(store, slow)[0]
+        assert next_assignment(store, store.add_grader("third")) is None
 
 
 def test_a_commit_that_fails_leaves_no_transaction_open(store: GradeStore) -> None:

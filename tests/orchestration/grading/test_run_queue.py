@@ -12,9 +12,9 @@ import pytest
 from small_dialogs import write_data
 
 from viva.cli.main import app
-from viva.orchestration.grading.records import Question
-from viva.orchestration.grading.seats import next_seat, note_finished
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.assignments import next_assignment, record_finished
+from viva.grading.records import Question
+from viva.grading.store import GradeStore
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,12 +46,12 @@ def _grade_all(folder: Path, graders: int = 2) -> None:
     """Every seat is taken, and each grader gives the judge's own score, or the label nearest to it."""
     with GradeStore.open(folder) as store:
         for person in [store.add_grader(f"person {number}") for number in range(graders)]:
-            while (seat := next_seat(store, person)) is not None:
+            while (seat := next_assignment(store, person)) is not None:
                 question = store.question(seat.question)
                 for answer in question.answers:
                     value = _nearest(question, answer.score or 0.0)
                     store.grade(person.number, answer.id, value, submission=f"{person.number} {answer.id}")
-                assert note_finished(store, person, question.number)
+                assert record_finished(store, person, question.number)
 
 
 def _nearest(question: Question, score: float) -> float:

@@ -11,10 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.grading.records import Answer, Label, Question, Said, Standing
-from viva.orchestration.grading.seats import LAPSE_SECONDS, next_seat, note_finished, seats_of, standing, whole_standing
-from viva.orchestration.grading.store import GradeStore
-from viva.orchestration.grading.tabling import grade_table
+from viva.grading.assignments import (
+    LAPSE_SECONDS,
+    assignments_of,
+    grader_progress,
+    next_assignment,
+    overall_progress,
+    record_finished,
+)
+from viva.grading.disputes import read_grade_table
+from viva.grading.records import Answer, Label, Progress, Question, Turn
+from viva.grading.store import GradeStore
 
 LABELS = [Label(value, "") for value in (0.0, 1.0, 2.0, 3.0)]
 
@@ -27,7 +34,7 @@ class _Clock:
 
 
 def _question(number: int, *, overlap: int | None = 2, gold: bool = False, candidates: str = "ABC") -> Question:
-    answers = [Answer(name, [Said("assistant", f"{name} on {number}")]) for name in candidates]
+    answers = [Answer(name, [Turn("assistant", f"{name} on {number}")]) for name in candidates]
     return Question(f"q{number}", f"What is {number}?", LABELS, answers, overlap=overlap, gold=gold)
 
 
@@ -63,14 +70,14 @@ def test_seats_are_never_shared_and_the_last_submission_counts(deeds: list[tuple
         for number, (deed, who, value) in enumerate(deeds):
             grader = store.grader(names[who])
             if deed in ("claim", "grade"):
-                seat = next_seat(store, grader)
+                seat = next_assignment(store, grader)
                 assert grader.state == "active" or seat is None
                 if deed == "grade" and seat is not None:
                     for answer in store.question(seat.question).answers:
                         sent.append((grader.number, answer.id, float(value), f"{number} {answer.id}"))
                         store.grade(*sent[-1][:3], submission=sent[-1][3])
                         last[answer.id, grader.number] = float(value)
-                    assert note_finished(store, grader, seat.question)
+                    assert record_finished(store, grader, seat.question)
             elif deed == "wait":
                 clock.now += LAPSE_SECONDS
             elif deed == "again" and sent:  # a form that is sent once more, later
@@ -93,14 +100,14 @@ def test_two_graders_cannot_take_the_last_seat(store: GradeStore, clock: _Clock)
         claimed = []
         for number in range(4):
             for place, person in enumerate(people):
-                seat = next_seat(other if place % 2 else store, person)
+                seat = next_assignment(other if place % 2 else store, person)
                 if seat is not None:
                     claimed.append((seat.question, person.number))
                     for answer in store.question(seat.question).answers:
                         store.grade(person.number, answer.id, 1.0, submission=f"{number} {person.number} {answer.id}")
-                    note_finished(store, person, seat.question)
+                    record_finished(store, person, seat.question)
     assert len(claimed) == len(set(claimed)) == 8  # four questions for two graders each
-    assert whole_standing(store).left == 0
+    assert overall_progress(store).left == 0
 
 
 def test_a_trial_has_a_seat_for_every_active_person_at_every_question(tmp_path: Path, clock: _Clock) -> None:
@@ -110,40 +117,40 @@ def test_a_trial_has_a_seat_for_every_active_person_at_every_question(tmp_path: 
         ada, ben = store.add_grader("Ada"), store.add_grader("Ben")
         store.add_grader("Flora", role="adjudicator")
         store.add_grader("judge", kind="model", model="simulated:j")
-        assert whole_standing(store) == Standing(0, 0, 6)
-        seat = next_seat(store, ada)
+        assert overall_progress(store) == Progress(0, 0, 6)
+        seat = next_assignment(store, ada)
         assert seat is not None
         for answer in store.question(seat.question).answers:
             store.grade(ada.number, answer.id, 1.0, submission=answer.id)
-        note_finished(store, ada, seat.question)
-        next_seat(store, ben)
-        assert whole_standing(store) == Standing(1, 1, 4)
+        record_finished(store, ada, seat.question)
+        next_assignment(store, ben)
+        assert overall_progress(store) == Progress(1, 1, 4)
         store.set_state(ada.number, "paused", "gate")  # what Ada finished counts, and nothing more is due from her
-        assert whole_standing(store) == Standing(1, 1, 2)
+        assert overall_progress(store) == Progress(1, 1, 2)
 
 
 def test_a_claim_without_a_grade_lapses_and_one_with_a_grade_stays(store: GradeStore, clock: _Clock) -> None:
     first, second = store.add_grader("first"), store.add_grader("second")
-    seats = {next_seat(store, first), next_seat(store, second)}
+    seats = {next_assignment(store, first), next_assignment(store, second)}
     assert len(seats) == 1, "both go on where the other has begun"
     begun = next(iter(seats))
     assert begun is not None
     store.grade(first.number, store.question(begun.question).answers[0].id, 2.0, submission="1")
     clock.now += LAPSE_SECONDS + 1
     third = store.add_grader("third")
-    assert next_seat(store, third) == begun, "the seat that lapsed"
-    assert seats_of(store, second) == []
-    assert seats_of(store, first) == [begun]
+    assert next_assignment(store, third) == begun, "the seat that lapsed"
+    assert assignments_of(store, second) == []
+    assert assignments_of(store, first) == [begun]
 
 
 def test_a_retired_grader_gives_up_what_is_not_finished_and_keeps_the_grades(store: GradeStore) -> None:
     person = store.add_grader("person")
-    seat = next_seat(store, person)
+    seat = next_assignment(store, person)
     assert seat is not None
     store.grade(person.number, store.question(seat.question).answers[0].id, 3.0, submission="1")
     store.set_state(person.number, "retired", "admin")
-    assert seats_of(store, person) == []
-    assert next_seat(store, store.grader("person")) is None
+    assert assignments_of(store, person) == []
+    assert next_assignment(store, store.grader("person")) is None
     assert [one.value for one in store.grades()] == [3.0]
     assert "retired" in store.deeds()[-1][2]
 
@@ -153,16 +160,16 @@ def test_gold_questions_are_for_everybody_and_count_in_no_figure(tmp_path: Path,
         people = [store.add_grader(f"g{number}") for number in range(2)]
         held: dict[int, list[bool]] = {}
         for person in people:
-            while (seat := next_seat(store, person)) is not None:
+            while (seat := next_assignment(store, person)) is not None:
                 question = store.question(seat.question)
                 held.setdefault(person.number, []).append(question.gold)
                 for answer in question.answers:
                     store.grade(person.number, answer.id, 1.0, submission=f"{person.number} {answer.id}")
-                note_finished(store, person, seat.question)
+                record_finished(store, person, seat.question)
         assert [sum(gold) for gold in held.values()] == [2, 2]
         assert held[people[0].number][4] is True, "every fifth question is a gold one"
-        assert not any(name.startswith("q10") for name in grade_table(store).questions)
-        assert standing(store, people[0]).left == 0
+        assert not any(name.startswith("q10") for name in read_grade_table(store).questions)
+        assert grader_progress(store, people[0]).left == 0
 
 
 def test_what_is_invalidated_stays_and_does_not_count(store: GradeStore) -> None:
@@ -172,14 +179,14 @@ def test_what_is_invalidated_stays_and_does_not_count(store: GradeStore) -> None
         store.grade(person.number, answer.id, 2.0, submission=answer.id)
     store.invalidate(first.answers[0].id, person.number, "admin", "misread")
     store.invalidate_question(2, "admin", "two right answers")
-    table = grade_table(store)
+    table = read_grade_table(store)
     assert len(table) == 2
     kept = {one.answer: one for one in store.grades()}
     assert kept[first.answers[0].id].value == 2.0
     assert kept[first.answers[0].id].invalid == "admin: misread"
     store.invalidate(first.answers[0].id, person.number, "admin", "")
     store.invalidate_question(2, "admin", "")
-    assert len(grade_table(store)) == 6
+    assert len(read_grade_table(store)) == 6
     with pytest.raises(ConfigurationError, match="no such grade"):
         store.invalidate("nothing", person.number, "admin", "x")
 
@@ -193,8 +200,8 @@ def test_a_decision_takes_the_place_of_grades_and_leaves_them(store: GradeStore)
     with pytest.raises(ConfigurationError, match="needs a reason"):
         store.decide(answer.id, judge.number, 2.0, " ")
     store.decide(answer.id, judge.number, 2.0, "the source says so")
-    assert grade_table(store).values.tolist() == [2.0, 2.0, 2.0]
-    assert sorted(grade_table(store, decided=False).values.tolist()) == [0.0, 1.0, 3.0]
+    assert read_grade_table(store).values.tolist() == [2.0, 2.0, 2.0]
+    assert sorted(read_grade_table(store, decided=False).values.tolist()) == [0.0, 1.0, 3.0]
 
 
 def test_a_batch_is_kept_whole_and_a_failing_part_is_undone_alone(store: GradeStore) -> None:
@@ -242,7 +249,7 @@ def test_folders_that_are_none_are_refused(tmp_path: Path, clock: _Clock) -> Non
 
 def test_halves_of_surrogate_pairs_are_replaced_and_nothing_else_is(tmp_path: Path) -> None:
     half, mended = "a\ud83d b \U0001f600 \udc00", "a\ufffd b \U0001f600 \ufffd"
-    turns = [Said("assistant", half)]
+    turns = [Turn("assistant", half)]
     question = Question(half, half, [Label(0, half), Label(1, "")], [Answer("A", turns), Answer(half, turns, key=half)],
                         context=turns, standard_answer=half, principle=half, cluster=half)  # fmt: skip
     with GradeStore.create(tmp_path / "folder", [question], title=half, about={half: [half, 0.5]}) as store:

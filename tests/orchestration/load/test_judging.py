@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.agents.forms import form_schema
-from viva.agents.grades import SCALES, PairVerdict, grade_form
-from viva.agents.judge import RULING_SCHEMA
+from viva.agents.judge import RULING_SCHEMA, SCALES, PairVerdict, grade_form
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Message, Sampling
-from viva.orchestration.load.judging import READERS, judgement, known_reader, reader_for, scales_of
-from viva.orchestration.load.records import Judgement, LoadRequest, Sent
+from viva.loadtest.load_records import Judgement, LoadRequest, SentRequest
+from viva.loadtest.verdict_readers import READERS, check_reader, choose_reader, read_judgement, score_scales
 from viva.scenarios.kieval.verdicts import bare_verdict, verdict_schema
 
 _PAIR, _GRADE = form_schema(PairVerdict), form_schema(grade_form(SCALES["1-10"]))
@@ -23,8 +22,8 @@ _PAIR, _GRADE = form_schema(PairVerdict), form_schema(grade_form(SCALES["1-10"])
 
 def said(text: str, reader: str = "schema", schema: Any = None, finish: str = "stop", error: str = "") -> Judgement:
     request = LoadRequest("r", (Message("user", "?"),), Sampling(schema=schema), reader=reader)
-    sent = Sent(0, "j", 0, "r", 0, 7, 0.0, 0.0, 0.1, 0.2, text, finish, 10, 5, error)
-    return judgement(request, sent)
+    sent = SentRequest(0, "j", 0, "r", 0, 7, 0.0, 0.0, 0.1, 0.2, text, finish, 10, 5, error)
+    return read_judgement(request, sent)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_a_verdict_of_many_aspects_has_a_score_of_each() -> None:
     aspects = ("accuracy", "logic", "relevance", "coherence", "conciseness", "overall_score")
     assert found.scores == dict.fromkeys(aspects, 3.0) | {"stop_conversation": 0.0}
     request = LoadRequest("r", (), Sampling(schema=verdict_schema(600)), reader="schema")
-    assert scales_of(request)["accuracy"] == (1.0, 4.0)
+    assert score_scales(request)["accuracy"] == (1.0, 4.0)
 
 
 @given(st.text(max_size=200), st.sampled_from(sorted(READERS)), st.sampled_from(["stop", "length", "content_filter"]))
@@ -104,9 +103,9 @@ def test_a_cut_verdict_is_never_read_for_another_one(score: int, kept: int) -> N
 
 def test_the_reader_is_found_by_schema_or_by_what_was_recorded() -> None:
     free = Sampling()
-    assert reader_for(Sampling(schema=_PAIR), "[[3]]") == "schema"
-    assert [reader_for(free, text) for text in ("x [[3]]", "[[B]]", "so:\nfail", '{"n": 1}', "words")] == [
+    assert choose_reader(Sampling(schema=_PAIR), "[[3]]") == "schema"
+    assert [choose_reader(free, text) for text in ("x [[3]]", "[[B]]", "so:\nfail", '{"n": 1}', "words")] == [
         "rating", "pair", "ruling", "object", "text",
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match="known are schema, rating"):
-        known_reader("stars")
+        check_reader("stars")

@@ -13,9 +13,9 @@ from load_parts import QueueJudge, carried_out, requests, throttled, unavailable
 from queue_theory import mean_sojourn, sojourn_quantile
 
 from viva.engine.clock import VirtualClock
-from viva.orchestration.load.log_reading import LoadHistory
-from viva.orchestration.load.records import LoadRequest
-from viva.orchestration.load.steps import LoadTest
+from viva.loadtest.load_log import LoadHistory
+from viva.loadtest.load_records import LoadRequest
+from viva.loadtest.run_load_test import LoadTest
 
 _SERVERS, _MEAN = 4, 0.5
 

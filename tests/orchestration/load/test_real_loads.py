@@ -13,8 +13,8 @@ from bench_command import bench
 from queues import RunningQueue, running_queue
 from viva_process import ended, started
 
-from viva.orchestration.load.log_reading import LoadHistory
-from viva.study.load.schema import load_schema
+from viva.loadtest.load_log import LoadHistory
+from viva.loadtest.load_schema import load_schema
 
 
 @pytest.fixture(scope="module")

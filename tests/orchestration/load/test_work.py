@@ -16,7 +16,7 @@ from small_sweeps import dataset, swept, write_file
 import viva
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, VivaError
-from viva.orchestration.load.work import OpenedWork, WorkOptions, open_work
+from viva.loadtest.workload import Workload, WorkloadOptions, open_workload
 
 _X = [{"role": "user", "content": "x"}]
 _INSTRUCTION = 'Please act as a judge and rate the answer in this form: "[[rating]]".'
@@ -27,7 +27,7 @@ def lines(path: Path, *records: Any) -> str:
     return str(path)
 
 
-def told(work: OpenedWork) -> list[tuple[str, ...]]:
+def told(work: Workload) -> list[tuple[str, ...]]:
     return sorted(tuple(message.content for message in request.messages) for request in work.requests)
 
 
@@ -55,7 +55,7 @@ def interviews(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any
 
 def test_the_requests_of_a_run_are_those_that_its_judge_got(interviews: tuple[Path, list[Any]]) -> None:
     folder, received = interviews
-    work = open_work(str(folder))
+    work = open_workload(str(folder))
     sent, held = (Counter(map(_asked, requests)) for requests in (received, work.requests))
     assert held == sent
     assert {request.reader for request in work.requests} == {"schema"}
@@ -72,20 +72,20 @@ def test_the_requests_of_a_run_are_those_that_its_judge_got(interviews: tuple[Pa
 
 def test_another_role_may_be_asked_for_and_a_part_is_drawn(interviews: tuple[Path, list[Any]]) -> None:
     folder, received = interviews
-    few = open_work(str(folder), WorkOptions(limit=4, seed=1, max_tokens=99, temperature=0.5, reader="object"))
-    again = open_work(str(folder), WorkOptions(limit=4, seed=1))
+    few = open_workload(str(folder), WorkloadOptions(limit=4, seed=1, max_tokens=99, temperature=0.5, reader="object"))
+    again = open_workload(str(folder), WorkloadOptions(limit=4, seed=1))
     assert [request.id for request in few.requests] == [request.id for request in again.requests]
     assert {(one.sampling.max_tokens, one.sampling.temperature, one.reader) for one in few.requests} == {
         (99, 0.5, "object")
     }
-    assert len(open_work(str(folder), WorkOptions(role="interactor")).requests) < len(received)
+    assert len(open_workload(str(folder), WorkloadOptions(role="interactor")).requests) < len(received)
     with pytest.raises(ConfigurationError, match="no role 'jury'; there are: candidate, interactor, evaluator"):
-        open_work(str(folder), WorkOptions(role="jury"))
+        open_workload(str(folder), WorkloadOptions(role="jury"))
 
 
 def test_a_sweep_gives_the_requests_of_all_its_cells(tmp_path: Path) -> None:
     swept(write_file(tmp_path, items=2), tmp_path / "out", VirtualClock())
-    work = open_work(str(tmp_path / "out"))
+    work = open_workload(str(tmp_path / "out"))
     assert len({request.id for request in work.requests}) == len(work.requests) == 8
     assert work.to_record()["items"] == 2
 
@@ -95,7 +95,7 @@ def test_judgments_have_their_prompt_and_what_was_said_of_it_as_reference(tmp_pa
              "user_prompt": f"{_INSTRUCTION}\n\nWhat is salt?"}  # fmt: skip
     second = plain | {"turn": 2, "user_prompt": "And pepper?", "score": -1, "judge": ["gpt-4", "multi-turn"]}
     file = lines(tmp_path / "judgments.jsonl", plain, second)
-    work = open_work(file)
+    work = open_workload(file)
     by_turn = {request.id: request for request in work.requests}
     first, other = by_turn["81/m/1"], by_turn["81/m/2"]
     assert [message.content for message in first.messages] == [plain["user_prompt"]]
@@ -104,7 +104,7 @@ def test_judgments_have_their_prompt_and_what_was_said_of_it_as_reference(tmp_pa
     assert "[[rating]]" in other.messages[0].content
     assert "1 of 2 prompts hold no instruction" in work.notes[0]
     prompts = lines(tmp_path / "prompts.jsonl", {"name": "multi-turn", "system_prompt": "Judge the second turn."})
-    given = open_work(file, WorkOptions(prompts=Path(prompts)))
+    given = open_workload(file, WorkloadOptions(prompts=Path(prompts)))
     assert ("Judge the second turn.", "And pepper?") in told(given)
     assert given.notes == []
 
@@ -112,7 +112,7 @@ def test_judgments_have_their_prompt_and_what_was_said_of_it_as_reference(tmp_pa
 def test_pairwise_judgments_are_requests_in_both_orders(tmp_path: Path) -> None:
     row = {"question_id": 1, "model_1": "x", "model_2": "y", "g1_user_prompt": "X, then Y. [[A]] or [[B]]",
            "g2_user_prompt": "Y, then X. [[A]] or [[B]]", "g1_winner": "model_1", "g2_winner": "model_1"}  # fmt: skip
-    work = open_work(lines(tmp_path / "pairs.jsonl", row, row | {"question_id": 2, "g2_winner": "tie"}))
+    work = open_workload(lines(tmp_path / "pairs.jsonl", row, row | {"question_id": 2, "g2_winner": "tie"}))
     by_id = {request.id: request for request in work.requests}
     assert by_id["1/x-y/1"].pair == "1/y-x/1"
     assert by_id["1/y-x/1"].pair == "1/x-y/1"
@@ -128,9 +128,9 @@ def test_a_file_of_answers_becomes_what_the_grading_judge_is_sent(tmp_path: Path
     with scripted_models({}) as received:
         viva.run_sync("grading", models={"judge": "scripted:j"}, tasks=Path(file), scale="1-5", out=tmp_path / "run")
         sent = set(map(_asked, received))
-    options = WorkOptions(settings={"scale": "1-5"})
+    options = WorkloadOptions(settings={"scale": "1-5"})
     for source in (file, f"grading:{file}"):
-        work = open_work(source, options)
+        work = open_workload(source, options)
         assert set(map(_asked, work.requests)) == sent
         assert work.scales == {"score": (1.0, 5.0)}
 
@@ -138,7 +138,7 @@ def test_a_file_of_answers_becomes_what_the_grading_judge_is_sent(tmp_path: Path
 def test_a_file_of_pairs_becomes_both_orders_with_what_people_prefer(tmp_path: Path) -> None:
     cases = [{"id": f"c{at}", "question": "Why?", "answers": [f"One {at}.", f"Two {at}.\nReally."],
               "preferred": (0, 1, "tie", None)[at]} for at in range(4)]  # fmt: skip
-    work = open_work(lines(tmp_path / "pairs.jsonl", *cases), WorkOptions(settings={"audit": ["position"]}))
+    work = open_workload(lines(tmp_path / "pairs.jsonl", *cases), WorkloadOptions(settings={"audit": ["position"]}))
     assert work.to_record()["pairs"] == 4
     by_id = {request.id: request for request in work.requests}
     for case in cases:
@@ -156,7 +156,7 @@ def test_chat_requests_keep_their_times_and_form(tmp_path: Path) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     said = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
     body = {"model": "any", "messages": said, "max_tokens": 5, "temperature": 0, "response_format": form}
-    work = open_work(
+    work = open_workload(
         lines(
             tmp_path / "log.jsonl",
             {"custom_id": "b", "body": body, "timestamp": "2024-05-01T10:00:02Z", "reference": 3, "item": "i"},
@@ -194,7 +194,7 @@ def test_chat_requests_keep_their_times_and_form(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_mistakes_in_files_are_told_with_their_place(tmp_path: Path, records: list[Any], message: str) -> None:
     with pytest.raises(VivaError) as found:
-        open_work(lines(tmp_path / "work.jsonl", *records))
+        open_workload(lines(tmp_path / "work.jsonl", *records))
     assert message in str(found.value)
     assert "work.jsonl" in str(found.value)
 
@@ -213,14 +213,14 @@ def test_mistakes_in_files_are_told_with_their_place(tmp_path: Path, records: li
 )
 def test_mistakes_in_names_are_told(source: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as found:
-        open_work(source)
+        open_workload(source)
     assert message in str(found.value)
 
 
 def test_a_load_test_is_not_taken_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "load.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="is a load test and no run; `viva bench judge --resume"):
-        open_work(str(tmp_path))
+        open_workload(str(tmp_path))
 
 
 @given(st.integers(0, 5), st.integers(1, 300), st.integers(1, 50), st.floats(0.0, 1.0), st.integers(1, 3))
@@ -228,8 +228,8 @@ def test_drawn_requests_have_their_lengths_and_shared_prefixes(
     seed: int, prompt: int, output: int, shared: float, groups: int
 ) -> None:
     source = f"synthetic:prompt=lognormal({prompt},0.4),output={output},shared={shared},groups={groups},count=6"
-    requests = open_work(source, WorkOptions(seed=seed)).requests
-    assert requests == open_work(source, WorkOptions(seed=seed)).requests
+    requests = open_workload(source, WorkloadOptions(seed=seed)).requests
+    assert requests == open_workload(source, WorkloadOptions(seed=seed)).requests
     assert {request.sampling.max_tokens for request in requests} == {output}
     for one in requests:
         for other in requests:
@@ -239,7 +239,7 @@ def test_drawn_requests_have_their_lengths_and_shared_prefixes(
 
 
 def test_the_mean_of_drawn_lengths_is_that_of_their_distribution() -> None:
-    requests = open_work("synthetic:prompt=uniform(50,150),output=lognormal(100,0.5),count=400").requests
+    requests = open_workload("synthetic:prompt=uniform(50,150),output=lognormal(100,0.5),count=400").requests
     words = [len(request.messages[-1].content.split()) - 17 for request in requests]
     assert sum(words) / 400 == pytest.approx(100, rel=0.05)
     tokens = sorted(request.sampling.max_tokens for request in requests)

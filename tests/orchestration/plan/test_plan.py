@@ -14,10 +14,10 @@ from tiny_gguf import SHORT_PACK, make_model
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.launch import recorded_results
-from viva.orchestration.plan.pilot import pilot_of
-from viva.orchestration.plan.plan import Plan
-from viva.orchestration.plan.told import Told
-from viva.orchestration.sweep.results import cells_of
+from viva.sweeps.pilot import open_pilot
+from viva.sweeps.plan import Plan
+from viva.sweeps.plan_report import PlanReport
+from viva.sweeps.recorded_sweep import recorded_cells
 
 STEADY = "latency=1&sigma=0"
 TALKS = {
@@ -34,7 +34,7 @@ def _file(folder: Path, items: int = 20, candidate: str = f"simulated:a?{STEADY}
 
 def _piloted(file: Path, out: Path, share: float = 0.15) -> VirtualClock:
     clock = VirtualClock()
-    pilot = pilot_of(file, out, share, clock)
+    pilot = open_pilot(file, out, share, clock)
     clock.run(pilot.run)
     return clock
 
@@ -50,8 +50,8 @@ def test_where_all_calls_are_alike_the_plan_is_what_the_sweep_takes(tmp_path: Pa
     _piloted(file, out)
     plan = Plan(file, out, simulations=2)
     assert plan.conversations == 17
-    assert Told(plan).bottleneck() == "concurrency: 4 conversations at once"
-    before, [journal] = calls_in(out), [cell.folder.journal for cell in cells_of(out) if cell.folder is not None]
+    assert PlanReport(plan).bottleneck() == "concurrency: 4 conversations at once"
+    before, [journal] = calls_in(out), [cell.folder.journal for cell in recorded_cells(out) if cell.folder is not None]
     held = journal.stat().st_size
     took = _took(file, out)
     assert plan.journal_bytes == pytest.approx(journal.stat().st_size - held, rel=0.3)
@@ -67,8 +67,10 @@ def test_a_sweep_goes_on_behind_its_pilot_and_says_the_same(tmp_path: Path) -> N
     swept(file, tmp_path / "out", VirtualClock())
     swept(file, tmp_path / "whole", VirtualClock())
     assert 0 < piloted < calls_in(tmp_path / "out") == calls_in(tmp_path / "whole")
-    told = [[recorded_results(cell.folder).report() for cell in cells_of(tmp_path / name) if cell.folder is not None]
-            for name in ("out", "whole")]  # fmt: skip
+    told = [
+        [recorded_results(one.folder).report() for one in recorded_cells(tmp_path / name) if one.folder is not None]
+        for name in ("out", "whole")
+    ]
     assert told[0] == told[1]
 
 
@@ -76,13 +78,13 @@ def test_the_bound_that_holds_calls_back_is_named_and_widening_it_helps(tmp_path
     file, out = _file(tmp_path, items=60, candidate=f"simulated:a?{STEADY}&rpm=60"), tmp_path / "out"
     _piloted(file, out, 0.1)
     plan = Plan(file, out, simulations=2)
-    told = Told(plan)
+    told = PlanReport(plan)
     assert told.bottleneck() == "rpm=60 of simulated:a"
     [wider] = [one for one in told.changes if one.change == "twice rpm=60 of simulated:a"]
     assert wider.seconds == pytest.approx(plan.outlook.seconds.value / 2, rel=0.1)
     assert plan.outlook.seconds.value == pytest.approx(_took(file, out), rel=0.05)
     narrow = Plan(file, tmp_path / "new", earlier=[out], limits=["a=concurrency:1"], simulations=2)
-    assert Told(narrow).bottleneck().startswith("concurrency=1 of simulated:a")
+    assert PlanReport(narrow).bottleneck().startswith("concurrency=1 of simulated:a")
     with pytest.raises(ConfigurationError, match="expected one of concurrency, rpm, rps, tpm with a whole number"):
         Plan(file, out, limits=["a=speed:3"])
     with pytest.raises(ConfigurationError, match="one of the models a, i, e"):
@@ -98,14 +100,14 @@ def test_an_earlier_run_is_learned_from_as_far_as_it_is_alike(tmp_path: Path) ->
     other = _file(tmp_path / "two", candidate="simulated:other", names=("beta",), concurrency=4)
     [source] = Plan(other, tmp_path / "new", earlier=[tmp_path / "out"], simulations=2).sources.values()
     assert (source.words, source.talks) == ("an earlier run, other models", 3)
-    [cell] = cells_of(tmp_path / "out")
+    [cell] = recorded_cells(tmp_path / "out")
     assert cell.folder is not None
     alone = Plan(file, tmp_path / "new", earlier=[cell.folder.path], simulations=2)
     assert alone.outlook == learned.outlook
 
 
 def test_guesses_are_called_guesses(tmp_path: Path) -> None:
-    report = Told(Plan(_file(tmp_path), tmp_path / "out", simulations=3)).report()
+    report = PlanReport(Plan(_file(tmp_path), tmp_path / "out", simulations=3)).report()
     assert {one["from"] for one in report["cells"].values()} == {"guessed"}
     assert any("a call takes 0.5 s" in note for note in report["notes"])
     assert report["level"] is None
@@ -125,9 +127,9 @@ def test_the_range_of_guesses_contains_what_is_guessed_and_what_the_sweep_takes(
     assert tokens.low < 0.2 * most, "conversations that end early, with answers of a fifth of their limits"
     assert plan.outlook.cost is not None
     assert plan.outlook.cost.low < plan.outlook.cost.value < plan.outlook.cost.high
-    assert Told(plan).tables()[0][1] == ["", "guessed", "from", "to"]
+    assert PlanReport(plan).tables()[0][1] == ["", "guessed", "from", "to"]
     swept(file, tmp_path / "out", VirtualClock())
-    [cell] = cells_of(tmp_path / "out")
+    [cell] = recorded_cells(tmp_path / "out")
     assert cell.folder is not None
     with contextlib.closing(sqlite3.connect(cell.folder.journal)) as journal:
         [(used,)] = journal.execute("select sum(prompt_tokens + completion_tokens) from calls")
@@ -155,7 +157,7 @@ def test_a_rule_that_stops_early_is_among_what_could_be(tmp_path: Path) -> None:
     _piloted(file, out, 0.05)
     plan = Plan(file, out, simulations=2)
     assert plan.conversations == 285
-    [row] = [one for one in Told(plan).changes if one.change.startswith("until")]
+    [row] = [one for one in PlanReport(plan).changes if one.change.startswith("until")]
     assert row.change == "until: {half_width: 15}, as far as the scores so far tell"
     assert 0 < row.seconds < 0.8 * plan.outlook.seconds.value
 
@@ -165,11 +167,11 @@ def test_a_pilot_that_fills_the_slots_of_a_local_model_once_is_said_to_be_short(
     model.with_name("short.yaml").write_text(SHORT_PACK)
     said = {**INTERVIEWS, "rounds": 1, "pack": str(tmp_path / "short.yaml"), "candidate_tokens": 4}
     file = write_file(tmp_path, items=60, candidates=[f"llama:{model}?lanes=4&ctx=512"], interviews=said, concurrency=4)
-    pilot = pilot_of(file, tmp_path / "out", 0.1)
+    pilot = open_pilot(file, tmp_path / "out", 0.1)
     pilot.clock.run(pilot.run)
     plan = Plan(file, tmp_path / "out", simulations=2)
     assert plan.rounds == 1.5
-    assert any("32 and more (a larger --pilot)" in note for note in Told(plan).notes())
+    assert any("32 and more (a larger --pilot)" in note for note in PlanReport(plan).notes())
     seconds = plan.outlook.seconds
     assert seconds.high > 1.2 * seconds.value
 

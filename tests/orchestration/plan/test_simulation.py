@@ -15,12 +15,19 @@ from hypothesis import strategies as st
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.plan.prices import check_all_priced, price_of
-from viva.orchestration.plan.simulation import Course, PlannedCell, PlannedUnit, World, simulated
-from viva.orchestration.plan.slowing import SharedPlace, fitted_slowing
-from viva.orchestration.plan.stations import Processor, bounds_of, with_bounds
-from viva.orchestration.plan.summary import extended, model_error, predicted
-from viva.orchestration.plan.talks import PROCESSOR, Step, Talk
+from viva.sweeps.prices import price_of, require_prices
+from viva.sweeps.queueing import Processor, bounds_of, with_bounds
+from viva.sweeps.simulation import (
+    PlannedCell,
+    PlannedUnit,
+    SimulatedCourse,
+    SimulationWorld,
+    extrapolate,
+    model_error,
+    predict,
+    simulate_sweep,
+)
+from viva.sweeps.traces import PROCESSOR, SharedProcessor, Trace, TraceStep, fit_slowdown
 
 
 @given(st.integers(1, 12), st.sampled_from([0.0, 0.1, 0.5, 1.0, 5.0]))
@@ -66,7 +73,7 @@ def test_how_calls_slow_each_other_is_found_from_their_seconds(slowing: float, s
     def work(c: float) -> np.ndarray:
         return np.asarray(seconds / (1 + c * (levels - 1)))
 
-    assert fitted_slowing(work, tokens, kinds, shared=False) == pytest.approx(slowing, rel=0.35, abs=0.02)
+    assert fit_slowdown(work, tokens, kinds, shared=False) == pytest.approx(slowing, rel=0.35, abs=0.02)
 
 
 @given(
@@ -91,23 +98,25 @@ def test_what_a_call_takes_alone_is_read_off_a_crowd_of_calls(calls: list[tuple[
 
     clock.run(main)
     begins, ends = np.array(spans).T
-    place = SharedPlace(begins, ends)
+    place = SharedProcessor(begins, ends)
     assert place.work(slowing) == pytest.approx([alone for _, alone in calls], rel=1e-4)
     assert place.work(0.0) == pytest.approx(ends - begins)
     assert 1 <= place.most <= len(calls)
 
 
 def _units(count: int) -> list[PlannedUnit]:
-    talks = [Talk((Step("one", -1, 1.0 + number / 10, 10, 5), Step("two", 0, 0.5, 20, 5))) for number in range(7)]
+    talks = [
+        Trace((TraceStep("one", -1, 1.0 + number / 10, 10, 5), TraceStep("two", 0, 0.5, 20, 5))) for number in range(7)
+    ]
     return [PlannedUnit((PlannedCell("cell", {"one": "simulated:a?rpm=600", "two": "simulated:b"}, count, talks),),
                         frozenset())]  # fmt: skip
 
 
 def test_the_beginning_of_a_long_sweep_stands_for_the_whole() -> None:
-    world = World(slots=20)
-    whole = simulated(_units(1200), world, 1)
-    short, long = simulated(_units(150), world, 1), simulated(_units(300), world, 1)
-    grown = extended(short, long, 0.25)
+    world = SimulationWorld(slots=20)
+    whole = simulate_sweep(_units(1200), world, 1)
+    short, long = simulate_sweep(_units(150), world, 1), simulate_sweep(_units(300), world, 1)
+    grown = extrapolate(short, long, 0.25)
     assert grown.seconds == pytest.approx(whole.seconds, rel=0.03)
     assert grown.full == pytest.approx(whole.full, rel=0.05)
     assert grown.models["simulated:b"].calls == whole.models["simulated:b"].calls == 1200
@@ -118,41 +127,43 @@ def test_what_is_not_known_of_local_models_falls_with_the_rounds_that_were_held(
     rounds: float, more: float, slowed: float
 ) -> None:
     def error(rounds: float, lost: float = slowed) -> float:
-        return model_error([Course(100.0, slowed={PROCESSOR: 100.0 * lost})], 0.65, rounds)
+        return model_error([SimulatedCourse(100.0, slowed={PROCESSOR: 100.0 * lost})], 0.65, rounds)
 
     assert 0.03 <= error(more * rounds) <= error(rounds) <= error(0.0) <= 0.25
     assert error(rounds) <= error(rounds, 1.0)
-    assert model_error([Course(100.0)], 0.0, rounds) == 0.03  # nothing is computed here
+    assert model_error([SimulatedCourse(100.0)], 0.0, rounds) == 0.03  # nothing is computed here
 
 
 def test_steps_that_ran_side_by_side_do_so_again() -> None:
-    talk = Talk((Step("one", -1, 1.0), Step("one", 0, 2.0), Step(None, 0, 3.0), Step("one", 1, 4.0)))
+    talk = Trace(
+        (TraceStep("one", -1, 1.0), TraceStep("one", 0, 2.0), TraceStep(None, 0, 3.0), TraceStep("one", 1, 4.0))
+    )
     cell = PlannedCell("cell", {"one": "simulated:a"}, 1, [talk])
-    course = simulated([PlannedUnit((cell,), frozenset())], World(slots=5), 1)
+    course = simulate_sweep([PlannedUnit((cell,), frozenset())], SimulationWorld(slots=5), 1)
     assert course.seconds == pytest.approx(1.0 + 2.0 + 4.0)
     assert course.models["simulated:a"].calls == 3
 
 
 def test_local_models_that_do_not_fit_beside_each_other_come_one_after_the_other() -> None:
     def unit(name: str) -> PlannedUnit:
-        cell = PlannedCell(name, {"one": f"llama:{name}.gguf"}, 1, [Talk((Step("one", -1, 10.0),))])
+        cell = PlannedCell(name, {"one": f"llama:{name}.gguf"}, 1, [Trace((TraceStep("one", -1, 10.0),))])
         return PlannedUnit((cell,), frozenset({name}))
 
     units = [unit("a"), unit("b"), unit("c")]
-    assert simulated(units, World(slots=9), 1).seconds == pytest.approx(30.0)
-    assert simulated(units, World(slots=9, local_models=3), 1).seconds == pytest.approx(10.0)
+    assert simulate_sweep(units, SimulationWorld(slots=9), 1).seconds == pytest.approx(30.0)
+    assert simulate_sweep(units, SimulationWorld(slots=9, local_models=3), 1).seconds == pytest.approx(10.0)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=30), st.integers(0, 50))
 def test_an_interval_holds_its_value(values: list[float], sample: int) -> None:
-    found = predicted(values, sample)
+    found = predict(values, sample)
     assert 0.0 <= found.low <= found.value * (1 + 1e-9)
     assert found.high >= found.value * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("values", [[100.0], [98.0, 100.0, 102.0]])
 def test_the_model_s_own_error_widens_an_interval_as_an_independent_one(values: list[float]) -> None:
-    narrow, wide = predicted(values, 30), predicted(values, 30, 0.1)
+    narrow, wide = predict(values, 30), predict(values, 30, 0.1)
     assert wide.value == narrow.value == 100.0
     half, own = narrow.high - narrow.value, 1.6449 * 10.0
     assert wide.high - wide.value == pytest.approx((half**2 + own**2) ** 0.5, rel=1e-4)
@@ -165,7 +176,7 @@ def test_prices_are_of_the_public_api_with_their_date(monkeypatch: pytest.Monkey
     assert price is not None
     assert price.of(1e6, 1e6) == pytest.approx(0.75)
     assert price.source.endswith("2026-04, as several copies say")
-    tables = yaml.safe_load((files("viva.orchestration.plan") / "models" / "prices.yaml").read_text())
+    tables = yaml.safe_load((files("viva.sweeps") / "models" / "prices.yaml").read_text())
     for table in tables:
         for name in table["models"]:  # each line has a date and says what kind of source it has
             known = price_of(f"{table['kind']}:{name}")
@@ -182,8 +193,8 @@ def test_prices_are_of_the_public_api_with_their_date(monkeypatch: pytest.Monkey
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     assert price_of("openai:gpt-4o-mini") is None
     with pytest.raises(ConfigurationError, match="price of openai:gpt-4o-mini is not known"):
-        check_all_priced(1.0, ["simulated:a", "openai:gpt-4o-mini"])
-    check_all_priced(None, ["openai:gpt-4o-mini"])
+        require_prices(1.0, ["simulated:a", "openai:gpt-4o-mini"])
+    require_prices(None, ["openai:gpt-4o-mini"])
 
 
 def test_a_name_takes_other_bounds() -> None:

@@ -17,22 +17,22 @@ from viva_process import ended, started
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, JournalNotice
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import forked_run, recorded_results, resumed_run
-from viva.orchestration.share import Share
-from viva.orchestration.sweep.merge import MergedCell, merge_sweep
-from viva.orchestration.sweep.portion import Portion
-from viva.orchestration.sweep.results import cells_of, planned_of
-from viva.orchestration.sweep.shards import shards_of
-from viva.orchestration.sweep.sweep import Sweep, planned_sweep
+from viva.orchestration.prepared_run import Shard
+from viva.sweeps.merge import MergedCell, merge_sweep
+from viva.sweeps.recorded_sweep import planned_conversations, recorded_cells
+from viva.sweeps.shards import SweepSlice
+from viva.sweeps.sweep import Sweep, open_sweep
+from viva.sweeps.sweep_folder import shards_of
 
 ONE = "kieval/alpha/seed-7/e/a"
 _LETTERS = {"shots": 0, "method": ["letter"]}
 
 
 def _held(file: Path, out: Path, index: int, of: int = 3, cell: str | None = None, **how: Any) -> Sweep:
-    return swept(file, out, VirtualClock(), portion=Portion(cell, Share(index, of)), **how)
+    return swept(file, out, VirtualClock(), portion=SweepSlice(cell, Shard(index, of)), **how)
 
 
 def _all_held(file: Path, out: Path, of: int = 3, cell: str | None = None) -> None:
@@ -59,7 +59,7 @@ def _refusal(out: Path, **how: Any) -> str:
 
 def _reports(out: Path) -> dict[str, Any]:
     found = {}
-    for cell in cells_of(out):
+    for cell in recorded_cells(out):
         assert cell.folder is not None
         with History(cell.folder.journal) as history:
             talks = [(n, [call.completion.text for call in history.calls(n)]) for n in history.numbers()]
@@ -69,7 +69,7 @@ def _reports(out: Path) -> dict[str, Any]:
 
 @given(st.integers(1, 40), st.integers(0, 200))
 def test_shares_hold_every_conversation_once(of: int, total: int) -> None:
-    shares = [Share(index, of) for index in range(1, of + 1)]
+    shares = [Shard(index, of) for index in range(1, of + 1)]
     assert sum(share.count(total) for share in shares) == total
     assert all(sum(share.holds(number) for share in shares) == 1 for number in range(total))
     assert all(share.count(total) == sum(map(share.holds, range(total))) for share in shares)
@@ -118,22 +118,22 @@ def test_three_processes_one_killed_and_run_again_report_what_one_process_report
 def test_a_cell_is_held_in_its_usual_place_by_name_or_number(tmp_path: Path) -> None:
     file = write_file(tmp_path, seeds=[1, 2])
     swept(file, tmp_path / "whole", VirtualClock())
-    names = [cell.name for cell in cells_of(tmp_path / "whole")]
+    names = [cell.name for cell in recorded_cells(tmp_path / "whole")]
     for name in ("4", names[0], names[1].removeprefix("cells/"), "3"):
-        sweep = swept(file, tmp_path / "out", VirtualClock(), portion=Portion(name))
+        sweep = swept(file, tmp_path / "out", VirtualClock(), portion=SweepSlice(name))
         assert [run.state for run in sweep.runs] == ["done"]
     assert _reports(tmp_path / "out") == _reports(tmp_path / "whole")
     assert {one.state for one in merge_sweep(tmp_path / "out")} == {"whole"}
     for name in ("0", "5", "kieval/alpha"):
         with pytest.raises(ConfigurationError, match="--cell"):
-            planned_sweep(file, tmp_path / "out", portion=Portion(name))
+            open_sweep(file, tmp_path / "out", portion=SweepSlice(name))
 
 
 def test_a_shard_that_is_stopped_goes_on_in_its_own_journal(tmp_path: Path) -> None:
     said = {"interviews": {**INTERVIEWS, "evaluator": "simulated:e?latency=1", "rounds": 3}}
     file = _small(tmp_path, **said)
     swept(file, tmp_path / "whole", VirtualClock())
-    sweep = planned_sweep(file, tmp_path / "out", VirtualClock(), portion=Portion(None, Share(1, 2)))
+    sweep = open_sweep(file, tmp_path / "out", VirtualClock(), portion=SweepSlice(None, Shard(1, 2)))
     stop_after(sweep, 4, "halt")
     assert sweep.interrupted
     [(share, place)] = shards_of(tmp_path / "out" / "cells" / ONE)
@@ -141,7 +141,7 @@ def test_a_shard_that_is_stopped_goes_on_in_its_own_journal(tmp_path: Path) -> N
     launch = resumed_run(place, VirtualClock())  # as `viva resume` does: it stays a shard
     launch.clock.run(launch.run)
     assert recorded_results(RunFolder.open(place)).report()["candidates"]["a"]["interviews"] == 3
-    assert planned_of(RunFolder.open(place)) == 3
+    assert planned_conversations(RunFolder.open(place)) == 3
     fork = forked_run(place, tmp_path / "fork", VirtualClock(), changes={"evaluator": "simulated:other"})
     outcome = fork.clock.run(fork.run)
     assert (outcome.finished, outcome.failed) == (3, 0), "a fork of a shard is of its conversations"
@@ -178,7 +178,7 @@ def test_shards_held_on_other_disks_are_copied_together(tmp_path: Path) -> None:
         _held(file, tmp_path / f"disk-{index}", index, 2)
         shutil.copytree(tmp_path / f"disk-{index}", tmp_path / "out", dirs_exist_ok=True)
     with pytest.warns(JournalNotice, match="4 of 4 cells are held in shards that are not merged"):
-        assert {cell.folder for cell in cells_of(tmp_path / "out")} == {None}
+        assert {cell.folder for cell in recorded_cells(tmp_path / "out")} == {None}
     assert {one.state for one in merge_sweep(tmp_path / "out")} == {"merged"}
     assert _reports(tmp_path / "out") == _reports(tmp_path / "whole")
     again = swept(file, tmp_path / "out", VirtualClock())
@@ -287,7 +287,7 @@ def test_failed_conversations_are_tried_again_before_the_merge(tmp_path: Path) -
     assert 0 < failed < 8
     states = []
     for index in (1, 2):
-        again = planned_sweep(file, out, VirtualClock(), portion=Portion(None, Share(index, 2)), retry_failed=True)
+        again = open_sweep(file, out, VirtualClock(), portion=SweepSlice(None, Shard(index, 2)), retry_failed=True)
         again.survey()
         states += [run.state for run in again.runs]
         again.clock.run(again.run)
@@ -325,27 +325,27 @@ def test_one_process_and_shards_do_not_mix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "portion", "expected"),
     [
-        ({"until": {"half_width": 20.0}}, Portion(None, Share(1, 2)), "rule .until. looks at all"),
-        ({"until": "decided"}, Portion("1"), "compares its candidate with 1 others"),
-        ({"interviews": {**INTERVIEWS, "max_cost": 1.0}}, Portion(None, Share(1, 2)), "max_cost: a budget"),
+        ({"until": {"half_width": 20.0}}, SweepSlice(None, Shard(1, 2)), "rule .until. looks at all"),
+        ({"until": "decided"}, SweepSlice("1"), "compares its candidate with 1 others"),
+        ({"interviews": {**INTERVIEWS, "max_cost": 1.0}}, SweepSlice(None, Shard(1, 2)), "max_cost: a budget"),
     ],
 )
 def test_what_shards_cannot_keep_is_refused_before_anything_begins(
-    tmp_path: Path, said: dict[str, Any], portion: Portion, expected: str
+    tmp_path: Path, said: dict[str, Any], portion: SweepSlice, expected: str
 ) -> None:
     candidates = [f"simulated:{name}?price_in=1&price_out=1" for name in "ab"]
     interviews = {role: f"{model}?price_in=1&price_out=1" for role, model in INTERVIEWS.items()}
     told = {**said, "interviews": {**said.get("interviews", {}), **interviews}}
     file = write_file(tmp_path, candidates=candidates, **told)
     with pytest.raises(ConfigurationError, match=expected):
-        planned_sweep(file, tmp_path / "out", portion=portion)
+        open_sweep(file, tmp_path / "out", portion=portion)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_rule_of_one_cell_and_probes_beside_rules_can_be_held_apart(tmp_path: Path) -> None:
     file = write_file(tmp_path, until={"half_width": 20.0}, probes=_LETTERS)
     for name in ("probe/alpha/seed-7/a", "kieval/alpha/seed-7/e/a"):
-        [run] = swept(file, tmp_path / "out", VirtualClock(), portion=Portion(name)).runs
+        [run] = swept(file, tmp_path / "out", VirtualClock(), portion=SweepSlice(name)).runs
         assert run.state in ("done", "stopped")
     _all_held(file, tmp_path / "out", 2, "probe/alpha/seed-7/b")
     assert [one.state for one in merge_sweep(tmp_path / "out", cell="probe/alpha/seed-7/b")] == ["merged"]
@@ -354,4 +354,4 @@ def test_a_rule_of_one_cell_and_probes_beside_rules_can_be_held_apart(tmp_path: 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "-1/3", "1/3/5"])
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="expected i/n"):
-        Share.parse(text)
+        Shard.parse(text)

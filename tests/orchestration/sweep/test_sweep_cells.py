@@ -13,14 +13,15 @@ from small_sweeps import INTERVIEWS, calls_in, dataset, journals, states, stop_a
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_results
-from viva.orchestration.sweep.results import cells_of, is_sweep
-from viva.orchestration.sweep.sweep import planned_sweep, resumed_sweep
+from viva.sweeps.recorded_sweep import recorded_cells
+from viva.sweeps.sweep import open_sweep, reopen_sweep
+from viva.sweeps.sweep_folder import is_sweep
 
 
 def _reports(out: Path) -> dict[str, Any]:
-    return {one.name: recorded_results(one.folder).report() for one in cells_of(out) if one.folder is not None}
+    return {one.name: recorded_results(one.folder).report() for one in recorded_cells(out) if one.folder is not None}
 
 
 def test_every_cell_is_a_run_of_one_candidate(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_every_cell_is_a_run_of_one_candidate(tmp_path: Path) -> None:
     sweep = swept(file, tmp_path / "out")
     assert set(states(sweep).values()) == {"done"}
     assert len(sweep.runs) == 2 * 2 * 2 * 2
-    for cell in cells_of(tmp_path / "out"):
+    for cell in recorded_cells(tmp_path / "out"):
         assert cell.folder is not None
         report = recorded_results(cell.folder).report()
         assert list(report["candidates"]) == [cell.candidate]
@@ -42,7 +43,7 @@ def test_every_cell_is_a_run_of_one_candidate(tmp_path: Path) -> None:
 
 def test_a_cell_says_what_a_run_of_its_own_says(tmp_path: Path) -> None:
     from viva.orchestration.launch import new_run
-    from viva.scenarios.kieval.settings import KievalSettings
+    from viva.scenarios.kieval.kieval_settings import KievalSettings
 
     swept(write_file(tmp_path, items=10), tmp_path / "out")
     settings = KievalSettings(
@@ -81,7 +82,7 @@ def test_what_the_file_names_no_longer_stays_and_is_not_reported(tmp_path: Path)
     swept(write_file(tmp_path), tmp_path / "out")
     before = journals(tmp_path / "out")
     swept(write_file(tmp_path, candidates=["simulated:b?knowledge=0.2"]), tmp_path / "out")
-    assert [cell.candidate for cell in cells_of(tmp_path / "out")] == ["b"]
+    assert [cell.candidate for cell in recorded_cells(tmp_path / "out")] == ["b"]
     assert journals(tmp_path / "out") == before
 
 
@@ -93,7 +94,7 @@ def test_other_settings_are_an_error_of_the_cells_they_meet(tmp_path: Path) -> N
     assert list(states(sweep).values()) == ["done", "done", "failed", "failed"]
     assert "temperature was 0.0, is 0.5" in str(sweep.runs[2].error)
     assert journals(tmp_path / "out") == before
-    assert [one.folder is None for one in cells_of(tmp_path / "out")] == [False, False, True, True]
+    assert [one.folder is None for one in recorded_cells(tmp_path / "out")] == [False, False, True, True]
 
 
 def test_circumstances_may_change(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_a_cell_whose_model_is_wrong_fails_alone_and_is_tried_again(tmp_path: Pa
     assert list(states(sweep).values()) == ["failed", "done", "failed", "done"]
     assert expected in str(sweep.runs[0].error)
     assert not (tmp_path / "out" / sweep.runs[0].cell.name).exists()
-    assert [one.folder is None for one in cells_of(tmp_path / "out")] == [True, False, True, False]
+    assert [one.folder is None for one in recorded_cells(tmp_path / "out")] == [True, False, True, False]
     before = journals(tmp_path / "out")
     swept(write_file(tmp_path, seeds=[1, 2], candidates=["simulated:a", "simulated:b"]), tmp_path / "out")
     assert len(journals(tmp_path / "out")) == 4
@@ -174,7 +175,7 @@ def test_stopped_half_way_it_goes_on_without_repeating_a_call(tmp_path: Path, ho
 
     made, starts = 0, 0
     while True:
-        sweep = planned_sweep(file, tmp_path / "out", VirtualClock())
+        sweep = open_sweep(file, tmp_path / "out", VirtualClock())
         starts += 1
         stop_after(sweep, calls // 4, how)
         made += sum(run.calls for run in sweep.runs)
@@ -192,7 +193,7 @@ def test_it_goes_on_from_its_folder_alone(tmp_path: Path, monkeypatch: pytest.Mo
     dataset(tmp_path / "grid" / "beta.jsonl", 3)
     file.unlink()
     monkeypatch.chdir(tmp_path)
-    sweep = resumed_sweep(Path("out"))
+    sweep = reopen_sweep(Path("out"))
     sweep.clock.run(sweep.run)
     assert set(states(sweep).values()) == {"done"}
 
@@ -206,7 +207,7 @@ def test_it_is_read_back_without_file_and_datasets(tmp_path: Path) -> None:
     (tmp_path / "grid").rmdir()
     assert is_sweep(tmp_path / "out")
     assert _reports(tmp_path / "out") == before
-    assert [cell.dataset for cell in cells_of(tmp_path / "out")] == ["alpha"] * 2 + ["beta"] * 2
+    assert [cell.dataset for cell in recorded_cells(tmp_path / "out")] == ["alpha"] * 2 + ["beta"] * 2
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="not the folder of a sweep"):
         swept(file, tmp_path / "out")
     with pytest.raises(ConfigurationError, match="not the folder of a sweep"):
-        cells_of(tmp_path / "out")
+        recorded_cells(tmp_path / "out")
     swept(file, tmp_path / "other")
     run = next((tmp_path / "other").rglob("manifest.json")).parent
     with pytest.raises(ConfigurationError, match="holds a run, not a sweep"):
@@ -245,7 +246,7 @@ def test_a_kill_before_the_journals_tables_is_no_loss(tmp_path: Path) -> None:
         # Earlier versions wrote the manifest before the journal, so that a kill could come between them.
         old = {name: value for name, value in orjson.loads(manifest.read_bytes()).items() if name != "journal"}
         manifest.write_bytes(orjson.dumps(old))
-    assert [cell.folder for cell in cells_of(tmp_path / "out")] == [None, None]
+    assert [cell.folder for cell in recorded_cells(tmp_path / "out")] == [None, None]
     swept(file, tmp_path / "out")
     assert _reports(tmp_path / "out") == before
 
@@ -254,7 +255,7 @@ _IN_LITTLE_ROOM = """
 import resource, sys
 from pathlib import Path
 from viva.engine.clock import VirtualClock
-from viva.orchestration.sweep.sweep import planned_sweep
+from viva.sweeps.sweep import planned_sweep
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 sweep = planned_sweep(Path(sys.argv[1]), Path(sys.argv[2]), VirtualClock())

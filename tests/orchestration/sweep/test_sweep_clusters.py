@@ -13,15 +13,15 @@ import pytest
 import yaml
 from small_sweeps import INTERVIEWS, refused, states, stop_after, swept, write_file
 
-from viva.data.selection import open_dataset
+from viva.data.dataset import open_dataset
 from viva.engine.clock import VirtualClock
-from viva.engine.history import History
-from viva.orchestration.sweep.overview import Overview
-from viva.orchestration.sweep.results import cells_of
-from viva.orchestration.sweep.sweep import planned_sweep, resumed_sweep
-from viva.study.page import page_of
-from viva.study.study import Study
-from viva.web.report.page import html
+from viva.engine.journal_reader import History
+from viva.reports.studies.page import study_page
+from viva.reports.studies.study import Study
+from viva.sweeps.overview import SweepOverview
+from viva.sweeps.recorded_sweep import recorded_cells
+from viva.sweeps.sweep import open_sweep, reopen_sweep
+from viva.web.report.html_page import page_html
 
 
 def items(path: Path, subjects: list[int], field: str = "subject") -> Path:
@@ -64,7 +64,7 @@ def test_line_6b_a_sweep_moves_cluster_by_cluster_and_says_so(tmp_path: Path, un
     assert set(states(sweep).values()) == {"stopped"}
     whole = [item.subject for item in open_dataset(str(tmp_path / "alpha.jsonl"), seed=7, cluster="subject")]
     ends = {place for place in range(1, 164) if place == 163 or whole[place] != whole[place - 1] or not whole[place]}
-    for cell in cells_of(out):
+    for cell in recorded_cells(out):
         assert cell.until is not None
         assert cell.until["independent"] == "subject"
         assert cell.until["rule"]["cluster"] == "subject"
@@ -73,7 +73,7 @@ def test_line_6b_a_sweep_moves_cluster_by_cluster_and_says_so(tmp_path: Path, un
         with History(cell.folder.journal) as history:
             asked = [started[1]["subject"] for n in history.numbers() if (started := history.started(n)) is not None]
         assert asked == whole[: len(asked)]
-    title, _, _ = Overview(sweep).tables()[0]
+    title, _, _ = SweepOverview(sweep).tables()[0]
     assert "which take subjects to be independent" in title
     assert any("it takes subjects to be independent" in note for note in Study([out]).report()["notes"])
 
@@ -83,11 +83,11 @@ def test_line_6b_the_decision_over_clusters_depends_on_no_stop_and_no_concurrenc
     records = []
     for concurrency in (1, 50):
         swept(file, tmp_path / f"out{concurrency}", VirtualClock(), concurrency=concurrency)
-        records.append([cell.until for cell in cells_of(tmp_path / f"out{concurrency}")])
+        records.append([cell.until for cell in recorded_cells(tmp_path / f"out{concurrency}")])
     for _ in range(3):
-        stop_after(planned_sweep(file, tmp_path / "out", VirtualClock(), concurrency=5), 30, "halt")
+        stop_after(open_sweep(file, tmp_path / "out", VirtualClock(), concurrency=5), 30, "halt")
     swept(file, tmp_path / "out", VirtualClock(), concurrency=5)
-    records.append([cell.until for cell in cells_of(tmp_path / "out")])
+    records.append([cell.until for cell in recorded_cells(tmp_path / "out")])
     assert records[0] == records[1] == records[2]
     assert records[0][0] is not None
     assert 0 < records[0][0]["stopped_at"] < 163
@@ -95,7 +95,7 @@ def test_line_6b_the_decision_over_clusters_depends_on_no_stop_and_no_concurrenc
 
 def test_line_6b_without_a_field_the_output_says_that_items_are_taken_to_be_independent(tmp_path: Path) -> None:
     sweep = swept(grid(tmp_path, {"half_width": 14.0}, SUBJECTS), tmp_path / "out", VirtualClock(), concurrency=3)
-    title, _, _ = Overview(sweep).tables()[0]
+    title, _, _ = SweepOverview(sweep).tables()[0]
     assert "which take items to be independent (until: {cluster: subject} or passage, where they are not)" in title
     assert any("it takes items to be independent" in note for note in Study([tmp_path / "out"]).report()["notes"])
 
@@ -104,7 +104,7 @@ def test_line_6b_a_dataset_may_have_a_field_of_its_own(tmp_path: Path) -> None:
     items(tmp_path / "beta.jsonl", [0, *[3] * 5], field="passage")
     own = {"dataset": "beta.jsonl", "cluster": "passage"}
     file = grid(tmp_path, {"half_width": 14.0, "cluster": "subject"}, SUBJECTS, datasets=["alpha.jsonl", own])
-    settings: Any = {run.cell.dataset: run.cell.settings for run in planned_sweep(file, tmp_path / "out").runs}
+    settings: Any = {run.cell.dataset: run.cell.settings for run in open_sweep(file, tmp_path / "out").runs}
     assert (settings["alpha"].cluster, settings["beta"].cluster) == ("subject", "passage")
     found = open_dataset(str(tmp_path / "beta.jsonl"), seed=3, cluster="passage")
     assert found.clusters is not None
@@ -135,13 +135,13 @@ def test_line_6b_a_dataset_without_clusters_fails_by_name(tmp_path: Path, subjec
 def test_line_6c_sweep_study_and_page_print_the_rules_interval(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sweep = swept(grid(tmp_path, {"half_width": 12.0}, SUBJECTS), out, VirtualClock(), concurrency=4)
-    overview = {one["candidate"]: one for one in Overview(sweep).report()["cells"]}
+    overview = {one["candidate"]: one for one in SweepOverview(sweep).report()["cells"]}
     study = Study([out])
     report = study.report()
     tables = {title: rows for title, _, rows in study.tables()}
     cells = next(rows for title, rows in tables.items() if title.endswith("2 cells"))
-    page = html(page_of(report))
-    for cell, shown in zip(cells_of(out), cells, strict=True):
+    page = page_html(study_page(report))
+    for cell, shown in zip(recorded_cells(out), cells, strict=True):
         assert cell.until is not None
         told = cell.until["intervals"][cell.candidate]
         text = f"{told['mean']:.1f} ({told['low']:.1f} to {told['high']:.1f})"
@@ -161,14 +161,16 @@ def test_line_6c_sweep_study_and_page_print_the_rules_interval(tmp_path: Path) -
     [note] = [note for note in other["notes"] if "a rule" in note]
     assert "of another scorer than linear" in note
     assert "hold at the stop" not in note
-    assert "confidence sequences" not in html(page_of(other))
+    assert "confidence sequences" not in page_html(study_page(other))
 
 
 def test_line_6c_over_seeds_the_rules_intervals_are_averaged(tmp_path: Path) -> None:
     out = tmp_path / "out"
     swept(grid(tmp_path, {"half_width": 12.0}, SUBJECTS, seeds=[1, 2]), out, VirtualClock(), concurrency=4)
     for row in Study([out]).report()["pooled"]:
-        parts = [one.until["intervals"][row["candidate"]] for one in cells_of(out) if one.candidate == row["candidate"]]
+        parts = [
+            one.until["intervals"][row["candidate"]] for one in recorded_cells(out) if one.candidate == row["candidate"]
+        ]
         for end in ("low", "high"):
             mean = sum(part["n"] * part[end] for part in parts) / sum(part["n"] for part in parts)
             assert row["score"][end] == pytest.approx(mean, abs=1e-6)
@@ -179,7 +181,7 @@ def test_line_28_reports_of_a_rule_are_the_same_bytes_after_kills(tmp_path: Path
     whole = swept(file, tmp_path / "one" / "out", VirtualClock(), concurrency=2)
     out = tmp_path / "two" / "out"
     for _ in range(3):
-        stop_after(planned_sweep(file, out, VirtualClock(), concurrency=40), 12, "halt")
+        stop_after(open_sweep(file, out, VirtualClock(), concurrency=40), 12, "halt")
     killed = swept(file, out, VirtualClock(), concurrency=40)
     assert [run.done for run in whole.runs] != [run.done for run in killed.runs]  # one overshoots further
     assert orjson.dumps(Study([tmp_path / "one" / "out"]).report()) == orjson.dumps(Study([out]).report())
@@ -200,7 +202,7 @@ def test_a_sweep_of_version_1_is_reported(tmp_path: Path) -> None:
             del run["settings"][name]
         manifest.write_text(json.dumps(run))
     (out / "sweep.json").write_text(json.dumps(record))
-    assert all(cell.folder is not None for cell in cells_of(out))
+    assert all(cell.folder is not None for cell in recorded_cells(out))
     assert Study([out]).report()["facts"]["states"]["done"] == 2
 
 
@@ -211,7 +213,7 @@ def test_a_resumed_sweep_keeps_its_cells_whatever_the_defaults_are_now(tmp_path:
     record = json.loads((out / "sweep.json").read_text())
     del record["file"]["interviews"]["candidate_tokens"]
     (out / "sweep.json").write_text(json.dumps(record))
-    sweep = resumed_sweep(out)
+    sweep = reopen_sweep(out)
     sweep.clock.run(sweep.run)
     assert set(states(sweep).values()) == {"done"}
-    assert all(cell.folder is not None for cell in cells_of(out))
+    assert all(cell.folder is not None for cell in recorded_cells(out))

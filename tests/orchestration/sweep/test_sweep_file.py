@@ -12,11 +12,11 @@ from small_sweeps import INTERVIEWS, refused, swept, write_file
 from viva_process import ended, started
 
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.sweep.sweep import planned_sweep, resumed_sweep
+from viva.sweeps.sweep import open_sweep, reopen_sweep
 
 
 def _names(file: Path) -> list[str]:
-    return [run.cell.name for run in planned_sweep(file, file.parent / "out").runs]
+    return [run.cell.name for run in open_sweep(file, file.parent / "out").runs]
 
 
 def test_a_cell_is_one_candidate_dataset_seed_and_evaluator(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_paths_begin_at_the_files_folder(tmp_path: Path, monkeypatch: pytest.Mon
     write_file(tmp_path / "grid", interviews={**INTERVIEWS, "ids": "ids.txt"})
     (tmp_path / "grid" / "ids.txt").write_text("alpha-1\n")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    settings: Any = planned_sweep(Path("../grid/grid.yaml"), None).runs[0].cell.settings
+    settings: Any = open_sweep(Path("../grid/grid.yaml"), None).runs[0].cell.settings
     assert settings.dataset == str(tmp_path / "grid" / "alpha.jsonl")
     assert settings.ids == str(tmp_path / "grid" / "ids.txt")
     assert Path.cwd() == tmp_path / "elsewhere"
@@ -50,7 +50,7 @@ def test_a_dataset_may_have_settings_of_its_own(tmp_path: Path) -> None:
     file = write_file(
         tmp_path, names=("alpha", "beta"), datasets=["alpha.jsonl", own], probes={"method": ["loss"], "n": 3}
     )
-    by_name: dict[str, Any] = {run.cell.name: run.cell.settings for run in planned_sweep(file, None).runs}
+    by_name: dict[str, Any] = {run.cell.name: run.cell.settings for run in open_sweep(file, None).runs}
     assert by_name["cells/probe/alpha/seed-7/a"].n == 3
     assert by_name["cells/probe/beta/seed-7/a"].n == 2
     assert by_name["cells/probe/beta/seed-7/a"].against == str(tmp_path / "alpha.jsonl")
@@ -184,7 +184,7 @@ def test_line_14_an_older_sweep_of_one_seed_goes_on(tmp_path: Path) -> None:
     record = json.loads((out / "sweep.json").read_text())
     record["file"] |= {"seeds": 3, "candidates": record["file"]["candidates"], "until": None}
     (out / "sweep.json").write_text(json.dumps(record))
-    assert [run.cell.seed for run in resumed_sweep(out).runs] == [3, 3]
+    assert [run.cell.seed for run in reopen_sweep(out).runs] == [3, 3]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_line_11_a_bound_of_money_without_prices_is_refused_with_the_file(tmp_pa
     far = "openai:http://127.0.0.1:9/v1#far"
     file = write_file(tmp_path, candidates=["simulated:a", far], interviews=INTERVIEWS | {bound: 1.0})
     with pytest.raises(ConfigurationError, match=rf"interviews: {bound}: the price of .*#far is not known") as caught:
-        planned_sweep(file, tmp_path / "out")
+        open_sweep(file, tmp_path / "out")
     assert str(caught.value).startswith(str(file))
 
 
@@ -226,7 +226,7 @@ def test_line_18_a_key_in_a_model_that_is_written_as_a_mapping_is_not_repeated(t
     model = {"model": "openai:gpt-4o", "api_key": "sk-hidden-0123456789"}
     file = write_file(tmp_path, candidates=[model] if many else model)
     with pytest.raises(ConfigurationError, match=r"candidates.*found a mapping of api_key, model") as caught:
-        planned_sweep(file, tmp_path / "out")
+        open_sweep(file, tmp_path / "out")
     assert "sk-hidden" not in str(caught.value)
     settings = tmp_path / "settings.yaml"
     settings.write_text(yaml.safe_dump({"candidate": [model] if many else model}))

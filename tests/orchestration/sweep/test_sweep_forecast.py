@@ -8,20 +8,20 @@ from typing import Any
 from small_sweeps import INTERVIEWS, dataset, swept, write_file
 
 from viva.orchestration.launch import recorded_results
-from viva.orchestration.sweep.forecast import Forecast
-from viva.orchestration.sweep.results import cells_of
-from viva.orchestration.sweep.sweep import planned_sweep
+from viva.sweeps.forecast import Forecast
+from viva.sweeps.recorded_sweep import recorded_cells
+from viva.sweeps.sweep import open_sweep
 
 
 def _forecast(file: Path, out: Path) -> dict[str, Any]:
-    return Forecast(planned_sweep(file, out)).report()
+    return Forecast(open_sweep(file, out)).report()
 
 
 def _used(out: Path) -> dict[str, dict[str, dict[str, int]]]:
     """By candidate and role, from the reports of a sweep's interviews."""
     return {
         cell.candidate: recorded_results(cell.folder).report()["candidates"][cell.candidate]["usage"]
-        for cell in cells_of(out)
+        for cell in recorded_cells(out)
         if cell.folder is not None
     }
 

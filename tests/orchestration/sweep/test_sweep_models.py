@@ -10,10 +10,10 @@ import pytest
 from small_sweeps import INTERVIEWS, states, swept, write_file
 from tiny_gguf import SHORT_PACK, make_model
 
-from viva.engine.backends.llama import loaded_models as loaded
+from viva.engine.backends.llama import backend as loaded
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.clock import VirtualClock
-from viva.orchestration.sweep.progress import CellRun
+from viva.sweeps.cell_run import CellRun
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server

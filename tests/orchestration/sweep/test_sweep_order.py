@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.orchestration.sweep.order import ordered
+from viva.sweeps.local_models import order_by_weights
 
 NEEDS = st.lists(st.frozensets(st.sampled_from("abcdef"), max_size=3), max_size=12)
 ONE_VARYING = st.tuples(
@@ -26,8 +26,8 @@ def _loads(needs: list[frozenset[str]], order: list[int], room: int) -> int:
 
 @given(NEEDS)
 def test_every_cell_has_its_turn_once(needs: list[frozenset[str]]) -> None:
-    assert sorted(ordered(needs)) == list(range(len(needs)))
-    assert ordered(needs) == ordered(needs)
+    assert sorted(order_by_weights(needs)) == list(range(len(needs)))
+    assert order_by_weights(needs) == order_by_weights(needs)
 
 
 @given(ONE_VARYING)
@@ -35,16 +35,16 @@ def test_where_one_model_varies_each_is_loaded_once(case: tuple[frozenset[str], 
     shared, varying = case
     needs = [shared | ({one} if one else frozenset()) for one in varying]
     # Fewer there cannot be. What all share is used by every cell here, and so never the one used least recently.
-    assert _loads(needs, ordered(needs), len(shared) + 1) == len(shared) + len(set(varying) - {""})
+    assert _loads(needs, order_by_weights(needs), len(shared) + 1) == len(shared) + len(set(varying) - {""})
 
 
 @given(st.integers(1, 5), st.integers(1, 5))
 def test_a_grid_of_two_is_walked_to_and_fro(candidates: int, evaluators: int) -> None:
     needs = [frozenset({f"c{c}", f"e{e}"}) for c in range(candidates) for e in range(evaluators)]
     if candidates > 1 and evaluators > 1:
-        assert _loads(needs, ordered(needs), 2) == candidates * evaluators + 1
+        assert _loads(needs, order_by_weights(needs), 2) == candidates * evaluators + 1
 
 
 @given(st.lists(st.just(frozenset[str]()), max_size=6))
 def test_without_local_models_the_files_order_stays(needs: list[frozenset[str]]) -> None:
-    assert ordered(needs) == list(range(len(needs)))
+    assert order_by_weights(needs) == list(range(len(needs)))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from small_sweeps import INTERVIEWS, dataset, journals, states, stop_after, swept, write_file
 
-from viva.data.selection import open_dataset
+from viva.data.dataset import open_dataset
 from viva.engine.clock import VirtualClock
-from viva.engine.history import History
-from viva.orchestration.sweep.results import cells_of
-from viva.orchestration.sweep.sweep import planned_sweep
+from viva.engine.journal_reader import History
+from viva.sweeps.recorded_sweep import recorded_cells
+from viva.sweeps.sweep import open_sweep
 
 ITEMS = 120
 
@@ -26,7 +26,7 @@ def _file(tmp_path: Path, until: Any, **said: Any) -> Path:
 
 
 def _until(out: Path) -> list[dict[str, Any]]:
-    return [cell.until for cell in cells_of(out) if cell.until is not None]
+    return [cell.until for cell in recorded_cells(out) if cell.until is not None]
 
 
 @pytest.mark.parametrize("until", [{"half_width": 12.0}, "decided"], ids=str)
@@ -67,7 +67,7 @@ def test_the_decision_depends_on_no_stop_on_the_way(tmp_path: Path, until: Any) 
     swept(file, tmp_path / "whole", VirtualClock())
     out = tmp_path / "out"
     for _ in range(3):
-        stop_after(planned_sweep(file, out, VirtualClock()), 12, "halt")
+        stop_after(open_sweep(file, out, VirtualClock()), 12, "halt")
     assert all(record["stopped_at"] is None for record in _until(out))
     swept(file, out, VirtualClock())
     assert [record["stopped_at"] for record in _until(out)] == [r["stopped_at"] for r in _until(tmp_path / "whole")]
@@ -84,7 +84,7 @@ def test_candidates_that_are_decided_about_go_side_by_side(tmp_path: Path) -> No
 def test_items_come_in_the_seeds_order_the_same_for_all(tmp_path: Path) -> None:
     swept(_file(tmp_path, {"half_width": 12.0}, seeds=[1, 2]), tmp_path / "out", VirtualClock(), concurrency=3)
     asked: dict[int, list[list[str]]] = {1: [], 2: []}
-    for cell in cells_of(tmp_path / "out"):
+    for cell in recorded_cells(tmp_path / "out"):
         assert cell.folder is not None
         with History(cell.folder.journal) as history:
             started = [history.started(number) for number in history.numbers()]

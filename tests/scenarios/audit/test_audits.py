@@ -9,21 +9,19 @@ import pytest
 from direct_audits import audited, drawn_cases
 from scipy.stats import binomtest
 
-from viva.agents.grades import SCALES, PairVerdict, grade_form
+from viva.agents.judge import SCALES, PairVerdict, grade_form
 from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.embedding import load
 from viva.orchestration.launch import new_run
-from viva.scenarios.audit.cases import AuditCase, open_cases, reply_cases
-from viva.scenarios.audit.figures import JudgeVerdicts, findings
-from viva.scenarios.audit.report import answer
+from viva.orchestration.python_api import load
+from viva.reports.studies.rating_sheet import run_sheet
+from viva.scenarios.audit.audit_cases import AuditCase, AuditSettings, open_cases, reply_cases
+from viva.scenarios.audit.audit_protocol import as_list, pad_answer, split_sentences
+from viva.scenarios.audit.audit_report import JudgeVerdicts, findings, summary_sentence
 from viva.scenarios.audit.scenario import Audit, families_of
-from viva.scenarios.audit.settings import AuditSettings
-from viva.scenarios.audit.variants import listed, padded, sentences
-from viva.scenarios.grading.scenario import Grading, GradingSettings
-from viva.scenarios.rated import RecordedReply
-from viva.study.meta.runs import run_sheet
+from viva.scenarios.contract import RecordedReply
+from viva.scenarios.grading.scenario import GradingSettings, SingleAnswerGrading
 
 
 def _found(count: int, audit: str, **options: Any) -> list[dict[str, Any]]:
@@ -62,7 +60,7 @@ def test_an_audit_names_its_cases_and_says_its_answer() -> None:
     [position] = [one for one in found if one["audit"] == "position"]
     assert position["effect"]["value"] == 1.0
     assert (position["consistent"], position["showing"]) == (0.0, 40)
-    assert answer("judge", found) == (
+    assert summary_sentence("judge", found) == (
         "judge prefers the answer shown first (+1.00, 0.82 to 1.00). Nothing was found in: verbosity, format, self, "
         "labels, retest."
     )
@@ -82,15 +80,15 @@ def test_self_preference_without_people_or_other_judges_says_so() -> None:
 
 def test_variants_keep_every_sentence() -> None:
     text = "First point. Second point!\nThird point without a mark"
-    longer = padded(text, ["Well now."], "Again: {sentence}.", "key")
+    longer = pad_answer(text, ["Well now."], "Again: {sentence}.", "key")
     assert longer.startswith("Well now. First point. Again: First point. Well now. Second point! Again: Second point.")
-    assert sentences(text) == ["First point.", "Second point!", "Third point without a mark"]
-    assert listed(text, "Answer").splitlines()[2:] == [
+    assert split_sentences(text) == ["First point.", "Second point!", "Third point without a mark"]
+    assert as_list(text, "Answer").splitlines()[2:] == [
         "- **First** point.",
         "- **Second** point!",
         "- **Third** point without a mark",
     ]
-    assert padded(text, ["a.", "b."], "{sentence}.", "k") == padded(text, ["a.", "b."], "{sentence}.", "k")
+    assert pad_answer(text, ["a.", "b."], "{sentence}.", "k") == pad_answer(text, ["a.", "b."], "{sentence}.", "k")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +181,7 @@ def test_habits_that_cannot_be_planted_are_refused(traits: str) -> None:
 
 def test_single_answer_grading_is_reported_by_judge(tmp_path: Path) -> None:
     tasks = [{"id": str(at), "question": f"q{at}", "answer": "a", "reference": "r" * (at % 2)} for at in range(5)]
-    which, out = Grading(tasks), tmp_path / "run"
+    which, out = SingleAnswerGrading(tasks), tmp_path / "run"
     settings = GradingSettings(tasks=str(out / "tasks.jsonl"), judge=["simulated:g", "simulated:h"], scale="letters")
     assert which.given_tasks is not None
     launch = new_run(which, settings, out, VirtualClock(), files={"tasks.jsonl": which.given_tasks.to_lines()})

@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 from small_suites import TALK, metric, run_suite, write_suite
 
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.flexeval.builtin.contents import follows_schema
-from viva.scenarios.flexeval.builtin.texts import FORMULAS, flesch_reading_ease, readability, words
-from viva.scenarios.flexeval.builtin.tool_shape import tool_call_shape
-from viva.scenarios.flexeval.report import gate_table
-from viva.scenarios.flexeval.units import ToolCall
+from viva.scenarios.flexeval.builtin_metrics import (
+    FORMULAS,
+    flesch_reading_ease,
+    follows_schema,
+    readability,
+    tool_call_shape,
+    words,
+)
+from viva.scenarios.flexeval.dialog import ToolCall
+from viva.scenarios.flexeval.suite_report import gate_table
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "flexeval"
 
@@ -80,7 +85,7 @@ def test_a_broken_function_is_an_error_of_its_metric_alone(tmp_path: Path, name:
 
 
 def test_a_function_that_no_signal_reaches_is_killed_and_the_rest_is_computed(tmp_path: Path) -> None:
-    from viva.scenarios.flexeval import protocol
+    from viva.scenarios.flexeval import suite_conversation
 
     metrics = [
         {"function": "hangs_beyond_reach", "seconds": 0.1, "role": "assistant"},
@@ -88,7 +93,7 @@ def test_a_function_that_no_signal_reaches_is_killed_and_the_rest_is_computed(tm
     ]
     suite = write_suite(tmp_path, [TALK], FUNCTIONS, metrics=metrics)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "_START", 2.0)
+        patch.setattr(suite_conversation, "_START_SECONDS", 2.0)
         outcome, report = run_suite(suite, tmp_path / "run")
     assert outcome.failed == 0
     [told] = metric(report, "hangs_beyond_reach")["errors"]

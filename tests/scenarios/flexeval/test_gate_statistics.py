@@ -18,11 +18,11 @@ from release_pairs import Draw, alarms, collected, continuous, passed, seldom, s
 from small_suites import TALK, write_suite
 
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.flexeval.gates import checked_gate
-from viva.scenarios.flexeval.graph import measured
+from viva.scenarios.flexeval.gate import check_gate
+from viva.scenarios.flexeval.metrics import resolve_metrics
 from viva.scenarios.flexeval.scales import check_attainable
 from viva.scenarios.flexeval.spec import Bounds, Suite, Threshold
-from viva.scoring.planning import power_of
+from viva.scoring.sample_size import power_of
 
 PAIRS, ALPHA = 1000, 0.05
 
@@ -89,7 +89,7 @@ def test_a_fall_within_the_margin_is_none_and_one_beyond_it_is_red() -> None:
     then = {"app": collected({"score": before})}
     for fall, broken in ((0.4, False), (0.6, True)):
         now = {"app": collected({"score": before - fall})}
-        [check] = checked_gate([Threshold(metric="score", fall=0.5)], now, {}, {}, then, ALPHA)
+        [check] = check_gate([Threshold(metric="score", fall=0.5)], now, {}, {}, then, ALPHA)
         assert check.broken is broken
         assert check.was is not None
         assert check.found is not None
@@ -105,8 +105,8 @@ def test_a_rise_is_a_fall_seen_from_the_other_side() -> None:
     values = {name: random.normal(size=(25, 2)) for name in ("one", "other")}
     now, then = ({"app": collected({"score": values[name]})} for name in values)
     turned, before = ({"app": collected({"score": -values[name]})} for name in values)
-    [rise] = checked_gate([Threshold(metric="score", rise=0.1)], now, {}, {}, then, ALPHA)
-    [fall] = checked_gate([Threshold(metric="score", fall=0.1)], turned, {}, {}, before, ALPHA)
+    [rise] = check_gate([Threshold(metric="score", rise=0.1)], now, {}, {}, then, ALPHA)
+    [fall] = check_gate([Threshold(metric="score", fall=0.1)], turned, {}, {}, before, ALPHA)
     assert rise.p == pytest.approx(fall.p)
     assert rise.broken == fall.broken
     assert rise.found == pytest.approx(-(fall.found or 0.0))
@@ -117,7 +117,7 @@ def test_few_conversations_cannot_be_red_and_five_can() -> None:
 
     for conversations, red in ((4, False), (5, True)):  # 2 ** -4 > alpha > 2 ** -5
         now, then = ({"app": collected({"score": np.full((conversations, 1), value)})} for value in (0.0, 1.0))
-        [check] = checked_gate([Threshold(metric="score", fall=0.0)], now, {}, {}, then, ALPHA)
+        [check] = check_gate([Threshold(metric="score", fall=0.0)], now, {}, {}, then, ALPHA)
         assert check.p == pytest.approx(2.0**-conversations)
         assert check.broken is red
 
@@ -240,14 +240,14 @@ def test_tests_and_repeats_and_errors_are_of_the_conversations_that_where_choose
         names = (("tests", "pass_rate"), ("words", "pass^1"), ("words", "errors"))
         where = {"topic": topic}
         thresholds = [Threshold(metric=metric, statistic=name, where=where, at_least=0) for metric, name in names]
-        checks = checked_gate(thresholds, {"app": found}, passes, {}, None, 0.05)
+        checks = check_gate(thresholds, {"app": found}, passes, {}, None, 0.05)
         assert [check.found for check in checks] == pytest.approx(wanted)
 
 
 def test_a_fall_of_tests_is_compared_with_the_baseline() -> None:
     was, now = (collected({"words": np.full((8, 1), value)}) for value in (1.0, 0.0))
     threshold = Threshold(metric="tests", fall=0)
-    [check] = checked_gate([threshold], {"a": now}, {"words": Bounds(at_least=1)}, {}, {"a": was}, 0.05)
+    [check] = check_gate([threshold], {"a": now}, {"words": Bounds(at_least=1)}, {}, {"a": was}, 0.05)
     assert (check.found, check.was, check.broken) == (0.0, 1.0, True)
 
 
@@ -312,9 +312,9 @@ def test_what_is_refused_is_broken_whatever_was_answered(
     series = found.series["kind"]
     series.categories = {name: place for place, name in enumerate(scores)}
     series.choices = array("i", [series.categories[one] for one in answers])
-    [check] = checked_gate([threshold], {"app": found}, {}, {}, None, 0.05)
+    [check] = check_gate([threshold], {"app": found}, {}, {}, None, 0.05)
     try:
-        check_attainable(suite, measured(suite), "suite.yaml")
+        check_attainable(suite, resolve_metrics(suite), "suite.yaml")
     except ConfigurationError:
         assert check.broken
 
@@ -326,7 +326,7 @@ def test_a_broken_threshold_says_how_far_it_is_from_its_end() -> None:
         Threshold(metric="words", at_most=3, at_least=1),
         Threshold(metric="words", at_most=4),
     ]
-    told = [check.told() for check in checked_gate(thresholds, found, {}, {}, None, 0.05)]
+    told = [check.told() for check in check_gate(thresholds, found, {}, {}, None, 0.05)]
     assert told == [
         "mean(words) >= 1000: app: 3.9 is 996.1 below the minimum of 1000 (n = 2)",
         "mean(words) >= 1, <= 3: app: 3.9 is 0.9 above the maximum of 3 (n = 2)",

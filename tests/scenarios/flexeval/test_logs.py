@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from viva.engine.errors import DatasetError
-from viva.scenarios.flexeval.readers import Unreadable, read_dialogs
-from viva.scenarios.flexeval.readers.growing import Growing
-from viva.scenarios.flexeval.readers.logs import GrowingLog, Grown
-from viva.scenarios.flexeval.units import Dialog
+from viva.scenarios.flexeval.conversation_files import UnreadableRecord, read_dialogs
+from viva.scenarios.flexeval.dialog import Dialog
+from viva.scenarios.flexeval.readers.logs import GrowingFile, GrowingLog, GrownDialog
 
 TALK = [("user", "Hi."), ("assistant", "Hello."), ("user", "2+2?"), ("assistant", "Four."), ("user", "Sure?")]
 
@@ -177,9 +176,9 @@ def test_spans_without_messages_are_named_with_what_to_do(tmp_path: Path) -> Non
     path = _write(tmp_path / "s.jsonl", silent, silent, _span(TALK[:1], "Hello."),
                   _span(TALK[:1], "x", **{"gen_ai.input.messages": "[oops"}))  # fmt: skip
     broken, without, dialog = read_dialogs(path)
-    assert isinstance(broken, Unreadable)
+    assert isinstance(broken, UnreadableRecord)
     assert "field 'attributes.gen_ai.input.messages': not valid JSON" in str(broken)
-    assert isinstance(without, Unreadable)
+    assert isinstance(without, UnreadableRecord)
     assert (without.line, "2 calls of models" in without.message, "CAPTURE_MESSAGE" in without.message) == (
         1,
         True,
@@ -223,13 +222,13 @@ def test_requests_without_an_id_join_behind_an_answer_alone(tmp_path: Path) -> N
     assert [(one.id, len(one.messages)) for one in _read(_write(path, *named))] == [("s", 4)]
 
 
-def _taken(follower: Growing, log: GrowingLog) -> list[Any]:
+def _taken(follower: GrowingFile, log: GrowingLog) -> list[Any]:
     return [one for line, text in follower.lines() for one in log.take(line, text)]
 
 
 def test_a_growing_log_gives_complete_lines_and_goes_on_where_it_stood(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    follower, log = Growing(path), GrowingLog(path)
+    follower, log = GrowingFile(path), GrowingLog(path)
     assert _taken(follower, log) == []
     first, second = (json.dumps(_request(TALK[:n], TALK[n][1], session_id="s")) for n in (1, 3))
     with path.open("a") as file:
@@ -238,7 +237,7 @@ def test_a_growing_log_gives_complete_lines_and_goes_on_where_it_stood(tmp_path:
         assert _taken(follower, log) == []
         file.write(f"{first[40:]}\n{second}\nnonsense\n{second[:9]}")
     one, two, bad = _taken(follower, log)
-    assert isinstance(one, Grown)
+    assert isinstance(one, GrownDialog)
     assert (one.known, len(one.dialog.messages), two.known, _texts(two.dialog)) == (0, 2, 2, TALK[:4])
     assert one.dialog.id == two.dialog.id == "s"
     assert str(bad).startswith(f"{path}:3: not valid JSON")
@@ -246,7 +245,7 @@ def test_a_growing_log_gives_complete_lines_and_goes_on_where_it_stood(tmp_path:
     follower.close()
     with path.open("a") as file:
         file.write(f"{second[9:]}\n")
-    with Growing(path, state) as again:
+    with GrowingFile(path, state) as again:
         assert [line for line, _ in again.lines()] == [4]
         assert list(again.lines()) == []
         assert again.notes == []
@@ -254,11 +253,11 @@ def test_a_growing_log_gives_complete_lines_and_goes_on_where_it_stood(tmp_path:
 
 def test_the_state_stands_behind_the_last_line_that_was_taken(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.log", "one", "two", "three")
-    with Growing(path) as follower:
+    with GrowingFile(path) as follower:
         lines = follower.lines()
         assert [next(lines), next(lines)] == [(1, "one\n"), (2, "two\n")]
         state = follower.state
-    with Growing(path, state) as again:
+    with GrowingFile(path, state) as again:
         assert list(again.lines()) == [(3, "three\n")]
 
 
@@ -274,7 +273,7 @@ def test_a_log_that_is_cut_or_replaced_is_read_from_its_beginning(
     tmp_path: Path, how: str, expected: list[str]
 ) -> None:
     path = _write(tmp_path / "a.log", "first line", "second line")
-    with Growing(path) as follower:
+    with GrowingFile(path) as follower:
         assert len(list(follower.lines())) == 2
         if how == "cut":
             path.write_text("new\n")
@@ -290,7 +289,7 @@ def test_a_log_that_is_cut_or_replaced_is_read_from_its_beginning(
         assert "read from its beginning" in follower.notes[0]
         state = follower.state
     _write(tmp_path / "other", "x", "y").replace(path)
-    with Growing(path, state) as resumed:
+    with GrowingFile(path, state) as resumed:
         assert [text for _, text in resumed.lines()] == ["x\n", "y\n"]
         assert len(resumed.notes) == 1
 
@@ -299,11 +298,11 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zip").write_bytes(b"\x1f\x8b\x08")
     for name, told in (("pipe", "is a pipe"), ("zip", "compressed by gzip"), (".", "is a folder")):
-        with Growing(tmp_path / name) as follower, pytest.raises(DatasetError, match=told):
+        with GrowingFile(tmp_path / name) as follower, pytest.raises(DatasetError, match=told):
             list(follower.lines())
     long = tmp_path / "long.log"
     long.write_bytes(b"a" * (9 * 2**20) + b"\nshort\n")
-    with Growing(long) as follower:
+    with GrowingFile(long) as follower:
         (number, bad), last = follower.lines()
     assert (number, last) == (1, (2, "short\n"))
     assert not isinstance(bad, str)
@@ -313,7 +312,7 @@ def test_only_so_many_conversations_are_remembered(tmp_path: Path) -> None:
     log = GrowingLog(tmp_path / "log.jsonl", most=2)
     sent = [json.dumps(_request(TALK[:1], "Hello.", session_id=name)) for name in "abc"]
     for line, text in enumerate(sent, 1):
-        assert [one.known for one in log.take(line, text) if isinstance(one, Grown)] == [0]
+        assert [one.known for one in log.take(line, text) if isinstance(one, GrownDialog)] == [0]
     later = {name: json.dumps(_request(TALK[:3], "Four.", session_id=name)) for name in "ca"}
-    known = [one.known for text in later.values() for one in log.take(9, text) if isinstance(one, Grown)]
+    known = [one.known for text in later.values() for one in log.take(9, text) if isinstance(one, GrownDialog)]
     assert known == [2, 0]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from viva.engine.errors import DatasetError
-from viva.scenarios.flexeval.readers import Unreadable, expand, read_all, read_dialogs
-from viva.scenarios.flexeval.units import Dialog, Message, ToolCall
+from viva.scenarios.flexeval.conversation_files import UnreadableRecord, expand_paths, read_dialogs, read_files
+from viva.scenarios.flexeval.dialog import Dialog, Message, ToolCall
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "flexeval"
 ASKED = {"role": "user", "content": "Is nine odd?"}
@@ -145,7 +145,7 @@ def test_a_line_that_cannot_be_read_is_named_and_the_others_go_on(tmp_path: Path
     first, bad, last = read_dialogs(path)
     assert isinstance(first, Dialog)
     assert isinstance(last, Dialog)
-    assert isinstance(bad, Unreadable)
+    assert isinstance(bad, UnreadableRecord)
     assert (bad.path, bad.line) == (str(path), 2)
     with pytest.raises(AssertionError, match=told):
         raise AssertionError(bad.message)
@@ -157,12 +157,12 @@ def test_json_files_hold_a_list_one_object_or_lines(tmp_path: Path) -> None:
     found = list(read_dialogs(listed))
     assert [getattr(one, "id", "") for one in found] == ["list:2", "", "two"]
     lines = listed.read_text().splitlines()
-    assert isinstance(found[1], Unreadable)
+    assert isinstance(found[1], UnreadableRecord)
     assert lines[found[1].line - 1].strip() == "5,"
     single = _file(tmp_path, json.dumps({"messages": [ASKED]}, indent=2), name="one.json")
     assert [getattr(one, "id", "") for one in read_dialogs(single)] == ["one:1"]
     broken = _file(tmp_path, {"messages": [ASKED]}, "{oops", {"messages": [SAID]}, name="lines.json")
-    assert [type(one).__name__ for one in read_dialogs(broken)] == ["Dialog", "Unreadable", "Dialog"]
+    assert [type(one).__name__ for one in read_dialogs(broken)] == ["Dialog", "UnreadableRecord", "Dialog"]
     cut = _file(tmp_path, '[{"messages": [', '{"role": "user", "content": "a"}', name="cut.json")
     with pytest.raises(DatasetError, match=r"cut\.json:1: not valid JSON: .*the rest of the file is not read"):
         list(read_dialogs(cut))
@@ -173,12 +173,12 @@ def test_json_files_hold_a_list_one_object_or_lines(tmp_path: Path) -> None:
 def test_ids_are_unique_over_several_files(tmp_path: Path) -> None:
     lines = ({"messages": [ASKED]}, {"id": "a", "messages": [ASKED]}, {"id": "a", "messages": [SAID]}, "oops")
     one, two = (_file(tmp_path / name, *lines) for name in ("x", "y"))
-    found = list(read_all(expand(["**/*.jsonl"], tmp_path)))
-    assert [str(one), str(two)] == [str(path) for path in expand(["**/*.jsonl"], tmp_path)]
+    found = list(read_files(expand_paths(["**/*.jsonl"], tmp_path)))
+    assert [str(one), str(two)] == [str(path) for path in expand_paths(["**/*.jsonl"], tmp_path)]
     assert [one.id for one in found] == [
         "talks:1", "a", "talks:a", "talks:4", "talks:1:2", "talks:a:2", "talks:a:3", "talks:4:2"]  # fmt: skip
     assert all(isinstance(one, Dialog) and one.metadata == {"id": "a"} for one in (found[2], *found[5:7]))
-    [hashed] = read_all([_file(tmp_path, {"id": "a#2", "input": "?"})])
+    [hashed] = read_files([_file(tmp_path, {"id": "a#2", "input": "?"})])
     assert hashed.id == "a:2"
 
 
@@ -186,12 +186,12 @@ def test_patterns(tmp_path: Path) -> None:
     folder = tmp_path / "with [brackets]"
     names = ["b.jsonl", "a.jsonl", "deep/down/c.jsonl", "odd[1].jsonl"]
     paths = [_file(folder, ASKED, name=name) for name in names]
-    assert expand(["*.jsonl"], folder) == sorted(one for one in paths if one.parent == folder)
-    assert expand(["**/*.jsonl", "a.jsonl"], folder) == sorted(paths)
-    assert expand(["odd[1].jsonl", str(paths[0])], folder) == [paths[0], paths[3]]
+    assert expand_paths(["*.jsonl"], folder) == sorted(one for one in paths if one.parent == folder)
+    assert expand_paths(["**/*.jsonl", "a.jsonl"], folder) == sorted(paths)
+    assert expand_paths(["odd[1].jsonl", str(paths[0])], folder) == [paths[0], paths[3]]
     for pattern, told in (("*.csv", r"\*\.csv: there is no such file"), ("deep", "deep: is a folder without a run")):
         with pytest.raises(DatasetError, match=told):
-            expand([pattern], folder)
+            expand_paths([pattern], folder)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 def test_the_sample_conversations() -> None:
     if not (DATA / "simple.jsonl").exists():
         pytest.skip(f"{DATA} is missing (set VIVA_DATA to the folder with the benchmark data)")
-    found = list(read_all(expand(["*.jsonl"], DATA)))
+    found = list(read_files(expand_paths(["*.jsonl"], DATA)))
     dialogs = {one.id: one for one in found if isinstance(one, Dialog)}
     assert len(found) == len(dialogs) == 13
     assert [len(dialogs[f"multiturn:{line}"].turns) for line in (1, 2, 3)] == [3, 3, 4]

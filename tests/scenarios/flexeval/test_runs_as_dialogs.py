@@ -8,12 +8,12 @@ import pytest
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import DatasetError
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.orchestration.launch import new_run
-from viva.scenarios.flexeval.readers import Unreadable, expand, read_all, read_dialogs
-from viva.scenarios.flexeval.units import Dialog
-from viva.scenarios.kieval.settings import KievalSettings
-from viva.scenarios.probes.settings import ProbeSettings
+from viva.scenarios.flexeval.conversation_files import UnreadableRecord, expand_paths, read_dialogs, read_files
+from viva.scenarios.flexeval.dialog import Dialog
+from viva.scenarios.kieval.kieval_settings import KievalSettings
+from viva.scenarios.probes.probe import ProbeSettings
 
 ITEMS = Path(__file__).parents[3] / "scenarios" / "kieval" / "items" / "science.jsonl"
 
@@ -28,9 +28,9 @@ def _interviews(folder: Path) -> Path:
 
 def test_the_interviews_of_a_run(tmp_path: Path) -> None:
     run = _interviews(tmp_path / "runs" / "one")
-    assert expand(["runs/*"], tmp_path) == [run]
+    assert expand_paths(["runs/*"], tmp_path) == [run]
     before = sorted((path.name, path.read_bytes()) for path in run.iterdir())
-    found = list(read_all(expand(["runs/*", "runs/one"], tmp_path)))
+    found = list(read_files(expand_paths(["runs/*", "runs/one"], tmp_path)))
     dialogs = [one for one in found if isinstance(one, Dialog)]
     assert len(found) == len(dialogs) == 6
     with History(run / "journal.sqlite") as history:
@@ -54,7 +54,9 @@ def test_a_run_without_dialogs_and_a_folder_that_is_no_run(tmp_path: Path) -> No
     launch.clock.run(launch.run)
     found = list(read_dialogs(tmp_path / "probe"))
     assert len(found) == 2
-    assert all(isinstance(one, Unreadable) and "the candidate was asked nothing in it" in one.message for one in found)
+    assert all(
+        isinstance(one, UnreadableRecord) and "the candidate was asked nothing in it" in one.message for one in found
+    )
     (tmp_path / "probe" / "manifest.json").write_text("{}")
     with pytest.raises(DatasetError, match="probe: cannot be read as a run: "):
         list(read_dialogs(tmp_path / "probe"))

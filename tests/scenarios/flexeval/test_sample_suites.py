@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from small_suites import run_suite
 
-from viva.scenarios.flexeval.results import write_results
+from viva.scenarios.flexeval.result_files import write_results
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "flexeval"
 

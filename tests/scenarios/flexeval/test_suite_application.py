@@ -12,7 +12,7 @@ import pytest
 from small_suites import run_suite, write_suite
 from viva_process import ended, started
 
-from viva.engine.backends.application.mapping import inline_name
+from viva.engine.backends.http_application_mapping import inline_name
 from viva.engine.clock import RealClock
 from viva.engine.permissions import grant
 

@@ -20,8 +20,8 @@ from viva_process import ended, started
 
 from viva.engine.clock import RealClock
 from viva.engine.permissions import grant
-from viva.scenarios.flexeval.results import rows_of
-from viva.study.study import Study
+from viva.reports.studies.study import Study
+from viva.scenarios.flexeval.result_files import result_rows
 
 if TYPE_CHECKING:
     from tests.servers.process import Server
@@ -53,7 +53,7 @@ def test_killed_and_resumed_the_report_is_the_same(chaos: Chaos, tmp_path: Path)
     assert outcome.how == "done"
     assert len(server.log()) < 2 * calls + 10  # what was recorded was not asked again
     assert json.dumps(resumed) == json.dumps(report)
-    first, second = (sorted(map(_measured, rows_of(run))) for run in (whole, killed))
+    first, second = (sorted(map(_measured, result_rows(run))) for run in (whole, killed))
     assert first == second
 
 
@@ -198,7 +198,7 @@ def test_a_dialog_is_held_anew_with_the_recorded_or_a_played_user(tmp_path: Path
     assert report["candidates"]["app"]["usage"]["candidate"]["calls"] == 2
     # New is what the system said, and the played user: recorded words are nobody's doing.
     assert report["candidates"]["app"]["metrics"]["words"]["n"] == (4 if way == "played" else 2)
-    said = [row for table, row in rows_of(tmp_path / "run") if table == "messages"]
+    said = [row for table, row in result_rows(tmp_path / "run") if table == "messages"]
     assert [row["role"] for row in said] == ["system", "user", "assistant", "user", "assistant"]
     assert said[1]["content"] == "Is two even?"
 

@@ -15,17 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_suites import TALK, run_suite, write_suite
 
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
-from viva.scenarios.flexeval import figures as computed
-from viva.scenarios.flexeval.figures import class_figures, f1_of, number_figures
-from viva.scenarios.flexeval.graph import measured
-from viva.scenarios.flexeval.measuring import measure
-from viva.scenarios.flexeval.report import SuiteAggregate, SuiteScoring
-from viva.scenarios.flexeval.series import Collected
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.reports.studies.study import Study
+from viva.scenarios.flexeval import metric_figures as computed
+from viva.scenarios.flexeval.dialog import Dialog, Message
+from viva.scenarios.flexeval.metric_figures import class_f1, class_figures, number_figures
+from viva.scenarios.flexeval.metric_values import SystemValues
+from viva.scenarios.flexeval.metrics import measure, resolve_metrics
 from viva.scenarios.flexeval.spec import Bounds, Suite
-from viva.scenarios.flexeval.units import Dialog, Message
-from viva.study.study import Study
+from viva.scenarios.flexeval.suite_report import SuiteAggregate, SuiteScoring
 
 KINDS = st.sampled_from(["on", "off", "neither", "Ünsure"])
 
@@ -47,7 +46,7 @@ def test_classes_are_those_of_scikit_learn(pairs: list[tuple[str, str]]) -> None
         assert own["recall"] is None if math.isnan(recall) else own["recall"] == pytest.approx(recall)
         assert own["f1"] == pytest.approx(f1)
         assert own["labels"] == count
-    assert f1_of(found, "") == pytest.approx(macro)
+    assert class_f1(found, "") == pytest.approx(macro)
 
 
 def _record(dialog: str, metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def _record(dialog: str, metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 @given(st.lists(st.lists(st.sampled_from(["pass", "fail", "error"]), min_size=1, max_size=5), min_size=1, max_size=6))
 def test_pass_hat_k_is_the_share_of_all_choices_of_k_repeats(dialogs: list[list[str]]) -> None:
-    collected = Collected()
+    collected = SystemValues()
     for number, repeats in enumerate(dialogs):
         for how in repeats:
             broken = {"errors": [[0, "ValueError", "no", ""]]}
@@ -84,7 +83,7 @@ def test_pass_hat_k_is_the_share_of_all_choices_of_k_repeats(dialogs: list[list[
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.randoms())
 def test_percentiles_and_means_are_numpys_whatever_the_order(values: list[float], random: Any) -> None:
     def figures(order: list[float]) -> dict[str, Any]:
-        collected = Collected()
+        collected = SystemValues()
         for value in order:
             collected.add(_record(f"d{value!r}", {"m": {"values": [[0, value]]}}))
         return number_figures(collected, collected.series["m"].taken(None, None))
@@ -107,7 +106,7 @@ def test_an_interval_stays_between_the_ends_of_a_scale_and_has_a_width(
     kinds: tuple[float, float], shares: list[list[float]], whole: bool
 ) -> None:
     least, most = kinds
-    collected = Collected()
+    collected = SystemValues()
     for number, units in enumerate(shares):
         values = [least + (most - least) * (round(share) if whole else share) for share in units]
         collected.add(_record(f"d{number}", {"m": {"values": list(enumerate(values))}}))
@@ -119,7 +118,7 @@ def test_an_interval_stays_between_the_ends_of_a_scale_and_has_a_width(
 def test_an_interval_of_truth_values_is_a_shares() -> None:
     from viva.scoring.intervals import wilson
 
-    collected = Collected()
+    collected = SystemValues()
     for number in range(10):
         collected.add(_record(f"d{number}", {"m": {"values": [[0, number < 9]]}, "all": {"values": [[0, True]]}}))
     for name, part in (("m", 9), ("all", 10)):
@@ -178,7 +177,7 @@ def _values(texts: list[tuple[str, str]], metrics: list[dict[str, Any]]) -> dict
     """By metric and unit what is computed on a dialog of these messages."""
     suite = Suite.model_validate({"conversations": ["x"], "complete": "none", "metrics": metrics})
     dialog = Dialog.of("d", [Message(role, text) for role, text in texts])
-    found = measure(dialog.to_record(), [one.to_record() for one in measured(suite)], True, {})
+    found = measure(dialog.to_record(), [one.to_record() for one in resolve_metrics(suite)], True, {})
     for name, one in found.items():
         assert not one["errors"], name
     return {name: dict(one["values"]) for name, one in found.items()}

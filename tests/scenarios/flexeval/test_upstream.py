@@ -15,12 +15,11 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.permissions import grant
-from viva.engine.yamlfile import read_yaml
-from viva.scenarios.flexeval.builtin import BUILTIN
-from viva.scenarios.flexeval.graph import measured
+from viva.engine.yaml_file import read_yaml
+from viva.scenarios.flexeval.builtin_metrics import BUILTIN
+from viva.scenarios.flexeval.metrics import resolve_metrics
 from viva.scenarios.flexeval.suite_file import read_rubrics, read_suite
-from viva.scenarios.flexeval.upstream import from_upstream, suite_names
-from viva.scenarios.flexeval.upstream_metrics import TABLE
+from viva.scenarios.flexeval.upstream_suites import COUNTERPARTS, convert_suite, suite_names
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "flexeval"
 TALK = '{"input": [{"role": "user", "content": "Hi."}]}\n'
@@ -36,7 +35,7 @@ def _suite(folder: Path, function: list[Any], rubric: list[Any] | None = None, *
 
 
 def _mapped(path: Path, name: str | None = None) -> tuple[dict[str, Any], list[str]]:
-    return from_upstream(read_yaml(path), path, name)
+    return convert_suite(read_yaml(path), path, name)
 
 
 def test_a_suite_maps_with_levels_names_and_dependencies(tmp_path: Path) -> None:
@@ -69,12 +68,12 @@ def test_a_suite_maps_with_levels_names_and_dependencies(tmp_path: Path) -> None
     ]
     assert [one.split(":")[1].strip() for one in notes] == [
         "metrics.function[2] (string_length, Turn)", "metrics.function[3] (count_tokens, Thread)"]  # fmt: skip
-    assert len(measured(read_suite(tmp_path / "evals.yaml").suite)) == 6
+    assert len(resolve_metrics(read_suite(tmp_path / "evals.yaml").suite)) == 6
 
 
 def test_all_that_stands_for_a_function_is_built_in_and_takes_what_it_is_given() -> None:
-    assert {one.name for one in TABLE.values()} <= BUILTIN.keys()
-    assert not TABLE.keys() & BUILTIN.keys() - {"latency"}
+    assert {one.name for one in COUNTERPARTS.values()} <= BUILTIN.keys()
+    assert not COUNTERPARTS.keys() & BUILTIN.keys() - {"latency"}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_a_run_with_its_own_functions_and_rubrics(tmp_path: Path) -> None:
     assert (suite.system, suite.repeats, suite.complete) == ("openai:gpt-4o?key_env=K", 3, "last")
     assert isinstance(suite.rubrics, dict)
     assert (suite.rubrics["is_kind"].answer, suite.rubrics["is_kind"].notes) == ("line", "")
-    [kind, *_] = measured(suite)
+    [kind, *_] = resolve_metrics(suite)
     assert kind.reference == f"{(tmp_path / 'lib' / 'mine.py').resolve()}#string_length"
     told = "\n".join(found.notes)
     for expected in (
@@ -206,12 +205,12 @@ def test_the_sample_suites_map_or_say_why_not() -> None:
     for name in names:
         told = _FAIL.get(name) or ("checkpoints of LangGraph are not read" if name.endswith("_langgraph") else None)
         if told is None:
-            assert measured(read_suite(file, name).suite), name
+            assert resolve_metrics(read_suite(file, name).suite), name
         else:
             with pytest.raises(ConfigurationError, match=told):
-                measured(read_suite(file, name).suite)
+                resolve_metrics(read_suite(file, name).suite)
     assert len(names) == 20
     run = read_suite(DATA / "eval_run.yaml")
-    [condition] = measured(run.suite)[-1].spec.when
+    [condition] = resolve_metrics(run.suite)[-1].spec.when
     assert (condition.metric, condition.at_least) == ("is_role", 1)
     assert list(read_rubrics(DATA / "custom_rubrics.yaml")) == ["assistant_asks_a_question"]

@@ -17,10 +17,10 @@ from small_suites import run_suite, write_suite
 from tiny_gguf import make_model
 
 from viva.reports.page import Plot
-from viva.scenarios.flexeval.persona import AGREES
-from viva.scenarios.flexeval.results import write_results
-from viva.study.page import page_of
-from viva.study.study import Study
+from viva.reports.studies.page import study_page
+from viva.reports.studies.study import Study
+from viva.scenarios.flexeval.result_files import write_results
+from viva.scenarios.flexeval.suite_conversation import AGREEMENT
 
 CARE = {"release-a": 1.0, "release-b": 0.85, "release-c": 0.7, "release-d": 0.5, "release-e": 0.3}
 
@@ -28,7 +28,7 @@ CARE = {"release-a": 1.0, "release-b": 0.85, "release-c": 0.7, "release-d": 0.5,
 def harassment(text: str) -> float:
     """What the moderation endpoint says of a text."""
     chance = int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) / 2**32
-    return 0.5 + 0.5 * chance if text.startswith(AGREES) else 0.02 * chance
+    return 0.5 + 0.5 * chance if text.startswith(AGREEMENT) else 0.02 * chance
 
 
 class Moderation(BaseHTTPRequestHandler):
@@ -60,7 +60,7 @@ def endpoint() -> Iterator[str]:
 
 def plots_of(run: Path) -> dict[str, Plot]:
     """The drawings of the page of one run, by anchor."""
-    page = page_of(Study([run]).report())
+    page = study_page(Study([run]).report())
     return {plot.anchor: plot for plot in (*([page.decisive] if page.decisive else []), *page.plots)}
 
 

@@ -15,20 +15,19 @@ from viva_process import ended, started
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError, DatasetError
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.engine.messages import Sampling, View
+from viva.engine.run_folder import RunFolder
 from viva.engine.tools import ToolCall
 from viva.orchestration.launch import new_run, recorded_results, resumed_run
-from viva.scenarios.functionchat.grading import grade
-from viva.scenarios.functionchat.items import read_common
-from viva.scenarios.functionchat.review import Correction, apply
-from viva.scenarios.functionchat.rubric import open_words
-from viva.scenarios.functionchat.run_review import graded_outputs
+from viva.scenarios.functionchat.dialog_prompts import open_prompts
+from viva.scenarios.functionchat.dialog_protocols import TurnProtocol, recorded_view
+from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
+from viva.scenarios.functionchat.rule_grading import grade
 from viva.scenarios.functionchat.scenario import SCENARIO
-from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.functionchat.turn_protocol import TurnProtocol, view_of
+from viva.scenarios.functionchat.turn_files import read_common
 from viva.scenarios.functionchat.turns import DialogTurn
+from viva.scenarios.functionchat.verdict_review import Correction, add_corrections, graded_outputs
 
 NAME = "FunctionChat-CallDecision.jsonl"
 CATEGORIES = ["CALL", "REJECT", "SLOT-all", "SLOT-some"]
@@ -48,7 +47,7 @@ def _settings(data: Path, **more: Any) -> FunctionChatSettings:
 
 def _shown(settings: FunctionChatSettings, turn: Any) -> View:
     """What a candidate is sent with a turn."""
-    return TurnProtocol(open_words(settings, ""), Sampling(), Sampling()).shown(turn).view
+    return TurnProtocol(open_prompts(settings, ""), Sampling(), Sampling()).shown(turn).view
 
 
 def _language(settings: FunctionChatSettings) -> str:
@@ -85,8 +84,8 @@ def test_line_7_a_system_message_of_a_turns_own_is_sent_as_it_stands(data: Path,
         ("system", "Rules of CALL 1."),
         ("user", "When is high water in Vlissingen?"),
     ]
-    assert view.digest == view_of("", turn.messages).digest
-    assert "system: Rules of CALL 1." in open_words(settings, "").question(turn, "", [])
+    assert view.digest == recorded_view("", turn.messages).digest
+    assert "system: Rules of CALL 1." in open_prompts(settings, "").question(turn, "", [])
     dialogs = [json.loads(line) for line in (data / "FunctionChat-Dialog.jsonl").read_text().splitlines()]
     dialogs[0]["turns"][0]["query"].insert(0, {"role": "system", "content": "Own rules."})
     settings = _settings(write_lines(tmp_path / "own.jsonl", dialogs))
@@ -166,7 +165,7 @@ def test_line_7_call_decisions_are_shown_and_reviewed(data: Path, tmp_path: Path
     assert said[0] == ("system", "Rules of SLOT-some 2.")
     assert ("ground truth", "Which harbour there?") in said
     failed = next(one for one in graded_outputs(folder) if one.verdict is False)
-    apply(folder.path, [Correction(failed.id, True, "Ann", "It asks for the same.")])
+    add_corrections(folder.path, [Correction(failed.id, True, "Ann", "It asks for the same.")])
     report = recorded_results(folder).report()
     one = report["candidates"]["c"]
     before, after = (part["categories"]["calldecision"]["categories"] for part in (one, one["corrected"]))

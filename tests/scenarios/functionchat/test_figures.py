@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.scenarios.functionchat.figures import (
+from viva.scenarios.functionchat.functionchat_report import (
     GradedTurn,
+    apply_corrections,
     averages,
-    corrected,
     dialog_figures,
     dialog_table,
     judge_errors,
@@ -20,8 +20,8 @@ from viva.scenarios.functionchat.figures import (
     singlecall_figures,
     singlecall_table,
 )
-from viva.scenarios.functionchat.review import Correction
 from viva.scenarios.functionchat.turns import OUTPUT_TYPES, TOOL_LISTS, OutputType
+from viva.scenarios.functionchat.verdict_review import Correction
 
 COUNTS: dict[OutputType, int] = {"call": 70, "completion": 71, "slot": 36, "relevance": 23}
 # Table 3: passes by tool list, sum, average.
@@ -169,7 +169,7 @@ def test_corrected_figures_stand_beside_judged_ones() -> None:
         "2": Correction("2", False, "Ann", "no call"),
         "3": Correction("3", False, "Ann", "asks what was said"),
     }
-    after = dialog_figures(corrected(outcomes, standing))
+    after = dialog_figures(apply_corrections(outcomes, standing))
     assert [after["types"][kind]["passed"] for kind in OUTPUT_TYPES] == [2, 0, 0, 0]
     assert after["types"]["call"]["unscored"] == 0
     assert dialog_figures(outcomes)["types"]["call"]["passed"] == 1

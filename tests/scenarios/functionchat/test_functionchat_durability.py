@@ -19,9 +19,9 @@ from spoken import speeches_of
 from tiny_gguf import make_model
 from viva_process import completed
 
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_results
-from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
+from viva.scenarios.functionchat.turn_files import read_dialogs, read_singlecall
 
 DATA = (
     Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "functionchat"

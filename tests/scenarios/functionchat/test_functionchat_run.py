@@ -13,17 +13,16 @@ from small_dialogs import write_data, write_rubrics
 
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.engine.tools import ToolCall
 from viva.orchestration.launch import forked_run, new_run, recorded_results
-from viva.scenarios.functionchat.grading import grade
-from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
-from viva.scenarios.functionchat.rubric import open_words
+from viva.scenarios.functionchat.dialog_prompts import open_prompts
+from viva.scenarios.functionchat.dialog_protocols import grade_record
+from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
+from viva.scenarios.functionchat.rule_grading import grade, tag_rows
 from viva.scenarios.functionchat.scenario import SCENARIO
-from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.functionchat.taxonomy import tag_rows
-from viva.scenarios.functionchat.turn_protocol import grade_record
+from viva.scenarios.functionchat.turn_files import read_dialogs, read_singlecall
 from viva.scenarios.functionchat.turns import DialogTurn
 
 DATA = (
@@ -96,7 +95,7 @@ def test_the_judge_is_shown_no_call_ids(data: Path, tmp_path: Path) -> None:
     _run(tmp_path / "run", data, candidate=["simulated:c?knowledge=0"], matching="official")
     with History(RunFolder.open(tmp_path / "run").journal) as history:
         held = [(DialogTurn.from_record(one.item), one.result) for one in history.ended()]
-    words = open_words(FunctionChatSettings(data=str(data), candidate=["simulated:c"], judge="simulated:j"), "")
+    words = open_prompts(FunctionChatSettings(data=str(data), candidate=["simulated:c"], judge="simulated:j"), "")
     for turn, result in held:
         calls = [ToolCall("call_73", *call[1:]) for call in result["output"]["calls"]]
         question = words.question(turn, result["output"]["content"], calls)
@@ -169,16 +168,16 @@ def test_the_judge_is_shown_all_that_the_rubric_names(data: Path, tmp_path: Path
     settings = FunctionChatSettings(
         data=str(data), candidate=["simulated:c"], judge="simulated:j", rubrics=str(write_rubrics(tmp_path / "rubrics"))
     )
-    words = open_words(settings, "Korean")
+    words = open_prompts(settings, "Korean")
     turns = list(read_dialogs(data / "FunctionChat-Dialog.jsonl"))
     calls = turns[1].expected()
     question = words.question(turns[1], "", calls)
     for part in ("next_tide", "When is the tide?", "05:30", "set_alarm", "ACCEPTABLE", '"content":null'):
         assert part in question
-    own = open_words(settings.model_copy(update={"rubrics": None}), "Korean")
+    own = open_prompts(settings.model_copy(update={"rubrics": None}), "Korean")
     assert "Korean" in own.question(turns[0], "Which harbour?", [])
     assert "Korean" in own.system
-    free = open_words(settings.model_copy(update={"rubrics": None}), "")
+    free = open_prompts(settings.model_copy(update={"rubrics": None}), "")
     assert "language" not in free.question(turns[0], "Which harbour?", [])
     assert "{" not in free.system
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.permissions import grant
 from viva.engine.tools import ToolCall
-from viva.scenarios.functionchat.tasks import DialogTask, DialogTasks, Made, Pattern, Workshop
-from viva.scenarios.functionchat.values import same
+from viva.scenarios.functionchat.call_matching import same_value
+from viva.scenarios.functionchat.user_tasks import CallPattern, DialogTask, DialogTasks, ExecutedCall, ToolSimulator
 
 TOOLS = [
     {"name": "find", "parameters": {"type": "object", "properties": {"what": {"type": "string"}}}},
@@ -47,7 +47,7 @@ def test_the_shipped_examples_can_be_read_and_solved() -> None:
     tasks = list(DialogTasks("examples", limit=None, seed=1))
     assert len(tasks) >= 2
     for task in tasks:
-        workshop = Workshop.of(task)
+        workshop = ToolSimulator.of(task)
         assert workshop.missing()
         for wanted in task.expected:
             result = workshop.answer(_call(wanted.name, json.dumps(wanted.arguments)))
@@ -65,7 +65,7 @@ def test_scripted_results_are_looked_up_by_the_arguments_they_name() -> None:
         {"name": "find", "arguments": {"what": "salt"}, "result": {"left": 2}},
         {"name": "find", "result": "nothing left"},
     ]
-    workshop = Workshop.of(_task(results=results))
+    workshop = ToolSimulator.of(_task(results=results))
     assert workshop.answer(_call("find", '{"what": "salt", "where": "top"}')) == '{"left":2}'
     assert workshop.answer(_call("find", '{"what": "sugar"}')) == "nothing left"
     assert "error" in json.loads(workshop.answer(_call("send", "{}")))
@@ -77,7 +77,7 @@ def test_scripted_results_are_looked_up_by_the_arguments_they_name() -> None:
     [("find", "{", "not JSON"), ("find", "[1]", "not a JSON object"), ("fetch", "{}", "no function fetch")],
 )
 def test_calls_that_cannot_be_made_are_told_and_do_not_count(name: str, arguments: str, problem: str) -> None:
-    workshop = Workshop.of(_task())
+    workshop = ToolSimulator.of(_task())
     assert problem in json.loads(workshop.answer(_call(name, arguments)))["error"]
     assert workshop.calls == []
 
@@ -87,7 +87,7 @@ def test_a_python_tool_works_on_a_state_of_its_talk() -> None:
         python=f"{__name__}:pantry", state={"shelf": {"salt": 2}}, forbidden=[], expected_state={"sent": ["Ida", "Bo"]}
     )
     grant(__name__)
-    first, second = Workshop.of(task), Workshop.of(task)
+    first, second = ToolSimulator.of(task), ToolSimulator.of(task)
     assert first.answer(_call("find", '{"what": "salt"}')) == '{"left":2}'
     assert json.loads(first.answer(_call("send", ""))) == {"error": "to whom?"}
     assert not first.state_reached()
@@ -99,7 +99,7 @@ def test_a_python_tool_works_on_a_state_of_its_talk() -> None:
 
 def test_expected_calls_may_come_in_any_order_and_each_serves_once() -> None:
     wanted = [{"name": "find"}, {"name": "find", "arguments": {"what": "salt"}}]
-    workshop = Workshop.of(_task(expected=wanted))
+    workshop = ToolSimulator.of(_task(expected=wanted))
     workshop.answer(_call("find", '{"what": "salt"}'))
     assert workshop.missing() in ([0], [1])
     # The first call could serve both expectations, the second only one: both are met all the same.
@@ -109,11 +109,11 @@ def test_expected_calls_may_come_in_any_order_and_each_serves_once() -> None:
 
 @given(st.dictionaries(st.sampled_from("abc"), SCALARS), st.dictionaries(st.sampled_from("abc"), SCALARS))
 def test_a_pattern_matches_what_has_all_that_it_names(named: dict[str, Any], arguments: dict[str, Any]) -> None:
-    pattern = Pattern(name="f", arguments=named)
-    assert pattern.matches(Made("f", {**arguments, **named}, ""))
-    assert not pattern.matches(Made("g", {**arguments, **named}, ""))
-    fits = all(key in arguments and same(value, arguments[key]) for key, value in named.items())
-    assert pattern.matches(Made("f", arguments, "")) == fits
+    pattern = CallPattern(name="f", arguments=named)
+    assert pattern.matches(ExecutedCall("f", {**arguments, **named}, ""))
+    assert not pattern.matches(ExecutedCall("g", {**arguments, **named}, ""))
+    fits = all(key in arguments and same_value(value, arguments[key]) for key, value in named.items())
+    assert pattern.matches(ExecutedCall("f", arguments, "")) == fits
 
 
 GOOD = "- id: a\n  says: [Hello]\n  tools: [{name: find}]\n  forbidden: [{name: find}]\n"
@@ -182,7 +182,7 @@ def test_jsonl_and_yaml_mean_the_same_and_the_seed_draws(tmp_path: Path) -> None
 def test_a_call_without_what_is_required_never_reaches_a_python_tool() -> None:
     needed = {"name": "find", "parameters": {"properties": {"what": {"type": "string"}}, "required": ["what"]}}
     grant(__name__)
-    workshop = Workshop.of(
+    workshop = ToolSimulator.of(
         _task(tools=[needed, TOOLS[1]], python=f"{__name__}:pantry", state={"shelf": {}}, expected=[{"name": "find"}])
     )
     assert json.loads(workshop.answer(_call("find", "{}"))) == {"error": "find requires what"}
@@ -190,5 +190,5 @@ def test_a_call_without_what_is_required_never_reaches_a_python_tool() -> None:
 
 
 def test_a_scripted_result_may_have_numbers_as_keys() -> None:
-    workshop = Workshop.of(_task(results=[{"name": "find", "result": {101: "free"}}], expected=[{"name": "find"}]))
+    workshop = ToolSimulator.of(_task(results=[{"name": "find", "result": {101: "free"}}], expected=[{"name": "find"}]))
     assert json.loads(workshop.answer(_call("find", "{}"))) == {"101": "free"}

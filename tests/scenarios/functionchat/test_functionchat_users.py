@@ -13,13 +13,13 @@ from benchmark import serving
 from spoken import speeches_of
 
 from viva.engine.clock import VirtualClock
-from viva.engine.folder import RunFolder
-from viva.engine.history import History
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import new_run, recorded_results
-from viva.scenarios.functionchat.rubric import open_words
+from viva.scenarios.functionchat.dialog_prompts import open_prompts
+from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
 from viva.scenarios.functionchat.scenario import SCENARIO
-from viva.scenarios.functionchat.settings import FunctionChatSettings
-from viva.scenarios.functionchat.tasks import DialogTask
+from viva.scenarios.functionchat.user_tasks import DialogTask
 
 SCRIPTED = """
 - id: salt
@@ -144,7 +144,7 @@ def test_the_played_user_is_told_the_goal_and_the_candidate_is_not(tmp_path: Pat
     settings = FunctionChatSettings(
         data="examples", mode="user", candidate=["simulated:c"], interactor="simulated:i", language="English"
     )
-    prepared, words = SCENARIO.prepare(settings), open_words(settings, "English")
+    prepared, words = SCENARIO.prepare(settings), open_prompts(settings, "English")
     [task] = [task for task in prepared.tasks if task.id == "library-renewal"]
     assert isinstance(task, DialogTask)
     told = words.render("user.system", goal=task.goal or "", done="[DONE]")

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from small_turns import RIGHT, TOOLS, call, call_turn, message, text_turn, tool, user
 
 from viva.engine.tools import ToolCall
-from viva.scenarios.functionchat.grading import grade
-from viva.scenarios.functionchat.taxonomy import TAGS, in_order, tag_rows
+from viva.scenarios.functionchat.call_matching import fits_schema, same_value
+from viva.scenarios.functionchat.rule_grading import TAGS, grade, sort_tags, tag_rows
 from viva.scenarios.functionchat.turns import Acceptable, DialogTurn, OutputType
-from viva.scenarios.functionchat.values import fits, same
 
 VALUES = Acceptable("values", ({"restaurant": ("La Casa Verde",), "note": ("window", "at the window")},))
 REMARK = Acceptable("remark", text="Any number of guests above 3 will do.")
@@ -253,10 +252,10 @@ JSON = st.recursive(
 
 @given(JSON, JSON)
 def test_sameness(first: Any, second: Any) -> None:
-    assert same(first, first)
-    assert same(first, second) is same(second, first)
-    assert same(first, json.loads(json.dumps(first)))
-    assert not same(first, [first])
+    assert same_value(first, first)
+    assert same_value(first, second) is same_value(second, first)
+    assert same_value(first, json.loads(json.dumps(first)))
+    assert not same_value(first, [first])
 
 
 @given(JSON)
@@ -265,24 +264,24 @@ def test_a_value_is_of_one_type_only(value: Any) -> None:
     fitting = {
         kind
         for kind in ("string", "integer", "number", "boolean", "object", "array", "null")
-        if fits(value, {"type": kind})
+        if fits_schema(value, {"type": kind})
     }
     assert fitting == {"integer", "number"} or len(fitting) == 1
-    assert fits(value, {"type": list(fitting)})
-    assert fits(value, {})
-    assert fits(value, {"anyOf": [{"type": kind} for kind in fitting]})
+    assert fits_schema(value, {"type": list(fitting)})
+    assert fits_schema(value, {})
+    assert fits_schema(value, {"anyOf": [{"type": kind} for kind in fitting]})
 
 
 def test_types_within_values_and_of_several_kinds() -> None:
     schema = {"type": "object", "properties": {"n": {"type": ["integer", "null"]}}}
-    assert fits({"n": None}, schema)
-    assert fits({"n": 3, "other": "x"}, schema)
-    assert not fits({"n": 3.0}, schema)
-    assert not fits([1, "2"], {"type": "array", "items": {"type": "integer"}})
-    assert not fits("x", {"anyOf": [{"type": "integer"}, {"type": "null"}]})
-    assert not same(True, 1)
-    assert not same([1], [True])
-    assert same([1, {"a": 2.0}], [1.0, {"a": 2}])
+    assert fits_schema({"n": None}, schema)
+    assert fits_schema({"n": 3, "other": "x"}, schema)
+    assert not fits_schema({"n": 3.0}, schema)
+    assert not fits_schema([1, "2"], {"type": "array", "items": {"type": "integer"}})
+    assert not fits_schema("x", {"anyOf": [{"type": "integer"}, {"type": "null"}]})
+    assert not same_value(True, 1)
+    assert not same_value([1], [True])
+    assert same_value([1, {"a": 2.0}], [1.0, {"a": 2}])
 
 
 def test_endless_brackets_are_graded_in_no_time() -> None:
@@ -296,7 +295,7 @@ def test_the_table_of_tags() -> None:
     rows = tag_rows()
     assert [row[0] for row in rows] == list(TAGS)
     assert all(row[1] in ("error", "hint") and row[2].endswith(".") for row in rows)
-    assert in_order(["wrong_value", "no_call", "wrong_value"]) == ["no_call", "wrong_value"]
+    assert sort_tags(["wrong_value", "no_call", "wrong_value"]) == ["no_call", "wrong_value"]
 
 
 @pytest.mark.parametrize("kind", ["completion", "slot", "relevance"])

@@ -13,8 +13,8 @@ from small_items import DIALOG, SINGLE, items_file
 from small_turns import RIGHT, call, message
 
 from viva.engine.tools import Toolbox
-from viva.scenarios.functionchat.grading import grade
-from viva.scenarios.functionchat.items import DialogTurn, read_dialogs, read_singlecall
+from viva.scenarios.functionchat.rule_grading import grade
+from viva.scenarios.functionchat.turn_files import DialogTurn, read_dialogs, read_singlecall
 from viva.scenarios.functionchat.turns import OUTPUT_TYPES, TOOL_LISTS
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()

@@ -12,7 +12,7 @@ from small_items import DIALOG, SINGLE, items_file
 from small_turns import TOOLS
 
 from viva.engine.errors import DatasetError
-from viva.scenarios.functionchat.items import DialogTurn, read_dialogs, read_singlecall
+from viva.scenarios.functionchat.turn_files import DialogTurn, read_dialogs, read_singlecall
 
 Reader = Callable[[Path], Iterator[DialogTurn]]
 

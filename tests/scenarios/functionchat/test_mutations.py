@@ -13,9 +13,8 @@ import pytest
 from small_turns import RIGHT, TOOLS, call, call_turn, text_turn
 
 from viva.engine.tools import ToolCall
-from viva.scenarios.functionchat.grading import grade
-from viva.scenarios.functionchat.items import read_dialogs, read_singlecall
-from viva.scenarios.functionchat.taxonomy import TAGS
+from viva.scenarios.functionchat.rule_grading import TAGS, grade
+from viva.scenarios.functionchat.turn_files import read_dialogs, read_singlecall
 from viva.scenarios.functionchat.turns import Acceptable, DialogTurn
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()

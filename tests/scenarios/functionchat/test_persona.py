@@ -13,7 +13,7 @@ from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
 from viva.engine.tools import Toolbox, ToolCall
-from viva.scenarios.functionchat.persona import Assistant, Ruled, true_answer
+from viva.scenarios.functionchat.simulated_dialog import AssistantHint, RulingHint, correct_answer
 
 
 def asked(name: str, requests: list[Request]) -> list[Completion]:
@@ -33,7 +33,14 @@ def request(seed: int, truth: Any, tools: Toolbox | None = TOOLS, on_text: Any =
     view.append("tool", '{"hour": 12}', call_id="c-0", name="time")
     digest = request_digest(view, Sampling(), seed, tools)
     return Request(
-        view.messages, Sampling(), seed, digest, role="candidate", hint=Assistant(truth), on_text=on_text, tools=tools
+        view.messages,
+        Sampling(),
+        seed,
+        digest,
+        role="candidate",
+        hint=AssistantHint(truth),
+        on_text=on_text,
+        tools=tools,
     )
 
 
@@ -87,15 +94,15 @@ def test_a_lone_function_without_arguments_is_still_got_wrong() -> None:
 
 def test_a_truth_that_is_no_message_is_named() -> None:
     with pytest.raises(ConfigurationError, match="hint 'ground_truth' is not an assistant's message"):
-        true_answer({"tool_calls": [{"name": "weather"}]})
-    assert true_answer({"content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}) == (
+        correct_answer({"tool_calls": [{"name": "weather"}]})
+    assert correct_answer({"content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}) == (
         "",
         [ToolCall("call-1", "f", '{"a":1}')],
     )
 
 
 def verdicts(name: str, passed: bool) -> list[str]:
-    hint = Ruled(passed)
+    hint = RulingHint(passed)
     view = View()
     view.append("user", "Did it pass?")
     requests = [

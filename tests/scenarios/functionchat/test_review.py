@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from small_turns import RIGHT, call, call_turn, text_turn
 
 from viva.engine.errors import ConfigurationError, DatasetError
-from viva.reports.sheet import escape, read_sheet, unescape, write_sheet
-from viva.scenarios.functionchat.review import (
+from viva.reports.spreadsheet import escape_cell, read_spreadsheet, unescape_cell, write_spreadsheet
+from viva.scenarios.functionchat.verdict_review import (
     COLUMNS,
-    FILE,
+    CORRECTIONS_FILE,
     Correction,
     ReviewItem,
-    apply,
-    disputed,
+    add_corrections,
+    disputed_outputs,
+    effective_corrections,
     read_corrections,
-    recorded,
-    standing,
+    recorded_corrections,
     write_tsv,
 )
 
@@ -52,8 +52,8 @@ def _sheet(folder: Path, *rows: dict[str, str], separator: str = "\t", encoding:
 
 @given(st.text(st.characters(), max_size=30))
 def test_cells_come_back_and_are_harmless(text: str) -> None:
-    cell = escape(text)
-    assert unescape(cell) == text
+    cell = escape_cell(text)
+    assert unescape_cell(cell) == text
     assert not cell.startswith(tuple("=+-@＝＋－＠"))
     assert not any(ord(character) < 32 or ord(character) == 127 for character in cell)
     cell.encode()
@@ -61,7 +61,7 @@ def test_cells_come_back_and_are_harmless(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "'=1", "＝1", "\t=1", "\\n", "\\", "\ud800", "\x00", "''"])
 def test_cells_that_are_hard(text: str) -> None:
-    assert unescape(escape(text)) == text
+    assert unescape_cell(escape_cell(text)) == text
 
 
 def test_a_sheet_is_what_excel_opens(tmp_path: Path) -> None:
@@ -78,14 +78,14 @@ def test_a_sheet_is_what_excel_opens(tmp_path: Path) -> None:
     assert rows[1][8:11] == ["fail", "judge", "Hm,\\n\\tno: \\\\ fail"]
     assert [row[8] for row in rows[1:]] == ["fail", "pass", "unscored"]
     assert rows[2][7] == "'@you: how many?"
-    assert unescape(rows[1][10]) == BOOKED.reasoning
-    assert json.loads(unescape(rows[1][4])) == BOOKED.turn.tools
+    assert unescape_cell(rows[1][10]) == BOOKED.reasoning
+    assert json.loads(unescape_cell(rows[1][4])) == BOOKED.turn.tools
     assert [row[11:] for row in rows[1:]] == [["", "", ""]] * 3
 
 
 def test_a_cell_longer_than_excel_holds_is_cut(tmp_path: Path) -> None:
-    write_sheet(tmp_path / "long.tsv", ["a", "b"], [["x" * 40_000, "😀" * 20_000], ["x" * 32_000, "y"]])
-    (_, cut), (_, kept) = read_sheet(tmp_path / "long.tsv", ["a"])
+    write_spreadsheet(tmp_path / "long.tsv", ["a", "b"], [["x" * 40_000, "😀" * 20_000], ["x" * 32_000, "y"]])
+    (_, cut), (_, kept) = read_spreadsheet(tmp_path / "long.tsv", ["a"])
     assert cut["a"].endswith(" [cut]")
     assert cut["b"].endswith("😀 [cut]")
     assert all(len(cell.encode("utf-16-le")) // 2 < 32_767 for cell in cut.values())
@@ -193,35 +193,37 @@ THREE = Correction("b", False, "Ann", "한글")
 
 
 def test_corrections_are_kept_and_never_overwritten(tmp_path: Path) -> None:
-    assert recorded(tmp_path) == []
-    assert apply(tmp_path, [ONE, TWO]) == [ONE, TWO]
-    before = (tmp_path / FILE).read_bytes()
-    assert apply(tmp_path, [ONE, THREE]) == [THREE]  # what Ann said already is not said again
-    assert (tmp_path / FILE).read_bytes().startswith(before)
-    assert apply(tmp_path, [ONE, TWO, THREE]) == []
+    assert recorded_corrections(tmp_path) == []
+    assert add_corrections(tmp_path, [ONE, TWO]) == [ONE, TWO]
+    before = (tmp_path / CORRECTIONS_FILE).read_bytes()
+    assert add_corrections(tmp_path, [ONE, THREE]) == [THREE]  # what Ann said already is not said again
+    assert (tmp_path / CORRECTIONS_FILE).read_bytes().startswith(before)
+    assert add_corrections(tmp_path, [ONE, TWO, THREE]) == []
     later = Correction("a", False, "Ann", "looked again")
-    assert apply(tmp_path, [later]) == [later]
-    assert recorded(tmp_path) == [ONE, TWO, THREE, later]
-    assert standing(recorded(tmp_path)) == {"a": later, "b": THREE}
-    assert disputed([ONE, TWO, THREE]) == ["a"]
-    assert disputed(recorded(tmp_path)) == []
+    assert add_corrections(tmp_path, [later]) == [later]
+    assert recorded_corrections(tmp_path) == [ONE, TWO, THREE, later]
+    assert effective_corrections(recorded_corrections(tmp_path)) == {"a": later, "b": THREE}
+    assert disputed_outputs([ONE, TWO, THREE]) == ["a"]
+    assert disputed_outputs(recorded_corrections(tmp_path)) == []
 
 
 def test_a_line_cut_off_is_named_and_a_missing_line_end_does_no_harm(tmp_path: Path) -> None:
-    apply(tmp_path, [ONE])
-    file = tmp_path / FILE
+    add_corrections(tmp_path, [ONE])
+    file = tmp_path / CORRECTIONS_FILE
     file.write_bytes(file.read_bytes().rstrip(b"\n"))
-    apply(tmp_path, [TWO])
-    assert recorded(tmp_path) == [ONE, TWO]
+    add_corrections(tmp_path, [TWO])
+    assert recorded_corrections(tmp_path) == [ONE, TWO]
     whole = file.read_bytes()
     file.write_bytes(whole[:-20])
-    with pytest.raises(DatasetError, match=rf"{FILE}:2: not valid JSON.*the file ends in the middle"):
-        apply(tmp_path, [THREE])
+    with pytest.raises(DatasetError, match=rf"{CORRECTIONS_FILE}:2: not valid JSON.*the file ends in the middle"):
+        add_corrections(tmp_path, [THREE])
     file.write_bytes(whole.replace(b'"pass"', b'"maybe"'))
-    with pytest.raises(DatasetError, match=rf"{FILE}:1: field 'verdict': expected pass or fail, found 'maybe'"):
-        recorded(tmp_path)
+    with pytest.raises(
+        DatasetError, match=rf"{CORRECTIONS_FILE}:1: field 'verdict': expected pass or fail, found 'maybe'"
+    ):
+        recorded_corrections(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        apply(tmp_path / "none", [ONE])
+        add_corrections(tmp_path / "none", [ONE])

@@ -10,9 +10,9 @@ from scripted import Script, scripted_models
 from small_dialogs import write_data
 
 from viva.engine.clock import VirtualClock
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.orchestration.launch import new_run, recorded_results
-from viva.scenarios.functionchat.settings import FunctionChatSettings
+from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
 
 MODEL = "scripted:m"
 REFUSED = {"text": "", "finish": "content_filter", "calls": None}

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from small_fusion import PLAN, TASK, make_files
 
-from viva.agents.assistants.names import assistants
+from viva.agents.assistants.registry import open_assistants
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.launch import new_run
-from viva.scenarios.fusion.examples_file import Examples
-from viva.scenarios.fusion.plan import read_plan
+from viva.scenarios.fusion.fusion_settings import FusionSettings
+from viva.scenarios.fusion.judge_plan import read_plan
 from viva.scenarios.fusion.scenario import SCENARIO
-from viva.scenarios.fusion.settings import FusionSettings
-from viva.scenarios.fusion.task_file import SHIPPED, read_task, task_text
+from viva.scenarios.fusion.task_files import SHIPPED_TASKS, Examples, read_task, task_text
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()
 TOPICAL = DATA / "topicalchat" / "unieval_predictions.json"
@@ -60,7 +59,7 @@ def test_a_task_that_is_none_is_refused_with_its_line(old: str, new: str, what: 
     ],
 )
 def test_a_plan_that_names_what_there_is_not_is_refused_with_its_line(old: str, new: str, what: str) -> None:
-    asked = assistants(["mine.py#good", "bleu"])
+    asked = open_assistants(["mine.py#good", "bleu"])
     with pytest.raises(ConfigurationError, match=what):
         read_plan(PLAN.replace(old, new), "p.yaml", read_task(TASK, "t.yaml"), asked)
 
@@ -133,7 +132,7 @@ def test_expected_scores_need_few_whole_numbers(tmp_path: Path) -> None:
 
 
 def test_shipped_tasks_are_tasks_and_the_dialogue_fits_topicalchat() -> None:
-    tasks = {name: read_task(task_text(name), name) for name in SHIPPED}
+    tasks = {name: read_task(task_text(name), name) for name in SHIPPED_TASKS}
     assert set(tasks) == {"dialogue", "summarisation"}
     if not TOPICAL.is_file():
         pytest.skip(f"{TOPICAL} is not there")

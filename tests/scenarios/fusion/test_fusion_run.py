@@ -23,11 +23,11 @@ from viva_process import ended, started
 import viva
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
-from viva.engine.permissions import Client, NotPermitted, Permissions, bounded
+from viva.engine.permissions import Client, NotPermitted, Permissions, bound_permissions
+from viva.engine.run_folder import RunFolder
 from viva.engine.seeds import derive
 from viva.orchestration.launch import resumed_run
-from viva.study.study import Study, tables_of
+from viva.reports.studies.study import Study, study_tables
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()
 TOPICAL = DATA / "topicalchat" / "unieval_predictions.json"
@@ -174,7 +174,7 @@ def test_a_planner_writes_the_plan_once_and_the_run_keeps_it(tmp_path: Path) -> 
     forked = clock.run(lambda: viva.fork(tmp_path / "one", judge="simulated:k", out=tmp_path / "f", clock=clock))
     assert forked.manifest["plan"] == run.manifest["plan"]
     # Judges are what is compared, so a study of both runs has them side by side.
-    tables = tables_of(Study([tmp_path / "one", tmp_path / "f"]).report())
+    tables = study_tables(Study([tmp_path / "one", tmp_path / "f"]).report())
     agreement = next(rows for title, _, rows in tables if title == "Agreement with people: Spearman by example")
     assert {(row[0], row[1]) for row in agreement} == {("one", "j"), ("f", "k")}
     assert _prompts(forked, "k/e1")[0] == _prompts(run, "j/e1")[0]
@@ -184,7 +184,7 @@ def test_a_client_has_no_planner_write_a_file(tmp_path: Path) -> None:
     plan = tmp_path / "written.yaml"
     settings = {"mode": "plan", "assistant": ["bleu"], "plan": str(plan), "planner": "simulated:p"}
     client = Permissions(client=Client(Permissions(), folders=(tmp_path,)))
-    with bounded(client), pytest.raises(NotPermitted, match="which a client may not have done"):
+    with bound_permissions(client), pytest.raises(NotPermitted, match="which a client may not have done"):
         judged(tmp_path / "run", ["simulated:j"], **settings, **make_files(tmp_path, 5))
     assert not plan.exists()
 

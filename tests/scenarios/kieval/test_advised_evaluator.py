@@ -10,10 +10,10 @@ import pytest
 import viva
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
-from viva.engine.history import History
+from viva.engine.journal_reader import History
 from viva.orchestration.launch import new_run
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 from viva.scenarios.kieval.scenario import SCENARIO
-from viva.scenarios.kieval.settings import KievalSettings
 
 ITEMS = Path(__file__).parents[3] / "scenarios" / "kieval" / "items" / "science.jsonl"
 _MODELS = {"candidate": ["simulated:c"], "interactor": "simulated:i", "evaluator": "simulated:e"}

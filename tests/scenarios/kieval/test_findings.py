@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from viva.scenarios.kieval.study.findings import findings
-from viva.scenarios.study.findings import Findings
+from viva.scenarios.contract import Findings
+from viva.scenarios.kieval.study.claims import findings
 
 NAMES = ("a", "b", "c", "d")
 

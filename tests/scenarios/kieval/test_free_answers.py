@@ -14,13 +14,13 @@ import viva
 from viva.data.items import Item
 from viva.engine.clock import VirtualClock
 from viva.engine.errors import ConfigurationError
-from viva.engine.folder import RunFolder
+from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import forked_run, new_run, recorded_results
+from viva.reports.studies.study import Study
+from viva.scenarios.kieval.kieval_settings import KievalSettings
 from viva.scenarios.kieval.scenario import SCENARIO
-from viva.scenarios.kieval.settings import KievalSettings
+from viva.scenarios.probes.probe import ProbeSettings
 from viva.scenarios.probes.scenario import SCENARIO as PROBES
-from viva.scenarios.probes.settings import ProbeSettings
-from viva.study.study import Study
 
 _MODELS = {"interactor": "simulated:i", "evaluator": "simulated:e?noise=0"}
 _KNOWS, _GUESSES = "simulated:knows?knowledge=1", "simulated:guesses?knowledge=0"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.scenarios.kieval.interviews import InterviewAggregate, Remembering
+from viva.scenarios.kieval.interview_report import CachedScorer, InterviewAggregate
 from viva.scenarios.kieval.score import ASPECTS, SCORERS, Interview, Round, Scorer
 
 relaxed = settings(deadline=None, max_examples=60)
@@ -166,7 +166,7 @@ def test_usage_is_summed_by_role_and_priced() -> None:
 @relaxed
 @given(st.lists(interviews, max_size=8), scorers)
 def test_what_is_remembered_is_what_the_scorer_says(held: list[Interview], scorer: Scorer) -> None:
-    remembering = Remembering(scorer)
+    remembering = CachedScorer(scorer)
     for one in held + held[::-1]:
         expected = [scorer.score(one, aspect) for aspect in range(len(ASPECTS))]
         assert remembering.scores(one) == expected

@@ -12,10 +12,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.lalaeval.bank import Bank
-from viva.scenarios.lalaeval.bank_rows import GoldAnswer, Pair, read_pairs, write_pairs
-from viva.scenarios.lalaeval.drawing import draw, draw_gold
-from viva.scenarios.lalaeval.findings import near_duplicates, plan_rows
+from viva.scenarios.lalaeval.question_bank import (
+    Bank,
+    GoldAnswer,
+    Pair,
+    compare_with_plan,
+    find_near_duplicates,
+    read_pairs,
+    write_pairs,
+)
+from viva.scenarios.lalaeval.rounds import sample_gold_questions, sample_questions
 
 DAY = date(2026, 6, 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool)
@@ -146,17 +152,17 @@ def test_near_duplicates_expired_questions_and_the_plan_are_pointed_out(tmp_path
         bank.inspect(names, "Ben")
         bank.accept(names, "Ben")
         entries = bank.entries()
-    wanted = [(row.difficulty, row.wanted, row.accepted) for row in plan_rows(entries, made, DAY)
+    wanted = [(row.difficulty, row.wanted, row.accepted) for row in compare_with_plan(entries, made, DAY)
               if row.dimension == "facts/dates"]  # fmt: skip
     assert wanted == [("simple", 2, 1), ("difficult", 1, 0)]
     printed, _ = viva("grade", "bank", "list", tmp_path, "--day", "2026-06-01", "--dimension", "facts")
     assert "other" not in printed.split("Plan")[0]
     assert "expired on 2020-12-31" in printed
-    twice = near_duplicates([one.pair for one in entries], 0.75)
+    twice = find_near_duplicates([one.pair for one in entries], 0.75)
     assert [{one.first, one.second} for one in twice] == [{"year", "again"}]
     for name in ("year", "again"):
-        assert near_duplicates([one.pair for one in entries], 0.75, {name}) == twice
-    assert near_duplicates([one.pair for one in entries], 0.75, {"other"}) == []
+        assert find_near_duplicates([one.pair for one in entries], 0.75, {name}) == twice
+    assert find_near_duplicates([one.pair for one in entries], 0.75, {"other"}) == []
 
 
 def _pairs(count: int) -> list[Pair]:
@@ -169,24 +175,28 @@ def test_a_draw_depends_on_seed_and_ids_alone_and_grows_with_its_size(
     seed: int, shuffle: random.Random, n: int
 ) -> None:
     pairs = _pairs(30)
-    drawn = draw(pairs, seed, DAY, n=n)
+    drawn = sample_questions(pairs, seed, DAY, n=n)
     shuffle.shuffle(pairs)
-    assert draw(pairs, seed, DAY, n=n) == drawn
-    assert {one.id for one in drawn} < {one.id for one in draw(pairs, seed, DAY, n=n + 1)}
+    assert sample_questions(pairs, seed, DAY, n=n) == drawn
+    assert {one.id for one in drawn} < {one.id for one in sample_questions(pairs, seed, DAY, n=n + 1)}
 
 
 def test_a_quota_is_kept_and_one_that_cannot_be_met_names_what_is_missing() -> None:
     pairs = _pairs(30)
-    drawn = draw(pairs, 1, DAY, quota={"facts/dates": {"simple": 4}, "facts/names": {"difficult": 2, "simple": 0}})
+    drawn = sample_questions(
+        pairs, 1, DAY, quota={"facts/dates": {"simple": 4}, "facts/names": {"difficult": 2, "simple": 0}}
+    )
     assert [(one.dimension, one.difficulty) for one in drawn] == [
         *[("facts/dates", "simple")] * 4,
         *[("facts/names", "difficult")] * 2,
     ]
     missing = r"quota cannot be met.*names, simple: 11 wanted, 10 there; talk, difficult: 1 wanted, 0 there; accept"
     with pytest.raises(ConfigurationError, match=missing):
-        draw(pairs, 1, DAY, quota={"facts/names": {"simple": 11, "difficult": 10}, "talk": {"difficult": 1}})
+        sample_questions(
+            pairs, 1, DAY, quota={"facts/names": {"simple": 11, "difficult": 10}, "talk": {"difficult": 1}}
+        )
     with pytest.raises(ConfigurationError, match="31 questions are wanted, and 30 accepted"):
-        draw(pairs, 1, DAY, n=31)
+        sample_questions(pairs, 1, DAY, n=31)
 
 
 def test_only_valid_questions_are_drawn_and_gold_ones_are_others_than_those(tmp_path: Path) -> None:
@@ -196,8 +206,8 @@ def test_only_valid_questions_are_drawn_and_gold_ones_are_others_than_those(tmp_
              pair("today", valid_from="2026-06-01", valid_until="2026-06-01")]  # fmt: skip
     with Bank.open(accepted(tmp_path, rows)) as bank:
         pairs = [one.pair for one in bank.entries("accepted")]
-    assert {one.id for one in draw(pairs, 1, DAY)} == {"q0", "q1", "q2", "q3", "today"}
-    drawn = draw(pairs, 1, DAY, n=3)
-    extra = draw_gold(pairs, 2, {one.id for one in drawn}, 1, DAY)
+    assert {one.id for one in sample_questions(pairs, 1, DAY)} == {"q0", "q1", "q2", "q3", "today"}
+    drawn = sample_questions(pairs, 1, DAY, n=3)
+    extra = sample_gold_questions(pairs, 2, {one.id for one in drawn}, 1, DAY)
     assert len(extra) == 2
     assert not {one.id for one in extra[:1]} & {one.id for one in drawn}

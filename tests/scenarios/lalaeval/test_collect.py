@@ -13,8 +13,8 @@ import orjson
 from grade_projects import PROJECT, accepted, lines, pair, viva
 from viva_process import ended, started
 
-from viva.orchestration.grading.store import GradeStore
-from viva.scenarios.lalaeval.commands.rounds import open_round
+from viva.grading.store import GradeStore
+from viva.scenarios.lalaeval.rounds import open_round
 
 if TYPE_CHECKING:
     from tests.servers.process import Server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grade_projects import TEMPLATES, project, viva
 
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.store import GradeStore
 
 
 def test_what_init_writes_goes_all_the_way_to_a_grading_folder(tmp_path: Path) -> None:

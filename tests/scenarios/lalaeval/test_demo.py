@@ -13,20 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.engine import seeds
-from viva.orchestration.grading.store import GradeStore
-from viva.scenarios.lalaeval.commands.deployment import held_back, trial_results
-from viva.scenarios.lalaeval.commands.rounds import open_round
-from viva.scenarios.lalaeval.persona import (
+from viva.grading.store import GradeStore
+from viva.scenarios.lalaeval.commands.grading_folder import barred_graders, trial_results
+from viva.scenarios.lalaeval.project import Project
+from viva.scenarios.lalaeval.rounds import open_round
+from viva.scenarios.lalaeval.scenario import (
     MORE,
     PARTLY,
     RIGHT,
     WRONG,
-    answer_text,
-    expected_grade,
-    habitual_grade,
-    level_of,
+    answer_level,
+    biased_grade,
+    expected_biased_grade,
+    simulated_answer,
 )
-from viva.scenarios.lalaeval.project import Project
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_who_fails_the_trial_does_not_grade_until_a_later_one_is_passed(made: tu
     assert states["autumn"]["Dan"][1] > 50
     assert "Eve" not in states["autumn"]
     project = Project.open(folder)
-    assert held_back(project) == {}
+    assert barred_graders(project) == {}
     results = trial_results(project)
     assert results["Dan"][0] == "trial-autumn"
     assert results["Eve"][0] == "trial"
@@ -120,12 +120,12 @@ def test_the_bank_keeps_what_was_returned_and_changed(made: tuple[Path, str, dic
 )
 def test_how_good_a_simulated_answer_is_can_be_read_back(words: list[str], level: int, chance: float) -> None:
     standard = " ".join(words)
-    assert level_of(answer_text(standard, level, chance), standard) == level
+    assert answer_level(simulated_answer(standard, level, chance), standard) == level
 
 
 @pytest.mark.parametrize(("severity", "noise", "true"), [(0.3, 0.1, 2), (-0.4, 0.2, 1), (0.2, 0.5, 0), (0, 0.3, 3)])
 def test_habits_have_the_mean_that_is_stated_of_them(severity: float, noise: float, true: float) -> None:
     grades = [0.0, 1.0, 2.0, 3.0]
-    drawn = [habitual_grade(true, grades, severity, noise, seeds.draws("habit", n)) for n in range(20_000)]
+    drawn = [biased_grade(true, grades, severity, noise, seeds.draws("habit", n)) for n in range(20_000)]
     mean, error = statistics.fmean(drawn), statistics.pstdev(drawn) / len(drawn) ** 0.5
-    assert abs(mean - expected_grade(true, grades, severity, noise)) < 5 * error
+    assert abs(mean - expected_biased_grade(true, grades, severity, noise)) < 5 * error

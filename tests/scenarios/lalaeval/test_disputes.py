@@ -14,7 +14,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.permissions import grant
 from viva.scoring.dispute_criteria import DisputeCriteria
 from viva.scoring.disputes import find_disputes, grader_levels, question_levels
-from viva.scoring.grade_table import GradeRow, GradeTable
+from viva.scoring.graders import GradeRow, GradeTable
 
 ROWS = st.lists(
     st.tuples(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.scenarios.lalaeval.fluctuation import PARTS, Fluctuation, fluctuations
-from viva.scenarios.lalaeval.grades import GradeSums, candidate_grades
-from viva.scenarios.lalaeval.versions import Versions
-from viva.scoring.grade_table import GradeRow, GradeTable
+from viva.scenarios.lalaeval.candidate_grades import GradeSums, grade_candidates
+from viva.scenarios.lalaeval.fluctuation import CHANGE_PARTS, Fluctuation, decompose_changes
+from viva.scenarios.lalaeval.graded_round import Versions
+from viva.scoring.graders import GradeRow, GradeTable
 
 WEIGHTS = {"d/0": 2.0, "d/1": 1.0, "e/2": 1.5}
 TOPS = {"d/0": 3.0, "d/1": 1.0, "e/2": 2.0}
@@ -92,7 +92,7 @@ def hand(rounds: tuple[Rows, Rows], versions: tuple[Versions, Versions], dimensi
 
 def found_of(rounds: tuple[Rows, Rows], versions: tuple[Versions, Versions]) -> dict[str, Fluctuation]:
     tables = table_of(rounds[0]), table_of(rounds[1])
-    return {one.name: one for one in fluctuations(tables, versions, WEIGHTS)}
+    return {one.name: one for one in decompose_changes(tables, versions, WEIGHTS)}
 
 
 @given(ROWS, ROWS, DIGESTS, DIGESTS, DIGESTS, DIGESTS)
@@ -102,16 +102,16 @@ def test_parts_sum_to_the_change_and_follow_the_formula(
 ) -> None:
     versions = versions_of(q1, r1), versions_of(q2, r2)
     found = found_of((before, after), versions)
-    grades = [candidate_grades(GradeSums(table_of(rows), WEIGHTS)) for rows in (before, after)]
+    grades = [grade_candidates(GradeSums(table_of(rows), WEIGHTS)) for rows in (before, after)]
     for name, one in found.items():
-        assert math.fsum(one.parts[part].value for part in PARTS) == pytest.approx(one.change.value, abs=1e-12)
+        assert math.fsum(one.parts[part].value for part in CHANGE_PARTS) == pytest.approx(one.change.value, abs=1e-12)
         assert one.after - one.before == pytest.approx(one.change.value, abs=1e-12)
         # The change is that of the grades which the reports of both rounds show.
         for told, grade in zip((one.before, one.after), grades, strict=True):
             assert told == pytest.approx(grade[0].grade[name].value if name in grade[0].grade else told, abs=1e-9)
         if name in WEIGHTS:
             expected = hand((before, after), versions, name)
-            assert [one.parts[part].value for part in PARTS] == pytest.approx(expected, abs=1e-9)
+            assert [one.parts[part].value for part in CHANGE_PARTS] == pytest.approx(expected, abs=1e-9)
     for name in WEIGHTS:
         assert (hand((before, after), versions, name) is None) == (name not in found)
 
@@ -129,7 +129,7 @@ def test_the_simplified_formula_holds_where_shares_stay(
     for name, one in found_of((before, after), versions).items():
         if name not in WEIGHTS:
             continue
-        expected = dict.fromkeys(PARTS, 0.0)
+        expected = dict.fromkeys(CHANGE_PARTS, 0.0)
         for (question, grader), (old, new) in one.scenarios.items():
             assert old.share == pytest.approx(new.share, abs=1e-12)
             if old.average is not None and new.average is not None:
@@ -137,7 +137,7 @@ def test_the_simplified_formula_holds_where_shares_stay(
                     question, "same_grader" if grader == "same grader" else "grader"
                 )
                 expected[part] += old.share * (new.average - old.average)  # type: ignore[index]
-        assert {part: one.parts[part].value for part in PARTS} == pytest.approx(expected, abs=1e-9)
+        assert {part: one.parts[part].value for part in CHANGE_PARTS} == pytest.approx(expected, abs=1e-9)
 
 
 def test_each_cause_stands_in_its_part() -> None:
@@ -152,8 +152,8 @@ def test_each_cause_stands_in_its_part() -> None:
     for cause, (after, versions) in by_cause.items():
         one = found_of((before, after), (same, versions))["overall"]
         assert one.change.value == pytest.approx(100 / 3)
-        assert {part: round(one.parts[part].value, 9) for part in PARTS} == {
-            part: round(100 / 3, 9) if part == cause else 0.0 for part in PARTS
+        assert {part: round(one.parts[part].value, 9) for part in CHANGE_PARTS} == {
+            part: round(100 / 3, 9) if part == cause else 0.0 for part in CHANGE_PARTS
         }
     new_questions = found_of((before, [(6, i, 3) for i in "uv"]), (same, same))["overall"]
     assert new_questions.parts["question"].value == pytest.approx(200 / 3)
@@ -188,7 +188,7 @@ def test_order_and_names_of_graders_change_no_part(before: Rows, after: Rows, ra
     first, second = found_of((before, after), (same, same)), found_of((changed[0], changed[1]), (same, same))
     assert first.keys() == second.keys()
     for name, one in first.items():
-        for part in PARTS:
+        for part in CHANGE_PARTS:
             for end in ("value", "low", "high"):
                 expected = getattr(second[name].parts[part], end)
                 assert getattr(one.parts[part], end) == pytest.approx(expected, abs=1e-7)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.lalaeval.grades import GradeSums, candidate_grades, grade_differences, groups_of
-from viva.scoring.grade_table import GradeRow, GradeTable
+from viva.scenarios.lalaeval.candidate_grades import GradeSums, compare_candidates, dimension_groups, grade_candidates
+from viva.scoring.graders import GradeRow, GradeTable
 from viva.scoring.ratios import ratio_difference, weighted_ratio
 
 DIMENSIONS = ["domain/facts/terms", "domain/facts/rules", "domain/wording", "general/logic"]
@@ -46,13 +46,13 @@ def hand(rows: Rows, q: str, dimension: str) -> tuple[float | None, float | None
 
 @given(ROWS)
 def test_grades_equal_the_sums_of_the_paper(rows: Rows) -> None:
-    for found in candidate_grades(GradeSums(table_of(rows), WEIGHTS)):
+    for found in grade_candidates(GradeSums(table_of(rows), WEIGHTS)):
         by_hand = {name: hand(rows, found.candidate, name) for name in DIMENSIONS}
         for place, figures in enumerate((found.grade, found.accuracy)):
             graded = {name: value for name in DIMENSIONS if (value := by_hand[name][place]) is not None}
             for name in DIMENSIONS:
                 assert figures[name].value == pytest.approx(graded.get(name), abs=1e-9)
-            for group in groups_of(DIMENSIONS):
+            for group in dimension_groups(DIMENSIONS):
                 inside = [name for name in group.dimensions if name in graded]
                 whole = sum(WEIGHTS[name] for name in inside)
                 expected = sum(WEIGHTS[name] * graded[name] for name in inside) / whole if inside else None
@@ -65,7 +65,7 @@ def test_grades_equal_the_sums_of_the_paper(rows: Rows) -> None:
 @given(ROWS)
 def test_intervals_hold_their_value_and_stay_in_bounds(rows: Rows) -> None:
     sums = GradeSums(table_of(rows), WEIGHTS)
-    for found in candidate_grades(sums):
+    for found in grade_candidates(sums):
         for figure in (*found.grade.values(), *found.accuracy.values()):
             if figure.value is not None:
                 assert figure.low is not None
@@ -73,7 +73,7 @@ def test_intervals_hold_their_value_and_stay_in_bounds(rows: Rows) -> None:
                 assert 0 <= figure.low <= figure.value + 1e-9
                 assert figure.value - 1e-9 <= figure.high <= 100
                 assert figure.high - figure.low > 1, "no handful of questions is certain"
-    for pair in grade_differences(sums):
+    for pair in compare_candidates(sums):
         assert (pair.low is None) is (pair.high is None) is (pair.p is None)
         if pair.low is None or pair.high is None:
             continue
@@ -87,7 +87,7 @@ def test_intervals_hold_their_value_and_stay_in_bounds(rows: Rows) -> None:
 def test_order_of_rows_and_names_of_graders_change_no_figure(rows: Rows, random: Random) -> None:
     other = dict(zip("uvw", random.sample("uvw", 3), strict=True))
     changed = [(k, q, other[i], value) for k, q, i, value in random.sample(rows, len(rows))]
-    first, second = (candidate_grades(GradeSums(table_of(one), WEIGHTS)) for one in (rows, changed))
+    first, second = (grade_candidates(GradeSums(table_of(one), WEIGHTS)) for one in (rows, changed))
     for one, two in zip(first, second, strict=True):
         for name, figure in one.grade.items():
             for field in ("value", "low", "high", "grades", "missing", "questions"):
@@ -95,11 +95,11 @@ def test_order_of_rows_and_names_of_graders_change_no_figure(rows: Rows, random:
 
 
 def test_groups_are_the_paths_that_dimensions_share() -> None:
-    names = [one.name for one in groups_of(DIMENSIONS)]
+    names = [one.name for one in dimension_groups(DIMENSIONS)]
     assert names == ["domain/facts", "domain", "general", "overall"]
-    assert [one.name for one in groups_of(["a/b/x", "a/b/y", "c"])] == ["a", "overall"]
-    assert [one.name for one in groups_of(["wording"])] == ["overall"]
-    assert [one.name for one in groups_of(["a/x", "a/y"])] == ["overall"]
+    assert [one.name for one in dimension_groups(["a/b/x", "a/b/y", "c"])] == ["a", "overall"]
+    assert [one.name for one in dimension_groups(["wording"])] == ["overall"]
+    assert [one.name for one in dimension_groups(["a/x", "a/y"])] == ["overall"]
 
 
 def test_published_groups_are_the_equally_weighted_means_of_their_dimensions() -> None:
@@ -111,7 +111,7 @@ def test_published_groups_are_the_equally_weighted_means_of_their_dimensions() -
         *(f"general/{at}" for at in range(6)),
     ]
     rows = (GradeRow(name, name, "A", "u", value, 100.0) for name, value in zip(names, table_9, strict=True))
-    found = candidate_grades(GradeSums(GradeTable.of(rows), None))[0].grade
+    found = grade_candidates(GradeSums(GradeTable.of(rows), None))[0].grade
     assert [round(found[name].value or 0, 1) for name in ("domain/factuality", "domain", "general")] == [
         38.8,
         48.1,
@@ -128,17 +128,17 @@ def test_a_dimension_without_weight_is_named() -> None:
 def test_all_right_is_not_certain() -> None:
     rows: Rows = [(4 * k, q, i, 3) for k in range(20) for q in "AB" for i in "uvw"]
     sums = GradeSums(table_of(rows), WEIGHTS)
-    figure = candidate_grades(sums)[0].grade["overall"]
+    figure = grade_candidates(sums)[0].grade["overall"]
     assert (figure.value, figure.questions) == (pytest.approx(100), 20)
     assert figure.low == pytest.approx(83.9, abs=0.1)  # Wilson's of 20 of 20
-    pair = grade_differences(sums)[-1]
+    pair = compare_candidates(sums)[-1]
     assert (pair.value, pair.p) == (pytest.approx(0), 1.0)
     assert pair.low < -10 < 10 < pair.high
 
 
 def test_differences_are_those_of_common_questions() -> None:
     rows: Rows = [(0, "A", "u", 3), (4, "A", "u", 0), (0, "B", "u", 1), (8, "B", "u", 3)]
-    pair = grade_differences(GradeSums(table_of(rows), WEIGHTS))[-1]
+    pair = compare_candidates(GradeSums(table_of(rows), WEIGHTS))[-1]
     # B is better over all; on the one question that both were asked, A is.
     assert (pair.first, pair.second, pair.questions) == ("B", "A", 1)
     assert pair.value == pytest.approx(-100 * 2 / 3)
@@ -198,7 +198,7 @@ def test_dimensions_with_one_question_show_no_interval_that_their_p_contradicts(
         for candidate, value in zip("AB", values, strict=True)
         for grader in range(2)
     ]
-    for one in grade_differences(GradeSums(GradeTable.of(rows), None)):
+    for one in compare_candidates(GradeSums(GradeTable.of(rows), None)):
         assert one.p_corrected is not None
         assert one.low is not None
         assert one.high is not None

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from grade_projects import PROJECT, accepted, pair, viva
 
-from viva.orchestration.grading.records import Answer, Question
-from viva.orchestration.grading.seats import next_seat
-from viva.orchestration.grading.store import GradeStore
-from viva.orchestration.grading.tabling import grade_table
-from viva.scenarios.lalaeval.commands.simulated_people import true_grade
+from viva.grading.assignments import next_assignment
+from viva.grading.disputes import read_grade_table
+from viva.grading.records import Answer, Question
+from viva.grading.store import GradeStore
+from viva.scenarios.lalaeval.commands.simulated_rounds import deserved_grade
 
 if TYPE_CHECKING:
     from tests.servers.process import Server
@@ -43,12 +43,12 @@ def test_a_judge_without_noise_gives_what_each_answer_deserves(folder: Path, sho
     with GradeStore.open(folder) as store:
         judge = store.grader("judge")
         grades = {one.answer: one.value for one in store.grades(grader=judge.number)}
-        assert grades == {name: true_grade(*both) for name, both in _answers(store).items()}
+        assert grades == {name: deserved_grade(*both) for name, both in _answers(store).items()}
         assert (judge.kind, judge.model) == ("model", "simulated:judge?noise=0")
         assert all(one.comment for one in store.grades())  # its reasons
-        assert grade_table(store).models == {"judge"}
+        assert read_grade_table(store).models == {"judge"}
         for person in ("Ada", "Ben"):  # the overlap of two counts people
-            assert next_seat(store, store.grader(person)) is not None
+            assert next_assignment(store, store.grader(person)) is not None
     assert len(set(grades.values())) > 2
 
 

@@ -8,7 +8,7 @@ import pytest
 from grade_projects import PROJECT, project, viva
 
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.lalaeval.bank import Bank
+from viva.scenarios.lalaeval.question_bank import Bank
 
 
 def test_weights_are_shares_of_the_whole_and_principles_are_put_together(tmp_path: Path) -> None:

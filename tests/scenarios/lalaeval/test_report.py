@@ -14,14 +14,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from viva.engine.errors import ConfigurationError
-from viva.orchestration.grading.disputed import criteria_of, disputes_of
-from viva.orchestration.grading.records import Answer, Label, Question, Said
-from viva.orchestration.grading.store import GradeStore
-from viva.orchestration.grading.tabling import grade_table
-from viva.scenarios.lalaeval.commands.reading import read_round
+from viva.grading.disputes import read_criteria, read_disputes, read_grade_table
+from viva.grading.records import Answer, Label, Question, Turn
+from viva.grading.store import GradeStore
+from viva.scenarios.lalaeval.commands.grading_folder import read_round
 from viva.scenarios.lalaeval.commands.verbs import app
-from viva.scenarios.lalaeval.report.figures import ReportChoices, grade_report
-from viva.scenarios.lalaeval.training import grader_consistency
+from viva.scenarios.lalaeval.graded_round import grader_consistency
+from viva.scenarios.lalaeval.round_figures import ReportOptions, make_report
 
 DIMENSIONS = ("domain/facts/terms", "domain/facts/rules", "domain/wording", "general/logic")
 WEIGHTS = dict(zip(DIMENSIONS, (0.4, 0.2, 0.2, 0.2), strict=True))
@@ -41,10 +40,10 @@ def make_folder(folder: Path, *, shift: int = 0, graders: Sequence[str] = PEOPLE
     labels = [Label(float(value), f"meaning {value}") for value in range(4)]
     listed = [
         Question(f"q{k}", f"What of {k}?", labels,
-                 [Answer(one, [Said("assistant", f"{one} {k}")]) for one in CANDIDATES], dimension=DIMENSIONS[k % 4])
+                 [Answer(one, [Turn("assistant", f"{one} {k}")]) for one in CANDIDATES], dimension=DIMENSIONS[k % 4])
         for k in reversed(range(questions))
     ]  # fmt: skip
-    listed.append(Question("gold", "Gold?", labels, [Answer("gold 1", [Said("assistant", "x")], expected=1.0)],
+    listed.append(Question("gold", "Gold?", labels, [Answer("gold 1", [Turn("assistant", "x")], expected=1.0)],
                            dimension=DIMENSIONS[0], gold=True, overlap=None))  # fmt: skip
     about = {
         "round": folder.name, "weights": WEIGHTS, "rubric": {"version": 1, "digest": "d"},
@@ -199,24 +198,24 @@ def test_adjudicators_decide_what_the_report_calls_disputed(tmp_path: Path) -> N
     # Of six graders two against four are no dispute, neither of one grader nor in halves.
     folder = make_folder(tmp_path / "june", graders=("Ada", "Ben", "Cleo", "Eve", "Finn", "Gil"))
     with GradeStore.open(folder) as store:
-        found = disputes_of(store, criteria_of(store.meta("about")))
+        found = read_disputes(store, read_criteria(store.meta("about")))
     sides = [sum(value_of(k, q, i) > 0 for i in range(6)) for k in range(12) for q in range(3)]
     assert 0 < len(found.disputed) < sum(0 < side < 6 for side in sides)
-    counts = grade_report(read_round(folder))["counts"]
+    counts = make_report(read_round(folder))["counts"]
     assert counts["disputed"] == counts["undecided"] == len(found.disputed)
     assert found.agreed == 36 - len(found.disputed)
 
 
 def test_decisions_count_and_original_grades_are_disputed(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "june")
-    before = grade_report(read_round(folder))
+    before = make_report(read_round(folder))
     with GradeStore.open(folder) as store:
         answer = next(one for one in store.question(1).answers)
         store.decide(answer.id, store.grader("Dora").number, 3.0, "all points are there")
         place, question = CANDIDATES.index(answer.candidate), int(store.question(1).id[1:])
-        as_read = grade_table(store)
+        as_read = read_grade_table(store)
     assert np.array_equal(read_round(folder).table.values, as_read.values, equal_nan=True)
-    after = grade_report(read_round(folder))
+    after = make_report(read_round(folder))
     moved = 9 - sum(value_of(question, place, i) for i in range(3))
     dimension = DIMENSIONS[question % 4]
     gained = [one["candidates"][place]["grade"][dimension]["value"] for one in (before, after)]
@@ -255,19 +254,19 @@ def test_what_cannot_be_invalidated_is_named(tmp_path: Path) -> None:
 
 def test_models_are_told_apart_from_people(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "june")
-    people = grade_report(read_round(folder))
+    people = make_report(read_round(folder))
     with GradeStore.open(folder) as store, store.batch():
         judge = store.add_grader("judge", kind="model", model="simulated:judge")
         for question in list(store.questions()):
             for answer in question.answers:
                 store.grade(judge.number, answer.id, 3.0, submission=f"judge/{answer.id}")
-    report = grade_report(read_round(folder))
+    report = make_report(read_round(folder))
     assert [one["grade"] for one in report["candidates"]] == [one["grade"] for one in people["candidates"]]
     [model] = report["agreement"]["models"]
     assert (model["grader"], model["answers"]) == ("judge", 36)
     [told] = [one for one in report["graders"] if one["model"]]
     assert told["severity"]["value"] < 0, "full marks for everybody are mild"
-    everybody = grade_report(read_round(folder), None, ReportChoices("all"))
+    everybody = make_report(read_round(folder), None, ReportOptions("all"))
     assert (
         everybody["candidates"][0]["grade"]["overall"]["value"] > people["candidates"][0]["grade"]["overall"]["value"]
     )
@@ -288,8 +287,8 @@ def _with_judge(folder: Path) -> Path:
 
 def test_a_judge_neither_acquits_a_person_of_retraining_nor_opens_disputes_among_people(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "june")
-    people = grade_report(read_round(folder))
-    report = grade_report(read_round(_with_judge(folder)))
+    people = make_report(read_round(folder))
+    report = make_report(read_round(_with_judge(folder)))
     for part in ("disputes", "questions", "counts"):
         without = {"grades", "counted"} if part == "counts" else set()
         assert without or report[part] == people[part]
@@ -300,7 +299,7 @@ def test_a_judge_neither_acquits_a_person_of_retraining_nor_opens_disputes_among
     ]
     [judge] = [one for one in report["graders"] if one["model"]]
     assert judge["consistency"]["value"] is not None  # it is compared with people
-    asked = grade_report(read_round(folder), None, ReportChoices("all"))
+    asked = make_report(read_round(folder), None, ReportOptions("all"))
     cleo = [next(one for one in each["graders"] if one["grader"] == "Cleo") for each in (report, asked)]
     assert cleo[1]["disputes"]["value"] < cleo[0]["disputes"]["value"]
 
@@ -308,21 +307,21 @@ def test_a_judge_neither_acquits_a_person_of_retraining_nor_opens_disputes_among
 def test_a_judge_opens_disputes_for_adjudicators_only_where_the_rules_say_so(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "june", graders=("Ada", "Ben"))
     with GradeStore.open(folder) as store:
-        before = disputes_of(store, criteria_of(None))
+        before = read_disputes(store, read_criteria(None))
     with GradeStore.open(_with_judge(folder)) as store:
-        assert disputes_of(store, criteria_of(None)) == before
-        asked = disputes_of(store, criteria_of({"rules": {"models": True}}))
+        assert read_disputes(store, read_criteria(None)) == before
+        asked = read_disputes(store, read_criteria({"rules": {"models": True}}))
     assert {one.answer for one in asked.disputed} - {one.answer for one in before.disputed}
 
 
 def test_consistency_decides_who_may_grade(tmp_path: Path) -> None:
     labels = [Label(float(value), "m") for value in range(4)]
     questions = [
-        Question(f"q{k}", "?", labels, [Answer("alpha", [Said("assistant", "x")], expected=2.0)], dimension="d",
+        Question(f"q{k}", "?", labels, [Answer("alpha", [Turn("assistant", "x")], expected=2.0)], dimension="d",
                  gold=True, overlap=None)
         for k in range(10)
     ]  # fmt: skip
-    questions.append(Question("open", "?", labels, [Answer("alpha", [Said("assistant", "x")])], dimension="d"))
+    questions.append(Question("open", "?", labels, [Answer("alpha", [Turn("assistant", "x")])], dimension="d"))
     with GradeStore.create(tmp_path / "trial", questions, title="Trial", about={"kind": "trial"}) as store:
         for name, right in (("Ada", 10), ("Ben", 3), ("Cleo", 0)):
             grader = store.add_grader(name).number
@@ -334,7 +333,7 @@ def test_consistency_decides_who_may_grade(tmp_path: Path) -> None:
     assert (ada.gate, ada.answers, ada.references) == ("passes", 11, {"gold": 10, "others": 1})
     assert (ben.gate, ben.consistency and round(ben.consistency.value, 6)) == ("retrain", round(4 / 11, 6))
     assert (cleo.gate, cleo.answers) == ("too few", 4)
-    assert [one["grader"] for one in grade_report(graded)["graders"] if one["retrain"]] == ["Ben"]
+    assert [one["grader"] for one in make_report(graded)["graders"] if one["retrain"]] == ["Ben"]
 
 
 def test_tables_fit_a_terminal_and_a_folder_without_grades_is_told(tmp_path: Path) -> None:

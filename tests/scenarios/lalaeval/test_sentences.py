@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from viva.scenarios.lalaeval.report.sentences import answer
+from viva.scenarios.lalaeval.round_report import summary_sentences
 
 
 def test_the_answer_says_who_leads_and_what_may_be_chance() -> None:
@@ -25,7 +25,7 @@ def test_the_answer_says_who_leads_and_what_may_be_chance() -> None:
             "severity": {"groups": 1}, "questions": [], "dimensions": [],
             "counts": {"undecided": 2, "missing": 1, "taken_back": 0, "invalid": 0},
         }  # fmt: skip
-        return " ".join(answer(report)[1:])
+        return " ".join(summary_sentences(report)[1:])
 
     surely, barely, not_at_all = (5.0, 35.0, 0.01), (-1.0, 41.0, 0.04), (-20.0, 60.0, 0.4)
     open_ = " Open or left out: 2 disputes without a decision and 1 grade still owed."

@@ -14,12 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from irrCAC.raw import CAC
 
-from viva.scenarios.lalaeval.corrected import corrected_grades
-from viva.scenarios.lalaeval.grades import GradeSums, candidate_grades
-from viva.scoring.agreement import krippendorff
-from viva.scoring.grade_table import GradeRow, GradeTable
-from viva.scoring.rater_agreement import Coefficient, grader_agreement, mean_coefficient
-from viva.scoring.severity import fit_severity
+from viva.scenarios.lalaeval.candidate_grades import GradeSums, corrected_grades, grade_candidates
+from viva.scoring.agreement import krippendorff_alpha
+from viva.scoring.graders import (
+    AgreementCoefficient,
+    GradeRow,
+    GradeTable,
+    fit_severity,
+    grader_agreement,
+    mean_coefficient,
+)
 
 GRADERS = "uvwx"
 PLANTED = dict(zip(GRADERS, (-0.3, -0.1, 0.0, 0.4), strict=True))
@@ -60,7 +64,7 @@ def test_corrected_grades_do_not_depend_on_who_graded() -> None:
     draws, raw, corrected, held = np.random.default_rng(4), [], [], 0
     for _ in range(60):
         table = round_of(draws, 25, 3, unfair=True)
-        raw.append(candidate_grades(GradeSums(table, None))[0].grade["overall"].value)
+        raw.append(grade_candidates(GradeSums(table, None))[0].grade["overall"].value)
         figure = corrected_grades(table, fit_severity(table))[0]["overall"]
         corrected.append(figure.value)
         assert figure.low is not None
@@ -135,7 +139,7 @@ def test_coefficients_are_those_of_the_packages(matrix: list[list[float | None]]
     assert found.answers == len(pairable)
     defined = len({value for row in pairable for value in row if value is not None}) > 1
     for scale, coefficient in found.alpha.items():
-        ours = krippendorff(matrix, scale).value
+        ours = krippendorff_alpha(matrix, scale).value
         assert coefficient.value == (None if ours is None else pytest.approx(ours, abs=1e-9))
         if defined:
             expected = reference.alpha(reliability_data=numbers.T, level_of_measurement=scale)
@@ -193,7 +197,11 @@ def test_intervals_of_alpha_cover_the_value_of_many_questions() -> None:
 
 
 def test_dimensions_are_averaged_by_their_answers() -> None:
-    parts = [(Coefficient(0.5, 0.3, 0.7, 0.1), 30), (Coefficient(0.8, 0.7, 0.9, 0.05), 10), (Coefficient(None), 7)]
+    parts = [
+        (AgreementCoefficient(0.5, 0.3, 0.7, 0.1), 30),
+        (AgreementCoefficient(0.8, 0.7, 0.9, 0.05), 10),
+        (AgreementCoefficient(None), 7),
+    ]
     found = mean_coefficient(parts)
     assert found.value == pytest.approx(0.575)
     assert found.se == pytest.approx(math.hypot(0.1 * 30 / 40, 0.05 * 10 / 40))

@@ -7,23 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.scoring.certified.correlations import back, corrected_pearson, corrected_spearman
-from viva.scoring.certified.figures import Scale, certify
-from viva.scoring.certified.means import corrected_mean
-from viva.scoring.certified.rates import Share, confusion, remainder, rogan_gladen
-from viva.scoring.certified.sample import Sample
-from viva.scoring.correlation import spearman
-from viva.scoring.regression import pearson
+from viva.scoring.certificate import GradeRange, Share, certify, judge_confusion, rogan_gladen, ungraded_pass_rate
+from viva.scoring.correlation import pearson, spearman
+from viva.scoring.prediction_powered import (
+    GradedSample,
+    corrected_mean,
+    corrected_pearson,
+    corrected_spearman,
+    from_fisher,
+)
 
 shares = st.floats(0.6, 0.99)
 
 
-def _passes(seed: int, labels: int = 60, count: int = 300, rate: float = 0.8) -> Sample:
+def _passes(seed: int, labels: int = 60, count: int = 300, rate: float = 0.8) -> GradedSample:
     source = np.random.default_rng(seed)
     good = source.random(count) < rate
     scores = np.where(good, source.random(count) < 0.95, source.random(count) < 0.4).astype(float)
     grades = np.where(np.arange(count) < labels, good.astype(float), np.nan)
-    return Sample.of(scores, grades)
+    return GradedSample.of(scores, grades)
 
 
 @given(st.floats(0, 1), shares, shares)
@@ -45,8 +47,8 @@ def test_a_judge_that_tells_nothing_leaves_the_rate_open() -> None:
 def test_shares_near_1_have_an_interval_with_a_width() -> None:
     found = rogan_gladen(Share(0.97, 300), Share(1.0, 29), Share(1.0, 1))
     assert found.low < 0.93
-    sample = Sample.of(np.ones(300), np.where(np.arange(300) < 30, 1.0, np.nan))
-    end = certify({"a": sample}, Scale(passes=True)).candidates["a"].corrected
+    sample = GradedSample.of(np.ones(300), np.where(np.arange(300) < 30, 1.0, np.nan))
+    end = certify({"a": sample}, GradeRange(passes=True)).candidates["a"].corrected
     assert end is not None
     assert 0.85 < end.low < 0.97
     assert end.high == pytest.approx(1.0)
@@ -54,34 +56,34 @@ def test_shares_near_1_have_an_interval_with_a_width() -> None:
 
 def test_the_predictive_rate_weighs_what_people_say_of_passed_and_failed() -> None:
     sample = _passes(1)
-    told = confusion(sample)
+    told = judge_confusion(sample)
     share = float(sample.scores.mean())
     by_hand = share * told.passed.value + (1 - share) * told.failed.value
-    found = certify({"a": sample}, Scale(passes=True)).candidates["a"].corrected
+    found = certify({"a": sample}, GradeRange(passes=True)).candidates["a"].corrected
     assert found is not None
     assert found.value == pytest.approx(by_hand)
     assert told.passed.n + told.failed.n == 60
-    assert remainder(sample).n == 240
+    assert ungraded_pass_rate(sample).n == 240
 
 
 def test_answers_of_one_cluster_are_worth_less() -> None:
     sample = _passes(2)
-    alike = Sample(
+    alike = GradedSample(
         *(np.repeat(part, 3) for part in (sample.scores, sample.grades, sample.weights)), np.repeat(np.arange(300), 3)
     )
-    assert confusion(alike).passed.n == pytest.approx(confusion(sample).passed.n, rel=0.06)
+    assert judge_confusion(alike).passed.n == pytest.approx(judge_confusion(sample).passed.n, rel=0.06)
 
 
 def test_scores_that_are_not_pass_or_fail_are_refused() -> None:
     with pytest.raises(ValueError, match="scores and grades of 0"):
-        confusion(Sample.of([0.5, 1.0], [1.0, np.nan]))
+        judge_confusion(GradedSample.of([0.5, 1.0], [1.0, np.nan]))
 
 
 def test_pass_rates_and_their_differences_hold() -> None:
     covered = apart = plain = 0
     for seed in range(60):
         samples = {"a": _passes(seed), "b": _passes(seed + 1000, rate=0.6)}
-        found = certify(samples, Scale(0, 1, passes=True))
+        found = certify(samples, GradeRange(0, 1, passes=True))
         one, pair = found.candidates["a"], found.differences["a", "b"]
         assert one.corrected is not None
         assert pair.corrected is not None
@@ -102,33 +104,33 @@ def test_clustered_pass_rates_with_whole_items_labelled_hold(rate: float) -> Non
         failed = source.random(400) < easy
         scores = (~failed | (source.random(400) < 0.7)).astype(float)
         grades = np.where(np.arange(400) < 60, (~failed).astype(float), np.nan)
-        end = corrected_mean(Sample.of(scores, grades, np.arange(400) // 4)).interval(low=0.0, high=1.0)
+        end = corrected_mean(GradedSample.of(scores, grades, np.arange(400) // 4)).interval(low=0.0, high=1.0)
         covered += end.low <= 1.0 - rate <= end.high
     assert covered >= 0.92 * studies
 
 
-def _related(seed: int, labels: int = 60, count: int = 300) -> tuple[np.ndarray, Sample]:  # type: ignore[type-arg]
+def _related(seed: int, labels: int = 60, count: int = 300) -> tuple[np.ndarray, GradedSample]:  # type: ignore[type-arg]
     source = np.random.default_rng(seed)
     known = source.normal(size=count)
     grades = 0.5 * known + source.normal(size=count)
     scores = grades + 0.5 * known + source.normal(0, 0.7, count)
-    return known, Sample.of(scores, np.where(np.arange(count) < labels, grades, np.nan))
+    return known, GradedSample.of(scores, np.where(np.arange(count) < labels, grades, np.nan))
 
 
 def test_without_a_judge_the_correlations_are_those_of_the_labels() -> None:
     known, sample = _related(1)
-    silent = Sample(np.zeros(300), sample.grades, sample.weights, sample.clusters)
+    silent = GradedSample(np.zeros(300), sample.grades, sample.weights, sample.clusters)
     here, grades = known[:60].tolist(), sample.grades[:60].tolist()
     linear, ranked = pearson(here, grades), spearman(here, grades)
     assert linear is not None
     assert ranked is not None
-    assert back(corrected_pearson(known, silent).interval()).value == pytest.approx(linear[0])
-    assert back(corrected_spearman(known, silent).interval()).value == pytest.approx(ranked.value)
+    assert from_fisher(corrected_pearson(known, silent).interval()).value == pytest.approx(linear[0])
+    assert from_fisher(corrected_spearman(known, silent).interval()).value == pytest.approx(ranked.value)
 
 
 def test_ranks_do_not_ask_how_far_apart_values_are() -> None:
     known, sample = _related(2)
-    other = Sample(np.exp(sample.scores), np.exp(sample.grades), sample.weights, sample.clusters)
+    other = GradedSample(np.exp(sample.scores), np.exp(sample.grades), sample.weights, sample.clusters)
     one, same = corrected_spearman(known, sample), corrected_spearman(known**3, other)
     assert one.value == pytest.approx(same.value)
     assert one.se == pytest.approx(same.se)
@@ -139,10 +141,10 @@ def test_correlations_hold_where_those_of_the_judge_do_not() -> None:
     covered = plain = 0
     for seed in range(200):
         known, sample = _related(seed)
-        end = back(corrected_pearson(known, sample).interval())
+        end = from_fisher(corrected_pearson(known, sample).interval())
         covered += end.low <= truth <= end.high
-        judged = Sample.of(sample.scores, sample.scores)
-        alone = back(corrected_pearson(known, judged).interval())
+        judged = GradedSample.of(sample.scores, sample.scores)
+        alone = from_fisher(corrected_pearson(known, judged).interval())
         plain += alone.low <= truth <= alone.high
     assert 180 <= covered <= 199
     assert plain < 20
@@ -150,7 +152,7 @@ def test_correlations_hold_where_those_of_the_judge_do_not() -> None:
 
 def test_labels_without_spread_are_refused() -> None:
     known, sample = _related(3)
-    flat = Sample(sample.scores, np.where(sample.graded, 1.0, np.nan), sample.weights, sample.clusters)
+    flat = GradedSample(sample.scores, np.where(sample.graded, 1.0, np.nan), sample.weights, sample.clusters)
     for compute in (corrected_pearson, corrected_spearman):
         with pytest.raises(ValueError, match="no spread"):
             compute(known, flat)

@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import binomtest
 
-from viva.scoring.load.changes import Kind, PassTable, PassValues, contribution
-from viva.scoring.load.exchanges import exchange_tests
-from viva.scoring.load.judgement import RateJudgement, judged_rates
-from viva.scoring.load.running_change import RunningChange
-from viva.scoring.load.verdicts import Asked, Verdict
+from viva.scoring.load_drift import RateJudgement, RunningChange, exchange_tests, judge_rates
+from viva.scoring.load_verdicts import JudgedRequest, Kind, PassTable, PassValues, Verdict, contribution
 
 _KINDS: tuple[Kind, ...] = ("level", "distance", "spread")
 _REQUESTS, _RATES, _ALPHA = 30, 3, 0.05
@@ -33,9 +30,9 @@ def passes(generator: np.random.Generator, truth: np.ndarray, noise: float, unre
 
 
 def judged(rates: list[dict[str, Verdict]], first: dict[str, Verdict], second: dict[str, Verdict], seed: int = 0,
-           draws: int = 399, asked: dict[str, Asked] | None = None) -> list[RateJudgement]:  # fmt: skip
-    known = asked or {id_: Asked() for id_ in first}
-    return judged_rates(rates, first, second, known, _SCALES, alpha=_ALPHA, draws=draws, seed=seed)
+           draws: int = 399, asked: dict[str, JudgedRequest] | None = None) -> list[RateJudgement]:  # fmt: skip
+    known = asked or {id_: JudgedRequest() for id_ in first}
+    return judge_rates(rates, first, second, known, _SCALES, alpha=_ALPHA, draws=draws, seed=seed)
 
 
 def test_of_1000_sound_judges_the_stated_share_is_flagged() -> None:
@@ -107,7 +104,7 @@ def test_requests_about_one_item_are_one_observation() -> None:
     generator = np.random.default_rng(1)
     first = passes(generator, np.full(40, 6.0), 1.0, 0.0)
     lower = {id_: Verdict({"score": verdict.scores["score"] - 1.0}) for id_, verdict in first.items()}
-    items = {id_: Asked(item=f"i{int(id_[1:]) % 2}") for id_ in first}
+    items = {id_: JudgedRequest(item=f"i{int(id_[1:]) % 2}") for id_ in first}
     [alone], [together] = judged([lower], first, first), judged([lower], first, first, asked=items)
     assert alone.flagged(_ALPHA)
     assert not together.flagged(_ALPHA), "two items can be exchanged in nine ways"

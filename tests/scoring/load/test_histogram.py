@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.scoring.load.histogram import LatencyHistogram
+from viva.scoring.load_latency import LatencyHistogram
 
 _SECONDS = st.lists(st.floats(1e-6, 3600.0), min_size=1, max_size=200)
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viva.engine.errors import ConfigurationError
-from viva.scoring.load.objective import Objective
-from viva.scoring.load.search import RateList, RateSearch, Tried, highest
+from viva.scoring.load_schedule import Objective, RateList, RateResult, RateSearch, highest_rate
 
 
 def test_terms_are_read_with_their_units() -> None:
@@ -51,11 +50,11 @@ def test_unknown_figures_do_not_meet_an_objective() -> None:
 @given(st.floats(0.02, 200.0), st.floats(0.02, 0.2))
 def test_a_search_ends_close_below_the_highest_rate_that_meets_it(capacity: float, tolerance: float) -> None:
     search = RateSearch(1.0, 100.0, tolerance)
-    tried: list[Tried] = []
+    tried: list[RateResult] = []
     while (rate := search.next(tried)) is not None:
-        tried.append(Tried(rate, rate <= capacity, rate > 2 * capacity))
+        tried.append(RateResult(rate, rate <= capacity, rate > 2 * capacity))
         assert len(tried) < 40
-    best = highest(tried)
+    best = highest_rate(tried)
     if best is None:
         assert capacity < 0.021
     elif best < 100.0:
@@ -67,10 +66,10 @@ def test_a_search_ends_close_below_the_highest_rate_that_meets_it(capacity: floa
 def test_a_list_of_rates_ends_behind_the_first_that_is_too_high() -> None:
     plan = RateList((8.0, 1.0, 4.0, 2.0))
     assert plan.next([]) == 1.0
-    assert plan.next([Tried(1.0, True), Tried(2.0, False)]) == 4.0
-    assert plan.next([Tried(1.0, True), Tried(2.0, False, saturated=True)]) is None
+    assert plan.next([RateResult(1.0, True), RateResult(2.0, False)]) == 4.0
+    assert plan.next([RateResult(1.0, True), RateResult(2.0, False, saturated=True)]) is None
 
 
 def test_a_lucky_rate_above_one_that_failed_does_not_count() -> None:
-    assert highest([Tried(1.0, True), Tried(2.0, False), Tried(4.0, True)]) == 1.0
-    assert highest([Tried(1.0, False)]) is None
+    assert highest_rate([RateResult(1.0, True), RateResult(2.0, False), RateResult(4.0, True)]) == 1.0
+    assert highest_rate([RateResult(1.0, False)]) is None

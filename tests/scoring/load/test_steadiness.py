@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from viva.scoring.load.saturation import QueueWatch
-from viva.scoring.load.steady import BatchMeans, steadiness
+from viva.scoring.load_latency import BatchMeans, QueueWatch, find_steady_state
 
 _RATE = 40.0
 
@@ -26,7 +25,7 @@ def _found(came: np.ndarray, latencies: np.ndarray) -> object:
     series = BatchMeans()
     for time, latency in zip(came, latencies, strict=True):
         series.add(float(time), float(latency))
-    return steadiness(series)
+    return find_steady_state(series)
 
 
 def _watched(came: np.ndarray, ended: np.ndarray, every: float = 0.5) -> float | None:

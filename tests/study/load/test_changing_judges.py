@@ -13,7 +13,7 @@ from judged_load import GRADE
 from process import serving_port
 from tiny_gguf import make_model
 
-from viva.study.load.conclusions import conclusion
+from viva.loadtest.load_sentences import judge_conclusion
 
 _SERVER = Path(__file__).parents[2] / "servers" / "loaded_judge.py"
 
@@ -53,7 +53,7 @@ def test_a_judge_that_changes_under_load_is_flagged_there(
 ) -> None:
     report = report_of(tmp_path, {"habit": habit, "limit": 4}, "--concurrency", "3,12", requests=60)
     assert flagged(report) == expected
-    assert told in conclusion(report["judges"][0])
+    assert told in judge_conclusion(report["judges"][0])
 
 
 def test_a_judge_that_changes_above_a_rate_is_flagged_at_the_first_such_rate(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_judge_that_changes_above_a_rate_is_flagged_at_the_first_such_rate(tmp
     # One by one requests come at no more than 33 a second, so the unloaded passes meet the judge as it should be.
     report = report_of(tmp_path, {"habit": "truncate", "rate": 50, "work": 0.03}, *rates, requests=40)
     assert flagged(report) == ["2000/s"]
-    assert "of its answers hold no verdict, mostly truncated" in conclusion(report["judges"][0])
+    assert "of its answers hold no verdict, mostly truncated" in judge_conclusion(report["judges"][0])
 
 
 @pytest.mark.parametrize(("habit", "expected"), [("sound", []), ("smaller", ["8 in flight"])])

@@ -11,14 +11,13 @@ import pytest
 from judged_load import Habit, first_favoured, flattening, grade, graded, paired, reported, smaller, sound, truncating
 from rich.console import Console
 
-from viva.cli.tables import laid_out
-from viva.scoring.plots import style
-from viva.study.load.conclusions import conclusion, conclusions, headline
-from viva.study.load.page import csv_rows, load_page
-from viva.study.load.schema import LoadReport, load_schema
-from viva.study.load.sentences import notes, step_sentence
-from viva.study.load.tables import load_tables
-from viva.web.report.page import html
+from viva.cli.tables import lay_out
+from viva.loadtest.load_page import csv_rows, load_page
+from viva.loadtest.load_schema import LoadReport, load_schema
+from viva.loadtest.load_sentences import conclusions, headline, judge_conclusion, report_notes, step_sentence
+from viva.loadtest.load_tables import load_tables
+from viva.reports import plot_style
+from viva.web.report.html_page import page_html
 
 _OBJECTIVE = {
     "text": "drift<0.05",
@@ -68,7 +67,7 @@ def test_each_judge_is_flagged_where_it_changes_and_nowhere_else(report: dict[st
 )
 def test_the_answer_comes_first_in_one_sentence(report: dict[str, Any], judge: str, said: str) -> None:
     [one] = [one for one in report["judges"] if one["judge"] == judge]
-    assert re.search(said, conclusion(one)), conclusion(one)
+    assert re.search(said, judge_conclusion(one)), judge_conclusion(one)
 
 
 def test_too_few_requests_claim_nothing_about_verdicts() -> None:
@@ -162,7 +161,7 @@ def test_a_judge_that_comes_to_favour_the_first_answer_is_found() -> None:
     found = reported({"pairs": first_favoured}, paired())
     assert flags(found) == {"pairs": ["4/s", "8/s"]}
     [judge] = found["judges"]
-    assert "it favours the answer that stands first" in conclusion(judge)
+    assert "it favours the answer that stands first" in judge_conclusion(judge)
     unloaded, loaded = judge["judgement"]["unloaded"]["position"], judge["judgement"]["steps"][1]["position"]
     assert unloaded["favour"]["value"] == 0.0
     assert (unloaded["consistent"]["value"], loaded["consistent"]["value"]) == (1.0, 0.0)
@@ -171,14 +170,14 @@ def test_a_judge_that_comes_to_favour_the_first_answer_is_found() -> None:
 def test_without_unloaded_passes_nothing_is_claimed() -> None:
     from judged_load import answers, steps_of
 
-    from viva.orchestration.load.judged_passes import judged_passes
-    from viva.orchestration.load.work import OpenedWork
-    from viva.study.load.record import load_record
+    from viva.loadtest.load_report import make_load_record
+    from viva.loadtest.step_judgement import passes_by_judge
+    from viva.loadtest.workload import Workload
 
     requests, steps = graded(20), steps_of(["alone"])
     sent = (one for one in answers("alone", flattening, requests, steps) if one.step >= 0)
-    passes = judged_passes({one.id: one for one in requests}, steps, sent)
-    found = load_record(OpenedWork("work", "requests", requests), passes, steps)
+    passes = passes_by_judge({one.id: one for one in requests}, steps, sent)
+    found = make_load_record(Workload("work", "requests", requests), passes, steps)
     assert conclusions(found) == ["alone: nothing is known of its judgement under load."]
     jsonschema.validate(found, load_schema())
 
@@ -191,7 +190,7 @@ def test_a_judge_whose_answers_hold_no_verdict_is_not_called_sound() -> None:
     assert conclusions(found) == [
         "chatty: nothing is known of its judgement under load: none of its unloaded answers holds a verdict."
     ]
-    [note] = notes(found)
+    [note] = report_notes(found)
     assert note == ("chatty: 100.0% of its unloaded answers hold no verdict, such as (parse): A fine answer, number 0.")
     assert flags(found) == {"chatty": []}
     jsonschema.validate(found, load_schema())
@@ -210,7 +209,7 @@ def test_no_number_of_a_table_is_folded_at_80_columns(report: dict[str, Any]) ->
     for title, header, rows in load_tables(report):
         text = io.StringIO()
         console = Console(file=text, width=80, force_terminal=False)
-        for part in laid_out(header, rows, 80):
+        for part in lay_out(header, rows, 80):
             console.print(part)
         printed = text.getvalue()
         assert all(len(line.rstrip()) <= 80 for line in printed.splitlines()), title
@@ -227,10 +226,10 @@ def test_the_page_says_the_answer_first_and_draws_drift_against_load(report: dic
         "without bound." in page.verdict  # fmt: skip
     assert page.decisive is not None
     assert page.decisive.anchor == "drift"
-    text = html(page)
+    text = page_html(page)
     assert text.index("as it does unloaded") < text.index("<table")
     assert "judges otherwise" in text
-    assert text.count(style.colour("flag")) == 1, "drawings take the page's colours, for light and dark"
+    assert text.count(plot_style.light_colour("flag")) == 1, "drawings take the page's colours, for light and dark"
     measures = {(row["judge"], row["load"], row["measure"], row["aspect"]) for row in csv_rows(report)}
     assert ("small", "4/s", "verdicts", "score") in measures
     assert ("steady", "8/s", "drift", None) in measures

@@ -13,8 +13,8 @@ import pytest
 from command import viva
 from grading_site import CANDIDATES, GradingSite, Visitor, grading_site, make_folder
 
-from viva.orchestration.grading.store import GradeStore
-from viva.web.people.links import hashed
+from viva.grading.store import GradeStore
+from viva.web.people.sessions import hash_token
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -50,7 +50,7 @@ def _viva(*words: str | Path) -> str:
 def test_a_guessed_link_opens_nothing(site: GradingSite, ada: Visitor) -> None:
     link = site.links["Ben"]
     for path in (f"/link/{secrets.token_urlsafe(32)}", link[:-1], link[:-1] + ("A" if link[-1] != "A" else "B"),
-                 f"/link/{hashed(link.removeprefix('/link/'))}", "/link/%00", "/link/../link/x"):  # fmt: skip
+                 f"/link/{hash_token(link.removeprefix('/link/'))}", "/link/%00", "/link/../link/x"):  # fmt: skip
         for method in ("GET", "POST"):
             status, headers, text = ada.ask(method, path, b"" if method == "POST" else None, FORM)
             assert status == 404, path
@@ -63,7 +63,7 @@ def test_only_hashes_of_links_are_kept(site: GradingSite, folder: Path) -> None:
     for link in site.links.values():
         token = link.removeprefix("/link/").encode()
         assert token not in kept
-        assert hashed(token.decode()).encode() in kept
+        assert hash_token(token.decode()).encode() in kept
     assert (folder / "pages.secret").stat().st_mode & 0o077 == 0
 
 
@@ -209,7 +209,7 @@ def test_links_expire_are_replaced_and_people_pause_and_leave(tmp_path: Path) ->
         _viva("graders", folder, "resume", "Ada")
         assert ada.grade(_item(number, seal))[0] == 200
         with GradeStore.open(folder) as store:
-            store.set_token(1, hashed(site.links["Ada"].removeprefix("/link/")), time.time() - 1)
+            store.set_token(1, hash_token(site.links["Ada"].removeprefix("/link/")), time.time() - 1)
         refused("expired", "This link has expired")
         status, _, text = ada.ask("GET", site.links["Ada"])
         assert (status, "ask for a new link" in text) == (410, True)

@@ -14,8 +14,8 @@ from browser import Browser, Page
 from grading_site import GradingSite, Visitor, field, grading_site, make_folder
 from viewed_runs import HOSTILE, LINK, MARKUP
 
-from viva.orchestration.grading.records import Answer, Label, Question, Said
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.records import Answer, Label, Question, Turn
+from viva.grading.store import GradeStore
 
 _SAVED = "document.querySelector('#saved').dataset.state === 'saved'"
 _SCALE = [Label(value, "") for value in (-1.0, 0.0, 0.5, 1.0)]
@@ -229,9 +229,9 @@ def _hostile_folder(folder: Path) -> Path:
         "</textarea></article></main>" + MARKUP,
         f"[go](javascript:window.hurt=1) ![p]({LINK})",
     ]
-    answers = [Answer(f"c{place}", [Said("assistant", text)]) for place, text in enumerate(said)]
+    answers = [Answer(f"c{place}", [Turn("assistant", text)]) for place, text in enumerate(said)]
     question = Question("q", MARKUP, [Label(0, MARKUP), Label(1, "fine")], answers, dimension=f"a/{MARKUP}",
-                        context=[Said(MARKUP, text) for text in said], standard_answer=MARKUP, principle=MARKUP,
+                        context=[Turn(MARKUP, text) for text in said], standard_answer=MARKUP, principle=MARKUP,
                         overlap=2)  # fmt: skip
     with GradeStore.create(folder, [question], title=f"Title {MARKUP}") as store:
         for name in ("Ada", f"Ben {MARKUP}", "Dora", "Eva"):

@@ -14,8 +14,8 @@ from browser import Browser, Page
 from command import viva
 from grading_site import GradingSite, grading_site, make_folder
 
-from viva.orchestration.grading.records import Question
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.records import Question
+from viva.grading.store import GradeStore
 
 Pressed = dict[tuple[str, int, int], int]  # grader, question, position
 _SAVED = "document.querySelector('#saved').dataset.state === 'saved'"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from grading_site import GradingSite, Visitor, field, grading_site, make_folder
 
-from viva.orchestration.grading.store import GradeStore
+from viva.grading.store import GradeStore
 
 _KILLS = int(os.environ.get("VIVA_KILLS", "10"))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from grading_site import make_folder
 
-from viva.orchestration.grading.store import GradeStore
-from viva.web.grading.worker import Worker
-from viva.web.people.guarding import Refusal
+from viva.grading.store import GradeStore
+from viva.web.grading.site import StoreWorker
+from viva.web.people.application import Refusal
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_waiting_jobs_are_one_commit_and_a_failing_one_is_undone_alone(store: Gr
         raise ValueError("after it was written")
 
     async def ask() -> tuple[list[str | BaseException], int]:
-        worker = Worker(store)
+        worker = StoreWorker(store)
         jobs = [worker.change(lambda store, name=name: _grade(store, name)) for name in "abc"]  # type: ignore[misc]
         tasks = [asyncio.ensure_future(one) for one in (*jobs[:2], worker.change(failing), jobs[2])]
         await asyncio.sleep(0)  # all of them wait before the thread begins
@@ -55,7 +55,7 @@ def test_nothing_is_acknowledged_that_the_disk_did_not_take(store: GradeStore) -
     [(pages,)] = store.connection.execute("pragma page_count")
 
     async def ask() -> None:
-        worker = Worker(store)
+        worker = StoreWorker(store)
         worker.start()
         await worker.read(lambda store: store.connection.execute(f"pragma max_page_count = {pages}").fetchall())
         with pytest.raises(Refusal) as refused:

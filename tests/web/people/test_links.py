@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from viva.engine.errors import ConfigurationError
-from viva.web.people.links import Sessions, expiry_of, new_token, signing_secret
+from viva.web.people.sessions import Sessions, new_token, parse_expiry, read_or_make_secret
 
 SECRET = bytes(range(32))
 
@@ -38,28 +38,28 @@ def test_a_token_has_256_bits_and_its_hash_does_not_give_it_away() -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("90m", 5400), ("12h", 43200), ("7d", 604800), ("2w", 1209600)])
 def test_durations_of_links(text: str, seconds: float) -> None:
-    assert expiry_of(text, 1000.0) == 1000.0 + seconds
+    assert parse_expiry(text, 1000.0) == 1000.0 + seconds
 
 
 def test_a_link_may_never_expire_and_anything_else_is_refused() -> None:
-    assert expiry_of("never", 1000.0) is None
+    assert parse_expiry("never", 1000.0) is None
     for text in ("", "0d", "7", "d", "-1d", "7 d", "1y", "99999d"):
         with pytest.raises(ConfigurationError, match="--expires"):
-            expiry_of(text, 0.0)
+            parse_expiry(text, 0.0)
 
 
 def test_the_secret_is_made_once_and_nobody_else_can_read_it(tmp_path: Path) -> None:
     file = tmp_path / "pages.secret"
-    secret = signing_secret(file)
-    assert signing_secret(file) == secret
+    secret = read_or_make_secret(file)
+    assert read_or_make_secret(file) == secret
     assert len(secret) == 32
     file.chmod(0o644)
-    assert signing_secret(file) == secret
+    assert read_or_make_secret(file) == secret
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == ["pages.secret"]
     file.write_bytes(b"")
     with pytest.raises(ConfigurationError, match="delete the file"):
-        signing_secret(file)
+        read_or_make_secret(file)
 
 
 def test_a_session_is_read_back_until_its_link_expires() -> None:

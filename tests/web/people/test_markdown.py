@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.web.people.markdown import FOLDED, PLAIN, WHOLE, model_text
+from viva.web.people.markdown import FOLD_LENGTH, MAX_LENGTH, PLAIN_LENGTH, render_model_text
 
 _SAFE_TAGS = {"p", "br", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "hr", "a"}
 _SAFE_TAGS |= {"table", "thead", "tbody", "tr", "th", "td"} | {f"h{level}" for level in range(1, 7)}
@@ -43,14 +43,14 @@ def _seen(html: str) -> _Seen:
 
 
 def test_markdown_is_read() -> None:
-    html = model_text("# Title\n\n**bold** and `code`\nnext line\n\n- one\n- two\n\n|a|b|\n|-|-|\n|1|2|\n").html
+    html = render_model_text("# Title\n\n**bold** and `code`\nnext line\n\n- one\n- two\n\n|a|b|\n|-|-|\n|1|2|\n").html
     tags = " ".join(tag for tag, _ in _seen(html).tags)
     assert tags == "h1 p strong code br ul li li table thead tr th th tbody tr td td"
 
 
 @given(st.lists(_PIECES, max_size=40).map("".join), st.booleans())
 def test_nothing_can_run_load_or_turn(text: str, plain: bool) -> None:
-    html = model_text(text, plain=plain).html
+    html = render_model_text(text, plain=plain).html
     for tag, attributes in _seen(html).tags:
         assert tag in _SAFE_TAGS
         assert set(attributes) <= {"href", "target", "rel", "start", "class"}
@@ -63,29 +63,31 @@ def test_nothing_can_run_load_or_turn(text: str, plain: bool) -> None:
 
 
 def test_images_are_words_and_no_link_leads_to_our_own_pages() -> None:
-    seen = _seen(model_text("![pixel](http://evil.example/p.png) [up](/g/1/) [up](../x) [up](//evil.example)").html)
+    seen = _seen(
+        render_model_text("![pixel](http://evil.example/p.png) [up](/g/1/) [up](../x) [up](//evil.example)").html
+    )
     assert "image, not loaded: pixel http://evil.example/p.png" in seen.text
     assert [tag for tag, _ in seen.tags] == ["p"]
 
 
 def test_what_markdown_would_hide_is_shown() -> None:
-    assert "evidence" in _seen(model_text("[a]: http://x.example 'evidence'").html).text
-    deep = model_text("> " * 60 + "deep")
+    assert "evidence" in _seen(render_model_text("[a]: http://x.example 'evidence'").html).text
+    deep = render_model_text("> " * 60 + "deep")
     assert "deep" in deep.html
     assert "plain" in deep.note
-    assert "<!-- aside -->" in _seen(model_text("<!-- aside -->").html).text
-    assert _seen(model_text("a **b** <i>", plain=True).html).text == "a **b** <i>"
+    assert "<!-- aside -->" in _seen(render_model_text("<!-- aside -->").html).text
+    assert _seen(render_model_text("a **b** <i>", plain=True).html).text == "a **b** <i>"
 
 
 def test_long_texts_are_folded_then_plain_then_cut() -> None:
-    assert not model_text("x" * FOLDED).folded
-    assert model_text("x" * (FOLDED + 1)).folded
-    assert model_text("**x** " * 2000).html.startswith("<p><strong>")
-    long = model_text("**x**" + "y" * PLAIN)
+    assert not render_model_text("x" * FOLD_LENGTH).folded
+    assert render_model_text("x" * (FOLD_LENGTH + 1)).folded
+    assert render_model_text("**x** " * 2000).html.startswith("<p><strong>")
+    long = render_model_text("**x**" + "y" * PLAIN_LENGTH)
     assert "**x**" in long.html
     assert "plain text" in long.note
-    huge = model_text("y" * (WHOLE + 5) + "END")
-    assert huge.html.count("y") == WHOLE
+    huge = render_model_text("y" * (MAX_LENGTH + 5) + "END")
+    assert huge.html.count("y") == MAX_LENGTH
     assert "END" not in huge.html
     assert "200,000 of 200,008" in huge.note
 
@@ -98,4 +100,4 @@ def test_long_texts_are_folded_then_plain_then_cut() -> None:
 )  # fmt: skip
 def test_hostile_texts_make_pages_of_bounded_size(make: object) -> None:
     assert callable(make)
-    assert len(model_text(make(PLAIN)).html) < 30 * PLAIN
+    assert len(render_model_text(make(PLAIN_LENGTH)).html) < 30 * PLAIN_LENGTH

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_gguf import make_model
 
-from viva.engine.backends.llama.chat.chat_format import ChatFormat
-from viva.engine.backends.llama.native import NativeModel
-from viva.engine.backends.llama.segment import Segment
+from viva.engine.backends.llama.chat_template import ChatFormat
+from viva.engine.backends.llama.native import NativeModel, Segment
 from viva.engine.errors import ConfigurationError, Rejected
 from viva.engine.messages import Message, Party
 

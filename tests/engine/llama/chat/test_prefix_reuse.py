@@ -13,8 +13,8 @@ from tiny_gguf import CHAT_TEMPLATE, make_model
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.llama.backend import LlamaBackend
-from viva.engine.backends.llama.chat.prefix_reuse import split_prompt
-from viva.engine.backends.llama.segment import Segment
+from viva.engine.backends.llama.kv_reuse import split_prompt
+from viva.engine.backends.llama.native import Segment
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Message, Request, Sampling, View

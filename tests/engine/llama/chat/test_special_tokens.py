@@ -12,9 +12,8 @@ import pytest
 from real_templates import FAMILIES
 from tiny_gguf import WORDS, make_model
 
-from viva.engine.backends.llama.chat.chat_format import ChatFormat
-from viva.engine.backends.llama.native import NativeModel
-from viva.engine.backends.llama.segment import Segment
+from viva.engine.backends.llama.chat_template import ChatFormat
+from viva.engine.backends.llama.native import NativeModel, Segment
 from viva.engine.messages import Message, Party
 
 SPECIAL = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED | lib.LLAMA_TOKEN_ATTR_UNKNOWN

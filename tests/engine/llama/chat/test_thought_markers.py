@@ -14,12 +14,12 @@ from real_templates import FAMILIES
 from tiny_gguf import make_model
 
 from viva.engine.backends.llama.backend import LlamaBackend
-from viva.engine.backends.llama.chat.chat_format import ChatFormat
-from viva.engine.backends.llama.grammar.token_masks import TokenMasks
+from viva.engine.backends.llama.chat_template import ChatFormat
+from viva.engine.backends.llama.generation import Generation
+from viva.engine.backends.llama.grammar import TokenMasks
 from viva.engine.backends.llama.native import NativeModel
-from viva.engine.backends.llama.outputs.generation import Generation
-from viva.engine.backends.llama.outputs.sampler import SampledToken, SamplerSettings
-from viva.engine.backends.llama.tools.tool_support import ToolSupport
+from viva.engine.backends.llama.sampler import SampledToken, SamplerSettings
+from viva.engine.backends.llama.tool_prompts import ToolSupport
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Completion, Message, Party, Request, Sampling

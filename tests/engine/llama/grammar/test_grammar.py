@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from random_schemas import ENUMS, Schema, following, schemas, walk, with_values
 
-from viva.engine.backends.llama.grammar import grammar as grammars
-from viva.engine.backends.llama.grammar.grammar import Grammar, GrammarState
+from viva.engine.backends.llama import grammar as grammars
+from viva.engine.backends.llama.grammar import Grammar, GrammarState
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 seeds = st.integers(0, 10**6)

@@ -11,9 +11,8 @@ import pytest
 from pydantic import BaseModel, Field
 from random_schemas import Schema
 
-from viva.engine.backends.llama.grammar.grammar import Grammar
-from viva.engine.backends.llama.tools.call_grammar import call_grammar
-from viva.engine.backends.llama.tools.call_syntax import OWN
+from viva.engine.backends.llama.grammar import Grammar
+from viva.engine.backends.llama.tool_calls import HERMES, call_grammar
 from viva.engine.errors import ConfigurationError
 from viva.engine.tools import Toolbox, ToolCall
 
@@ -274,7 +273,7 @@ def test_tools_beyond_the_bounds_allow_any_value() -> None:
         {"properties": {f"p{n}": NULL for n in range(300)}},
     ]
     tools = Toolbox([{"name": f"f{n}", "parameters": one} for n, one in enumerate(described)], required=True)
-    grammar = call_grammar(tools, OWN)
+    grammar = call_grammar(tools, HERMES)
     for name, arguments in (("f0", {"a": {"any": [1]}}), ("f1", {"any": [1]})):
-        said = OWN.written(ToolCall("", name, json.dumps(arguments)))
+        said = HERMES.written(ToolCall("", name, json.dumps(arguments)))
         assert grammar.advance(grammar.start, said.encode()) is not None

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_schemas import Schema, schemas, walk
 
-from viva.engine.backends.llama.grammar.grammar import Grammar, GrammarState
-from viva.engine.backends.llama.grammar.token_masks import ScoreOptions, TokenMasks
+from viva.engine.backends.llama.grammar import Grammar, GrammarState, ScoreOptions, TokenMasks
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 BYTES = [bytes([byte]) for byte in range(256)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.kv.buffers import Buffer, BufferPool
+from viva.engine.backends.llama.kv_reuse import Buffer, BufferPool
 
 operations = st.lists(st.tuples(st.booleans(), st.integers(1, 5_000)), max_size=200)
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from viva.engine.backends.llama.kv.prefix_store import PrefixStore, SegmentKey
-from viva.engine.backends.llama.segment import Segment
+from viva.engine.backends.llama.kv_reuse import PrefixStore, SegmentKey
+from viva.engine.backends.llama.native import Segment
 
 Path = tuple[SegmentKey, ...]
 

@@ -15,8 +15,7 @@ from tiny_architectures import WINDOW, make_architecture
 from viva_process import ended, started
 
 from viva.engine.backends.base import Backend
-from viva.engine.backends.llama.kv.sliding_window import with_all_cells
-from viva.engine.backends.llama.native import NativeContext, NativeModel, SavedState
+from viva.engine.backends.llama.native import NativeContext, NativeModel, SavedState, with_all_cells
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.messages import Request, Sampling, View

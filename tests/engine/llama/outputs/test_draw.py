@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.outputs.draw import draw, top_indices
+from viva.engine.backends.llama.sampler import draw, top_indices
 
 fixed = settings(deadline=None, derandomize=True, max_examples=100)
 sizes = st.sampled_from([1, 2, 127, 128, 129, 1000, 3000])

@@ -13,14 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.outputs.sampler import (
-    Mask,
-    SampledToken,
-    SamplerSettings,
-    log_softmax,
-    sample_tokens,
-    uniform,
-)
+from viva.engine.backends.llama.sampler import Mask, SampledToken, SamplerSettings, log_softmax, sample_tokens, uniform
 
 fixed = settings(deadline=None, derandomize=True, max_examples=60)
 VOCABULARY = 12

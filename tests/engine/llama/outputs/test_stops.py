@@ -9,7 +9,7 @@ from growing_answers import FIRST_BYTE, PICK, Make, any_sampled, feed, randoms, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viva.engine.backends.llama.outputs.sampler import SampledToken, SamplerSettings
+from viva.engine.backends.llama.sampler import SampledToken, SamplerSettings
 from viva.scenarios.kieval.verdicts import verdict_schema
 
 fixed = settings(deadline=None, derandomize=True)

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tool_texts import HERMESS, LLAMAS, MISTRALS, arguments
 
-from viva.engine.backends.llama.tools.call_grammar import call_grammar
-from viva.engine.backends.llama.tools.call_reader import CallReader
-from viva.engine.backends.llama.tools.call_syntax import OWN, CallSyntax
+from viva.engine.backends.llama.tool_calls import HERMES, CallReader, CallSyntax, call_grammar
 from viva.engine.tools import Toolbox, ToolCall
 
 fixed = settings(deadline=None, derandomize=True, max_examples=30)
@@ -23,7 +21,7 @@ words = st.text("the \n<[{tool_call>", max_size=12)
 made = st.builds(ToolCall, st.just(""), st.text('a"\\é</', min_size=1, max_size=4), arguments)
 
 
-@pytest.mark.parametrize("syntax", [OWN, HERMESS, MISTRALS, LLAMAS], ids=["own", "hermes", "mistral", "llama"])
+@pytest.mark.parametrize("syntax", [HERMES, HERMESS, MISTRALS, LLAMAS], ids=["own", "hermes", "mistral", "llama"])
 @settings(fixed, max_examples=80)
 @given(before=words, between=words, calls=st.lists(made, min_size=1, max_size=3), rng=st.randoms(use_true_random=False))
 def test_written_calls_are_read_wherever_the_text_is_cut(
@@ -49,7 +47,7 @@ def test_written_calls_are_read_wherever_the_text_is_cut(
     assert heard.strip() == "\n".join(part for part in said if part).strip()
 
 
-@pytest.mark.parametrize("syntax", [OWN, MISTRALS, LLAMAS], ids=["marked", "mistral", "llama"])
+@pytest.mark.parametrize("syntax", [HERMES, MISTRALS, LLAMAS], ids=["marked", "mistral", "llama"])
 @settings(fixed, max_examples=80)
 @given(text=st.text('the \n<[{"name:parameters}]tool_call>', max_size=40), cut=st.integers(0, 40))
 def test_what_holds_no_call_is_text_as_it_stands(syntax: CallSyntax, text: str, cut: int) -> None:
@@ -60,14 +58,14 @@ def test_what_holds_no_call_is_text_as_it_stands(syntax: CallSyntax, text: str, 
 
 CLOSED = '["</tool_call>"]'
 READ: list[tuple[CallSyntax, str, str, list[tuple[str, str, str]]]] = [
-    (OWN, '<tool_call>{"name":"f"}</tool_call>', "", [("call-1", "f", "")]),
-    (OWN, '<tool_call> {"arguments" : "{\\"a\\": 1}", "name":"f"} </tool_call>', "", [("call-1", "f", '{"a": 1}')]),
-    (OWN, '<tool_call>{"name":"f","arguments":{ "a":1 }}</tool_call>', "", [("call-1", "f", '{ "a":1 }')]),
-    (OWN, '<tool_call>{"name":"f","arguments":["</tool_call>"]}</tool_call>!', "!", [("call-1", "f", CLOSED)]),
-    (OWN, '<tool_call>no <tool_call>{"name":"f"}</tool_call>', "<tool_call>no", [("call-1", "f", "")]),
-    (OWN, 'A <tool_call>{"name":3}</tool_call> b', 'A <tool_call>{"name":3}</tool_call> b', []),
-    (OWN, '<tool_call>{"name":"f", "arg', '<tool_call>{"name":"f", "arg', []),
-    (OWN, '<tool_call>{"name":"f"}</tool_call> <tool_call>{"na', '<tool_call>{"na', [("call-1", "f", "")]),
+    (HERMES, '<tool_call>{"name":"f"}</tool_call>', "", [("call-1", "f", "")]),
+    (HERMES, '<tool_call> {"arguments" : "{\\"a\\": 1}", "name":"f"} </tool_call>', "", [("call-1", "f", '{"a": 1}')]),
+    (HERMES, '<tool_call>{"name":"f","arguments":{ "a":1 }}</tool_call>', "", [("call-1", "f", '{ "a":1 }')]),
+    (HERMES, '<tool_call>{"name":"f","arguments":["</tool_call>"]}</tool_call>!', "!", [("call-1", "f", CLOSED)]),
+    (HERMES, '<tool_call>no <tool_call>{"name":"f"}</tool_call>', "<tool_call>no", [("call-1", "f", "")]),
+    (HERMES, 'A <tool_call>{"name":3}</tool_call> b', 'A <tool_call>{"name":3}</tool_call> b', []),
+    (HERMES, '<tool_call>{"name":"f", "arg', '<tool_call>{"name":"f", "arg', []),
+    (HERMES, '<tool_call>{"name":"f"}</tool_call> <tool_call>{"na', '<tool_call>{"na', [("call-1", "f", "")]),
     (MISTRALS, 'So. [TOOL_CALLS][{"name":"f","arguments":{},"id":"abcdefghi"}]', "So.", [("abcdefghi", "f", "{}")]),
     (MISTRALS, '[TOOL_CALLS] [{"name": "f"}, {"name": "g"}]', "", [("call-1", "f", ""), ("call-2", "g", "")]),
     (MISTRALS, '[TOOL_CALLS] [{"name": "f"}, 3]', '[TOOL_CALLS] [{"name": "f"}, 3]', []),
@@ -106,7 +104,7 @@ OFFERED = Toolbox(
 )
 
 
-@pytest.mark.parametrize("syntax", [OWN, HERMESS, MISTRALS, LLAMAS], ids=["own", "hermes", "mistral", "llama"])
+@pytest.mark.parametrize("syntax", [HERMES, HERMESS, MISTRALS, LLAMAS], ids=["own", "hermes", "mistral", "llama"])
 def test_behind_a_mark_only_calls_that_follow_the_schemas_come(syntax: CallSyntax) -> None:
     grammar = call_grammar(OFFERED, syntax)
     start = grammar.advance(grammar.start, syntax.marker.encode())
@@ -140,7 +138,7 @@ def test_behind_a_mark_only_calls_that_follow_the_schemas_come(syntax: CallSynta
 
 
 def test_text_without_a_mark_is_free_and_may_end_anywhere() -> None:
-    for syntax in (OWN, MISTRALS, LLAMAS):
+    for syntax in (HERMES, MISTRALS, LLAMAS):
         grammar = call_grammar(OFFERED, syntax)
         for text in ("", "the <tool", "[TOOL_CALL", '{"nam', '{"name": 3}', "<<tool_call", "é\n\x00"):
             state = grammar.advance(grammar.start, text.encode())
@@ -154,7 +152,7 @@ def test_text_without_a_mark_is_free_and_may_end_anywhere() -> None:
 
 
 def test_what_a_call_leaves_no_choice_about_is_forced() -> None:
-    grammar = call_grammar(Toolbox([{"name": "get"}, {"name": "get_all"}]), OWN)
+    grammar = call_grammar(Toolbox([{"name": "get"}, {"name": "get_all"}]), HERMES)
     state = grammar.advance(grammar.start, b"So <tool_call>")
     assert state is not None
     text, state = grammar.forced(state)

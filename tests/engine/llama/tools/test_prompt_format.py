@@ -15,11 +15,11 @@ from tiny_gguf import CHAT_TEMPLATE, make_model
 from tool_templates import HERMES, LLAMA, MISTRAL
 from tool_texts import HERMESS, LLAMAS, MISTRALS, arguments, wild
 
-from viva.engine.backends.llama.chat.chat_format import ChatFormat
-from viva.engine.backends.llama.native import NativeModel
-from viva.engine.backends.llama.segment import Segment
-from viva.engine.backends.llama.tools.call_syntax import OWN, CallSyntax
-from viva.engine.backends.llama.tools.prompt_format import ToolPromptFormat
+from viva.engine.backends.llama.chat_template import ChatFormat
+from viva.engine.backends.llama.native import NativeModel, Segment
+from viva.engine.backends.llama.tool_calls import HERMES as HERMES_SYNTAX
+from viva.engine.backends.llama.tool_calls import CallSyntax
+from viva.engine.backends.llama.tool_prompts import ToolPromptFormat
 from viva.engine.errors import Rejected
 from viva.engine.messages import Message
 from viva.engine.tools import Toolbox, ToolCall
@@ -168,7 +168,7 @@ def test_without_a_system_message_the_tools_are_a_run_of_their_own(model: Native
 
 def test_a_template_without_tools_is_told_of_them_in_words(model: NativeModel, tmp_path: Path) -> None:
     written = talk_with(model, tmp_path, CHAT_TEMPLATE)
-    assert (written.native, written.syntax) == (False, OWN)
+    assert (written.native, written.syntax) == (False, HERMES_SYNTAX)
     tools = Toolbox([{"name": "time"}, {"name": "times"}])
     calls = (ToolCall("a", "time", '{"zone":"utc"}'), ToolCall("b", "times", "{}"))
     talk = [Message("system", "Be brief."), Message("user", "When?"), Message("assistant", "So.", calls=calls)]
@@ -209,14 +209,14 @@ UNREAD = {
 def test_templates_whose_calls_could_not_be_read_get_the_own_syntax(
     model: NativeModel, tmp_path: Path, source: str
 ) -> None:
-    assert talk_with(model, tmp_path, source).syntax == OWN
+    assert talk_with(model, tmp_path, source).syntax == HERMES_SYNTAX
 
 
 def test_a_template_of_its_own_for_tools_is_taken(tmp_path: Path) -> None:
     path = make_model(tmp_path / "two.gguf", tool_template=HERMES)
     model = NativeModel(path)
     assert ToolPromptFormat(ChatFormat(model)).syntax == HERMESS
-    assert ToolPromptFormat(ChatFormat(model, "chatml")).syntax == OWN
+    assert ToolPromptFormat(ChatFormat(model, "chatml")).syntax == HERMES_SYNTAX
     model.close()
 
 

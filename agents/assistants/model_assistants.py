@@ -1,0 +1,215 @@
+"""Assistants that are models: likelihood, another judge's grade, entailment, embedding similarity.
+
+Entailment and similarity come from small neural models in a local folder (extra ``neural``). Each is loaded once
+in a process and computes one pair at a time, so that a figure depends on its pair alone. ``torch``,
+``transformers`` and ``sentence-transformers`` are imported late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from viva.engine.backends.base import ModelSpec
+from viva.engine.conversation import Conversation
+from viva.engine.errors import ConfigurationError
+from viva.engine.likelihood import Reading
+from viva.engine.messages import Sampling
+
+from ..agent import Agent
+from .assistant import Assistant, AssistantFailed, Example, load_assistant_pack, number_from_step
+from .text_metrics import require_package
+
+
+@dataclass(frozen=True, kw_only=True)
+class LikelihoodAssistant(Assistant):
+    """exp of the mean log-probability of the response's tokens given its context: the geometric mean of their
+    probabilities, 0 to 1, and one over the perplexity (Fu et al. 2023, GPTScore, take its logarithm).
+
+    Being a mean over tokens it does not fall with the response's length. It depends on the model's vocabulary: figures
+    of two models are not on one scale.
+    """
+
+    @classmethod
+    def named(cls, spec: str, model: str) -> LikelihoodAssistant:
+        """The assistant that has ``model`` read."""
+        return cls(
+            name=f"logprob:{short_label(model)}",
+            spec=spec,
+            title="token probability",
+            compares="how probable a language model finds the response after its context, as a mean over tokens",
+            model=model,
+        )
+
+    async def score(self, conversation: Conversation, example: Example) -> float:
+        if not example.response.strip():
+            raise AssistantFailed("the response is empty")
+        context = example.preceding()
+        # A blank line before the response, as between the texts before it; a model is told of nothing else.
+        reading = Reading(f"{context}\n\n" if context else "", (example.response,), hint=example.hint)
+        found = await conversation.read(self.role, reading)
+        if not found or not found[0].logprobs:
+            raise AssistantFailed("the model read no token of the response")
+        return math.exp(found[0].total / len(found[0].logprobs))
+
+
+def short_label(model: str) -> str:
+    """The label of a model by its name; of a path its last part."""
+    label = ModelSpec.parse(model).label
+    return label.rpartition("/")[2] or label
+
+
+GRADE_TOKENS = 512  # its longest answer
+
+
+class Grade(BaseModel):
+    """The form of its answer; the reasons come first so that the grade follows from them."""
+
+    reasoning: str = Field(description="Strengths and faults of the response, in a few sentences.")
+    grade: int = Field(ge=1, le=10, description="1 is useless, 10 cannot be better.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeAssistant(Assistant):
+    """A model's own grade of the response, 1 to 10, at temperature 0. It sees all texts of the example."""
+
+    @classmethod
+    def named(cls, spec: str, model: str) -> JudgeAssistant:
+        """The assistant that asks ``model``."""
+        return cls(
+            name=f"judge:{short_label(model)}",
+            spec=spec,
+            title="another judge",
+            compares="its grade of the response as a whole",
+            low=1.0,
+            high=10.0,
+            model=model,
+        )
+
+    async def score(self, conversation: Conversation, example: Example) -> float:
+        pack = load_assistant_pack()
+        agent = Agent(
+            conversation,
+            self.role,
+            pack.render("judge.system"),
+            Sampling(max_tokens=GRADE_TOKENS),
+            example.hint,
+        )
+        texts = "\n\n".join(f"{name}:\n{text}" for name, text in example.texts.items() if text.strip())
+        answer = await agent.ask_for(Grade, pack.render("judge.question", texts=texts, response=example.response))
+        if answer is None:
+            raise AssistantFailed("its grade could not be read, twice")
+        return float(answer.grade)
+
+
+NEURAL_EXTRA = "neural"
+_TIMEOUT = 600.0  # the first pair loads the model
+_MODEL_LOCK = threading.Lock()  # models are no objects for several threads at once
+
+
+def entailment(folder: str, premise: str, hypothesis: str) -> float:
+    """The probability that ``premise`` entails ``hypothesis`` (0–1): the softmax share of the class ``entailment`` of a
+    sequence classifier. Texts beyond the model's length are cut, the premise first.
+
+    :raises ValueError: the model has no class of that name.
+    """
+    import torch
+
+    with _MODEL_LOCK:
+        tokenizer, model = _classifier(folder)
+        names = {str(name).lower(): place for place, name in model.config.id2label.items()}
+        if "entailment" not in names:
+            raise ValueError(f"the model has no class 'entailment', but {', '.join(sorted(names))}")
+        pair = tokenizer(
+            premise, hypothesis, return_tensors="pt", truncation="only_first", max_length=_max_tokens(tokenizer)
+        )
+        with torch.inference_mode():
+            shares = model(**pair).logits[0].double().softmax(-1)
+        return float(shares[int(names["entailment"])])
+
+
+def similarity(folder: str, first: str, second: str) -> float:
+    """The cosine of two texts' embeddings (-1 to 1), by a sentence-transformers model; of a plain transformer the mean
+    of its token vectors (Reimers and Gurevych 2019).
+    """
+    with _MODEL_LOCK:
+        one, other = _embedder(folder).encode([first, second], batch_size=1, normalize_embeddings=True)
+    return min(1.0, max(-1.0, float((one.astype("float64") * other.astype("float64")).sum())))
+
+
+# By kind: what it is called, its function, its package, its least number, and what it compares.
+NEURAL_KINDS: dict[str, tuple[str, Callable[[str, str, str], float], str, float, str]] = {
+    "nli": ("entailment", entailment, "transformers", 0.0, "the probability that {} entails the response"),
+    "embedding": ("embedding similarity", similarity, "sentence_transformers", -1.0, "the response with {}"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuralAssistant(Assistant):
+    """One of ``NEURAL_KINDS`` by a model in a local folder."""
+
+    comparing = True
+    kind: str
+    folder: Path
+
+    @classmethod
+    def named(cls, spec: str, kind: str, folder: str, against: str | None) -> NeuralAssistant:
+        """The assistant of a kind in ``NEURAL_KINDS`` that has this folder's model compute."""
+        title, _, _, low, compares = NEURAL_KINDS[kind]
+        return cls(
+            name=f"{kind}:{Path(folder).name}{spec.partition(folder)[2]}",
+            spec=spec,
+            title=title,
+            compares=compares.format(against or "the reference"),
+            low=low,
+            kind=kind,
+            folder=Path(folder),
+            against=against,
+        )
+
+    async def score(self, conversation: Conversation, example: Example) -> float:
+        other, function = example.text(self.against), NEURAL_KINDS[self.kind][1]
+        return number_from_step(
+            await conversation.compute(self.name, function, str(self.folder), other, example.response, limit=_TIMEOUT)
+        )
+
+    def check(self) -> None:
+        require_package(self.name, NEURAL_KINDS[self.kind][2], NEURAL_EXTRA)
+        if not (self.folder / "config.json").is_file():
+            raise ConfigurationError(
+                f"assistant '{self.spec}': {self.folder} holds no model (no config.json); name a folder that "
+                "save_pretrained has written"
+            )
+
+    def facts(self) -> dict[str, Any]:
+        config = (self.folder / "config.json").read_bytes()
+        sizes = sorted(f"{one.name} {one.stat().st_size}" for one in self.folder.iterdir() if one.is_file())
+        return super().facts() | {"digest": hashlib.sha256(config + "\n".join(sizes).encode()).hexdigest()[:16]}
+
+
+@cache
+def _classifier(folder: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return tokenizer, AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
+
+
+@cache
+def _embedder(folder: str) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(folder, device="cpu", local_files_only=True)
+
+
+def _max_tokens(tokenizer: Any) -> int:
+    """The longest input in tokens; tokenizers that know of no limit give a huge number."""
+    return min(int(tokenizer.model_max_length), 512) if tokenizer.model_max_length else 512

@@ -1,0 +1,112 @@
+"""Assistants by name: ``rouge-l``, ``bleu@fact``, ``logprob:MODEL``, ``nli:FOLDER``, ``FILE.py#name`` ….
+
+``@TEXT`` after a name says which of the example's texts the response is compared with; ``LABEL=`` before it is
+the name used in prompts, plans and reports.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from viva.engine.backends.registry import with_absolute_path
+from viva.engine.errors import ConfigurationError
+
+from .assistant import Assistant
+from .model_assistants import NEURAL_KINDS, JudgeAssistant, LikelihoodAssistant, NeuralAssistant
+from .text_metrics import METRICS, MetricAssistant
+from .user_function import FunctionAssistant
+
+_LABEL = re.compile(r"([A-Za-z][\w-]*)=(?=.)")
+_AGAINST = re.compile(r"@([A-Za-z_]\w*)$")
+# Kinds behind whose colon a model is named; those of ``NEURAL_KINDS`` name a folder there.
+_MODELS: dict[str, type[LikelihoodAssistant] | type[JudgeAssistant]] = {
+    "logprob": LikelihoodAssistant,
+    "judge": JudgeAssistant,
+}
+_MODEL_FORMS = {f"{kind}:MODEL": made for kind, made in _MODELS.items()}
+KNOWN_NAMES = ", ".join([*METRICS, *_MODEL_FORMS, *(f"{kind}:FOLDER" for kind in NEURAL_KINDS), "FILE.py#NAME"])
+
+
+def describe_names() -> dict[str, str]:
+    """Every name that an assistant can have, with one line on it."""
+    found = {name: (function.__doc__ or "") for name, (_, function, _) in METRICS.items()}
+    found |= {name: (made.__doc__ or "") for name, made in _MODEL_FORMS.items()}
+    found |= {f"{kind}:FOLDER": (function.__doc__ or "") for kind, (_, function, *_) in NEURAL_KINDS.items()}
+    return found | {"FILE.py#NAME": "A function of yours from an example to a number, run in a process of its own."}
+
+
+def absolute_name(text: str, folder: Path = Path()) -> str:
+    """An assistant's name with paths made absolute, so that it means the same from any folder. Relative paths begin at
+    ``folder``.
+
+    :raises ConfigurationError: a model's name holds a credential.
+    """
+    label, text = _split_label(text)
+    return f"{label}={_absolute(text, folder)}" if label else _absolute(text, folder)
+
+
+def _absolute(text: str, folder: Path) -> str:
+    kind, colon, rest = text.partition(":")
+    if colon and kind in _MODELS:
+        return f"{kind}:{with_absolute_path(rest, folder)}"
+    if colon and kind in NEURAL_KINDS:
+        where, against = _split_reference(rest)
+        return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{against}"
+    where, hash_, name = text.partition("#")
+    return f"{(folder / Path(where).expanduser()).resolve()}#{name}" if hash_ and where.endswith(".py") else text
+
+
+def open_assistant(text: str, default: str | None = None) -> Assistant:
+    """The assistant of a name; one that names no text to compare with takes ``default``, or where that is None the
+    example's. Nothing is opened or imported for it.
+
+    :raises ConfigurationError: there is none of this name; the message lists what there is.
+    """
+    label, name = _split_label(text)
+    made = _open_unlabelled(name, default)
+    return replace(made, name=label) if label else made
+
+
+def _open_unlabelled(text: str, default: str | None) -> Assistant:
+    plain, against = _split_reference(text)
+    if plain in METRICS:
+        return MetricAssistant.named(text, plain, against.removeprefix("@") or default)
+    kind, colon, rest = text.partition(":")
+    if colon and rest and kind in _MODELS:
+        return _MODELS[kind].named(text, rest)
+    if colon and rest and kind in NEURAL_KINDS:
+        where, against = _split_reference(rest)
+        return NeuralAssistant.named(text, kind, where, against.removeprefix("@") or default)
+    if "#" in text and text.partition("#")[0].endswith(".py"):
+        return FunctionAssistant.named(text)
+    raise ConfigurationError(f"assistant '{text}': unknown; there are {KNOWN_NAMES}")
+
+
+def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[Assistant, ...]:
+    """The assistants of some names, ``default`` as in ``open_assistant``; those that ask a model get the roles
+    ``assistant-1``, ``assistant-2``, … by place.
+
+    :raises ConfigurationError: one is unknown, or two have one name.
+    """
+    found: list[Assistant] = []
+    for place, text in enumerate(names, 1):
+        made = open_assistant(text, default)
+        if any(made.name == other.name for other in found):
+            raise ConfigurationError(f"assistant '{text}': two are called '{made.name}'; name one LABEL={text}")
+        found.append(made if made.model is None else replace(made, role=f"assistant-{place}"))
+    return tuple(found)
+
+
+def _split_label(text: str) -> tuple[str, str]:
+    """The label of a name (empty where it has none), and the name without it."""
+    match = _LABEL.match(text)
+    return ("", text) if match is None else (match.group(1), text[match.end() :])
+
+
+def _split_reference(text: str) -> tuple[str, str]:
+    """A name, and the ``@TEXT`` behind it (empty where there is none)."""
+    match = _AGAINST.search(text)
+    return (text, "") if match is None else (text[: match.start()], match.group())

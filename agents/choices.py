@@ -1,0 +1,800 @@
+"""Parser of multiple-choice answers: which choice a model's answer affirms last, or none.
+
+A text becomes a row of word classes (``choice_words``): ``M`` is a mention of a choice by its letter, number or whole
+text, ``A`` a noun such as "answer", ``B`` a form of "to be", ``N`` a negation, ``W`` "wrong". Sentences are cut into
+clauses. What stands left and right of a mention in its clause tells whether the choice is affirmed, and how plainly, is
+denied, or is only spoken of. Of the affirmed ones the last counts, unless the answer contradicts itself:
+
+- A denied choice never counts: "not A", "A is wrong", "the wrong answer is A", "rule out A".
+- A statement ("the answer is B", "I choose B", "B is the answer") outranks a letter by itself and "B is right"; these
+  outrank a letter that opens the text, and that a choice that is only spoken of, which counts where it is the only one.
+- Two statements that differ are a contradiction, unless a word between them takes the first one back or turns away from
+  it ("wait", "but"), or only the later one is final. A contradiction names no choice: nothing is guessed.
+- Languages: English, Chinese, Korean, Japanese, German, French, Spanish, Russian, Portuguese and Italian.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .choice_words import (
+    CHECK_MARKS,
+    COUNTED,
+    CYRILLIC,
+    EAST_ASIAN,
+    EASTERN,
+    FIRST_MARK,
+    KINDS,
+    NUMBERS,
+    PHRASE,
+    SEVERAL,
+    SINGLE,
+    TEXT_MARK,
+    mark_ordinals,
+    to_plain_lines,
+    word_classes,
+)
+from .forms import readable_text
+
+_LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_OPERATORS = frozenset("+*^°#~%×÷<>")  # signs that make a letter a quantity
+_MOST = 4000  # mentions of choices; a text with more of them names none
+# How plainly a choice is affirmed, spoken of, or denied: that it is not something else, is false, or is the wrong one.
+_FINAL, _STATEMENT, _SAID, _NOUN, _WEAK, _ASKED, _SPOKEN = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
+_CONTENT_DENIED, _CALLED_FALSE, _CALLED_WRONG = -1.0, -2.0, -3.0
+
+
+def read_choice(text: str, choices: Sequence[str], *, cut: bool = False) -> int | None:
+    """Return the index of the choice that the text names; None if it names none, or several, or contradicts itself.
+
+    Args:
+        text: What the model wrote.
+        choices: The words of the choices, in the order of their letters.
+        cut: The text ended at its token limit: a choice that it only speaks of does not count.
+    """
+    plainly = _PLAINLY.fullmatch(text)
+    if plainly is not None:
+        index = _index(plainly[1], len(choices))
+        words = (plainly[2] or "").strip()
+        if index is not None and (not words or words.removesuffix(".") == choices[index].strip().removesuffix(".")):
+            return index
+    answer = readable_text(text)
+    question = _NEXT_QUESTION.search(answer)
+    if question is not None:  # a base model writes the next question, too
+        choice = _read(answer[: question.start()], choices)
+        if choice is not None:
+            return choice
+    return _read(answer, choices, cut=cut)
+
+
+def _read(answer: str, choices: Sequence[str], *, cut: bool = False) -> int | None:
+    marks = [f" {TEXT_MARK}{chr(FIRST_MARK + index)} " for index in range(len(choices))]
+    marked = mark_ordinals(_with_marks(to_plain_lines(answer), choices), marks)
+    if not _may_mention(marked):  # most replies in a conversation: taking them apart would take ten times as long
+        return None
+    reader = _Reader(len(choices))
+    for sentence in _sentences(marked, choices):
+        reader.take(sentence)
+    return reader.choice(cut=cut)
+
+
+def _may_mention(marked: str) -> bool:
+    """Return False if no choice can be mentioned: there are no marks, and no letters alone but articles."""
+    return not marked.isascii() or any(
+        not found[1].islower() or not found[2] or _first_class(found[2]) in _FOLLOWS
+        for found in _ALONE.finditer(marked)
+    )
+
+
+# A line with which a base model begins the next question behind its answer.
+_NEXT_QUESTION = re.compile(
+    r"(?<=\S)\s{0,20}\n[#* \t]{0,9}(?:Question|Q|Human|User|Instruction|Frage|问题|質問|문제)\s?\d{0,4}\s?[*:：]",
+    re.IGNORECASE,
+)
+_ALONE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z0-9])(?![A-Za-z0-9])(?: ([A-Za-z]{2,}))?")
+
+
+# What most models answer when they are asked for a letter; only such a text is read without taking it apart.
+_PLAINLY = re.compile(
+    r"\s{0,9}(?:(?:The )?(?:[Cc]orrect )?[Aa]nswer(?: is|:|: | is: ))?\s?"
+    r"\(?([A-Z])(?:[.):][ \n]?([^\n]{0,200}))?\s{0,9}"
+)
+
+
+def _index(letter: str, count: int) -> int | None:
+    return index if (index := ord(letter) - 65) < count else None
+
+
+# --- from lines to classes
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """Word classes with ``M`` for each mention of a choice.
+
+    ``choices`` are those mentioned, in order, -1 for a letter of no choice; ``unsure`` says of each whether it may be a
+    mere word. ``entry``: it begins with a label as lists of choices do ("A) …").
+    """
+
+    classes: str
+    choices: list[int]
+    unsure: list[bool]
+    line: int
+    asks: bool
+    entry: bool
+
+
+def _sentences(text: str, choices: Sequence[str]) -> Iterator[_Sentence]:
+    """Yield the sentences of a text with marks (``_with_marks``)."""
+    count = len(choices)
+    numbered = 1 < count < 10 and not any(NUMBERS.search(choice) for choice in choices)
+    for place, line in enumerate(text.split("\n")):
+        yield from _Line(line, place, count, numbered=numbered).sentences()
+
+
+def _with_marks(text: str, choices: Sequence[str]) -> str:
+    """Return the text with marks for the choices' words, the longest first: none is found inside of another."""
+    for words, index, article in _wordings(tuple(choices)):
+        lowered = _lowered(text)
+        pieces, done = [], 0
+        start = lowered.find(words)
+        while start >= 0:
+            end = start + len(words)
+            if _stands_alone(text, start, end, words):
+                if article and lowered.endswith(article, done, start):
+                    start -= len(article)
+                pieces.append(f"{text[done:start]} {TEXT_MARK}{chr(FIRST_MARK + index)} ")
+                done = end
+            start = lowered.find(words, end)
+        if pieces:
+            text = "".join([*pieces, text[done:]])
+    return text
+
+
+_ARTICLE = re.compile(r"(?:(?:the|an?|l[ae]s?|el|los|il|lo|gli|d(?:er|ie|as)|une?|una|eine?|os?|as?)\s|l')(?=\S\S)")
+
+
+@lru_cache(maxsize=256)
+def _wordings(choices: tuple[str, ...]) -> list[tuple[str, int, str]]:
+    """Return the words by which each choice is known, its index, and its article, the longest words first.
+
+    Words of two choices name neither.
+    """
+    plain = [_lowered(" ".join(to_plain_lines(choice).split())).strip(" .,;:!") for choice in choices]
+    cores = [_ARTICLE.sub("", words, count=1) if _ARTICLE.match(words) else words for words in plain]
+    known = [core if cores.count(core) == 1 else words for core, words in zip(cores, plain, strict=True)]
+    kept = [
+        (words, index, plain[index].removesuffix(words))
+        for index, words in enumerate(known)
+        if words and known.count(words) == 1 and not (len(words) == 1 and words in _LABELS.lower())
+    ]
+    return sorted(kept, key=lambda one: -len(one[0]))
+
+
+def _lowered(text: str) -> str:
+    """Return the text in lower case, each character in its place."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
+
+
+def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
+    """Return True if words at a place are no part of longer words or numbers."""
+    before, after = text[start - 1 : start], text[end : end + 1]
+    first, last = words[0], words[-1]
+    if word_classes(words) in ("N", "Y"):  # "no" and "yes" are choices where they are all that is said
+        return not before.strip() or before in ':"(' or text[max(0, start - 3) : start] in ("is ", ": ")
+    if "\uac00" <= first <= "\ud7af":
+        return not "\uac00" <= before <= "\ud7af"
+    if _is_east(first):
+        part = (_is_east(before) and before not in "是为為选選は、が") or "\u4e00" <= after <= "\u9fff"
+        return len(words) > 1 or not part
+    if first.isalnum() and (_is_west(before) or _is_tied(text, start, -1)):
+        return False
+    if first.isdigit() and len(words) == 1 and COUNTED.search(text, max(0, start - 20), start):
+        return False  # "option 2" of 2, 4, 8, 16 is the second one, or the one that says 2
+    return not (last.isalnum() and (_is_west(after) or _is_tied(text, end - 1, 1)))
+
+
+def _is_tied(text: str, place: int, step: int) -> bool:
+    """Return True if a hyphen, a sign or a decimal point ties a character to what stands beyond it."""
+    tie = text[place + step] if 0 <= place + step < len(text) else ""
+    beyond = text[place + 2 * step] if 0 <= place + 2 * step < len(text) else ""
+    if tie in (".", ","):
+        return text[place].isdigit() and beyond.isdigit()
+    if tie == "-" and text[place].isdigit() and step < 0:
+        return not beyond.strip() or beyond in "(="
+    return tie == "-" and beyond.isalnum()
+
+
+def _is_west(character: str) -> bool:
+    return character.isalnum() and not _is_east(character)
+
+
+def _is_east(character: str) -> bool:
+    return character > "\u3004" and _EASTERN_CHARACTER.match(character) is not None
+
+
+_EASTERN_CHARACTER = re.compile(f"[{EAST_ASIAN}]")
+_TOKEN = re.compile(
+    rf"{TEXT_MARK}.|[{EAST_ASIAN}]+|\d+(?:[.,]\d+)+|[^\W_{EAST_ASIAN}]+(?:['-][^\W_{EAST_ASIAN}]+)*|\.{{2,}}|\S",
+    re.DOTALL,
+)
+_VERDICTS = re.compile(r"M:?[Bi]*[NYRWft](?:.*[NYRWft])?\(M")
+_PUNCTUATION = {",": ",", ";": ";", ":": ":", "-": ":", "|": ":", "(": "(", "、": "J"}
+_CLOSING = frozenset(".,;:!?)]\"'|-")
+# What makes a single letter a label: the row of classes before it, or the class of the word behind it.
+_LEADS = re.compile(r"(?:[AC:]|[ARF].{0,6}B)[BniPS]{0,2}$|n$|iT$|^PB$")
+_FOLLOWS = frozenset("BNWRfJskSZYh")
+
+
+class _Line:
+    """One line of a text, turned into sentences of classes."""
+
+    def __init__(self, line: str, place: int, count: int, *, numbered: bool) -> None:
+        self._place, self._count, self._numbered = place, count, numbered
+        parts: list[tuple[str, str]] = []  # tokens, and the classes of those that are known as phrases
+        done = 0
+        for phrase in PHRASE.finditer(_lowered(line)):
+            parts += ((token, "") for token in _TOKEN.findall(line, done, phrase.start()))
+            parts.append((phrase[0], SEVERAL[phrase[0]]))
+            done = phrase.end()
+        parts += ((token, "") for token in _TOKEN.findall(line, done))
+        self._parts = parts
+        words = [at for at, (token, _) in enumerate(parts) if token[0].isalnum() or token[0] == TEXT_MARK]
+        self._single = len(words) == 1
+        signs = [at for at, (token, _) in enumerate(parts) if token in CHECK_MARKS]
+        self._sign = (
+            ";{}" if signs and words and signs[0] < words[0] else "{};"
+        )  # on which side of signs their choices are
+        self._start()
+
+    def _start(self) -> None:
+        self._row, self._bracket = "", False  # classes so far; whether a bracket is open
+        self._choices: list[int] = []
+        self._unsure: list[bool] = []
+        self._entry = False
+
+    def sentences(self) -> Iterator[_Sentence]:
+        """Return the line's sentences that hold anything."""
+        for at, (token, known) in enumerate(self._parts):
+            ended = self._ends(at, token, known)
+            if (ended or at == len(self._parts) - 1) and self._row:
+                yield _Sentence(self._row, self._choices, self._unsure, self._place, token == "?", self._entry)
+                self._start()
+
+    def _ends(self, at: int, token: str, known: str) -> bool:
+        """Add a token's classes to the row, and return True if it ends the sentence."""
+        if known:
+            self._row += known
+        elif token[0] == TEXT_MARK:
+            choice = ord(token[1]) - FIRST_MARK
+            if self._row.endswith("MB") and self._choices[-1] == choice:
+                self._row += "w"  # "B is Mars" says what the label stands for
+            else:
+                self._mention(choice, unsure=False)
+        elif _is_east(token[0]):
+            self._add_run(token)
+        elif token in CHECK_MARKS:
+            self._row += self._sign.format(SINGLE[token])
+        elif token[0].isalnum():
+            label = self._label(at, token) if len(token) == 1 else None
+            if label is not None:
+                self._mention(label, unsure=self._may_be_word(at))
+            else:
+                self._row += self._class_of_word(at, token)
+        elif self._row in ("M", "nM") and token in ").:-" and self._after(at):
+            self._entry, self._row = True, "M:"
+            return token == "." and self._begins_anew(at + 1)
+        elif token == ")":
+            if self._bracket:
+                if self._row.endswith("(M"):  # "(A) no (B) yes": the verdict before it belongs to the other
+                    self._row = f"{self._row[:-2]}{';' * (_VERDICTS.fullmatch(self._row) is not None)}M"
+                else:
+                    self._row += ")"
+            self._bracket = False
+        elif token == "." and self._row.endswith("M") and self._is_mark(self._after(at), self._choices[-1]):
+            pass  # "not B. Mars": the label's own words
+        elif token[0] in ".!?":
+            return True
+        else:
+            self._bracket = self._bracket or token == "("
+            self._row += _PUNCTUATION.get(token, SINGLE.get(token, ""))
+        return False
+
+    def _after(self, at: int) -> str:
+        return self._parts[at + 1][0] if at + 1 < len(self._parts) else ""
+
+    def _begins_anew(self, at: int) -> bool:
+        """Return True if a label and its predicate begin here: "B. A is too hot"."""
+        label, after = self._parts[at][0], self._after(at)
+        named = label.isascii() and label.isupper() and len(label) == 1
+        return named and after[:1].isalpha() and (_is_east(after[0]) or _first_class(after) in _FOLLOWS)
+
+    @staticmethod
+    def _is_mark(token: str, choice: int) -> bool:
+        return token[:1] == TEXT_MARK and ord(token[1]) - FIRST_MARK == choice
+
+    def _mention(self, choice: int, *, unsure: bool) -> None:
+        if self._choices and self._choices[-1] == choice:
+            last = self._row.rfind("M")
+            if not self._row[last + 1 :].strip(":(,n"):  # "B) Mars" is one mention
+                self._bracket = self._bracket and "(" not in self._row[last:]
+                self._row = self._row[: last + 1] + (":" if self._entry else "")
+                return
+        self._row += "M"
+        self._choices.append(choice)
+        self._unsure.append(unsure)
+
+    def _add_run(self, run: str) -> None:
+        """Add the classes of words that are written without blanks; a particle behind a mention has none."""
+        place = 1 if run[0] in "가이" and self._row[-1:] in ("M", "n") and EASTERN.match(run) is None else 0
+        while place < len(run):
+            match = EASTERN.match(run, place)
+            if match is not None:
+                self._row += SEVERAL[match[0]]
+                place = match.end()
+                continue
+            if not self._row.endswith("w"):
+                self._row += "w"
+            place += 1
+
+    def _label(self, at: int, letter: str) -> int | None:
+        """Return the choice that a letter or digit stands for, -1 for a letter of no choice; None if it is a word."""
+        before, after = self._parts[at - 1][0] if at else "", self._after(at)
+        if before in _OPERATORS or after in _OPERATORS or after == "=":
+            return None
+        leads = _LEADS.search(self._row[-12:]) is not None
+        bracketed = before in ("(", "[", '"', "'") and after in (")", "]", '"', "'")
+        ends = not after or after in _CLOSING or (not after[0].isalnum() and after not in ("/", "&"))
+        if letter in "Aa" and after[:1] == TEXT_MARK and not self._is_mark(after, 0):
+            return None  # an article
+        marked = self._single or bracketed or (ends and leads)
+        if letter.isdigit():
+            if not self._numbered or not 1 <= int(letter) <= self._count:
+                return None
+            marked = marked or after[:1] in ("번", "番")
+            return int(letter) - 1 if marked and not self._row.endswith("w:") else None
+        marked = marked or (after == ")" and not self._bracket) or (at == 0 and after in (".", ":"))
+        follows = not after[:1].isalnum() or _first_class(after) in _FOLLOWS
+        marked = marked or (follows and (self._row.endswith("n") or after in ("/", "&")))
+        if self._single:
+            letter = letter.upper()
+        if letter in CYRILLIC:
+            return min(CYRILLIC[letter], self._count - 1 if CYRILLIC[letter] < self._count else -1) if marked else None
+        if letter not in _LABELS:
+            return _index(letter.upper(), self._count) if marked and letter.upper() in _LABELS else None
+        named = self._parts[at - 2][0] if before == ":" and at > 1 else before
+        if named.lower() in KINDS:
+            return None
+        if (
+            letter in "AEIO"
+            and not (letter == "A" and self._row.endswith("n"))
+            and after[:1].isalpha()
+            and not _is_east(after[0])
+            and (letter == "I" or not follows)
+        ):
+            return None  # an article, a pronoun, or the like
+        index = _index(letter, self._count)
+        if index is None and (letter == "I" or not marked):
+            return None
+        return -1 if index is None else index
+
+    def _class_of_word(self, at: int, word: str) -> str:
+        if len(word) > 1 or not word.isascii() or word == "I":
+            return word_classes(word.lower())
+        if word == "a":
+            return "" if self._row.endswith("k") and self._after(at)[:1] == TEXT_MARK else "w"
+        return word_classes(word) if word.islower() else "w"
+
+    def _may_be_word(self, at: int) -> bool:
+        """Return True if a letter stands among words, with no verb and no end of a clause behind it."""
+        after = self._after(at)
+        if not after[:1].isalpha() or _is_east(after[0]) or self._row.endswith(("n", ":", "C")):
+            return False
+        return _first_class(after) not in _FOLLOWS
+
+
+def _first_class(word: str) -> str:
+    return (word_classes(word.lower()) or "w")[0]
+
+
+# --- from classes to what is said of each choice
+
+
+# Mentions that are joined ("A, C and D") are one group; the last of two may begin a clause ("it is B, A is wrong").
+_GROUP = re.compile(r"M(?:[n()]*(?:[,J]{1,3}[n(hi]*)?M)*")
+_PREDICATE_BEGINS = re.compile(r"[:Bb]*(?:B|[NWRYZ])")
+_SEPARATOR = re.compile(r"([,;()skJ])")
+_INSERTED = re.compile(r"^M,(?:[^MBbJ,;:k]{1,9}),(?=B)")  # "Venus, by contrast, is white"
+_SUPPOSED = re.compile(r"^H[^M,;k]{1,12},")  # "if it is about size, the answer is A"
+_ASIDE = re.compile(r"\(([^()M]{0,60})\)?")
+# What may stand on the left of a mention, up to it: what states it, chooses it, concludes it, excepts it, denies it.
+_STATED = re.compile(
+    r"(?P<head>(?:[RWftFZ][niwPNFqJ]{0,4})?A[nwiPNFTqhZ]{0,6}|[RWftZF][nF]{0,2}[PiwN]{0,2}|n)[Bb:]+"
+    r"(?P<tail>[ABbinPSNh:]*(?:w[ABbinPSNh:]*){0,2})$"
+)
+_CALLED = re.compile(r"(?P<head>[RWfFt]?[nFi]?(?=A)|[RWf](?=n))(?:A[n:]?|n)(?P<tail>)$")
+_CHOSEN = re.compile(r"C[nPbi:qBA]*(?:w[nPbi:qBA]*){0,2}$")
+_CONCLUDED = re.compile(r"[SZ][nPBbiYST:]*(?:w[nPBbiYST:]*){0,2}$")
+_EXCEPTED = re.compile(r"X[wni]?$")
+_DENIED = re.compile(r"(?:[W]|(?P<false>f))[wniPB:A]{0,3}$|[ND]B?[bwniPT:fAthC]{0,3}$")
+_LEFTS = (_STATED, _CALLED, _CHOSEN, _CONCLUDED, _EXCEPTED, _DENIED)
+_NEGATED = re.compile(r"NB?[^B]*$|N.*T.*$|T.?N.*$|Nq.*$")
+_IDENTIFIED = re.compile(r"[SPinwYkJTZF]*[B:h][BbinPh:]*w?$")
+_BARE = re.compile(r"[iYSPT:n]*|R")
+# What may stand on the right of a mention, from it on: a predicate, "yes" or "no", a negation, or nothing.
+_PREDICATE = re.compile(
+    r"(?P<head>[:BbPinShTqNYZ]*?(?:w[:BbPinSh]*N?[Bbi]*){0,2}?)(?P<what>[WRftC]|Z(?![BbinwP]*[WNf])|A)"
+    r"(?P<tail>[BbinwPA]{0,2}N|(?<=C)[BbiP]{1,2}W)?"
+)
+_CALLED_RIGHT = re.compile(r"[:BbPinSh]*[RA]")
+_CLAIM = re.compile(r"(B[BbinPN]*[RWft]):")
+_LONE = re.compile(r"[:iBPn]*(?P<what>[NY])[iP]*")
+_DENIED_BEHIND = re.compile(r"[BbiwnP]{0,3}N[BbPi]{0,2}")
+_CONTENT = re.compile(r"[:BPihn]*w?[Bi]*N")
+_NOTHING = re.compile(r"[:BbPinqYh]*")
+# A line above a list of choices ("Wrong answers:"), and a line of such a list.
+_HEADING = re.compile(r"F?(?:(?P<wrong>[Wf])|R|(?P<other>w))?F?(?:RA|An?|n)(?:R|(?P<behind>[Wf]))?B?:?|R:")
+_LISTED = re.compile(r"n?M[^MBRNWft]*")
+# A clause without a mention that says of the one before whether it is right: "No", "That's wrong", "so it is out".
+_REMARK = re.compile(r"[SiYJ:]*?(?:P[Bbih]*|B)?i*(?P<no>N?)[Bbi]*(?P<what>[WRftY]?)[nA]{0,2}[i:]*")
+
+
+def _weigh(left: str, right: str) -> float:
+    """Return how plainly a clause affirms a mention (above 0) or denies it (below), by what stands around it."""
+    before, _, explained = left.rpartition(":")
+    if set("BSC") & set(explained) and not set("Wf") & set(before):  # "it is no organ at all: it is the skin"
+        left = explained
+    if _EXCEPTED.search(left):
+        around = set(left + right)
+        return _STATEMENT if {"W", "N"} & around else _NOUN if "f" in around else _CALLED_WRONG
+    negated, supposed = _NEGATED.search(left) is not None, "H" in left
+    verdict = _PREDICATE.match(right)
+    if verdict is not None and (verdict["what"] not in "AC" or "w" not in verdict["head"]):
+        supposed = supposed or ("h" in verdict["head"] and "H" in right[verdict.end() :])  # "C would be right if …"
+        weight = _predicated(verdict, right, negated=negated)
+        return _SPOKEN if supposed else min(weight, _WEAK) if left.endswith("hB") else weight  # "wäre A richtig"
+    lone = _LONE.fullmatch(right)
+    if lone is not None:
+        return _CALLED_WRONG if lone["what"] == "N" else _SAID
+    silent = _NOTHING.fullmatch(right) is not None
+    stated = _STATED.search(left) or (_CALLED.search(left) if silent else None)
+    if stated is not None:
+        return _CALLED_WRONG if _DENIED_BEHIND.fullmatch(right) else _stated(stated, left, silent=silent)
+    chosen = _CHOSEN.search(left)
+    if chosen is not None:
+        before = left[max(0, chosen.start() - 4) : chosen.start()]
+        if {"N", "W"} & set(before):
+            return _CALLED_WRONG
+        return _SPOKEN if supposed else _WEAK if "h" in before else _STATEMENT
+    denied = _DENIED.search(left)
+    if denied is not None or negated:
+        return _CALLED_FALSE if denied is not None and denied["false"] else _CALLED_WRONG
+    if _CONTENT.match(right):
+        return _CONTENT_DENIED
+    if supposed:
+        return _SPOKEN
+    if _CONCLUDED.search(left):
+        return _STATEMENT if silent else _WEAK
+    if _IDENTIFIED.fullmatch(left):
+        if "h" in left or (not silent and "P" in left):
+            return _WEAK
+        return _SPOKEN if not silent else _NOUN if "w" in left else _SAID
+    return _SPOKEN if not silent or not _BARE.fullmatch(left) else _WEAK if "h" in right else _SAID
+
+
+def _predicated(verdict: re.Match[str], right: str, *, negated: bool) -> float:
+    """Return the weight of a mention that is called right, wrong, true, false, the answer, or chosen."""
+    what = verdict["what"]
+    negative = "N" in verdict["head"] or verdict["tail"] is not None
+    if negative or what in "Wf":
+        if negated or (negative and what in "Wf"):
+            return _SPOKEN  # not wrong is not right
+        return _CALLED_FALSE if what in "ft" else _CALLED_WRONG
+    if negated:
+        return _CALLED_WRONG
+    if "h" in verdict["head"]:
+        return _WEAK
+    behind = right[verdict.end() : verdict.end() + 2].strip("i")
+    return _STATEMENT if what in "AC" or (what == "R" and behind[:1] in ("A", "n")) else _NOUN if what == "t" else _SAID
+
+
+def _stated(stated: re.Match[str], left: str, *, silent: bool) -> float:
+    """Return the weight of a mention behind "the answer is" and the like."""
+    head, tail, before = stated["head"], stated["tail"], left[: stated.start()]
+    if (head == "n" and not silent) or "H" in before:
+        return _SPOKEN
+    wrong = bool({"W", "f"} & set(head))
+    negative = "N" in head + tail or re.search(r"N[^B]{0,3}T[^B]*$", before) is not None
+    negative = negative or (stated.re is _CALLED and "N" in before[-4:])
+    if wrong or negative:
+        return _SPOKEN if wrong and negative else _CALLED_FALSE if "f" in head else _CALLED_WRONG
+    if "h" in before[-3:] + head + tail:
+        return _WEAK
+    if "t" in head and "A" not in head:
+        return _NOUN
+    if "F" in head:
+        return _FINAL
+    return _STATEMENT if stated.re is _STATED or head else _SAID
+
+
+# --- from what is said to the choice
+
+
+@dataclass(slots=True, eq=False)
+class _Event:
+    """A statement about a group of choices at one place. ``turn``: words before it that turn away from another.
+
+    ``bare``: nothing else stands in the sentence. ``right``: it is called right, or put in the place of another.
+    """
+
+    choices: frozenset[int]
+    weight: float
+    turn: int
+    line: int
+    bare: bool = False
+    right: bool = False
+    sure: bool = True
+
+
+_Group = tuple[frozenset[int], bool]
+
+
+class _Reader:
+    """Take sentences one by one, then tell which choice they name."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._events: list[_Event] = []
+        self._turn = 0
+        self._affirmed: dict[int, int] = {}  # by choice: the place of the last event that affirms it
+        self._withdrawn: dict[int, tuple[int, float]] = {}  # by choice: before which place, and below which weight
+        self._fallen = -1  # the last place of an event that was withdrawn
+        self._subject: _Event | None = None
+        self._entries: list[tuple[int, int]] = []  # choice and line of each label that begins a sentence as lists do
+        self._opening: _Event | None = None
+        self._heading: float | None = None  # the weight of the choices that are listed below the last line
+        self._heading_line = 0
+        self._last_line = 0
+        self._begun = False
+
+    def take(self, sentence: _Sentence) -> None:
+        """Note what a sentence says of choices."""
+        if len(self._events) > _MOST:
+            return
+        self._last_line = sentence.line
+        row, groups = self._grouped(sentence)
+        if sentence.entry:
+            self._entries.append((sentence.choices[0], sentence.line))
+        if self._heading is not None and self._is_listed(sentence):
+            right = self._heading > 0
+            listed = frozenset(sentence.choices[:1])
+            self._add(_Event(listed, self._heading, self._turn, sentence.line, bare=right, right=right))
+            self._heading = None if right else self._heading
+            return
+        heading = None if groups else _HEADING.fullmatch(row)
+        self._heading_line = sentence.line
+        self._heading = None
+        if heading is not None:
+            self._heading = (
+                _CALLED_WRONG if heading["wrong"] or heading["behind"] else _SPOKEN if heading["other"] else _STATEMENT
+            )
+        bare = row.strip(":,") in ("G", "nG")
+        opens, before, at = not self._begun, "", 0
+        for clause in _SEPARATOR.split(row):
+            if len(clause) == 1 and clause in ",;()skJ":
+                self._turn += clause == "k"
+                before = before if before == "k" and clause in ",J" else clause
+                continue
+            mentions = clause.count("G")
+            if mentions:
+                self._clause(clause, groups[at : at + mentions], sentence, before, bare=bare, opens=opens)
+                at += mentions
+            elif clause:
+                self._remark(clause, sentence.line)
+            opens, before = False, "" if clause else before
+        self._begun = True
+
+    def _is_begun_list(self, sentence: _Sentence) -> bool:
+        """Return True if an entry may begin a list that never came to its end, or has a label of no choice."""
+        return sentence.choices[0] < 0 or (sentence.choices[0] == 0 and self._begun)
+
+    def _is_listed(self, sentence: _Sentence) -> bool:
+        """Return True if a line begins with a choice and stands below a heading that says what those are."""
+        begins = sentence.line > self._heading_line and (sentence.entry or sentence.classes in ("M", "nM"))
+        if not begins or _LISTED.fullmatch(sentence.classes) is None:
+            return False
+        self._heading_line = sentence.line
+        return True
+
+    def _grouped(self, sentence: _Sentence) -> tuple[str, list[_Group]]:
+        """Return the classes with ``G`` for each group of mentions, and the groups."""
+        groups: list[_Group] = []
+        classes = sentence.classes
+        if "(" in classes:  # a verdict in brackets belongs to what it stands behind; other asides are left out
+            classes = _ASIDE.sub(
+                lambda one: f"B{one[1]}" if len(one[1]) < 5 and set("WRftNY") & set(one[1]) else "", classes
+            )
+        classes = re.sub(r"([Si]),", r"\1", classes).replace(",q", "q")
+        classes = _SUPPOSED.sub("h", _INSERTED.sub("M", classes)).replace("(NM", ",NM")
+        used = 0
+
+        def group(match: re.Match[str]) -> str:
+            nonlocal used
+            count = match[0].count("M")
+            choices, unsure = sentence.choices[used : used + count], sentence.unsure[used : used + count]
+            used += count
+            apart = count == 2 and "J" not in match[0] and "," in match[0] and choices[0] != choices[1]
+            apart = apart and _PREDICATE_BEGINS.match(classes, match.end()) is not None
+            if apart and _STATED.search(classes[max(0, match.start() - 60) : match.start()]):
+                groups.extend((frozenset((choice,)), word) for choice, word in zip(choices, unsure, strict=True))
+                return "G,G"
+            groups.append((frozenset(choices), any(unsure)))
+            return "G"
+
+        return _GROUP.sub(group, classes), groups
+
+    def _clause(
+        self, clause: str, groups: list[_Group], sentence: _Sentence, before: str, *, bare: bool, opens: bool
+    ) -> None:
+        """Note what a clause says of its groups; ``before`` is what parts it from the clause before."""
+        for place, ((choices, unsure), left, right) in enumerate(zip(groups, *_sides(clause), strict=True)):
+            if place == 0 and before == "k":
+                left = left.removeprefix("N:")  # "but no: C"
+            weight = _weigh(left, right) if "L" not in left else self._likewise()
+            first, last = place == 0, place == len(groups) - 1
+            begins = opens and first and last and not left and not unsure and len(choices) == 1
+            if weight == _SAID and not last and right and _NOTHING.fullmatch(right):
+                weight = _CONTENT_DENIED if "N" in clause else _SPOKEN  # "the Moon is not the Sun"; "A. Moon B. Mars"
+            if first and before == "J" and weight == _SAID and _BARE.fullmatch(left):
+                choices, weight = self._also(choices, sentence.line)
+            if len(choices) > 1 and left == "n:":
+                weight = _SPOKEN
+            if sentence.asks and weight > 0:
+                weight = _ASKED if _BARE.fullmatch(left) else _SPOKEN
+            sure = not (unsure or sentence.asks or "H" in left or (sentence.entry and self._is_begun_list(sentence)))
+            event = _Event(choices, weight, self._turn, sentence.line, bare, sure=sure)
+            if weight >= _SAID:
+                replaces = first and before == "k" and weight == _SAID
+                event.right = replaces or _CALLED_RIGHT.match(right) is not None
+            elif weight == _SPOKEN and begins and (sentence.entry or right[:1] == ":"):
+                event.weight, self._opening = _WEAK, event
+            self._add(event)
+            self._subject = event
+
+    def _add(self, event: _Event) -> None:
+        if event.weight <= _CALLED_FALSE:
+            below = _STATEMENT if event.weight == _CALLED_FALSE else _FINAL + 1
+            for choice in event.choices:
+                self._withdrawn[choice] = (len(self._events), below)
+                place = self._affirmed.get(choice, -1)
+                if place >= 0 and self._events[place].weight < below:
+                    self._fallen = max(self._fallen, self._affirmed.pop(choice))
+        elif event.weight >= _SAID:
+            self._affirmed.update(dict.fromkeys(event.choices, len(self._events)))
+        self._events.append(event)
+
+    def _also(self, choices: frozenset[int], line: int) -> tuple[frozenset[int], float]:
+        """Return what "…, or perhaps B" comes to: several choices, with what was affirmed before it."""
+        said = self._subject
+        if said is None or said.line != line or said.weight <= 0:
+            return choices, _SPOKEN
+        return choices | said.choices, said.weight
+
+    def _likewise(self) -> float:
+        return self._subject.weight if self._subject is not None and self._subject.weight < 0 else _SPOKEN
+
+    def _remark(self, clause: str, line: int) -> None:
+        """Note what a clause without a mention says of the mention before it."""
+        subject, said = self._subject, _REMARK.fullmatch(clause)
+        if subject is None or said is None:
+            return
+        no, what = bool(said["no"]), said["what"]
+        if not what and (not no or clause.strip("SiYJ:") != "N"):
+            return
+        if no != (what in ("W", "f")):
+            self._add(_Event(subject.choices, _CALLED_WRONG, self._turn, line))
+        elif not no and len(subject.choices) == 1 and subject.line == line and subject.weight > _CALLED_FALSE:
+            self._add(_Event(subject.choices, _SAID, self._turn, line, right=True))
+
+    def choice(self, *, cut: bool) -> int | None:
+        """Return the choice that is named, None if none is; of a ``cut`` text none that is only spoken of."""
+        if len(self._events) > _MOST:
+            return None
+        self._weigh_places()
+        places = {event: place for place, event in enumerate(self._events)}
+        kept = [event for event in self._events if not self._is_withdrawn(event, places[event])]
+        for least in (_STATEMENT, _SAID, _NOUN, _WEAK, _ASKED):
+            tier = [event for event in kept if event.weight >= least and (least > _ASKED or not cut)]
+            if tier:
+                last = self._last(tier, kept)
+                return None if last is None or self._fallen > places[last] else min(last.choices)
+        return None if cut else self._spoken_of()
+
+    def _is_withdrawn(self, event: _Event, place: int) -> bool:
+        if len(event.choices) > 1:
+            return False
+        before, below = self._withdrawn.get(min(event.choices), (0, 0.0))
+        return place < before and event.weight < below
+
+    def _last(self, tier: list[_Event], kept: list[_Event]) -> _Event | None:
+        """Return the last of the events that affirm most plainly; None if it does not stand against the others."""
+        last = tier[-1]
+        later = [event for event in kept[kept.index(last) :] if event.right and event.choices != last.choices]
+        if later:
+            if any(event.turn == last.turn and not event.choices < last.choices for event in later):
+                return None
+            tier, last = later, later[-1]
+        for event in tier[:-1]:
+            agrees = last.choices <= event.choices
+            turned = event.turn != last.turn and last.weight > _WEAK
+            if not agrees and not turned and event.weight >= last.weight:
+                return None
+        return last if len(last.choices) == 1 and min(last.choices) >= 0 else None
+
+    def _weigh_places(self) -> None:
+        """Weigh mentions by place: entries of a list of choices are no answers, a letter alone at the end is one."""
+        bare = [event for event in self._events if event.bare and len(event.choices) == 1 and event.weight > 0]
+        lettered = {line for _, line in self._entries}
+        for labels in (self._entries, [(min(one.choices), one.line) for one in bare if one.line not in lettered]):
+            listed: set[int] = set()
+            run: list[int] = []
+            window: list[tuple[int, int]] = []
+            for choice, line in labels:
+                if choice != len(run):
+                    run = []
+                if choice == len(run):
+                    run.append(line)
+                    listed.update(run if len(run) == 2 else run[-1:] if len(run) > 2 else ())
+                window.append((choice, line))
+                if self._count > 2 and len({choice for choice, _ in window[-self._count :]}) == self._count:
+                    listed.update(line for _, line in window[-self._count :])  # the whole list in another order
+            for event in bare:
+                if event.line in listed:
+                    event.weight = _SPOKEN
+        if bare and bare[-1] is self._events[-1] and bare[-1].line == self._last_line and bare[-1].weight == _SAID:
+            bare[-1].weight = _STATEMENT
+        if self._opening is not None and 0 in self._opening.choices and any(choice == 1 for choice, _ in self._entries):
+            self._opening.weight = _SPOKEN
+
+    def _spoken_of(self) -> int | None:
+        """Return the only choice that is spoken of and not denied, or the one that is left if all others are denied."""
+        denied = {choice for event in self._events if event.weight < 0 for choice in event.choices}
+        wrong = {choice for event in self._events if event.weight <= _CALLED_FALSE for choice in event.choices}
+        left = {choice for event in self._events if event.sure for choice in event.choices} - denied - {-1}
+        others = {choice for event in self._events for choice in event.choices} - denied - left - {-1}
+        implied = len(wrong) == self._count - 1
+        if implied and not left and not others:  # "it is not true", "wrong answers: A, C, D"
+            return min(set(range(self._count)) - wrong - denied, default=None)
+        if len(left) != 1 or not (implied or (not others and self._fallen < 0)):
+            return None
+        return left.pop()
+
+
+def _sides(clause: str) -> tuple[list[str], list[str]]:
+    """Return what stands left and right of each group in a clause.
+
+    What stands between two belongs to the second as far as it leads to it, else to the first.
+    """
+    parts = clause.split("G")
+    lefts, rights = [parts[0][-60:]], []
+    for between in parts[1:-1]:
+        found = None
+        alone = _PREDICATE.fullmatch(between) or _LONE.fullmatch(between)
+        said = _CLAIM.fullmatch(between)  # "A is right: the heart …"
+        if said is not None:
+            rights.append(said[1])
+            lefts.append(":")
+            continue
+        if not alone or not _PREDICATE.match(parts[-1]):
+            found = next((match for one in _LEFTS if (match := one.search(between[-60:]))), None)
+        cut = len(between) if found is None else max(0, len(between) - 60) + found.start()
+        rights.append(between[:cut][:40])
+        supposed = "H" if "H" in between else ""  # "a common mistake is C"
+        lefts.append(between[cut:] or supposed + ("B" if between.endswith("B") else "w"))
+    return lefts, [*rights, parts[-1][:40]]

@@ -1,0 +1,422 @@
+"""Progress on stderr of runs, sweeps and load tests: live in a terminal, a plain line now and then elsewhere.
+
+Displays wake a few times a second and never from inside an event, so that they cannot slow a run. If no call
+ends any more, the line names the roles that are waited for. Drawing a load test takes some milliseconds in
+which no request is sent, and is done so seldom that 99% of the requests never meet it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import anyio
+
+from viva.engine.events import CallFinished, Event, LimitHit, Retried, RunStarted
+from viva.orchestration.run_progress import RemainingTime, RunProgress, WaitStatus
+from viva.reports.tables import escape_controls, one_line
+from viva.scenarios.contract import Aggregate
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from viva.loadtest.run_load_test import LiveJudge, LiveStep, LoadLaunch, StepResult
+    from viva.sweeps.cell_run import CellRun
+    from viva.sweeps.sweep import Sweep
+
+_PLAIN_SECONDS = 10.0
+
+
+async def show_live(
+    line: Callable[[], str], drawing: Callable[[Console], RenderableType], terminal_seconds: float
+) -> NoReturn:
+    """Display on stderr until cancelled: ``drawing`` each so many seconds, or ``line``."""
+    if not sys.stderr.isatty():
+        while True:
+            await anyio.sleep(_PLAIN_SECONDS)
+            print(line(), file=sys.stderr, flush=True)
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    with Live("", console=console, auto_refresh=False, transient=True) as live:
+        while True:
+            live.update(drawing(console), refresh=True)
+            await anyio.sleep(terminal_seconds)
+
+
+STALLED_SECONDS = 5.0  # without the end of any call; from then on it is said what is waited for
+_RUN_REFRESH_SECONDS = 0.25
+_WIDEST_BAR = 80
+
+
+class Progress:
+    """Listens to a run; ``show`` runs beside it until cancelled."""
+
+    def __init__(self, aggregate: Aggregate, waits: WaitStatus | None = None) -> None:
+        self._aggregate, self._waits = aggregate, waits
+        self._estimate = RemainingTime()
+        self._tally = RunProgress(aggregate)
+        self._total: int | None = None
+        self._throttled = self._retried = 0
+        self._began = self._moved = time.monotonic()
+        self.note = ""
+
+    def hear(self, event: Event) -> None:
+        """The run's listener."""
+        self._tally.hear(event)
+        self._estimate.hear(event)
+        if self._waits is not None:
+            self._waits.hear(event)
+        match event:
+            case CallFinished():
+                self._moved = time.monotonic()
+            case Retried():
+                self._retried += 1
+                self._throttled += event.error == "Throttled"
+            case LimitHit() if not event.conversation:
+                self.note = event.detail
+            case RunStarted():
+                self._total = event.total
+                self._began = self._moved = time.monotonic()
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Why conversations failed, with counts."""
+        return self._tally.failures.reasons()
+
+    async def show(self) -> None:
+        """Display until cancelled."""
+        await show_live(self.line, lambda console: self.drawing(console.width), _RUN_REFRESH_SECONDS)
+
+    def drawing(self, width: int) -> RenderableType:
+        """A bar over the same figures as in ``line``; lines break between figures, never within one."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        share = self._estimate.share()
+        bar = Table.grid()  # which ends the bar's line
+        bar.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=min(width, _WIDEST_BAR)))
+        return Group(bar, Text(fit_line(self.line(), width)))
+
+    def line(self) -> str:
+        """Where the run stands, in one line."""
+        return one_line(" · ".join(self._parts()))
+
+    def _parts(self) -> list[str]:
+        tally = self._tally
+        elapsed = max(1e-9, time.monotonic() - self._began)
+        fresh = tally.done - tally.restored
+        total = "?" if self._total is None else str(self._total)
+        parts = [f"{tally.done}/{total} done", f"{tally.in_flight} in flight"]
+        parts += [speed(fresh, elapsed)] if fresh else []
+        if tally.done != self._total and (left := self._estimate.seconds(elapsed)) is not None:
+            parts.append(f"ETA {_duration(left)}")
+        headline = self._aggregate.headline()
+        if headline:
+            parts.append(headline)
+        parts.append(f"{tally.calls:,} calls, {tally.tokens:,} tokens")
+        if tally.cost:
+            parts.append(f"cost {tally.cost:.2f}")
+        if tally.failed:
+            parts.append(f"{tally.failed} failed")
+        if self._retried:
+            parts.append(f"{self._retried} retries ({self._throttled} throttled)")
+        if self._waits is not None and (paused := self._waits.paused()):
+            parts.append(paused)
+        elif self._waits is not None and tally.in_flight and time.monotonic() - self._moved >= STALLED_SECONDS:
+            parts += filter(None, [self._waits.describe()])
+        if self.note:
+            parts.append(self.note)
+        return parts
+
+
+def speed(conversations: int, seconds: float) -> str:
+    """Return how fast conversations end, in the unit that says most: ``3.4/s``, ``12 s each`` or ``2.5 min each``."""
+    each = seconds / conversations
+    if each < 2:
+        return f"{1 / each:.1f}/s"
+    return f"{each:.0f} s each" if each < 120 else f"{each / 60:.1f} min each"
+
+
+def fit_line(line: str, width: int) -> str:
+    """The line broken for a terminal between its figures, which ``·`` parts, and never within one that fits."""
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for part in line.split(" · "):
+        longer = f"{lines[-1]} · {part}" if lines else part
+        if lines and cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return "\n".join(lines)
+
+
+def print_progress(line: str) -> None:
+    """A line of progress that stays, on stderr."""
+    if sys.stderr.isatty():
+        line = fit_line(line, os.get_terminal_size(sys.stderr.fileno()).columns)
+    print(line, file=sys.stderr)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+_SWEEP_REFRESH_SECONDS = 0.5
+_MOST_ROWS = 40
+# Which cells are shown where not all can be: those that say most first.
+_RANK = {"running": 0, "failed": 1, "part": 2, "waiting": 3, "stopped": 4, "done": 5}
+_SWEEP_HEADER = ("cell", "state", "done", "in flight", "score")
+_LEAST_WIDTHS = (12, 5, 4, 6, 5)  # the narrowest that columns may be
+_FRAME_WIDTH = 16  # what the box takes of a line of five columns
+_STYLE = {"running": "cyan", "failed": "red", "stopped": "green", "done": "green"}
+
+
+class SweepProgress:
+    """``show`` displays a sweep until cancelled; ``line`` is its state in one line."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+        self._began = time.monotonic()
+        self._retried = self._throttled = 0
+        self._calls, self._moved = 0, self._began  # how many had ended, and when that was last seen to grow
+        roles: dict[str, dict[str, None]] = {}
+        for run in sweep.runs:
+            for role, model in run.cell.roles.items():
+                roles.setdefault(role, {})[model] = None
+        played = [(role, list(models)) for role, models in roles.items()]
+        self._waits = WaitStatus(played, sweep.model_counters, sweep.clock.wall)
+        self.note = ""
+
+    def hear(self, event: Event) -> None:
+        """The listener of the sweep's own events."""
+        self._waits.hear(event)
+        if isinstance(event, Retried):
+            self._retried += 1
+            self._throttled += event.error == "Throttled"
+
+    async def show(self) -> None:
+        """Display until cancelled."""
+        await show_live(self.line, lambda console: self.table(console.height, console.width), _SWEEP_REFRESH_SECONDS)
+
+    def line(self) -> str:
+        """Where the sweep stands, in one line."""
+        runs = self._sweep.runs
+        states = [run.state for run in runs]
+        ended = sum(state in ("done", "stopped", "failed") for state in states)
+        parts = [f"{ended}/{len(runs)} cells"]
+        parts += [f"{states.count(state)} {state}" for state in ("failed", "stopped") if state in states]
+        done, total = sum(run.done for run in runs), sum(run.total or 0 for run in runs)
+        elapsed = max(1e-9, time.monotonic() - self._began)
+        parts += [f"{done}/{total} conversations", f"{sum(run.in_flight for run in runs)} in flight"]
+        calls, tokens = sum(run.calls for run in runs), sum(run.tokens for run in runs)
+        parts.append(f"{calls:,} calls ({calls / elapsed:.0f}/s), {tokens:,} tokens")
+        cost = sum(run.cost for run in runs)
+        parts += [f"cost {cost:.2f}"] if cost else []
+        failed = sum(run.failed for run in runs)
+        parts += [f"{failed} conversations failed"] if failed else []
+        parts += [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
+        if paused := self._waits.paused():
+            parts.append(paused)
+        elif calls != self._calls:
+            self._calls, self._moved = calls, time.monotonic()
+        elif any(run.in_flight for run in runs) and time.monotonic() - self._moved >= STALLED_SECONDS:
+            parts += filter(None, [self._waits.describe()])
+        return " · ".join(parts + [self.note] * bool(self.note))
+
+    def table(self, height: int, width: int) -> RenderableType:
+        """The cells, at most as many as there is room for; what is left out is counted. Of a line that is too long
+        names and errors are cut, numbers are not.
+        """
+        from rich.box import SIMPLE_HEAD
+        from rich.cells import cell_len
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        runs = self._sweep.runs
+        room = max(1, min(_MOST_ROWS, height - 6))
+        shown = runs if len(runs) <= room else self._worth_showing(room)
+        rows = [self._row(run) for run in shown]
+        scored = [row for run, row in zip(shown, rows, strict=True) if run.error is None]
+        widths = [max([least, *(cell_len(row[at]) for row in rows)]) for at, least in enumerate(_LEAST_WIDTHS[:4])]
+        names, counts = widths[0], widths[1:]
+        scores = max([_LEAST_WIDTHS[4], *(cell_len(row[4]) for row in scored)])
+        room = width - sum(counts) - _FRAME_WIDTH
+        names = max(_LEAST_WIDTHS[0], min(names, room - scores))  # what is left of a line is for names, then for errors
+        scores = max(scores, room - names)
+        table = Table(box=SIMPLE_HEAD)
+        for at, (title, taken) in enumerate(zip(_SWEEP_HEADER, (names, *counts, scores), strict=True)):
+            table.add_column(title, justify="right" if at in (2, 3) else "left", width=taken)
+        for cell, state, done, flight, score in rows:
+            coloured = Text(state, style=_STYLE.get(state, ""))
+            table.add_row(Text(_cut_middle(cell, names)), coloured, done, flight, Text(_cut_middle(score, scores)))
+        hidden = [run.state for run in runs if run not in shown]
+        others = ", ".join(f"{hidden.count(state)} {state}" for state in _RANK if state in hidden)
+        parts = [Text(f"  … and {others}")] if others else []
+        return Group(table, *parts, Text(self.line()))
+
+    @staticmethod
+    def _row(run: CellRun) -> tuple[str, str, str, str, str]:
+        done = f"{run.done}/{'?' if run.total is None else run.total}"
+        flight = str(run.in_flight) if run.state == "running" else ""
+        score = str(run.error) if run.error is not None else run.headline
+        return escape_controls(run.cell.name.removeprefix("cells/")), run.state, done, flight, escape_controls(score)
+
+    def _worth_showing(self, room: int) -> list[CellRun]:
+        """As many as there is room for, in their own order."""
+        places = {run: place for place, run in enumerate(self._sweep.runs)}
+        chosen = sorted(self._sweep.runs, key=lambda run: (_RANK[run.state], places[run]))[:room]
+        return sorted(chosen, key=places.__getitem__)
+
+
+def _cut_middle(text: str, width: int) -> str:
+    """The text in at most so many cells of a terminal, its middle left out if it is longer."""
+    from rich.cells import set_cell_size
+
+    line = " ".join(text.split())
+    half = width // 2
+    if len(line) <= half or set_cell_size(line, width).rstrip() == line:
+        return line
+    return f"{set_cell_size(line, width - half - 1)}…{line[len(line) - half :]}"
+
+
+_LOAD_REFRESH_SECONDS = 1.0
+_LOAD_HEADER = ("judge", "load", "answered", "per s", "p50", "p95", "failed", "state")
+_LONGEST_NAME, _SHORTEST_NAME = 16, 6
+LoadRow = tuple[str, ...]
+
+
+class BenchProgress:
+    """``show`` displays a load test until cancelled; ``line`` is its state in one line."""
+
+    def __init__(self, launch: LoadLaunch) -> None:
+        self._launch = launch
+        self.note = ""
+
+    async def show(self) -> None:
+        """Display until cancelled."""
+        from viva.loadtest import load_sentences, step_judgement  # noqa: F401 - later it would hold up requests
+
+        await show_live(self.line, lambda console: self.table(console.width, console.height), _LOAD_REFRESH_SECONDS)
+
+    def line(self, *, latencies: bool = True) -> str:
+        """Where the test stands, in one line."""
+        test = self._launch.test
+        if test is None or test.live is None:
+            return one_line(" · ".join(["opening judges", *[self.note] * bool(self.note)]))
+        live = test.live
+        ended = sum(judge.ended for judge in live.judges.values())
+        streams = [judge.stream for judge in live.judges.values() if judge.stream is not None]
+        parts = [f"{', '.join(map(_short_name, live.judges))}: {_load_name(live.step)}"]
+        parts.append(f"{ended:,}/{'?' if live.planned is None else format(live.planned, ',')} ended")
+        parts.append(f"{sum(one.in_flight for one in streams):,} in flight")
+        for label, judge in live.judges.items() if latencies else ():
+            name = f"{_short_name(label)} " if len(live.judges) > 1 else ""
+            parts.append(f"{name}p50 {_seconds(judge.e2e.quantile(0.5))} p95 {_seconds(judge.e2e.quantile(0.95))}")
+        failed = sum(sum(judge.errors.values()) for judge in live.judges.values())
+        parts += [f"{failed:,} failed"] if failed else []
+        late = max((judge.dispatch.quantile(0.99) or 0.0 for judge in live.judges.values()), default=0.0)
+        parts += [f"dispatch delay p99 {_seconds(late)}"] if late > 0.005 else []
+        return one_line(" · ".join(parts + [self.note] * bool(self.note)))
+
+    def table(self, width: int, height: int) -> RenderableType:
+        """The steps so far, the latest ones where not all have room; names are cut where 80 columns are too few."""
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        rows = self.rows()
+        room = max(1, height - 6)
+        columns = list(zip(_LOAD_HEADER, *rows[-room:], strict=True))
+        taken = sum(max(map(len, column)) + 2 for column in columns[1:]) + 3  # by all but names
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for place, title in enumerate(_LOAD_HEADER):
+            table.add_column(title, justify="right" if 2 <= place <= 6 else "left", no_wrap=True)
+        for row in rows[-room:]:
+            table.add_row(*(Text(cell) for cell in (_cut_end(row[0], width - taken), *row[1:])))
+        hidden = [Text(f"  … and {len(rows) - room} steps before")] if len(rows) > room else []
+        return Group(*hidden, table, Text(self.line(latencies=False)))
+
+    def rows(self) -> list[LoadRow]:
+        """One row for each judge in each step, the one that runs last."""
+        test = self._launch.test
+        if test is None:
+            return []
+        rows = [_ended_row(label, result) for (_, label), result in test.results.items()]
+        live = test.live
+        if live is not None:
+            rows += [
+                _running_row(live, judge)
+                for label, judge in live.judges.items()
+                if (live.step.index, label) not in test.results
+            ]
+        return rows
+
+
+def _ended_row(label: str, result: StepResult) -> LoadRow:
+    record = result.measured.record
+    e2e = record["latencies"]["e2e"]
+    failed = sum(record["errors"].values())
+    state = "saturated" if result.measured.saturated else "missed" if result.missed else "done"
+    rate = "–" if record["throughput"] is None else f"{record['throughput']:.4g}"
+    return (
+        one_line(label),
+        _load_name(result.measured.step),
+        f"{record['answered']:,}",
+        rate,
+        _seconds(e2e.get("p50")),
+        _seconds(e2e.get("p95")),
+        f"{failed:,}" if failed else "",
+        state,
+    )
+
+
+def _running_row(live: LiveStep, judge: LiveJudge) -> LoadRow:
+    failed = sum(judge.errors.values())
+    seconds = live.part.seconds if live.part is not None else 0.0
+    stream = judge.stream
+    waits = stream is not None and stream.end
+    return (
+        one_line(judge.label),
+        _load_name(live.step),
+        f"{len(judge.e2e):,}",
+        f"{len(judge.e2e) / seconds:.4g}" if seconds > 0 else "–",
+        _seconds(judge.e2e.quantile(0.5)),
+        _seconds(judge.e2e.quantile(0.95)),
+        f"{failed:,}" if failed else "",
+        "last ones" if waits else "running",
+    )
+
+
+def _load_name(step: object) -> str:
+    from viva.loadtest.load_records import LoadStep
+    from viva.loadtest.step_judgement import load_name
+
+    assert isinstance(step, LoadStep)
+    return f"unloaded {-step.index}" if step.unloaded else load_name(step)
+
+
+def _short_name(label: str) -> str:
+    return _cut_end(one_line(label), _LONGEST_NAME)
+
+
+def _cut_end(name: str, longest: int) -> str:
+    longest = max(_SHORTEST_NAME, longest)
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def _seconds(value: float | None) -> str:
+    from viva.loadtest.load_sentences import seconds_text
+
+    return "–" if value is None else seconds_text(value)

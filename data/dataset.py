@@ -1,0 +1,534 @@
+"""Datasets: read and checked once from end to end, then streamed; the items that a run chooses of them.
+
+The first pass reads every line, so that whatever is wrong is reported before the first model call. It keeps one
+number per chosen item, and a hash of each item, by which later passes detect that the file has changed. Ids to
+choose come from a file: one a line, a JSON list, or a JSON object such as the validated items of Yu et al. 2024.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from viva.engine import seeds
+from viva.engine.errors import DatasetError
+from viva.scoring.aggregates import ItemClusters
+
+from .forms import RecordLocation
+from .items import CaseInsensitiveRecord, FieldError, Item, Raw, choice_letter, duplicate_choices
+from .record_files import BadLine, Record, read_lines, require_regular_file
+from .sources import Source, SourcePart, open_source
+
+# Of an object: its list under the first of these names. The authors' file also lists ids under ``invalid_uuids``.
+ID_LIST_KEYS = ("ids", "valid_uuids")
+_MAX_ID_FILE = 2**28
+
+
+@dataclass(frozen=True, slots=True)
+class IdList:
+    """The ids of a file; ``digest`` identifies its content."""
+
+    path: str
+    ids: frozenset[str]
+    digest: str
+
+
+def read_ids(path: Path) -> IdList:
+    """Read a list of item ids. Ids that no dataset has are nothing wrong: a list may serve several benchmarks.
+
+    :raises DatasetError: it cannot be read, is no such list, or is empty.
+    """
+    require_regular_file(path)
+    try:
+        if path.stat().st_size > _MAX_ID_FILE:
+            raise DatasetError(f"has more than {_MAX_ID_FILE:,} bytes: too many for a list of ids", path=str(path))
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+            file.seek(0)
+            is_json = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+    ids = frozenset(_ids_from_json(path) if is_json else _ids_from_lines(path))
+    if not ids:
+        raise DatasetError("lists no id", path=str(path))
+    return IdList(str(path), ids, digest)
+
+
+def _ids_from_lines(path: Path) -> Iterable[str]:
+    for number, line in read_lines(path):
+        if isinstance(line, BadLine):
+            raise DatasetError(line.message, path=str(path), line=number)
+        if line.strip():
+            yield line.strip()
+
+
+def _ids_from_json(path: Path) -> Iterable[str]:
+    try:
+        content: Any = orjson.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError as error:
+        raise DatasetError(f"not valid JSON: {error.msg}", path=str(path), line=error.lineno) from None
+    field = None
+    if isinstance(content, dict):
+        field = next((name for name in ID_LIST_KEYS if name in content), None)
+        if field is None:
+            message = (
+                f"expected the ids under one of {', '.join(ID_LIST_KEYS)}; found {', '.join(map(str, content))[:120]}"
+            )
+            raise DatasetError(message, path=str(path))
+        content = content[field]
+    if not isinstance(content, list):
+        raise DatasetError(f"expected a list of ids, found {type(content).__name__}", path=str(path), field=field)
+    for one in content:
+        if isinstance(one, bool) or not isinstance(one, str | int):
+            raise DatasetError(f"expected ids as text, found {str(one)[:60]!r}", path=str(path), field=field)
+        yield str(one)
+
+
+_CHANGED_ADVICE = "put the file back as it was and go on with viva resume, or begin a new run"
+
+
+class ChangeDetector:
+    """Eight bytes of hash for each record, in the order of the first reading."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self) -> None:
+        self._digests = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def add(self, record: Any) -> None:
+        """Remember the next record. ``record``: plain data; its ``repr`` stands for it."""
+        self._digests.append(_record_digest(record))
+
+    def check(self, place: int, record: Any, id_: str, path: str, line: int | None = None) -> None:
+        """Compare a record of a later reading with the one that stood at this 0-based place.
+
+        :raises DatasetError: there was another one, or none; the error names the file, the line where it is known, and
+            the id.
+        """
+        if place >= len(self._digests) or self._digests[place] != _record_digest(record):
+            what = f"changed since the run began: '{id_}' is not what was checked here"
+            raise DatasetError(f"{what}; {_CHANGED_ADVICE}", path=path, line=line)
+
+    def check_end(self, found: int, expected: int, path: str) -> None:
+        """See that a later reading gave as many records as the first.
+
+        :raises DatasetError: it gave fewer.
+        """
+        if found < expected:
+            what = f"changed since the run began: {expected - found} of its {expected} records are no longer there"
+            raise DatasetError(f"{what}; {_CHANGED_ADVICE}", path=path)
+
+
+def _record_digest(record: Any) -> int:
+    text = repr(record).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+
+MAX_KEPT_ERRORS = 20
+_BAD_LINE_ADVICE = "mend the line, or skip such lines with --skip-bad-items"
+_LINES = 2**40
+# A choice behind its letter: "A. the moon", "(a) the moon", "B、the moon".
+_LETTERED_CHOICE = re.compile(r"\s*[(（]?([A-Za-z])(?:[.):．）：、]\s*|\s+[-–—]\s+)(.*)", re.DOTALL)
+
+
+class DatasetReader:
+    """Iterate over it once; what it counts is complete when the iteration is.
+
+    ``bad`` holds the first ``MAX_KEPT_ERRORS`` errors of lines that are not items, and ``bad_count`` says how many
+    there are;
+    ``repeats`` and ``repeat_count`` likewise tell of exact repeats, which are dropped where the form says so.
+    ``lettered_count``: of so many items the letters before the choices were taken off, for prompts have their own.
+    ``equals`` and ``equal_count`` tell of items with equal choices, and ``equal_answers`` in how many of these one of
+    the equals is the right answer.
+    ``path`` and ``line`` say where the item given last stands. Of each item eight bytes of hash are kept, to know it
+    again, and its place.
+
+    :param tolerance: ``nothing``: what is wrong is raised as a ``DatasetError`` that names path, line and field.
+        ``lines``: a bad line is noted and passed over. ``files``: so is the rest of a file that cannot be read on.
+    """
+
+    def __init__(self, source: Source, tolerance: Literal["nothing", "lines", "files"] = "nothing") -> None:
+        self.source, self.tolerance = source, tolerance
+        self.bad: list[DatasetError] = []
+        self.repeats: list[DatasetError] = []
+        self.equals: list[DatasetError] = []
+        self.bad_count = self.repeat_count = self.equal_count = self.equal_answers = self.lettered_count = 0
+        self.path, self.line = source.path, 0
+        self._seen: dict[int, int] = {}
+
+    def __iter__(self) -> Iterator[Item]:
+        row = 0
+        for number, part in enumerate(self.source.parts):
+            where = RecordLocation(0, row, part.subject, part.split)
+            for line, raw in self._records(part):
+                item = self._item(number, line, raw, where)
+                where.place += 1
+                where.row = row = row + 1
+                if item is not None:
+                    self.path, self.line = part.path, line
+                    self._compare_choices(item)
+                    yield item
+            if where.place == 0 and len(self.source.parts) > 1:
+                self._pass_over(DatasetError("holds no record", path=part.path))
+
+    def _records(self, part: SourcePart) -> Iterator[Record]:
+        try:
+            yield from part.read()
+        except DatasetError as error:
+            if self.tolerance != "files":
+                raise
+            self._note(error)
+
+    def _item(self, number: int, line: int, raw: Raw | DatasetError, where: RecordLocation) -> Item | None:
+        if isinstance(raw, DatasetError):
+            self._pass_over(raw)
+            return None
+        path, form = self.source.parts[number].path, self.source.form
+        try:
+            record = CaseInsensitiveRecord(raw)
+            item = form.read(record, where)
+            if not self.source.takes(item):
+                return None
+            first = self._seen_before(str(record[form.unique]) if form.unique else item.id, number, line)
+            if first is None:
+                if item.choices and _LETTERED_CHOICE.match(item.choices[0]):
+                    self._take_letters_off(item)
+                return item
+            problem = DatasetError(f"the same item as in {first} ('{item.id}')", path=path, line=line, field="id")
+        except FieldError as error:
+            problem = DatasetError(
+                f"{error}{missing_field_hint(raw, error.field)}", path=path, line=line, field=error.field
+            )
+        else:
+            if form.drops_repeats:
+                self.repeat_count += 1
+                self.repeats += [problem] if len(self.repeats) < MAX_KEPT_ERRORS else []
+                return None
+        self._pass_over(problem)
+        return None
+
+    def _take_letters_off(self, item: Item) -> None:
+        """Take ``A. ``, ``B) ``, … off the choices if all have their own; the item's id stays that of the file."""
+        bare = [
+            found[2]
+            if (found := _LETTERED_CHOICE.match(choice)) is not None and found[1].upper() == choice_letter(place)
+            else ""
+            for place, choice in enumerate(item.choices)
+        ]
+        if all(map(str.strip, bare)):
+            item.choices = bare
+            self.lettered_count += 1
+
+    def _seen_before(self, identity: str, number: int, line: int) -> str | None:
+        """Where an item of this id stood earlier; None, and the id is remembered, if there was none."""
+        key = int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
+        here = number * _LINES + line
+        before, first = divmod(self._seen.setdefault(key, here), _LINES)
+        if (before, first) == (number, line):
+            return None
+        return f"line {first}" if before == number else f"{self.source.parts[before].path}:{first}"
+
+    def _compare_choices(self, item: Item) -> None:
+        groups = duplicate_choices(item.choices)
+        if not groups:
+            return
+        self.equal_count += 1
+        right = any(item.answer in places for places in groups)
+        self.equal_answers += right
+        if len(self.equals) < MAX_KEPT_ERRORS:
+            which = "; ".join(f"the choices {', '.join(map(choice_letter, places))} are equal" for places in groups)
+            more = f"; the right answer is {choice_letter(item.answer)}" if right else ""
+            self.equals.append(DatasetError(f"{which} ('{item.id}'){more}", path=self.path, line=self.line))
+
+    def _pass_over(self, problem: DatasetError) -> None:
+        if self.tolerance == "nothing":
+            message = problem.message if problem.line is None else f"{problem.message}; {_BAD_LINE_ADVICE}"
+            raise DatasetError(message, path=problem.path, line=problem.line, field=problem.field)
+        self._note(problem)
+
+    def _note(self, problem: DatasetError) -> None:
+        self.bad_count += 1
+        if len(self.bad) < MAX_KEPT_ERRORS:
+            self.bad.append(problem)
+
+
+def missing_field_hint(raw: Raw, field: str) -> str:
+    """Say what may be meant where a record lacks a field: one of nearly that name, or a list that it wraps."""
+    if field in raw or "." in field:
+        return ""
+    names = {str(name).casefold(): str(name) for name in raw}
+    if near := get_close_matches(field.casefold(), names, 1, 0.75):
+        return f"; unknown field '{names[near[0]]}': did you mean '{field}'?"
+    return wrapped_records_hint(raw)
+
+
+def wrapped_records_hint(raw: Raw) -> str:
+    """Return what to save instead of an object that holds all records of a file; empty where it seems to be one."""
+    lists = [name for name, value in raw.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if len(lists) > 1:
+        return f"; the object holds several lists of objects ({', '.join(lists)}): save one of them alone as the file"
+    if len(raw) > 1 and all(isinstance(value, dict) for value in raw.values()):
+        return f"; the object holds {len(raw):,} objects by name: save them as a list, or one on each line"
+    if lists:
+        count = len(raw[lists[0]])
+        return f"; the object holds a list, '{lists[0]}', of {count:,} objects: save that list alone as the file"
+    return ""
+
+
+Cluster = Literal["subject", "passage"]  # fields of an item by which items can be grouped
+
+
+@dataclass(slots=True)
+class Dataset:
+    """A checked benchmark. ``digest`` identifies its content.
+
+    ``total`` counts its items, ``repeats`` the exact repeats that the form drops, ``skipped`` the lines that are not
+    items; ``bad`` holds the errors of the first of those. ``notes``: what a person should know of it before a run, a
+    sentence each. ``ids`` tells of the list that items were chosen by, and ``matched`` how many are on it. ``clusters``
+    are the chosen items' by the field that groups them, in the order in which they are given; None where items are
+    given one by one. ``free`` counts the items without choices.
+    """
+
+    name: str
+    form: str
+    digest: str
+    total: int
+    repeats: int
+    skipped: int
+    bad: list[DatasetError]
+    notes: list[str]
+    ids: IdList | None
+    matched: int
+    chosen: frozenset[int] | None
+    source: Source
+    _skip_bad: bool
+    _first: ChangeDetector
+    _order: int | None = None
+    clusters: ItemClusters | None = None
+    free: int = 0
+
+    def __len__(self) -> int:
+        return self.total if self.chosen is None else len(self.chosen)
+
+    def __iter__(self) -> Iterator[Item]:
+        """The chosen items in the source's order, read as they are taken; or, all held at once, in the seed's.
+
+        :raises DatasetError: the source is no longer what it was when it was checked.
+        """
+        if self._order is None:
+            yield from self._read()
+        else:
+            field = None if self.clusters is None else self.clusters.field
+            ranked = []
+            for place, item in enumerate(self._read()):
+                group = ("", 0.0) if field is None else _group_order(self._order, item, field)
+                ranked.append((group[1], group[0], _item_rank(self._order, item), place, item))
+            ranked.sort(key=lambda entry: entry[:4])
+            for *_, item in ranked:
+                yield item
+
+    def _read(self) -> Iterator[Item]:
+        reading = DatasetReader(self.source, "lines" if self._skip_bad else "nothing")
+        found = 0
+        for position, item in enumerate(reading):
+            if self.chosen is None or position in self.chosen:
+                self._first.check(position, _item_content(item), item.id, reading.path, reading.line)
+                found += 1
+                yield item
+        self._first.check_end(found, len(self), self.source.path)
+
+    def to_record(self) -> dict[str, Any]:
+        """What a run's manifest says of its dataset; ``ids`` only where a list was given, ``free`` only where items
+        have no choices, and of a published benchmark its name and licence.
+        """
+        record: dict[str, Any] = {
+            "name": self.name,
+            "form": self.form,
+            "digest": self.digest,
+            "items": self.total,
+            "chosen": len(self),
+            "skipped": self.skipped,
+            "repeats": self.repeats,
+        }
+        if self.ids is not None:
+            record["ids"] = {"digest": self.ids.digest, "listed": len(self.ids.ids), "matched": self.matched}
+        if self.clusters is not None:
+            record["clusters"] = self.clusters.to_record()
+        if self.free:
+            record["free"] = self.free
+        if (published := self.source.published) is not None:
+            record |= {"benchmark": published.name, "licence": published.licence}
+            record |= {"revision": self.source.revision} if self.source.revision else {}
+        return record
+
+
+def open_dataset(
+    source: str,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    skip_bad: bool = False,
+    ids: str | None = None,
+    shuffled: bool = False,
+    cluster: str | None = None,
+) -> Dataset:
+    """Open a source (see ``sources``), check all of it, and choose items.
+
+    :param limit: how many are drawn by ``seed``; all if None.
+    :param skip_bad: pass over lines that are not items, and count them.
+    :param ids: a file of item ids; only items on that list are drawn from.
+    :param shuffled: give the items in an order that follows from ``seed`` and their ids. Of fewer items (``limit``) it
+        gives the beginning of the same order.
+    :param cluster: the items' field (``subject`` or ``passage``) by which they are given group by group, groups and the
+        items of each in an order that follows from ``seed``. An item without the field is a group of its own. Fewer
+        items (``limit``) are drawn as without it, so they are of as many groups.
+    :raises DatasetError: the source or a line is wrong, nothing is left, no item is on the list, or the chosen items
+        have no ``cluster`` field, or only one of it.
+    :raises ConfigurationError: the form is unknown, or a package is missing.
+    """
+    key = (source, limit, seed, skip_bad, ids, shuffled, cluster)
+    held = _checked_datasets.get()
+    return _open_checked(*key) if held is None else held.opened(key)
+
+
+class CheckedDatasets:
+    """Datasets that were checked already, for many runs on the same ones; whoever runs them holds this object.
+
+    Within ``used``, a dataset that is opened again in the same way is not read through again. A file that changes
+    meanwhile ends the runs that come to the place.
+    """
+
+    def __init__(self) -> None:
+        self._checked: dict[tuple[Any, ...], Dataset] = {}
+
+    @contextmanager
+    def used(self) -> Iterator[CheckedDatasets]:
+        """Have ``open_dataset`` look here, in this task or thread and in tasks that begin within; nowhere else."""
+        token = _checked_datasets.set(self)
+        try:
+            yield self
+        finally:
+            _checked_datasets.reset(token)
+
+    def opened(self, key: tuple[Any, ...]) -> Dataset:
+        """The dataset opened with these arguments, read through if that was not done yet."""
+        if key not in self._checked:
+            self._checked[key] = _open_checked(*key)
+        return self._checked[key]
+
+
+_checked_datasets: ContextVar[CheckedDatasets | None] = ContextVar("datasets checked already", default=None)
+
+
+def _open_checked(
+    source: str, limit: int | None, seed: int, skip_bad: bool, ids: str | None, shuffled: bool, cluster: str | None
+) -> Dataset:
+    listed = read_ids(Path(ids)) if ids is not None else None
+    found = open_source(source)
+    reading = DatasetReader(found, "lines" if skip_bad else "nothing")
+    first = ChangeDetector()
+    total = matched = free = 0
+    kept: list[int] = []
+    ranked: list[tuple[float, int]] = []
+    groups: dict[int, tuple[str, float]] = {}
+    for position, item in enumerate(reading):
+        total += 1
+        free += item.free
+        first.add(_item_content(item))
+        if listed is not None and item.id not in listed.ids:
+            continue
+        matched += 1
+        if cluster is not None:
+            groups[position] = _group_order(seed, item, cluster)
+        if limit is None:
+            if listed is not None:
+                kept.append(position)
+            continue
+        rank = (-_item_rank(seed, item), -position)
+        if len(ranked) < limit:
+            heapq.heappush(ranked, rank)
+        else:
+            heapq.heappushpop(ranked, rank)
+    if total == 0:
+        bad = f" ({reading.bad_count} bad lines)" if reading.bad_count else ""
+        raise DatasetError(f"holds no usable item{bad}", path=found.path)
+    if listed is not None and matched == 0:
+        message = f"none of its {len(listed.ids):,} ids is among the {total:,} items of {source}"
+        raise DatasetError(message, path=listed.path)
+    if limit is not None:
+        kept = [-position for _, position in ranked]
+    clusters = None
+    if cluster is not None:
+        clusters = _item_clusters(cluster, [groups[place] for place in (kept or groups)], found.path)
+    chosen = None if len(kept) == total or (limit is None and listed is None) else frozenset(kept)
+    return Dataset(
+        name=found.name,
+        form=found.form.name,
+        digest=found.digest(),
+        total=total,
+        repeats=reading.repeat_count,
+        skipped=reading.bad_count,
+        bad=reading.bad,
+        notes=_reading_notes(source, reading),
+        ids=listed,
+        matched=matched,
+        chosen=chosen,
+        source=found,
+        _skip_bad=skip_bad,
+        _first=first,
+        _order=seed if shuffled or cluster is not None else None,
+        clusters=clusters,
+        free=free,
+    )
+
+
+def _reading_notes(source: str, reading: DatasetReader) -> list[str]:
+    notes = []
+    if reading.lettered_count:
+        many = f"the choices of {reading.lettered_count:,} items of {source} begin with their letters"
+        notes.append(f"{many}; these were taken off, for prompts add their own")
+    if not reading.equal_count:
+        return notes
+    many = f"{reading.equal_count:,} items of {source} have equal choices"
+    wrong = f"in {reading.equal_answers:,} of them the right answer is one of the equals"
+    return [*notes, f"{many}, {wrong}; see them with: viva data check {source}"]
+
+
+def _item_content(item: Item) -> tuple[str, str, list[str], int, str, str, str]:
+    return (item.id, item.question, item.choices, item.answer, item.subject, item.passage, item.reference)
+
+
+def _group_order(seed: int, item: Item, field: str) -> tuple[str, float]:
+    """The group of an item, and its place in the order that the seed gives."""
+    named = str(getattr(item, field))
+    name = f"{field} {named}" if named else f"item {item.id}"
+    return name, seeds.uniform(seed, "cluster", name)
+
+
+def _item_clusters(field: str, groups: list[tuple[str, float]], path: str) -> ItemClusters:
+    sizes = Counter(groups)
+    named = sum(name.startswith(f"{field} ") for name, _ in groups)
+    if not named:
+        raise DatasetError(f"no item has a {field}; cluster by another field, or by none", path=path)
+    if len(sizes) == 1:
+        raise DatasetError(f"all items have one {field}; clusters need several", path=path)
+    return ItemClusters(field, tuple(sizes[group] for group in sorted(sizes, key=lambda group: (group[1], group[0]))))
+
+
+def _item_rank(seed: int, item: Item) -> float:
+    return seeds.uniform(seed, "sample", item.id)

@@ -1,0 +1,486 @@
+"""Raw records of data files in bounded memory: lines, JSON lines and lists, CSV, TSV and Parquet.
+
+Text is UTF-8 with or without a byte order mark. A line ends with a line feed. A line or record that
+cannot be used comes as its error and the next one follows; if it cannot be known where the next one begins (a
+quote that is never closed, say), the rest of the file is refused. JSON is read strictly: an object that holds a
+key twice is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.permissions import permissions
+
+from .items import Raw, preview
+
+MAX_LINE_BYTES = 8 * 2**20
+_LINE_CHUNK = 2**20
+_BOM = b"\xef\xbb\xbf"
+# UTF-32 before UTF-16: the mark of the one begins with that of the other.
+_OTHER_FORMATS: list[tuple[bytes, str]] = [
+    (b"\xff\xfe\0\0", "UTF-32 text; save it as UTF-8"),
+    (b"\0\0\xfe\xff", "UTF-32 text; save it as UTF-8"),
+    (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
+    (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
+    (b"\x1f\x8b", "compressed by gzip; unpack it first"),
+    (b"BZh", "compressed by bzip2; unpack it first"),
+    (b"\xfd7zXZ\0", "compressed by xz; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd; unpack it first"),
+    (b"PK\3\4", "a zip archive or a spreadsheet; unpack it, or save it as CSV in UTF-8"),
+    (b"PAR1", "a Parquet file; name it .parquet"),
+]
+
+
+@dataclass(slots=True)
+class BadLine:
+    """A line that cannot be used: why, and how many double quotes it holds (CSV needs to know)."""
+
+    message: str
+    quotes: int
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str | BadLine]]:
+    """The lines of a file with their 1-based numbers, line ends included.
+
+    :raises DatasetError: it cannot be read, is no regular file, or is not UTF-8 text from its first bytes on.
+    """
+    require_regular_file(path)
+    try:
+        with path.open("rb") as file:
+            reject_other_formats(path, file.peek(4096)[:4096])
+            number = 0
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(line) <= MAX_LINE_BYTES:
+                    yield number, line_text(line.removeprefix(_BOM) if number == 1 else line)
+                    continue
+                length, quotes = len(line), line.count(b'"')
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(_LINE_CHUNK)
+                    length, quotes = length + len(line), quotes + line.count(b'"')
+                yield number, BadLine(f"has {length:,} bytes; a line may have {MAX_LINE_BYTES:,}", quotes)
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+
+
+def require_regular_file(path: Path) -> None:
+    """Refuse what is not there, and what would hang or change between two readings.
+
+    :raises DatasetError: it cannot be found or looked at, is a folder, or a pipe or device.
+    """
+    permissions().check_file(path)
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DatasetError(f"cannot be read: {reason}", path=str(path)) from None
+    if stat.S_ISDIR(mode):
+        raise DatasetError("is a folder; expected a file", path=str(path))
+    if not stat.S_ISREG(mode):
+        raise DatasetError("is a pipe or a device; a dataset is read more than once: save it as a file", path=str(path))
+
+
+def reject_other_formats(path: Path, head: bytes) -> None:
+    """Refuse a file whose first bytes are those of another format.
+
+    :raises DatasetError: the message says which, and what to do.
+    """
+    for magic, what in _OTHER_FORMATS:
+        if head.startswith(magic):
+            raise DatasetError(f"is {what}", path=str(path), line=1)
+    # UTF-16 without a mark: of most characters one byte is NUL, and it is always the same one of the two.
+    nuls = sorted((head[0::2].count(0), head[1::2].count(0)))
+    if nuls[1] > len(head) / 5 and nuls[0] < len(head) / 50:
+        raise DatasetError("is UTF-16 text; save it as UTF-8", path=str(path), line=1)
+
+
+def line_text(line: bytes) -> str | BadLine:
+    """The text of a line's bytes, or why they are none."""
+    if b"\0" in line:
+        return BadLine(f"holds a NUL byte at position {line.index(0) + 1}", line.count(b'"'))
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        where = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
+        return BadLine(f"is not UTF-8 text ({where}); save the file as UTF-8", line.count(b'"'))
+
+
+class KeyTwice(ValueError):
+    """An object holds a key twice; ``key`` names it."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {json.dumps(key, ensure_ascii=False)} is given twice; leave one of the two out")
+        self.key = key
+
+
+def parse_json_line(line: str) -> Any:
+    """The value of a line.
+
+    :raises orjson.JSONDecodeError: it is not JSON.
+    :raises KeyTwice: an object in it, at any depth, holds a key twice.
+    """
+    value = orjson.loads(line)
+    if isinstance(value, dict) and line.count(":") == len(value) and line.count("{") == 1:
+        return value  # one object, as many colons as keys: none is given twice
+    try:
+        _STRICT_DECODER.decode(line)  # orjson takes the last of two; the line is JSON, so nothing else can be wrong
+    except KeyTwice:
+        raise
+    except (ValueError, RecursionError):  # a number of too many digits; nested deeper than is ever meant
+        pass
+    return value
+
+
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) > 1:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise KeyTwice(key)
+            seen.add(key)
+
+
+_STRICT_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys, parse_int=str, parse_float=str)
+
+
+Record = tuple[int, Raw | DatasetError]  # a record with its 1-based line
+
+_JSON_CHUNK = 2**18
+
+
+def is_json_list(path: Path) -> bool:
+    """Whether a file of JSON is one list: its first character that is no white space is an opening bracket.
+
+    :raises DatasetError: the file cannot be read.
+    """
+    require_regular_file(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+    return head.startswith(b"[")
+
+
+def read_json_values(path: Path) -> Iterator[Record]:
+    """The objects of a file with the 1-based lines in which they begin. A value that is no object comes as its error;
+    where a text is no JSON, it is not known where the next value begins, and the rest of the file is refused.
+
+    :raises DatasetError: the file, or the rest of it, cannot be read.
+    """
+    require_regular_file(path)
+    try:
+        with path.open("rb") as raw:
+            reject_other_formats(path, raw.read(4096))
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield from _JsonScanner(path, file).values()
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+
+
+class _JsonScanner:
+    """A window on the file's text that is moved over it; ``line`` is that of the window's position."""
+
+    def __init__(self, path: Path, file: TextIO) -> None:
+        self._path, self._file = path, file
+        self._text, self._at, self._line, self._ended = "", 0, 1, False
+        self._decoder = json.JSONDecoder()
+
+    def values(self) -> Iterator[Record]:
+        in_list = self._next() == "["
+        if in_list:
+            self._skip(1)
+        first = True
+        while (letter := self._next()) != ("]" if in_list else ""):
+            if in_list and not first:
+                if letter != ",":
+                    raise self._error(f"expected a comma or the end of the list, found {preview(letter or 'the end')}")
+                self._skip(1)
+                self._next()
+            first = False
+            line = self._line
+            end = self._end_of_value()
+            text = self._text[self._at : end]
+            self._skip(end - self._at)
+            yield line, self._record(text, line)
+        if in_list:
+            self._skip(1)
+            if letter := self._next():
+                raise self._error(f"expected the end of the file behind its list, found {preview(letter)}")
+
+    def _record(self, text: str, line: int) -> dict[str, object] | DatasetError:
+        try:
+            value = parse_json_line(text)
+        except KeyTwice as error:
+            return DatasetError(str(error), path=str(self._path), line=line)
+        except orjson.JSONDecodeError as error:
+            return DatasetError(f"not valid JSON: {error.msg}", path=str(self._path), line=line)
+        if isinstance(value, dict):
+            return value
+        return DatasetError(f"expected a JSON object, found {type(value).__name__}", path=str(self._path), line=line)
+
+    def _end_of_value(self) -> int:
+        while True:
+            try:
+                _, end = self._decoder.raw_decode(self._text, self._at)
+                if end < len(self._text) or self._ended:
+                    return end
+                problem = None
+            except json.JSONDecodeError as error:
+                problem = f"not valid JSON: {error.msg} (line {self._line + self._newlines(self._at, error.pos)})"
+            except RecursionError:
+                raise self._error("lists and objects nested too deeply") from None
+            if problem is not None and self._ended:
+                raise self._error(f"{problem}; the rest of the file is not read")
+            if len(self._text) - self._at > MAX_LINE_BYTES:
+                raise self._error(
+                    f"{problem or 'a value without an end'}; a value may have {MAX_LINE_BYTES:,} characters"
+                )
+            self._more(len(self._text) - self._at)
+
+    def _next(self) -> str:
+        """Move to the next character that is no white space, and return it; empty at the end of the file."""
+        while True:
+            while self._at < len(self._text):
+                letter = self._text[self._at]
+                if letter not in " \t\r\n":
+                    return letter
+                self._skip(1)
+            if self._ended:
+                return ""
+            self._more(_JSON_CHUNK)
+
+    def _skip(self, count: int) -> None:
+        self._line += self._newlines(self._at, self._at + count)
+        self._at += count
+
+    def _newlines(self, begin: int, end: int) -> int:
+        return self._text.count("\n", begin, end)
+
+    def _more(self, count: int) -> None:
+        """Read on: at least as much as stands there, so that trying again costs no more than twice the text."""
+        try:
+            piece = self._file.read(max(count, _JSON_CHUNK))
+        except UnicodeDecodeError as error:
+            raise self._error(f"is not UTF-8 text behind this line ({error.reason}); save the file as UTF-8") from None
+        self._ended = not piece
+        self._text, self._at = self._text[self._at :] + piece, 0
+
+    def _error(self, message: str) -> DatasetError:
+        return DatasetError(message, path=str(self._path), line=self._line)
+
+
+JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+TABLE_SUFFIXES = (".csv", ".tsv")
+_INDENTED_KEY = re.compile(r"\s+\"[^\"]*\"\s*:")
+_NON_JSON_NUMBER = re.compile(r"-?(?:NaN|Infinity)")  # what Python writes
+DATA_SUFFIXES = (*JSON_SUFFIXES, *TABLE_SUFFIXES, ".parquet")
+
+
+def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str] = ()) -> Iterator[Record]:
+    """The records of a file, each with its 1-based line (of its beginning), or row in the case of Parquet.
+
+    :param columns: the names of the columns of a CSV or TSV file that has no header.
+    :param required: columns that the header of one that has a header must name, in upper or lower case.
+    :raises DatasetError: the file, or the rest of it, cannot be read; or its ending is not a known one.
+    :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
+    """
+    if path.suffix in JSON_SUFFIXES:
+        return read_json_values(path) if is_json_list(path) or _is_pretty_printed(path) else read_jsonl(path)
+    if path.suffix in TABLE_SUFFIXES:
+        return _read_table(path, columns, required)
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
+    known = ", ".join(DATA_SUFFIXES)
+    raise DatasetError(f"unknown kind of file '{path.suffix}'; known: {known}", path=str(path))
+
+
+def _is_pretty_printed(path: Path) -> bool:
+    """Return True if a file begins with a brace alone on its line, and an indented key on the next one."""
+    first, second = islice(chain((line for _, line in read_lines(path)), ("", "")), 2)
+    if isinstance(first, BadLine) or isinstance(second, BadLine):
+        return False
+    return first.strip() == "{" and _INDENTED_KEY.match(second) is not None
+
+
+def read_jsonl(path: Path) -> Iterator[Record]:
+    """The records of a file of JSON lines, whatever its ending; empty lines are left out.
+
+    :raises DatasetError: the file cannot be read.
+    """
+    for number, line in read_lines(path):
+        if isinstance(line, BadLine):
+            yield number, DatasetError(line.message, path=str(path), line=number)
+        elif line.strip():
+            yield number, json_record(path, number, line)
+
+
+def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
+    """The object that a line holds, or what is wrong with it."""
+    try:
+        raw = parse_json_line(line)
+    except KeyTwice as error:
+        return DatasetError(str(error), path=str(path), line=number)
+    except orjson.JSONDecodeError as error:
+        hint = ""
+        if found := _NON_JSON_NUMBER.match(line, error.pos):
+            hint = f" ({found[0]} is no JSON; write null)"
+        if not line.endswith("\n"):
+            hint = "; the file ends in the middle of this line" if error.pos >= len(line) - 1 else ""
+        message = f"not valid JSON at position {error.pos + 1}: {error.msg}{hint}"
+        return DatasetError(message, path=str(path), line=number)
+    if isinstance(raw, dict):
+        return raw
+    return DatasetError(f"expected a JSON object, found {type(raw).__name__}", path=str(path), line=number)
+
+
+class _UnusableLine(Exception):
+    """A line that csv's reader was to be given cannot be used."""
+
+
+class _LineFeed(Iterator[str]):
+    """Gives csv's reader its lines, and remembers where the row began and how many quotes it holds so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = read_lines(path)
+        self.begin()
+
+    def begin(self) -> None:
+        self.first = self.last = self.quotes = 0
+
+    def __next__(self) -> str:
+        self.last, line = next(self._lines)
+        self.first = self.first or self.last
+        if isinstance(line, BadLine):
+            self.quotes += line.quotes
+            raise _UnusableLine(line.message)
+        self.quotes += line.count('"')
+        return line
+
+
+def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
+    """The rows of a CSV or TSV file with the lines they begin in; empty lines are left out.
+
+    A row that is broken but holds an even number of quotes ends with its line, and the next row can be read.
+
+    :raises DatasetError: it cannot be read, or a broken row holds an odd number of quotes.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))  # the process's; a cell may be as long as a line
+    feed = _LineFeed(path)
+    reader = csv.reader(feed, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    while True:
+        feed.begin()
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except _UnusableLine as error:
+            problem, line = str(error), feed.last
+        except csv.Error as error:
+            problem, line = f"not valid CSV: {_describe_csv_error(error)}", feed.first
+        else:
+            if row:
+                yield feed.first, row
+            continue
+        if feed.quotes % 2:
+            problem += "; a quote stays open, so the rest of the file cannot be told apart into rows"
+            raise DatasetError(problem, path=str(path), line=line)
+        yield feed.first, DatasetError(problem, path=str(path), line=line)
+
+
+def _describe_csv_error(error: csv.Error) -> str:
+    text = str(error)
+    if text.startswith("new-line character"):
+        return "a carriage return within the row; lines end with \\n or \\r\\n"
+    if text.startswith("field larger"):
+        return f"a field of more than {csv.field_size_limit():,} characters, or a quote that is not closed"
+    if text.startswith("unexpected end"):
+        return "the file ends within quotes"
+    return text
+
+
+def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> Iterator[Record]:
+    header = list(columns)
+    for line, row in table_rows(path):
+        if isinstance(row, DatasetError):
+            if not header:
+                raise row
+            yield line, row
+        elif header:
+            if any(map(str.strip, row)):  # spreadsheets leave rows of empty cells behind
+                yield line, _table_record(path, line, header, row)
+        else:
+            header = row
+            _check_header(path, line, header, required)
+
+
+def _check_header(path: Path, line: int, header: list[str], required: Sequence[str]) -> None:
+    known = {name.strip().casefold() for name in header}
+    joined = ",".join(header)
+    other = max(";\t|", key=joined.count)  # within the names there may be commas, too
+    lacking = not known.issuperset(name.casefold() for name in required) if required else len(header) == 1
+    if lacking and joined.count(other) >= len(header):
+        wanted = "tabs" if path.suffix == ".tsv" else "commas"
+        found = {";": "semicolons", "\t": "tabs", "|": "bars"}[other]
+        rename = "; or name it .tsv" if other == "\t" else ""
+        message = f"the columns are separated by {found}; save the file with {wanted} between them{rename}"
+        raise DatasetError(message, path=str(path), line=line)
+    for name in required:
+        if name.casefold() not in known:
+            near = get_close_matches(name.casefold(), known, 1, 0.75)
+            hint = f"; unknown field '{near[0]}': did you mean '{name}'?" if near else ""
+            message = f"is missing from the header, which has: {_header_names(header)}{hint}"
+            raise DatasetError(message, path=str(path), line=line, field=name)
+    for name in header:
+        if name and header.count(name) > 1:
+            raise DatasetError("stands twice in the header", path=str(path), line=line, field=name)
+
+
+def _table_record(path: Path, line: int, header: list[str], row: list[str]) -> Raw | DatasetError:
+    if len(row) == len(header):
+        return dict(zip(header, row, strict=True))
+    field = header[len(row)] if len(row) < len(header) else None
+    message = f"expected {len(header)} columns ({_header_names(header)}), found {len(row)}"
+    return DatasetError(message, path=str(path), line=line, field=field)
+
+
+def _header_names(header: list[str]) -> str:
+    text = ", ".join(header[:30])
+    return text if len(text) <= 120 and len(header) <= 30 else text[:119] + "…"
+
+
+def _read_parquet(path: Path) -> Iterator[Record]:
+    require_regular_file(path)
+    parquet, problems = _parquet_library(path)
+    row = 0
+    try:
+        with parquet(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                for raw in batch.to_pylist():
+                    row += 1
+                    yield row, raw
+    except problems as error:
+        message = f"not readable as Parquet: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        raise DatasetError(message, path=str(path), line=row + 1) from None
+
+
+def _parquet_library(path: Path) -> tuple[Callable[[Path], Any], tuple[type[Exception], ...]]:
+    try:
+        return import_module("pyarrow.parquet").ParquetFile, (import_module("pyarrow").ArrowException, OSError)
+    except ImportError:
+        message = f"{path}: reading Parquet needs pyarrow; install it with: pip install 'viva-exam[parquet]'"
+        raise ConfigurationError(message) from None

@@ -1,0 +1,257 @@
+"""Adaptive limit of an endpoint of unknown capacity: a window of concurrent calls and a pace of calls per second.
+
+An endpoint refuses for one of two reasons: too many calls are with it at once, or too many came in a while.
+Which one it was shows in the calls before. Where a call went out beside more others than any that was accepted,
+the window was too wide; where as many were accepted a moment ago, the pace was too high.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+FIRST_WINDOW = 16  # calls in flight at an endpoint that nothing is known of
+_STEP = 0.03  # share of the window that is tried beyond it later, one call at least
+_FLOOD, _FLOOD_SHARE = 8.0, 0.2  # more refusals in a row, or of the level that was refused: it is not the window
+_FEW, _FEW_WITHIN = 3, 60  # failures among so many answers that say something
+_FEWER, _FEWER_WITHIN = 2, 30  # that say it where they are expected
+_MANY, _MANY_WITHIN = 5, 800
+_FAST_GROWTH_SHARE = 1.1  # of the level that was refused last: taken there, the window opens fast again
+_SHORTEST_PROBE, _LONGEST_PROBE = 2.0, 60.0  # seconds between two such tries
+_BACK_OFF = 0.97  # share of the rate that was taken to go on with after a refusal
+_FIRST_PACE = 16.0  # calls a second with which a pace begins; it doubles each second until the next refusal
+_FASTEST_GROWTH, _SLOWEST_GROWTH = 0.08, 0.002  # of the pace, a second
+_QUIET_SECONDS = 10.0  # seconds without a refusal after which it grows twice as fast
+_EQUAL_PACE_SHARE = 0.1  # paces that differ by a smaller share are the same
+_OVERLOAD_FACTOR = 0.7  # share of the window to go on with where an endpoint does not keep up
+_SHORT_SPAN, _LONG_SPAN = 1.0, 20.0  # seconds that a rate is measured over
+_BIN = 0.25  # seconds that are counted together
+_MEMORY_SECONDS = 60.0  # seconds for which a level that was taken counts
+
+
+@dataclass(slots=True, frozen=True)
+class InFlightCall:
+    """A call on its way: when it left, how many were in flight with it, and whether the pace had held it back."""
+
+    at: float
+    level: int
+    held: bool
+
+
+class AdaptiveLimit:
+    """The window and the pace. Times are seconds of one monotonic clock; ``first`` is the first window, None for one
+    without end until the first refusal.
+    """
+
+    def __init__(self, now: float, first: int | None = FIRST_WINDOW) -> None:
+        self.window = math.inf if first is None else float(first)
+        self.pace = math.inf  # calls a second
+        self._announced = math.inf  # the slowest pace that the endpoint itself named
+        self._named: dict[str, float] = {}  # such paces, by what they are of
+        self._slow_start = first is not None
+        self._since = -math.inf  # the last refusal that changed anything
+        self._refusals = 0  # since then, without a call that was taken
+        self._narrowing = False  # whether that changed the window
+        self._proved, self._proved_at = 0.0, now  # the widest level at which a call was taken
+        self._ceiling = math.inf  # the level that was refused last
+        self._probe, self._next_probe = _SHORTEST_PROBE, now
+        self._ramp = False  # whether the pace doubles each second
+        self._growth, self._grown, self._quiet = _FASTEST_GROWTH, now, now
+        self._refused_pace = math.inf  # the pace at which the endpoint refused last
+        self._rate = _AcceptedRate(now)
+        self._refusing, self._straining = _FailureEvidence(), _FailureEvidence()
+        self._free = now  # when the pace lets the next call go
+
+    def wait(self, now: float, in_flight: int) -> float:
+        """Seconds until a call may leave; without end where one must come back first."""
+        if in_flight >= self.window and in_flight:
+            return math.inf
+        return max(0.0, self._free - now)
+
+    def sent(self, now: float, in_flight: int) -> InFlightCall:
+        """A call leaves; ``in_flight`` counts it."""
+        held = False
+        pace = min(self.pace, self._announced)
+        if not math.isinf(pace):
+            held = self._free + 1.0 / pace > now
+            self._free = max(self._free, now) + 1.0 / pace
+        self._rate.add(now, 1)
+        return InFlightCall(now, in_flight, held)
+
+    def taken(self, call: InFlightCall, now: float) -> None:
+        """The endpoint answered a call."""
+        self._refusing.answers += 1
+        self._straining.answers += 1
+        level = min(call.level, self._ceiling - 1) if call.at < self._since else call.level
+        if level >= self._proved or now - self._proved_at > _MEMORY_SECONDS:
+            self._proved, self._proved_at = level, now
+        if call.at < self._since:
+            return
+        self._refusals = 0
+        if self._slow_start:
+            self.window += 1.0 if 2 * call.level >= self.window else 0.0  # twice as many with each round of answers
+        elif call.level >= self.window - 1:
+            self._widen(now)
+        if call.held and self.pace <= self._announced:
+            self._quicken(now)
+
+    def refused(self, call: InFlightCall, now: float) -> None:
+        """The endpoint said that this is too much."""
+        self._rate.add(call.at, -1)
+        self._refusals += 1
+        flood = self._refusals > max(_FLOOD, _FLOOD_SHARE * self._ceiling)
+        wide = call.level > self._proved and not flood
+        if call.at < self._since and not (flood and self._narrowing):
+            # It left before the last change; where the window was at fault it says more exactly where its end is.
+            if self._narrowing and wide:
+                self.window = min(self.window, max(1.0, call.level - 1.0))
+            return
+        known = not math.isinf(self.pace) and abs(self.pace - self._refused_pace) <= _EQUAL_PACE_SHARE * self.pace
+        if not self._refusing.tells(call.level, (_FEWER, _FEWER_WITHIN) if known else (_FEW, _FEW_WITHIN)):
+            return
+        self._slow_start = False
+        if wide:
+            self._ceiling = min(level for level in self._refusing.levels() if level > self._proved)
+            self.window = min(self.window, max(1.0, self._ceiling - 1.0))
+            self._probe = min(_LONGEST_PROBE, 2.0 * self._probe)
+        else:
+            self._slow_down(now, flood)
+            self.window = self.window if math.isinf(self.window) else max(1.0, math.floor(_BACK_OFF * self.window))
+        self._begin(now, narrowing=wide)
+
+    def strained(self, call: InFlightCall, now: float) -> None:
+        """The endpoint did not keep up: no answer in time, or it says that it is overloaded."""
+        if call.at >= self._since and self._straining.tells(call.level):
+            self._slow_start = False
+            self.window = max(1.0, math.floor(_OVERLOAD_FACTOR * min(self.window, call.level)))
+            self._begin(now, narrowing=False)
+
+    def announced(self, now: float, what: str, remaining: float, seconds: float) -> None:
+        """The endpoint says that its bound on ``what`` leaves ``remaining`` more calls, and all again in ``seconds``.
+
+        To spread what remains over that time is right for both kinds of counting that endpoints do: a window of time
+        that begins anew, and a bucket that fills (where the pace meets the filling at half a bucket).
+        """
+        if seconds <= 0.0:
+            self._named[what] = math.inf
+        elif remaining >= 1.0:
+            self._named[what] = remaining / seconds
+        else:
+            self._free = max(self._free, now + seconds)
+        self._announced = min(self._named.values(), default=math.inf)
+
+    def statistics(self) -> dict[str, float]:
+        """The bounds, where there are any: ``window`` of calls in flight, ``pace`` of calls a second."""
+        found = {"window": self.window, "pace": min(self.pace, self._announced)}
+        return {name: round(value, 3) for name, value in found.items() if not math.isinf(value)}
+
+    def _begin(self, now: float, *, narrowing: bool) -> None:
+        self._since = now
+        self._refusals = 1
+        self._refusing.clear()
+        self._straining.clear()
+        self._narrowing = narrowing
+        self._next_probe = now + self._probe
+
+    def _widen(self, now: float) -> None:
+        """The window is what holds calls back, and a call at its end was taken."""
+        if now >= self._next_probe:
+            if self.window >= self._ceiling:  # it has room that it had not before, or it was not the window
+                self._probe = max(_SHORTEST_PROBE, self._probe / 2)
+                self._slow_start = self.window >= _FAST_GROWTH_SHARE * self._ceiling
+            self.window += max(1.0, math.floor(_STEP * self.window))
+            self._next_probe = now + self._probe
+
+    def _slow_down(self, now: float, flood: bool) -> None:
+        """Go on a little below the rate that was taken; where nothing is known of it, begin with a slow one."""
+        if math.isinf(self.pace):
+            self._ramp = flood or now < self._rate.began + _SHORT_SPAN
+            self.pace = _FIRST_PACE if self._ramp else max(_BACK_OFF * self._rate.measured(now, _SHORT_SPAN), 0.01)
+            self._rate.begin(now)
+        elif self._ramp and now < self._rate.began + _SHORT_SPAN:  # what came before has used up what there was
+            self.pace = max(1.0, _OVERLOAD_FACTOR * self.pace)
+        elif abs(self.pace - self._refused_pace) <= _EQUAL_PACE_SHARE * self.pace:
+            self._refused_pace = self.pace
+            self._growth = max(_SLOWEST_GROWTH, self._growth / 2)
+            self.pace *= _BACK_OFF
+        else:
+            rate = self._rate.measured(now, _SHORT_SPAN if self._ramp else _LONG_SPAN)
+            self._refused_pace, self._growth = self.pace, _FASTEST_GROWTH
+            self.pace = max(_BACK_OFF * min(rate, self.pace), self.pace / 8, 0.01)
+            if self._ramp:
+                self._ramp = False
+                self._rate.begin(now)
+        self._grown = self._quiet = now
+
+    def _quicken(self, now: float) -> None:
+        """The pace is what holds calls back, and one was taken."""
+        passed = min(1.0, max(0.0, now - self._grown))
+        if self._ramp:
+            self.pace *= 2.0**passed
+        else:
+            if self.pace > (1.0 + _EQUAL_PACE_SHARE / 2) * self._refused_pace:
+                self._growth = min(_FASTEST_GROWTH, self._growth * 1.5**passed)
+            elif now - self._quiet > _QUIET_SECONDS:
+                self._growth, self._quiet = min(_FASTEST_GROWTH, 2.0 * self._growth), now
+            self.pace *= 1.0 + self._growth * passed
+        self._grown = now
+
+
+class _FailureEvidence:
+    """Whether failures come often enough to say something: single ones happen at the best of endpoints."""
+
+    def __init__(self) -> None:
+        self.answers = 0  # of any kind
+        self._failures: deque[tuple[int, int]] = deque(maxlen=max(_FEW, _MANY))  # answers before it, and its level
+
+    def tells(self, level: int, few: tuple[int, int] = (_FEW, _FEW_WITHIN)) -> bool:
+        """One more failure; whether there have been few within a short while, or many within a longer one."""
+        self.answers += 1
+        self._failures.append((self.answers, level))
+        return any(
+            len(self._failures) >= count and self.answers - self._failures[-count][0] < within
+            for count, within in (few, (_MANY, _MANY_WITHIN))
+        )
+
+    def levels(self) -> list[int]:
+        """How many calls were in flight at each of the last failures."""
+        return [level for _, level in self._failures]
+
+    def clear(self) -> None:
+        """What there was has been acted on."""
+        self._failures.clear()
+
+
+class _AcceptedRate:
+    """Calls a second that were let go and not refused, over the last seconds."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self._bins: deque[list[float]] = deque()  # [when it begins, calls]
+
+    def begin(self, at: float) -> None:
+        """Count from here."""
+        self.began = at
+        self._bins.clear()
+
+    def add(self, at: float, calls: int) -> None:
+        """Calls that left at a time; -1 for one that was refused after all."""
+        if at < self.began:
+            return
+        if not self._bins or at >= self._bins[-1][0] + _BIN:
+            self._bins.append([at, calls])
+            while self._bins[0][0] < at - _LONG_SPAN:
+                self._bins.popleft()
+            return
+        for one in reversed(self._bins):
+            if at >= one[0]:
+                one[1] += calls
+                return
+
+    def measured(self, now: float, longest: float) -> float:
+        """The rate over ``longest`` seconds, or since the count began."""
+        while self._bins and self._bins[0][0] < now - longest:
+            self._bins.popleft()
+        span = max(_BIN, min(longest, now - self.began))
+        return max(0.0, sum(calls for _, calls in self._bins)) / span

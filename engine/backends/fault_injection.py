@@ -1,0 +1,161 @@
+"""Fault injection: a wrapper around any backend that fails as endpoints fail, as a file says (``--chaos FILE``).
+
+What it does to a call depends on the seed, the call and its attempt alone, so a run with faults can be
+repeated. Passing faults leave a run's results as they are; garbage, cut or empty answers are what a judge's
+reader must bear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .. import seeds
+from ..cancellation import cancellable_wait
+from ..clock import Clock
+from ..errors import BackendError, ConfigurationError, Throttled, TimedOut, Unavailable
+from ..likelihood import Reading
+from ..messages import Completion, Request
+from ..yaml_file import read_yaml
+from .base import Backend
+from .wrappers import BackendWrapper
+
+_GARBAGE = '{"score": �ÿ][,, \\u12 <|im_end|> 5 5 5 Ã©…'
+_FILLER = " and so on, and so forth,"
+_MEGABYTES = 10.0
+FaultKind = Literal[
+    "throttled", "unavailable", "gone", "timeout", "slow", "cut", "malformed", "garbage", "truncated", "empty", "long"
+]
+
+
+class Fault(BaseModel):
+    """What happens to a ``share`` of the calls between two times, in seconds since the model was opened.
+
+    ``models`` and ``roles`` name whose calls; none named means all. ``seconds`` is how long a slow call waits, a
+    timeout takes, or Retry-After names; ``megabytes`` is how much a long answer has.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: FaultKind
+    share: float = Field(default=1.0, ge=0.0, le=1.0)
+    since: float = Field(default=0.0, ge=0.0, alias="from")
+    until: float = Field(default=float("inf"), gt=0.0, alias="to")
+    seconds: float | None = Field(default=None, ge=0.0)
+    megabytes: float = Field(default=_MEGABYTES, gt=0.0, le=1000.0)
+    models: list[str] = []
+    roles: list[str] = []
+
+
+class FaultPlan(BaseModel):
+    """Faults in the order in which they are drawn; a call meets at most one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    seed: int = 0
+    faults: list[Fault] = Field(min_length=1)
+
+
+def read_fault_plan(path: Path) -> FaultPlan:
+    """The plan in a YAML file.
+
+    :raises ConfigurationError: it cannot be read, or says something that no plan can; the field is named.
+    """
+    try:
+        return FaultPlan.model_validate(read_yaml(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(one) for one in first["loc"]) or "file"
+        raise ConfigurationError(f"{path}: {where}: {first['msg']}; see docs/models.md, Faults on purpose") from None
+
+
+class FaultInjector(BackendWrapper):
+    """A backend with faults."""
+
+    fallible = True
+
+    def __init__(self, inner: Backend, plan: FaultPlan, clock: Clock) -> None:
+        super().__init__(inner)
+        self.nearby = getattr(inner, "nearby", True)
+        self._faults = [
+            (place, one) for place, one in enumerate(plan.faults) if not one.models or self.label in one.models
+        ]
+        self._seed, self._clock = plan.seed, clock
+        self._opened = clock.now()
+        self._tries: dict[bytes, int] = {}  # of calls that have not been answered yet
+        self._met: dict[str, int] = {}
+
+    async def __aenter__(self) -> Backend:
+        await self.inner.__aenter__()
+        self._opened = self._clock.now()
+        return self
+
+    async def generate(self, request: Request) -> Completion:
+        fault = self._drawn(request.digest, request.role)
+        if fault is not None:
+            await self._fail(fault)
+        completion = await self.inner.generate(request)
+        self._tries.pop(request.digest, None)
+        return completion if fault is None else _corrupt_completion(completion, fault)
+
+    async def read(self, reading: Reading) -> Completion:
+        fault = self._drawn(reading.digest(), "")
+        if fault is not None:
+            await self._fail(fault)
+        completion = await self.inner.read(reading)
+        self._tries.pop(reading.digest(), None)
+        return completion
+
+    def statistics(self) -> dict[str, Any]:
+        return {**self.inner.statistics(), **({"faults": dict(sorted(self._met.items()))} if self._met else {})}
+
+    def _drawn(self, digest: bytes, role: str) -> Fault | None:
+        now = self._clock.now() - self._opened
+        tried = self._tries.get(digest, 0)
+        self._tries[digest] = tried + 1
+        for place, fault in self._faults:
+            if not fault.since <= now < fault.until or (fault.roles and role not in fault.roles):
+                continue
+            if fault.share == 1.0 or seeds.uniform(self._seed, "chaos", place, digest.hex(), tried) < fault.share:
+                self._met[fault.kind] = self._met.get(fault.kind, 0) + 1
+                return fault
+        return None
+
+    async def _fail(self, fault: Fault) -> None:
+        """:raises BackendError: the fault is an error."""
+        if fault.kind in ("slow", "timeout"):
+            with cancellable_wait():
+                await self._clock.sleep(1.0 if fault.seconds is None else fault.seconds)
+        failure: BackendError | None = None
+        match fault.kind:
+            case "throttled":
+                failure = Throttled("HTTP 429: chaos", model=self.label, status=429, retry_after=fault.seconds)
+            case "unavailable":
+                failure = Unavailable("HTTP 500: chaos", model=self.label, status=500)
+            case "cut":
+                failure = Unavailable("chaos: the stream broke off", model=self.label)
+            case "malformed":
+                failure = Unavailable("chaos: the answer is not valid UTF-8", model=self.label)
+            case "timeout":
+                failure = TimedOut("chaos: no answer in time", model=self.label)
+            case "gone":
+                failure = Unavailable("chaos: nothing listens there", model=self.label)
+                failure.absent = True
+        if failure is not None:
+            raise failure
+
+
+def _corrupt_completion(completion: Completion, fault: Fault) -> Completion:
+    match fault.kind:
+        case "long":
+            return replace(completion, text=completion.text + _FILLER * int(fault.megabytes * 1e6 / len(_FILLER)))
+        case "garbage":
+            return replace(completion, text=_GARBAGE)
+        case "empty":
+            return replace(completion, text="")
+        case "truncated":
+            return replace(completion, text=completion.text[: len(completion.text) // 2], finish="length")
+    return completion

@@ -1,0 +1,430 @@
+"""``hf:FOLDER`` or ``hf:owner/name``: a model of transformers in this process, for models without a GGUF file.
+
+Options: ``device`` (a GPU if there is one), ``dtype`` (auto, float32, bfloat16, float16), ``batch`` (requests
+computed at once), ``ctx`` (tokens of prompt and answer), ``threads``, ``template`` (plain, chatml or a file),
+``revision`` (of a name on the hub).
+
+``torch`` and ``transformers`` (extra ``neural``) are imported when a model is first loaded; backends with
+identical options share it. No code that comes with a model runs: neither scripts of its own nor pickled
+weights. A special token that a message spells is escaped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..cancellation import RunStopping, withdrawable
+from ..clock import Clock
+from ..errors import BackendError, ConfigurationError, ContextTooLong, Rejected
+from ..likelihood import Reading
+from ..messages import Completion, Message, Request, Sampling, fold_system_messages
+from .base import Backend, ModelSpec
+from .hf_generation import BatchLoop, HfGeneration, LikelihoodRequest
+from .llama.chat_template import NAMED_TEMPLATES
+from .llama.sampler import SamplerSettings
+from .llama.tokenizer import opened_marker, prepend_marker
+
+EXTRA = "neural"
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+_NO_LIMIT = 1_000_000  # tokenizers that know of no limit give a huge number
+
+
+@dataclass(slots=True, frozen=True)
+class LoadOptions:
+    """What tells one loaded model from another. ``place`` is a folder or a name on the hub; ``device`` empty for a GPU
+    where there is one; ``context`` 0 for the model's own; ``batch``: requests computed at once.
+    """
+
+    place: str
+    device: str = ""
+    dtype: str = "auto"
+    revision: str = ""
+    context: int = 0
+    batch: int = 8
+    threads: int = 0
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A model on its device. ``context``: tokens of prompt and answer, 0 where no bound is known. ``ends``: the tokens
+    that end an answer; ``special``: the texts of all special tokens.
+    """
+
+    torch: Any
+    tokenizer: Any
+    network: Any
+    device: str
+    context: int
+    ends: frozenset[int]
+    pad: int
+    special: tuple[str, ...]
+
+    def decoded(self, tokens: list[int]) -> str:
+        """The text of tokens, without special ones."""
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+@dataclass(slots=True)
+class _SharedModel:
+    model: LoadedModel
+    loop: BatchLoop
+    users: int = 0
+
+
+_shared_models: dict[LoadOptions, _SharedModel] = {}
+
+
+def acquire_model(options: LoadOptions) -> tuple[LoadedModel, BatchLoop]:
+    """The model and its thread, loaded at first use. Call ``release_model`` once for each call.
+
+    :raises ConfigurationError: the packages are missing, or there is no such model, or it is none that generates text.
+    """
+    shared = _shared_models.get(options)
+    if shared is None:
+        model = _load_model(options)
+        shared = _shared_models[options] = _SharedModel(model, BatchLoop(model, options.batch))
+    shared.users += 1
+    return shared.model, shared.loop
+
+
+def release_model(options: LoadOptions) -> None:
+    """One user less; the last one closes the model."""
+    shared = _shared_models[options]
+    shared.users -= 1
+    if not shared.users:
+        del _shared_models[options]
+        shared.loop.close()
+
+
+def fingerprint(folder: Path) -> str | None:
+    """What tells a folder's model from another of the same name: its configuration, and the size and beginning of each
+    file of weights. None where there is no such folder.
+    """
+    try:
+        digest = hashlib.sha256((folder / "config.json").read_bytes())
+        for path in sorted(folder.glob("*.safetensors")):
+            with path.open("rb") as file:
+                digest.update(f"{path.name} {path.stat().st_size}".encode() + file.read(1 << 20))
+    except OSError:
+        return None
+    return digest.hexdigest()[:16]
+
+
+def _load_model(options: LoadOptions) -> LoadedModel:
+    try:
+        torch, transformers = import_module("torch"), import_module("transformers")
+    except ImportError:
+        raise ConfigurationError(
+            f"hf:{options.place}: needs the packages torch and transformers; install them with: "
+            f"pip install 'viva-exam[{EXTRA}]'"
+        ) from None
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    given: dict[str, Any] = {"trust_remote_code": False} | ({"revision": options.revision} if options.revision else {})
+    dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
+    named = "dtype" if int(transformers.__version__.partition(".")[0]) >= 5 else "torch_dtype"
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(options.place, **given)
+        network = transformers.AutoModelForCausalLM.from_pretrained(
+            options.place, use_safetensors=True, **{named: dtype}, **given
+        )
+        network = network.to(device).eval()
+    except Exception as error:  # the packages raise whatever they meet
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ConfigurationError(
+            f"hf:{options.place}: cannot be loaded: {said} (expected a folder that save_pretrained has written, or "
+            "owner/name of the hub, with weights as safetensors)"
+        ) from None
+    ends = network.generation_config.eos_token_id
+    ends = frozenset(ends if isinstance(ends, list) else [ends]) | {tokenizer.eos_token_id}
+    pad = tokenizer.pad_token_id
+    pad = pad if pad is not None else tokenizer.eos_token_id if tokenizer.eos_token_id is not None else 0
+    # How the model's makers would sample does not count: a run's settings do.
+    network.generation_config = transformers.GenerationConfig(pad_token_id=pad)
+    return LoadedModel(
+        torch,
+        tokenizer,
+        network,
+        device,
+        _context_length(options, tokenizer, network.config),
+        ends - {None},
+        pad,
+        _special_texts(tokenizer),
+    )
+
+
+def _context_length(options: LoadOptions, tokenizer: Any, config: Any) -> int:
+    trained = getattr(config, "max_position_embeddings", 0) or 0
+    longest = tokenizer.model_max_length
+    known = [length for length in (options.context, trained, longest) if 0 < length < _NO_LIMIT]
+    return min(known, default=0)
+
+
+def _special_texts(tokenizer: Any) -> tuple[str, ...]:
+    """The texts that the tokenizer takes for special tokens, the longest first."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    found = {*map(str, tokenizer.all_special_tokens), *(str(one) for one in added.values() if one.special)}
+    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+_ZERO_WIDTH_SPACE = "\u200b"  # takes no room; stands within what would be a special token
+_TEMPLATE_DATE = datetime(2024, 1, 1)  # a prompt is the same on any day
+
+
+def choose_template(given: str | None) -> str | None:
+    """The chat template that a model's name asks for; None for the model's own.
+
+    :raises ConfigurationError: the file cannot be read.
+    """
+    if given is None or given in NAMED_TEMPLATES:
+        return NAMED_TEMPLATES[given] if given else None
+    try:
+        return Path(given).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigurationError(
+            f"template={given}: {why}; give a file or one of {', '.join(NAMED_TEMPLATES)}"
+        ) from None
+
+
+def render_chat(model: LoadedModel, messages: Sequence[Message], template: str | None, label: str) -> str:
+    """The conversation as the chat template has it, up to where the answer begins. A system message that the template
+    refuses is put before the first user message.
+
+    :raises ConfigurationError: calls of tools, which these models are not told. :raises Rejected: the template refuses
+        this sequence of roles.
+    """
+    if any(one.calls or one.role == "tool" for one in messages):
+        raise ConfigurationError(f"{label}: models of kind hf take no tools; use a GGUF file (llama:) or an endpoint")
+    for taken in (messages, fold_system_messages(messages)):
+        turns = [{"role": one.role, "content": _escape_special(model, one.content)} for one in taken]
+        try:
+            return _render_template(model, turns, template)
+        except Exception as error:  # a template's code may raise anything
+            problem = error
+    raise Rejected(f"its chat template refuses these messages: {problem}", model=label) from None
+
+
+def tokenise(model: LoadedModel, text: str, *, opened: bool) -> list[int]:
+    """The tokens of a text; ``opened``: behind the tokens that open every text."""
+    found: list[int] = model.tokenizer(text, add_special_tokens=opened)["input_ids"]
+    return found
+
+
+def max_answer_tokens(model: LoadedModel, prompt: list[int], wanted: int, label: str) -> int:
+    """How many tokens an answer may have.
+
+    :raises ContextTooLong: there is room for none.
+    """
+    if not model.context:
+        return wanted
+    if len(prompt) >= model.context:
+        raise ContextTooLong(
+            f"the prompt has {len(prompt)} tokens, the context {model.context} (option ctx, and what the model takes)",
+            model=label,
+        )
+    return min(wanted, model.context - len(prompt))
+
+
+def tokenise_continuations(model: LoadedModel, reading: Reading, label: str) -> list[tuple[list[int], int]]:
+    """The tokens of each continuation behind its context, and how many of them are not asked about: those that end
+    before the continuation begins, and one at least, for nothing says how likely the first token of a text is.
+
+    :raises Rejected: a continuation is empty. :raises ContextTooLong: a text does not fit.
+    """
+    before = _escape_special(model, reading.shared + reading.context)
+    found = []
+    for continuation in reading.continuations:
+        tokens, skipped = _tokens_with_context_length(model, before, _escape_special(model, continuation))
+        if len(tokens) <= skipped:
+            raise Rejected("nothing to score: a text is empty, or of one token with nothing before it", model=label)
+        if model.context and len(tokens) > model.context:
+            raise ContextTooLong(f"a text has {len(tokens)} tokens, its context {model.context}", model=label)
+        found.append((tokens, skipped))
+    return found
+
+
+def _tokens_with_context_length(model: LoadedModel, before: str, continuation: str) -> tuple[list[int], int]:
+    """A text's tokens, and how many of them end before ``continuation`` begins."""
+    if not model.tokenizer.is_fast:  # such cannot say where tokens stand
+        context = tokenise(model, before, opened=True)
+        return tokenise(model, before + continuation, opened=True), max(1, len(context))
+    told = model.tokenizer(before + continuation, return_offsets_mapping=True)
+    places = zip(told["offset_mapping"], told["input_ids"], strict=True)
+    skipped = sum(1 for (start, end), _ in places if end <= len(before) or start == end)
+    return told["input_ids"], max(1, skipped)
+
+
+def _render_template(model: LoadedModel, turns: list[dict[str, str]], template: str | None) -> str:
+    used = template or model.tokenizer.chat_template or NAMED_TEMPLATES["plain"]
+    text: str = model.tokenizer.apply_chat_template(
+        turns, chat_template=used, tokenize=False, add_generation_prompt=True, strftime_now=_TEMPLATE_DATE.strftime
+    )
+    return text
+
+
+def _escape_special(model: LoadedModel, text: str) -> str:
+    """A content with nothing in it that the tokenizer would take for a special token."""
+    for special in model.special:
+        if special in text:
+            text = re.sub(re.escape(special), special[:1] + _ZERO_WIDTH_SPACE + special[1:], text)
+    return text
+
+
+class HfBackend(Backend):
+    """See the module. The model is loaded when the backend is entered."""
+
+    continues_text = True
+
+    def __init__(self, clock: Clock, options: LoadOptions, template: str | None = None) -> None:
+        self._clock, self._options, self._template = clock, options, template
+        self._open: tuple[LoadedModel, BatchLoop] | None = None
+
+    async def __aenter__(self) -> Backend:
+        self._open = acquire_model(self._options)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._open is not None:
+            self._open = None
+            release_model(self._options)
+
+    async def generate(self, request: Request) -> Completion:
+        """As the base says. A schema is not enforced: the prompt's own words must do.
+
+        :raises ConfigurationError: the request offers tools.
+        """
+        model, loop = self._loaded
+        if request.tools is not None:
+            raise ConfigurationError(f"{self.label}: models of kind hf take no tools; use llama: or an endpoint")
+        if request.prompt is None:
+            text = render_chat(model, request.messages, self._template, self.label)
+            prompt, opened = tokenise(model, text, opened=False), opened_marker(text)
+        else:
+            prompt, opened = tokenise(model, request.prompt, opened=True), ""
+        sampling = request.sampling
+        answer = HfGeneration(
+            prompt or [model.pad],
+            _sampler_settings(request.seed, sampling),
+            max_answer_tokens(model, prompt, sampling.max_tokens, self.label),
+            model.decoded,
+            sampling.stop,
+        )
+        began = self._clock.now()
+        first = await self._computed(loop, answer, prepend_marker(request.on_text, opened))
+        return Completion(
+            opened + answer.text,
+            answer.finish,
+            len(prompt),
+            len(answer.tokens),
+            self._clock.now() - began,
+            None if first is None else first - began,
+            logprobs=answer.logprobs,
+            pieces=[(True, answer.tokens)] if answer.tokens else None,
+        )
+
+    async def read(self, reading: Reading) -> Completion:
+        """As ``Backend.read``; all continuations of a reading are computed together.
+
+        :raises Rejected: a text is empty. :raises ContextTooLong: one does not fit.
+        """
+        model, loop = self._loaded
+        texts = tokenise_continuations(model, reading, self.label)
+        work = LikelihoodRequest(texts, reading.moments)
+        began = self._clock.now()
+        await self._computed(loop, work, None)
+        count = sum(len(tokens) for tokens, _ in texts)
+        return Completion("", "stop", count, 0, self._clock.now() - began, likelihoods=work.results)
+
+    def statistics(self) -> dict[str, Any]:
+        if self._open is None:
+            return {}
+        loop = self._open[1]
+        return {"batches": loop.batches, "requests": loop.computed, "device": self._open[0].device}
+
+    @property
+    def _loaded(self) -> tuple[LoadedModel, BatchLoop]:
+        if self._open is None:
+            raise ConfigurationError(f"{self.label}: the backend is used outside its `async with`")
+        return self._open
+
+    async def _computed(
+        self, loop: BatchLoop, work: HfGeneration | LikelihoodRequest, on_text: Callable[[str], None] | None
+    ) -> float | None:
+        """Have a request computed, handing text on in this task. The clock's time of its first piece."""
+        running = asyncio.get_running_loop()
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        first: float | None = None
+
+        def told(piece: str | None = None) -> None:
+            with suppress(RuntimeError):  # the event loop has ended, and nobody waits
+                running.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        work.on_done = told
+        if isinstance(work, HfGeneration) and on_text is not None:
+            work.on_text = told
+        try:
+            with withdrawable(partial(loop.withdraw, work)), self._clock.external():
+                loop.submit(work)
+                while (piece := await pieces.get()) is not None:
+                    first = self._clock.now() if first is None else first
+                    if on_text is not None:
+                        on_text(piece)
+        except BaseException:
+            loop.cancel(work)
+            raise
+        if isinstance(work.error, RunStopping):
+            raise work.error
+        if isinstance(work.error, BackendError):
+            said = str(work.error).removeprefix(f"{work.error.model}: ")
+            raise type(work.error)(said, model=self.label)
+        return first
+
+
+def _sampler_settings(seed: int, sampling: Sampling) -> SamplerSettings:
+    return SamplerSettings(
+        seed,
+        sampling.temperature,
+        sampling.top_p,
+        sampling.top_k,
+        sampling.min_p,
+        sampling.repeat_penalty,
+        sampling.frequency_penalty,
+        sampling.presence_penalty,
+        sampling.logprobs,
+    )
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """``hf:FOLDER?options`` or ``hf:owner/name?options``; loaded when the backend is entered.
+
+    :raises ConfigurationError: an option is wrong.
+    """
+    if not spec.where:
+        raise ConfigurationError(
+            f"model '{spec.text}': name a folder (hf:my-model) or a model of the hub (hf:owner/name)"
+        )
+    options = LoadOptions(
+        spec.where,
+        device=spec.take("device", "") or "",
+        dtype=spec.one_of("dtype", DTYPES, "auto"),
+        revision=spec.take("revision", "") or "",
+        context=spec.whole("ctx") or 0,
+        batch=spec.whole("batch", high=4096) or 8,
+        threads=spec.whole("threads", high=512) or 0,
+    )
+    return HfBackend(clock, options, choose_template(spec.take("template")))

@@ -1,0 +1,624 @@
+"""An HTTP application under test, described by a mapping: ``http:FILE.yaml`` or ``http:{…}`` (JSON).
+
+Option: ``answer_mb``, as for OpenAI-compatible endpoints. An application is sent what its mapping says: no
+sampling settings, no tools, no schema. A session's identifier follows from the conversation's key, branch and
+role alone, so a resumed run continues it. A failure that may pass (a page of HTML, half a body, half a stream)
+is ``Unavailable`` and retried; a path that leads nowhere is ``Rejected``. No message, log or record holds a
+header's value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from codecs import getincrementaldecoder
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from ..clock import Clock
+from ..errors import BackendError, ConfigurationError, Forbidden, Rejected, Unauthorized, Unavailable
+from ..journal import role_in_branch
+from ..messages import Completion, Request
+from ..tools import number_calls
+from .base import Backend, ModelSpec
+from .endpoint import AnswerBody, Endpoint
+from .endpoint_answer import (
+    SurrogateJoiner,
+    estimate_missing_counts,
+    merge_counts,
+    parse_call,
+    parse_json,
+    parse_usage,
+    read_text,
+    redact_completion,
+)
+from .endpoint_backend import KeyTrust
+from .http_application_mapping import (
+    Application,
+    PlaceholderValues,
+    RequestTemplate,
+    fill_from_environment,
+    fill_values,
+    has_placeholder,
+    has_variable,
+    parse_mapping,
+    read_mapping,
+)
+from .model_name import find_inline_mapping, has_url_credentials
+from .openai_stream import CallPieces
+from .proxies import proxy_secrets
+from .redaction import MultiRedactor, Redactor, is_usable_key
+from .sse import SseStream, is_keep_alive
+
+
+class MissingInAnswer(Exception):
+    """Nothing stands at the path; the message says how far it leads, and what stands there. Becomes a BackendError."""
+
+
+class AnswerPath:
+    """A path: ``reply.text``. A number is an index in a list (``-1`` is the last), and a key in an object."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._steps = text.split(".")
+
+    def find(self, value: Any) -> Any:
+        """What stands at the path in ``value``.
+
+        :raises MissingInAnswer: nothing does.
+        """
+        passed: list[str] = []
+        for step in self._steps:
+            try:
+                if isinstance(value, list):
+                    value = value[int(step)]
+                elif isinstance(value, dict):
+                    value = value[step]
+                else:
+                    raise KeyError(step)
+            except (KeyError, IndexError, ValueError):
+                where = f"'{'.'.join(passed)}'" if passed else "the answer"
+                raise MissingInAnswer(f"nothing stands at '{self.text}': {where} {describe_json(value)}") from None
+            passed.append(step)
+        return value
+
+
+def describe_json(value: Any) -> str:
+    """What a value of JSON is, for a message: the keys of an object, the length of a list, the type of the rest."""
+    if isinstance(value, dict):
+        return f"has the keys {', '.join(map(str, value))}" if value else "is an empty object"
+    if isinstance(value, list):
+        return f"is a list of {len(value)}"
+    if value is None:
+        return "is null"
+    kinds = {str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return f"is {kinds.get(type(value), type(value).__name__)}"
+
+
+_LONGEST_QUOTE = 200
+_USUAL_END = b"[DONE]"
+
+
+class AnswerReader:
+    """Reads the answers of one application. ``label`` names it in errors; ``redact`` knows its keys."""
+
+    def __init__(self, application: Application, label: str, redact: Redactor, clock: Clock) -> None:
+        self._stream, self._done = application.stream, application.done
+        self._answer = _path_or_none(application.answer)
+        self._calls, self._tokens = _path_or_none(application.tool_calls), _path_or_none(application.tokens)
+        self._label, self._redact, self._clock = label, redact, clock
+
+    async def read(self, body: AnswerBody, on_text: Callable[[str], None] | None) -> Completion:
+        """The reply. Pieces of a stream go to ``on_text`` as they come. ``first_token``: the clock's time at the first.
+
+        :raises Unavailable: the answer is HTML, is not JSON, or broke off.
+        :raises Rejected: nothing stands at the path of the answer, or no text.
+        :raises AnswerTooLarge: it is longer than an answer may be.
+        """
+        completion = await self._read_stream(body, on_text) if self._stream != "none" else await self._read_whole(body)
+        return redact_completion(completion, self._redact)
+
+    async def identifier(self, body: AnswerBody, path: str) -> str:
+        """The identifier of a session in the answer to the request that opens it.
+
+        :raises BackendError: as ``read``.
+        """
+        try:
+            found = AnswerPath(path).find(self._json(await body.whole()))
+        except MissingInAnswer as missing:
+            raise self._rejected(str(missing)) from None
+        if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
+            raise self._rejected(f"no identifier stands at '{path}': it {describe_json(found)}")
+        text = str(found)
+        if not text.isascii() or not text.isprintable():
+            raise self._rejected(f"the identifier at '{path}' is not printable ASCII: {text!r}")
+        return text
+
+    async def _read_whole(self, body: AnswerBody) -> Completion:
+        data = await body.whole()
+        if self._answer is None:
+            self._refuse_html(data, "text")
+            return Completion(data.decode("utf-8", "replace"))
+        value = self._json(data)
+        calls = self._optional(self._calls, value)
+        try:
+            text = self._text(self._answer.find(value))
+        except MissingInAnswer as missing:
+            if not calls:
+                raise self._rejected(f"{missing}; mend answer in the mapping") from None
+            text = ""
+        usage = parse_usage(self._optional(self._tokens, value), self._redact)
+        try:
+            called = number_calls(map(parse_call, calls)) if calls else None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self._no_calls(error) from None
+        return Completion(
+            text,
+            "stop",
+            usage.prompt,
+            usage.completion,
+            calls=called,
+            usage_note=usage.note,
+            cached_tokens=usage.cached,
+        )
+
+    async def _read_stream(self, body: AnswerBody, on_text: Callable[[str], None] | None) -> Completion:
+        pieces: list[str] = []
+        calls, counts = CallPieces(), None
+        out = self._redact.stream(on_text) if on_text is not None else None
+        first: float | None = None
+        missing: MissingInAnswer | None = None
+        found = ended = False
+        halves, characters = (
+            SurrogateJoiner(),
+            getincrementaldecoder("utf-8")("replace"),
+        )  # events may end within a character
+        events = SseStream(body, named=self._stream == "sse", records=self._answer is not None)
+        while not ended and (event := await events.next()) is not None:
+            name, data = event
+            if self._ends(name, data):
+                ended = True
+                break
+            if name == "error":
+                raise self._reported(data)
+            if self._answer is None:
+                piece, found = characters.decode(data), True
+            elif is_keep_alive(data):
+                continue
+            else:
+                value = self._json(data, "an event of the stream", halves)
+                parts = self._optional(self._calls, value)
+                try:
+                    piece, found = self._text(self._answer.find(value)), True
+                except MissingInAnswer as error:
+                    if isinstance(value, dict) and value.get("error"):
+                        raise self._reported(data) from None
+                    piece, missing = "", error
+                try:
+                    calls.add(parts or [])
+                except (KeyError, TypeError, AttributeError) as error:
+                    raise self._no_calls(error) from None
+                counts = merge_counts(counts, self._optional(self._tokens, value))
+                ended = isinstance(self._done, dict) and isinstance(value, dict) and _has_members(value, self._done)
+            if piece:
+                first = self._clock.now() if first is None else first
+                pieces.append(piece)
+                if out is not None:
+                    out.feed(piece)
+        if out is not None:
+            out.finish()
+        called = calls.whole()
+        if self._done is not None and not ended:
+            self._refuse_html(events.other, "a stream")
+            raise Unavailable(f"the stream broke off before its end ({self._done!r} did not come)", model=self._label)
+        if not found and not called:
+            raise self._nothing_said(events, missing)
+        text, usage = "".join(pieces), parse_usage(counts, self._redact)
+        return Completion(
+            text,
+            "stop",
+            usage.prompt,
+            usage.completion,
+            first_token=first,
+            calls=called,
+            usage_note=usage.note,
+            cached_tokens=usage.cached,
+        )
+
+    def _ends(self, name: str, data: bytes) -> bool:
+        if isinstance(self._done, str):
+            return self._done in (name, data.decode("utf-8", "replace").strip())
+        return self._stream == "sse" and data.strip() == _USUAL_END
+
+    def _text(self, found: Any) -> str:
+        try:
+            return read_text(found)
+        except TypeError:
+            assert self._answer is not None
+            what = f"what stands at '{self._answer.text}' {describe_json(found)}, not text; mend answer in the mapping"
+            raise self._rejected(what) from None
+
+    def _json(self, data: bytes, what: str = "the answer", halves: SurrogateJoiner | None = None) -> Any:
+        if not data.strip():
+            raise Unavailable(f"{what} is empty; expected JSON", model=self._label)
+        try:
+            return parse_json(data, self._label, halves)
+        except orjson.JSONDecodeError as error:
+            self._refuse_html(data, "JSON")
+            shown = self._redact.quote(data, _LONGEST_QUOTE)
+            raise Unavailable(f"{what} is not JSON ({error}): {shown}", model=self._label) from None
+
+    def _refuse_html(self, data: bytes, expected: str) -> None:
+        head = data[:1000].lstrip().lower()
+        if head.startswith((b"<!doctype html", b"<html")) or (expected != "text" and head.startswith(b"<")):
+            shown = self._redact.quote(data, _LONGEST_QUOTE)
+            raise Unavailable(f"the answer is a page of HTML, not {expected}: {shown}", model=self._label)
+
+    def _nothing_said(self, events: SseStream, missing: MissingInAnswer | None) -> BackendError:
+        if missing is not None:
+            return self._rejected(f"no event of the stream holds the answer: {missing}; mend answer in the mapping")
+        self._refuse_html(events.other, "a stream")
+        shown = self._redact.quote(events.other, _LONGEST_QUOTE)
+        return Unavailable(f"the stream holds no event{f': {shown}' if shown else ''}", model=self._label)
+
+    def _reported(self, data: bytes) -> BackendError:
+        shown = self._redact.quote(data, _LONGEST_QUOTE)
+        return Unavailable(f"the stream reported an error: {shown}", model=self._label)
+
+    def _rejected(self, message: str) -> Rejected:
+        return Rejected(self._redact.cut(message, 1000), model=self._label)
+
+    def _no_calls(self, error: Exception) -> Rejected:
+        assert self._calls is not None
+        return self._rejected(f"what stands at '{self._calls.text}' is no list of calls in OpenAI's form: {error}")
+
+    @staticmethod
+    def _optional(path: AnswerPath | None, value: Any) -> Any:
+        try:
+            return None if path is None else path.find(value)
+        except MissingInAnswer:
+            return None
+
+
+def _path_or_none(text: str | None) -> AnswerPath | None:
+    return None if text is None else AnswerPath(text)
+
+
+def _has_members(value: dict[str, Any], members: dict[str, Any]) -> bool:
+    return all(name in value and value[name] == member for name, member in members.items())
+
+
+_SESSION_NAMESPACE = uuid.UUID("6f1c0d1e-0f0b-5a53-9d3e-8f3a2f6f4c11")
+
+
+@dataclass(slots=True)
+class Session:
+    """One conversation's session. ``asked``: the application has heard of it."""
+
+    id: str
+    jar: aiohttp.CookieJar | None
+    opened: bool = False
+    asked: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def cookie_header(self, url: str) -> dict[str, str]:
+        """The header that sends the cookies kept for a URL; empty where there are none."""
+        cookies = self.jar.filter_cookies(URL(url)) if self.jar is not None else {}
+        text = "; ".join(f"{name}={cookie.coded_value}" for name, cookie in cookies.items())
+        return {"Cookie": text} if text else {}
+
+    def keep_cookies(self, body: AnswerBody) -> None:
+        """Keep the cookies of an answer, where cookies are kept."""
+        if self.jar is not None:
+            self.jar.update_cookies(body.response.cookies, body.response.url)
+
+
+class Sessions:
+    """The sessions of the conversations under way. ``salt`` makes other identifiers; ``cookies``: keep them."""
+
+    def __init__(self, salt: str, *, cookies: bool) -> None:
+        self._salt, self._cookies = salt, cookies
+        self._open: dict[str, dict[str, Session]] = {}
+
+    def of(self, request: Request) -> Session:
+        """The session of the conversation, branch and role that a request belongs to."""
+        roles = self._open.setdefault(request.affinity, {})
+        role = role_in_branch(request.branch, request.role)
+        session = roles.get(role)
+        if session is None:
+            jar = aiohttp.CookieJar(unsafe=True) if self._cookies else None  # unsafe: those of bare addresses, too
+            session = roles[role] = Session(self.identifier(request.conversation, role), jar)
+        return session
+
+    def identifier(self, conversation: str, role: str) -> str:
+        """A UUID that follows from the salt, the conversation's key and the role in its branch."""
+        return str(uuid.uuid5(_SESSION_NAMESPACE, "\x1f".join((self._salt, conversation, role))))
+
+    def forget(self, affinity: str) -> list[Session]:
+        """Let go of a conversation's sessions; returns those that the application has heard of."""
+        return [session for session in self._open.pop(affinity, {}).values() if session.asked]
+
+
+T = TypeVar("T")
+
+_log = logging.getLogger("viva")
+_CLOSING_SECONDS = 10.0  # real ones, at the end of a run
+_KEY_ADVICE = "check the key in the headers of the mapping, and the environment variable that it comes from"
+_NO_KEY_ADVICE = "the mapping sends no key; if the application wants one, give headers with ${NAME}"
+# Headers whose values are no secrets; they may well occur in answers.
+_PLAIN_HEADERS = ("accept", "accept-encoding", "accept-language", "content-type", "origin", "referer", "user-agent")
+
+
+class _ResolvedMapping:
+    """What an application's mapping becomes once the environment is read."""
+
+    def __init__(self, application: Application, shown: str, longest: int) -> None:
+        self.secrets: list[str] = []
+        self._shown = shown
+        self.urls = {template.url: self._url(template.url, field) for field, template in _all_requests(application)}
+        headers = {name: self._header(name, value) for name, value in application.headers.items()}
+        self.by_session = {name: value for name, value in headers.items() if has_placeholder(value, "session")}
+        self.salt = fill_from_environment(application.session_salt, "session_salt", shown)[0]
+        self.redact: Redactor = MultiRedactor([*self.secrets, *proxy_secrets()])
+        place = self.redact(self.urls[application.url].partition("?")[0])
+        fixed = {name: value for name, value in headers.items() if name not in self.by_session}
+        advice = _KEY_ADVICE if self.secrets else _NO_KEY_ADVICE
+        self.endpoint = Endpoint(place, self.redact, application.timeout, longest, fixed, advice, repeatable=False)
+
+    def _url(self, template: str, field: str) -> str:
+        place, slash, rest = _split_url(template)
+        place, _ = fill_from_environment(place, field, self._shown)  # where the application is, which errors must show
+        rest, values = fill_from_environment(rest, field, self._shown)
+        self._keep(values, field)
+        url = place + slash + rest
+        try:
+            known = URL(url).origin().scheme in ("http", "https")
+        except ValueError:
+            known = False
+        if has_url_credentials(url) or not known:
+            raise ConfigurationError(
+                f"{self._shown}: {field}: with its environment variables it is no URL that begins with http:// or "
+                "https:// and holds no password; mend it"
+            )
+        return url
+
+    def _header(self, name: str, template: str) -> str:
+        value, values = fill_from_environment(template, f"headers.{name}", self._shown)
+        plain = name.lower() in _PLAIN_HEADERS or has_placeholder(template, "session")
+        self._keep(values if has_variable(template) else [] if plain else [value], f"headers.{name}")
+        return value
+
+    def _keep(self, values: list[str], field: str) -> None:
+        """Remember what must not be shown."""
+        for value in values:
+            if not is_usable_key(value):
+                raise ConfigurationError(
+                    f"{self._shown}: {field}: the value is not plain text: printable ASCII characters without a "
+                    "backslash; set its environment variable anew"
+                )
+            self.secrets.append(value)
+
+
+class ApplicationBackend(Backend):
+    """See the module. ``shown`` names the mapping in errors; ``longest`` bounds the bytes of an answer."""
+
+    fallible = True
+
+    def __init__(self, clock: Clock, application: Application, shown: str, longest: int = 64_000_000) -> None:
+        self._application, self._shown, self._longest = application, shown, longest
+        self._clock = clock
+        self._trust = KeyTrust()
+        self._opened: _ResolvedMapping | None = None
+        self._reader: AnswerReader | None = None
+        self._sessions = Sessions("", cookies=False)
+        self._closing: set[asyncio.Task[None]] = set()
+        self._warned: set[str] = set()
+        self._system_apart = has_placeholder(application.body, "system")
+
+    async def __aenter__(self) -> Backend:
+        opened = _ResolvedMapping(self._application, self._shown, self._longest)
+        await opened.endpoint.open()
+        self._opened = opened
+        self._reader = AnswerReader(self._application, self.label, opened.redact, self._clock)
+        self._sessions = Sessions(opened.salt, cookies=self._application.cookies)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            if self._closing:
+                await asyncio.wait(self._closing, timeout=_CLOSING_SECONDS)
+        finally:
+            if self._closing:
+                self._warn("close", f"{len(self._closing)} sessions were not closed within {_CLOSING_SECONDS:g} s")
+            for task in self._closing:
+                task.cancel()
+            if self._opened is not None:
+                await self._opened.endpoint.close()
+
+    async def check(self) -> None:
+        """As the base says: any answer of the place shows that it is there."""
+
+        async def receive(body: AnswerBody) -> None:
+            return None
+
+        opened = self._open
+        place = str(URL(opened.urls[self._application.url]).origin())
+        await opened.endpoint.ask(self.label, place, None, receive, accept=lambda status: True, method="HEAD")
+
+    async def generate(self, request: Request) -> Completion:
+        """As the base says. The first request of a conversation opens its session, where the mapping says how."""
+        began = self._clock.now()
+        session = self._sessions.of(request)
+        if not session.asked:
+            self._look_at_history(request)
+        await self._open_session(session)
+        filling = fill_values(request, session.id, system_apart=self._system_apart)
+        reader = self._answers
+
+        async def receive(body: AnswerBody) -> Completion:
+            session.keep_cookies(body)
+            return await reader.read(body, request.on_text)
+
+        session.asked = True
+        completion = await self._send(self._application, filling, session, receive)
+        if completion.first_token is not None:
+            completion.first_token -= began
+        completion.latency = self._clock.now() - began
+        estimate_missing_counts(completion, request)
+        return completion
+
+    def ended(self, affinity: str) -> None:
+        """Close the conversation's sessions, where the mapping says how; failures are warnings."""
+        for session in self._sessions.forget(affinity):
+            if self._application.close is not None:
+                # A context of its own: a run that stops ends no conversation's session half-way.
+                task = asyncio.get_running_loop().create_task(self._close_session(session), context=Context())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    def interrupted(self, affinity: str) -> None:
+        """The session stays open: a resumed run continues it."""
+        self._sessions.forget(affinity)
+
+    def statistics(self) -> dict[str, Any]:
+        return {} if self._opened is None else {"connections": self._opened.endpoint.connections}
+
+    @property
+    def _open(self) -> _ResolvedMapping:
+        if self._opened is None:
+            raise ConfigurationError(f"{self.label}: the backend is used outside its `async with`")
+        return self._opened
+
+    @property
+    def _answers(self) -> AnswerReader:
+        if self._reader is None:
+            raise ConfigurationError(f"{self.label}: the backend is used outside its `async with`")
+        return self._reader
+
+    async def _open_session(self, session: Session) -> None:
+        template = self._application.open
+        if template is None or session.opened:
+            return
+        async with session.lock:  # calls of one conversation may overlap
+            if session.opened:
+                return
+            path, reader = template.id, self._answers
+
+            async def receive(body: AnswerBody) -> str:
+                session.keep_cookies(body)
+                if path is None:
+                    await body.whole()
+                    return session.id
+                return await reader.identifier(body, path)
+
+            try:
+                session.id = await self._send(template, PlaceholderValues(session=session.id), session, receive)
+            except BackendError as error:
+                error.args = (f"{self.label}: opening the session: {str(error).removeprefix(f'{self.label}: ')}",)
+                raise
+            session.opened = True
+
+    async def _close_session(self, session: Session) -> None:
+        template = self._application.close
+        assert template is not None
+        try:
+            await self._send(template, PlaceholderValues(session=session.id), session, AnswerBody.whole)
+        except BackendError as error:
+            self._warn("close", f"a session could not be closed: {str(error).removeprefix(f'{self.label}: ')}")
+
+    async def _send(
+        self,
+        template: RequestTemplate,
+        filling: PlaceholderValues,
+        session: Session,
+        receive: Callable[[AnswerBody], Awaitable[T]],
+    ) -> T:
+        opened = self._open
+        url = filling.text(opened.urls[template.url], lambda value: quote(value, safe=""))
+        body = None if template.body is None else orjson.dumps(filling.json(template.body))
+        headers = {name: filling.text(value) for name, value in opened.by_session.items()} | session.cookie_header(url)
+        try:
+            async with self._trust.call():
+                return await opened.endpoint.ask(
+                    self.label, url, body, receive, accept=_is_success, method=template.method, headers=headers
+                )
+        except Unauthorized as error:
+            if opened.secrets:
+                raise
+            # No key can be wrong: the application refuses this conversation, and the run goes on.
+            said = str(error).removeprefix(f"{error.model}: ")
+            raise Forbidden(said, model=error.model, status=error.status) from None
+
+    def _look_at_history(self, request: Request) -> None:
+        """See that an application which is not sent the history can know it."""
+        said = sum(message.role == "assistant" for message in request.messages)
+        if not said or self._application.sends_history:
+            return
+        opens = self._application.open
+        if request.ordinal and opens is not None and opens.id is not None:
+            raise Rejected(
+                f"the session of this conversation was opened by a process that has ended, and the body does not send "
+                f"the history: the application cannot know the {said} earlier turns. Send {{messages}}, use sessions "
+                "without open.id, or run the conversation anew",
+                model=self.label,
+            )
+        if not request.ordinal:
+            self._warn(
+                "history",
+                f"conversations begin with turns that the application has not seen ({said} of the assistant), and the "
+                f"body sends the last message alone; send {{messages}} ({self._shown})",
+            )
+
+    def _warn(self, what: str, message: str) -> None:
+        """Say something once."""
+        if what not in self._warned:
+            self._warned.add(what)
+            _log.warning("%s: %s", self.label, message)
+
+
+def _is_success(status: int) -> bool:
+    return 200 <= status < 300
+
+
+def _all_requests(application: Application) -> list[tuple[str, RequestTemplate]]:
+    """All requests of a mapping, with the fields that hold their URLs."""
+    found: list[tuple[str, RequestTemplate | None]] = [("url", application)]
+    found += [("open.url", application.open), ("close.url", application.close)]
+    return [(field, template) for field, template in found if template is not None]
+
+
+def _split_url(url: str) -> tuple[str, str, str]:
+    """A URL's place, and its path with what follows, by the sign between them; ``${…}`` may be part of either."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        scheme, rest = "", url
+    at = min((rest.find(sign) for sign in "/?" if sign in rest), default=len(rest))
+    return scheme + mark + rest[:at], rest[at : at + 1], rest[at + 1 :]
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """An application from its model name.
+
+    :raises ConfigurationError: there is no mapping, or it is wrong, or an option is.
+    """
+    if not spec.where:
+        raise ConfigurationError(f"model '{spec.text}': name the mapping's file (http:app.yaml), or write it in braces")
+    if spec.where.startswith("//"):
+        raise ConfigurationError(
+            f"model '{spec.text}': the kind http takes the file of a mapping, not a URL; write a mapping with url, "
+            f"body and answer, or, for an OpenAI-compatible endpoint, openai:{spec.text}"
+        )
+    longest = int(spec.number("answer_mb", 64.0, 0.001, 100_000.0) * 1e6)
+    inline = find_inline_mapping(spec.text)
+    if inline is not None:
+        return ApplicationBackend(clock, parse_mapping(inline.value, "http:{…}"), "http:{…}", longest)
+    return ApplicationBackend(clock, read_mapping(Path(spec.where).expanduser()), spec.where, longest)

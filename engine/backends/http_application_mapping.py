@@ -1,0 +1,256 @@
+"""The mapping of an HTTP application: which request to send, and where in its answer the reply is.
+
+A mapping is a YAML file (``http:FILE.yaml``) or compact JSON in the model's name (``http:{…}``). It holds no
+key: ``${NAME}`` is filled from the environment when the backend opens, ``{message}`` and the like for each
+request; all other braces are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ..errors import ConfigurationError
+from ..messages import Message, Request
+from ..permissions import permissions
+from ..yaml_file import LineOf, parse_with_lines, read_text
+from .model_name import USE_VARIABLE_ADVICE, describe_value, is_secret_header, secret_in_url
+
+MESSAGES_PLACEHOLDER = "{messages}"
+_PLACEHOLDER = re.compile(r"\{(message|system|session|seed)\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholderValues:
+    """The values of one request. ``messages`` is the history as chat endpoints take it."""
+
+    message: str = ""
+    system: str = ""
+    session: str = ""
+    seed: int = 0
+    messages: Sequence[Mapping[str, Any]] = ()
+
+    def text(self, template: str, quoted: Callable[[str], str] = str) -> str:
+        """The template with its placeholders filled, in one pass: what a value holds in braces is left alone.
+        ``quoted`` is applied to each value.
+        """
+        return _PLACEHOLDER.sub(lambda found: quoted(str(getattr(self, found[1]))), template)
+
+    def json(self, template: Any) -> Any:
+        """JSON data whose texts are filled. ``{messages}`` as a whole text becomes the list, ``{seed}`` a number."""
+        if isinstance(template, str):
+            if template == MESSAGES_PLACEHOLDER:
+                return self.messages
+            return self.seed if template == "{seed}" else self.text(template)
+        if isinstance(template, dict):
+            return {name: self.json(value) for name, value in template.items()}
+        return [self.json(value) for value in template] if isinstance(template, list) else template
+
+
+def fill_values(request: Request, session: str, *, system_apart: bool) -> PlaceholderValues:
+    """The values of a request. ``system_apart``: the template has ``{system}``, so the history is without it."""
+    said: Sequence[Message] = request.messages
+    message = next((one.content for one in reversed(said) if one.role == "user"), "")
+    system = "\n\n".join(one.content for one in said if one.role == "system")
+    history = [one.to_openai() for one in said if not (system_apart and one.role == "system")]
+    return PlaceholderValues(message, system, session, request.seed, history)
+
+
+def iter_texts(template: Any) -> Iterator[str]:
+    """All texts of JSON data, its keys left out."""
+    if isinstance(template, str):
+        yield template
+    inner = template.values() if isinstance(template, dict) else template if isinstance(template, list) else ()
+    for value in inner:
+        yield from iter_texts(value)
+
+
+def has_placeholder(template: Any, name: str) -> bool:
+    """Whether a placeholder stands in a text of JSON data."""
+    return any(f"{{{name}}}" in text for text in iter_texts(template))
+
+
+def fill_from_environment(text: str, field: str, shown: str) -> tuple[str, list[str]]:
+    """The text with ``${NAME}`` replaced, and the values that were put in, in their order.
+
+    :raises ConfigurationError: a variable is not set, or empty; the message names it, ``shown`` and the field.
+    """
+    values: list[str] = []
+
+    def value(found: re.Match[str]) -> str:
+        given = (permissions().variable(found[1]) or "").strip()
+        if not given:
+            raise ConfigurationError(f"{shown}: {field}: no value in the environment variable {found[1]}; set it")
+        values.append(given)
+        return given
+
+    return _VARIABLE.sub(value, text), values
+
+
+def has_variable(text: str) -> bool:
+    """Whether a text is completed from the environment."""
+    return _VARIABLE.search(text) is not None
+
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+_PLACEHOLDERS_OF_TURNS = ("message", "messages", "system", "seed")
+
+
+class RequestTemplate(BaseModel):
+    """A request: URL, method, and a body of any JSON data, left out where it is null."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(min_length=1, description="URL; may hold ${NAME} (environment) and {session}.")
+    method: Method = Field(default="POST", description="HTTP method.")
+    body: Any = Field(default=None, description="JSON body; its texts may hold placeholders such as {message}.")
+
+    @field_validator("url")
+    @classmethod
+    def _usable_url(cls, url: str) -> str:
+        if found := secret_in_url(url):
+            raise ValueError(f"the URL {found}; {USE_VARIABLE_ADVICE}")
+        if not url.lower().startswith(("http://", "https://", "${")):
+            raise ValueError(f"found {url!r}; a URL begins with http:// or https://, or with ${{NAME}} that does")
+        return url
+
+    @field_validator("body")
+    @classmethod
+    def _whole_history(cls, body: Any) -> Any:
+        for text in iter_texts(body):
+            if MESSAGES_PLACEHOLDER in text and text != MESSAGES_PLACEHOLDER:
+                raise ValueError(f"found {text[:80]!r}; {MESSAGES_PLACEHOLDER} is a list and stands alone in its text")
+        return body
+
+
+class OpenRequest(RequestTemplate):
+    """The request that opens a session; without ``id`` the session keeps the identifier that was sent."""
+
+    id: str | None = Field(default=None, min_length=1, description="Path to the session's identifier in the answer.")
+
+
+class Application(RequestTemplate):
+    """How an application is asked and understood."""
+
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Headers of each request; may hold ${NAME} (environment) and {session}."
+    )
+    answer: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Path to the reply in the answer's JSON, e.g. choices.0.message.content; null: the body is text.",
+    )
+    stream: Literal["none", "sse", "lines"] = Field(
+        default="none", description="Form of the answer: whole, server-sent events, or a JSON value a line."
+    )
+    done: str | dict[str, Any] | None = Field(
+        default=None, description="What ends the stream: an event's data or name, or members of its JSON object."
+    )
+    tool_calls: str | None = Field(
+        default=None, min_length=1, description="Path to calls of tools, in OpenAI's form, in the answer."
+    )
+    tokens: str | None = Field(
+        default=None, min_length=1, description="Path to the counts of tokens in the answer, e.g. usage."
+    )
+    timeout: float = Field(default=120.0, ge=0.001, le=86_400, description="Seconds for one attempt.")
+    cookies: bool = Field(default=False, description="Keep cookies, for each conversation its own.")
+    session: Literal["none", "conversation"] = Field(default="none", description="Whether conversations are sessions.")
+    session_salt: str = Field(
+        default="", description="Makes other session identifiers; may hold ${NAME} (environment)."
+    )
+    open: OpenRequest | None = Field(default=None, description="Request that opens a session.")
+    close: RequestTemplate | None = Field(default=None, description="Request that closes a session.")
+
+    @field_validator("headers")
+    @classmethod
+    def _no_keys(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if is_secret_header(name, value):
+                raise ValueError(f"the header {name} holds a key; {USE_VARIABLE_ADVICE}")
+            if not (name + value).isascii() or not (name + value).isprintable() or not name or set(name) & set(" :"):
+                raise ValueError(f"the header {name!r}: names and values are printable ASCII")
+        return headers
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Application:
+        if not (has_placeholder([self.url, self.body], "message") or self.sends_history):
+            raise ValueError("neither url nor body holds {message} or {messages}: nothing would be asked")
+        if self.method == "GET" and self.body is not None:
+            raise ValueError("method GET sends no body; put {message} into the url")
+        if self.answer is None and (self.tool_calls or self.tokens or self.stream == "lines"):
+            raise ValueError("tool_calls, tokens and stream: lines are read from JSON; give answer as well")
+        if self.done is not None and self.stream == "none":
+            raise ValueError("done ends a stream; give stream: sse or stream: lines, or leave it out")
+        if self.session == "none":
+            if self.open or self.close or self.session_salt:
+                raise ValueError("open, close and session_salt belong to sessions; give session: conversation")
+            if has_placeholder([self.url, self.body, self.headers], "session"):
+                raise ValueError("{session} stands in it, but there are no sessions; give session: conversation")
+        for name, other in (("open", self.open), ("close", self.close)):
+            for placeholder in _PLACEHOLDERS_OF_TURNS if other else ():
+                if other and has_placeholder([other.url, other.body], placeholder):
+                    raise ValueError(f"{name} holds {{{placeholder}}}; only {{session}} is known there")
+        return self
+
+    @property
+    def sends_history(self) -> bool:
+        """Whether each request holds the whole history, so that the application needs to remember nothing."""
+        return has_placeholder(self.body, "messages")
+
+
+def inline_name(mapping: Mapping[str, Any]) -> str:
+    """The model's name that holds a mapping: ``http:{…}``.
+
+    :raises ConfigurationError: the mapping is wrong.
+    """
+    parse_mapping(dict(mapping), "http:{…}")
+    return f"http:{orjson.dumps(mapping).decode()}"
+
+
+def read_mapping(file: Path) -> Application:
+    """The mapping in a YAML file.
+
+    :raises ConfigurationError: it cannot be read, or a field is wrong; the message names file, line and field.
+    """
+    value, line_of = parse_with_lines(read_text(file), str(file))
+    return parse_mapping(value, str(file), line_of)
+
+
+def parse_mapping(value: Any, shown: str, line_of: LineOf | None = None) -> Application:
+    """A mapping from plain data. ``shown`` is its file's name in errors, ``line_of`` says where its fields stand there.
+
+    :raises ConfigurationError: a field is wrong; the message names it and what was found.
+    """
+    if not isinstance(value, dict):
+        found = "nothing" if value is None else describe_value(value)
+        raise ConfigurationError(
+            f"{shown}: expected the mapping of an application (url, body, answer, …), found {found}"
+        )
+    try:
+        return Application.model_validate(value)
+    except ValidationError as error:
+        problems = [_mapping_problem(dict(detail), shown, line_of) for detail in error.errors(include_url=False)]
+        raise ConfigurationError("; ".join(problems)) from None
+
+
+def _mapping_problem(detail: dict[str, Any], shown: str, line_of: LineOf | None) -> str:
+    loc = tuple(detail["loc"])
+    place = shown if line_of is None else f"{shown}:{line_of(loc)}"
+    field = f" field '{'.'.join(map(str, loc))}':" if loc else ""
+    if detail["type"] == "missing":
+        return f"{place}:{field} is missing"
+    if detail["type"] == "extra_forbidden":
+        model = {"open": OpenRequest, "close": RequestTemplate}.get(str(loc[0]) if loc[1:] else "", Application)
+        known = ", ".join(model.model_fields)
+        return f"{place}:{field} unknown; known are {known}"
+    message = str(detail["msg"])
+    if detail["type"] == "value_error":  # ours: it says what was found
+        return f"{place}:{field} {message.removeprefix('Value error, ')}"
+    return f"{place}:{field} {message}, found {describe_value(detail.get('input'))}"

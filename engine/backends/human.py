@@ -1,0 +1,268 @@
+"""A person as a backend: ``human:ROOM``. A request waits in a queue until somebody answers it.
+
+Option: ``timeout`` (seconds, or a number with s, m, h, d or w; none by default). However many requests wait,
+they cost one look at the queue's file every half second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..cancellation import cancellable_wait
+from ..clock import Clock, VirtualClock
+from ..errors import ConfigurationError, Unanswered, VivaError
+from ..likelihood import Reading
+from ..messages import Completion, Request
+from .base import Backend, ModelSpec
+from .endpoint_answer import estimate_missing_counts
+from .human_queue import AnswerQueue, HumanAnswer, PendingQuestion, QuestionState
+
+T = TypeVar("T")
+POLL_SECONDS = 0.5
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SHORTEST_TIMEOUT = 1e-6  # seconds; a latency of 0 would be measured anew, as that of this process alone
+_log = logging.getLogger("viva")
+
+
+@dataclass(slots=True)
+class _WaitingRequest:
+    """A request of this process that waits: whoever awaits it here, and until when."""
+
+    posed: PendingQuestion
+    futures: list[asyncio.Future[HumanAnswer]] = field(default_factory=list)
+    deadline: float | None = None
+
+
+class HumanBackend(Backend):
+    """See the module. ``timeout`` is in seconds and counts from when the room was first asked, restarts included.
+
+    ``generate`` raises ``Unanswered`` after it. A request whose caller is cancelled is withdrawn; one whose run stops,
+    and may be resumed, waits on in the room.
+    """
+
+    def __init__(self, folder: Path, clock: Clock, timeout: float | None = None) -> None:
+        self._folder, self._clock, self._timeout = folder, clock, timeout
+        self._asker = uuid.uuid4().hex
+        # One thread has the room: requests are written in their order, and no lock of the file stops the event loop.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-room")
+        self._opened: AnswerQueue | None = None
+        self._version = self._seen = -1
+        self._waits: dict[str, _WaitingRequest] = {}
+        self._withdrawn: dict[str, list[str]] = {}  # by the conversation's affinity
+        self._watcher: asyncio.Task[None] | None = None
+        self._announced = False
+        self._answered = 0
+
+    async def check(self) -> None:
+        """Make the room.
+
+        :raises ConfigurationError: it cannot be made or used.
+        """
+        await self._in_thread(self._room)
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+        self._thread.submit(self._close)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def generate(self, request: Request) -> Completion:
+        """As the base says, with the text in one piece.
+
+        :raises Unanswered: nobody answered within the timeout.
+        :raises ConfigurationError: log-probabilities are asked for, or the room cannot be used.
+        """
+        if request.sampling.logprobs is not None:
+            raise ConfigurationError(f"{self.label}: a person gives no log-probabilities; name a model of another kind")
+        posed = PendingQuestion.of(request)
+        wait = self._waits.setdefault(posed.name, _WaitingRequest(posed))
+        future: asyncio.Future[HumanAnswer] = asyncio.get_running_loop().create_future()
+        wait.futures.append(future)  # before the room is asked: no answer can slip in between
+        try:
+            with (
+                cancellable_wait()
+            ):  # a run that stops waits for nobody; the request stays in the room for when it goes on
+                asked = await self._in_thread(lambda: self._ask(posed))
+                given = asked.given or await self._given(wait, future, asked)
+        except asyncio.CancelledError:
+            if wait.futures == [future]:
+                self._withdraw(posed.name, request.affinity)
+            raise
+        finally:
+            if not future.cancel() and not future.cancelled():
+                future.exception()  # it was looked at, should the caller have been cancelled in this moment
+            wait.futures.remove(future)
+            if not wait.futures:
+                self._waits.pop(posed.name, None)
+        return self._completion(request, given, asked)
+
+    async def read(self, reading: Reading) -> Completion:
+        """:raises ConfigurationError: always; no person can do that."""
+        raise ConfigurationError(
+            f"{self.label}: a person gives no log-probabilities of a text; name a model of another kind"
+        )
+
+    def ended(self, affinity: str) -> None:
+        self._withdrawn.pop(affinity, None)
+
+    def interrupted(self, affinity: str) -> None:
+        """Requests that were withdrawn because the run is cut short wait on in the room for when it goes on."""
+        names = self._withdrawn.pop(affinity, None)
+        if names:
+            self._later(lambda room: room.reopen(names, self._asker))
+
+    def statistics(self) -> dict[str, Any]:
+        return {"in_flight": len(self._waits), "answered": self._answered}
+
+    # -- waiting --------------------------------------------------------------------------------------------------
+
+    async def _given(
+        self, wait: _WaitingRequest, future: asyncio.Future[HumanAnswer], asked: QuestionState
+    ) -> HumanAnswer:
+        wait.deadline = asked.deadline
+        if not self._announced:
+            self._announced = True
+            _log.warning(
+                "a person is asked: `viva grade sit %s` shows the questions", self._folder, extra={"label": ""}
+            )
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._watch())
+        return await future
+
+    async def _watch(self) -> None:
+        """Look at the room as long as anything waits."""
+        while self._waits:
+            try:
+                answers, withdrawn = await self._in_thread(self._look)
+                for name, given in answers:
+                    self._settle(name, given)
+                for name in withdrawn & self._waits.keys():  # by another run that had asked the same
+                    await self._ask_again(self._waits[name])
+                await self._expire()
+            except Exception as error:  # the room cannot be used any more: nobody can be waited for
+                for name in list(self._waits):
+                    self._settle(name, error)
+                return
+            await self._clock.sleep(POLL_SECONDS)
+
+    async def _ask_again(self, wait: _WaitingRequest) -> None:
+        wait.deadline = (await self._in_thread(lambda: self._ask(wait.posed))).deadline
+
+    def _ask(self, posed: PendingQuestion) -> QuestionState:
+        return self._room().ask(posed, self._asker, self._timeout)
+
+    def _look(self) -> tuple[list[tuple[str, HumanAnswer]], set[str]]:
+        """New answers, and what is withdrawn, if anything has changed; in the room's thread."""
+        room = self._room()
+        version = room.version()
+        if version == self._version:
+            return [], set()
+        found = room.answers_since(self._seen)
+        self._version = version
+        self._seen = found[-1][0] if found else self._seen
+        return [(name, given) for _, name, given in found], room.withdrawn()
+
+    async def _expire(self) -> None:
+        now = self._clock.wall()
+        late = [name for name, wait in self._waits.items() if wait.deadline is not None and wait.deadline <= now]
+        if not late:
+            return
+        for name, given in (await self._in_thread(lambda: self._room().expire(late))).items():
+            said = f"nobody answered within {_format_duration(self._timeout or 0.0)}"
+            self._settle(name, given or Unanswered(said, model=self.label))
+
+    def _settle(self, name: str, outcome: HumanAnswer | Exception) -> None:
+        wait = self._waits.get(name)
+        for future in [] if wait is None else wait.futures:
+            if not future.done():
+                future.set_result(outcome) if isinstance(outcome, HumanAnswer) else future.set_exception(outcome)
+
+    def _withdraw(self, name: str, affinity: str) -> None:
+        if affinity:
+            self._withdrawn.setdefault(affinity, []).append(name)
+        self._later(lambda room: room.withdraw([name], self._asker))
+
+    # -- the room's thread ----------------------------------------------------------------------------------------
+
+    def _room(self) -> AnswerQueue:
+        if self._opened is None:
+            self._opened = AnswerQueue(self._folder, self._clock.wall)
+            self._opened.enter()
+            self._seen = self._opened.last_submission()
+        return self._opened
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    async def _in_thread(self, ask: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
+
+    def _later(self, change: Callable[[AnswerQueue], None]) -> None:
+        """Change the room, behind what was asked of it before; nobody waits for it."""
+
+        def attempt() -> None:
+            try:
+                change(self._room())
+            except VivaError as error:
+                _log.warning("%s: %s", self.label, error)
+
+        self._thread.submit(attempt)
+
+    def _completion(self, request: Request, given: HumanAnswer, asked: QuestionState) -> Completion:
+        self._answered += 1
+        completion = Completion(
+            given.text, latency=max(_SHORTEST_TIMEOUT, given.at - asked.at), calls=given.tool_calls()
+        )
+        estimate_missing_counts(completion, request)
+        if request.on_text is not None:
+            request.on_text(given.text)
+        return completion
+
+
+def build(spec: ModelSpec, clock: Clock) -> Backend:
+    """``human:ROOM`` where ROOM is a folder, made at the first use.
+
+    :raises ConfigurationError: no folder is named, or the clock is virtual: people live by the real one.
+    """
+    if not spec.where or spec.fragment:
+        raise ConfigurationError(
+            f"model '{spec.text}': expected human:ROOM, where ROOM is a folder without # in its path"
+        )
+    timeout = _parse_timeout(spec)
+    if isinstance(clock, VirtualClock):
+        raise ConfigurationError(
+            f"model '{spec.text}': a virtual clock passes days in no time, and a person answers in real time; use the "
+            "real clock, or a simulated model"
+        )
+    return HumanBackend(Path(spec.where).expanduser(), clock, timeout)
+
+
+def _parse_timeout(spec: ModelSpec) -> float | None:
+    text = spec.take("timeout")
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw]?)", text)
+    seconds = float(found[1]) * _UNITS[found[2]] if found is not None else 0.0
+    if not seconds:
+        raise ConfigurationError(
+            f"model '{spec.text}': timeout={text}: expected a time above 0, in seconds or with a unit: 90s, 30m, 12h, "
+            "3d, 2w"
+        )
+    return seconds
+
+
+def _format_duration(seconds: float) -> str:
+    """``3 d``, ``1.5 h`` or ``20 s``: the largest unit of which it is at least one."""
+    for unit in ("d", "h", "m"):
+        if seconds >= _UNITS[unit]:
+            return f"{seconds / _UNITS[unit]:g} {'min' if unit == 'm' else unit}"
+    return f"{seconds:g} s"

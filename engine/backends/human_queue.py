@@ -1,0 +1,461 @@
+"""The queue of requests that wait for people: the folder of ``human:ROOM``, with ``room.sqlite`` in it.
+
+The process of a run asks, the process of the pages answers; either may be killed at any moment, and neither
+needs the other. A request is recorded once, however often it is asked; the first answer counts, and every
+submission is kept. An ``AnswerQueue`` is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from ..errors import ConfigurationError
+from ..files import describe_version_problem, find_sqlite_damage
+from ..json_data import strip_surrogates
+from ..messages import Message, Request
+from ..tools import ToolCall
+
+_PREVIEW = 200  # characters of the last message, for lists
+
+
+@dataclass(slots=True, frozen=True)
+class PendingQuestion:
+    """A request as a person needs it. ``max_tokens`` is a hint to them; ``schema`` is what the answer must follow, None
+    for free text; ``tools`` are function specifications in OpenAI's form, of which one must be called if ``required``.
+    """
+
+    conversation: str
+    role: str
+    ordinal: int
+    digest: bytes
+    messages: tuple[Message, ...]
+    max_tokens: int
+    schema: Mapping[str, Any] | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+    required: bool = False
+
+    @classmethod
+    def of(cls, request: Request) -> PendingQuestion:
+        """What a request asks; nothing that only a simulated model may know."""
+        tools = request.tools
+        return cls(
+            request.conversation,
+            request.role,
+            request.ordinal,
+            request.digest,
+            tuple(request.messages),
+            request.sampling.max_tokens,
+            request.sampling.schema,
+            () if tools is None else tuple(tools.specs),
+            tools is not None and tools.required,
+        )
+
+    @property
+    def name(self) -> str:
+        """24 hexadecimal digits that stand for this very question at this very place, in addresses and forms."""
+        parts = [self.conversation, self.role, self.ordinal, self.digest.hex()]
+        return hashlib.blake2b(orjson.dumps(parts), digest_size=12).hexdigest()
+
+    @property
+    def preview(self) -> str:
+        """The beginning of what was said last."""
+        said = self.messages[-1].content if self.messages else ""
+        return said if len(said) <= _PREVIEW else said[: _PREVIEW - 1] + "…"
+
+    def to_record(self) -> bytes:
+        """The parts that stand in no column of their own, as JSON."""
+        record = {
+            "messages": [_message_record(message) for message in self.messages],
+            "max_tokens": self.max_tokens,
+            "schema": self.schema,
+            "tools": self.tools,
+            "required": self.required,
+        }
+        return orjson.dumps(record)
+
+    @classmethod
+    def from_record(cls, conversation: str, role: str, ordinal: int, digest: bytes, record: bytes) -> PendingQuestion:
+        """What was recorded, with the columns beside it."""
+        read = orjson.loads(record)
+        read |= {"messages": tuple(map(_message, read["messages"])), "tools": tuple(read["tools"])}
+        return cls(conversation, role, ordinal, digest, **read)
+
+
+@dataclass(slots=True, frozen=True)
+class HumanAnswer:
+    """A person's answer: text, or calls of offered functions, as (name, arguments as JSON) each; ``who`` may be empty,
+    ``at`` is in seconds since 1970.
+    """
+
+    text: str
+    calls: tuple[tuple[str, str], ...] = ()
+    who: str = ""
+    at: float = 0.0
+
+    def tool_calls(self) -> list[ToolCall] | None:
+        """The calls as a completion has them; None where there is none."""
+        return [ToolCall(f"call-{number}", *call) for number, call in enumerate(self.calls, 1)] or None
+
+
+def _message_record(message: Message) -> list[Any]:
+    calls = [[strip_surrogates(part) for part in call.to_record()] for call in message.calls]
+    return [message.role, strip_surrogates(message.content), calls, message.call_id, message.name]
+
+
+def _message(record: list[Any]) -> Message:
+    role, content, calls, call_id, name = record
+    return Message(role, content, None, tuple(map(ToolCall.from_record, calls)), call_id, name)
+
+
+QUEUE_FILE = "room.sqlite"
+QUEUE_VERSION = "1"
+_WAIT_SECONDS = 30.0  # for another process that writes
+_TABLES = """
+create table meta (name text primary key, value text not null) without rowid;
+create table requests (
+    number integer primary key, name text not null unique, conversation text not null, role text not null,
+    ordinal integer not null, digest blob not null, record blob not null, preview text not null,
+    state text not null, asker text not null, asked real not null, deadline real);
+create index requests_by_state on requests (state, asked);
+-- Every submission once, under the name that the page gave it; of those to one request only the first counts.
+create table submissions (
+    number integer primary key, name text not null, request integer not null references requests,
+    text text not null, calls text not null, who text not null, at real not null, counts integer not null,
+    unique (request, name));
+create unique index answers on submissions (request) where counts;
+"""
+
+
+def open_queue_file(folder: Path) -> sqlite3.Connection:
+    """The room's file, made where there is none yet; several processes may do so at once.
+
+    :raises ConfigurationError: the folder cannot be used, or its room is of another version.
+    """
+    file = folder / QUEUE_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{folder}: cannot be made a room: {error.strerror}") from None
+    try:
+        connection = sqlite3.connect(file, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            _create_tables(connection, file)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise queue_error(file, error) from error
+    return connection
+
+
+def queue_error(file: Path, error: Exception) -> ConfigurationError:
+    """What is raised where SQLite cannot do what is asked of it, or a record cannot be read."""
+    return ConfigurationError(f"{file}: cannot be used as a room: {error}")
+
+
+def _create_tables(connection: sqlite3.Connection, file: Path) -> None:
+    connection.execute("begin immediate")
+    if connection.execute("select 1 from sqlite_master").fetchone() is None:
+        for statement in _TABLES.split(";\n"):
+            connection.execute(statement)
+        connection.execute("insert into meta values ('version', ?)", (QUEUE_VERSION,))
+    connection.execute("commit")
+    found = connection.execute("select value from meta where name = 'version'").fetchone()
+    if found is None or found[0] != QUEUE_VERSION:
+        said = describe_version_problem("room of version", found and found[0], [QUEUE_VERSION])
+        raise ConfigurationError(f"{file}: {said}; or name another folder")
+    if damage := find_sqlite_damage(connection, _TABLES):
+        raise ConfigurationError(f"{file}: cannot be used as a room: {damage}")
+    _use_wal(connection)
+    connection.execute("pragma synchronous = full")  # an answer that was confirmed outlives a power cut
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log. SQLite refuses at once, without its usual patience, where another process does the
+    same in this moment.
+    """
+    until = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.01)
+
+
+_LOCK_FILE = "asking.lock"
+_SELECT_ANSWER = "select text, calls, who, at from submissions where request = ? and counts"
+_STATUS_COLUMNS = "number, name, conversation, role, ordinal, preview, state, asked, deadline"
+
+State = Literal["waiting", "answered", "withdrawn", "expired"]
+Receipt = Literal["taken", "late", "withdrawn", "expired"]
+
+
+@dataclass(slots=True, frozen=True)
+class QuestionState:
+    """How a request stands with whoever poses it: since when (seconds since 1970), until when if it can expire, and the
+    answer if there is one.
+    """
+
+    at: float
+    deadline: float | None = None
+    given: HumanAnswer | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class QueueStatus:
+    """A request in a list. ``preview`` is the beginning of its last message; times are seconds since 1970."""
+
+    number: int
+    name: str
+    conversation: str
+    role: str
+    ordinal: int
+    preview: str
+    state: State
+    asked: float
+    deadline: float | None
+
+
+class AnswerQueue:
+    """See the module. ``clock`` gives seconds since 1970."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        """Open the room, or make it where there is none yet.
+
+        :raises ConfigurationError: the folder cannot be used, or its room is of another version.
+        """
+        self.folder, self._clock = folder, clock
+        self._presence: int | None = None
+        self._connection = open_queue_file(folder)
+
+    def close(self) -> None:
+        """Close the file; whoever asked here asks no longer."""
+        if self._presence is not None:
+            os.close(self._presence)
+            self._presence = None
+        self._connection.close()
+
+    def __enter__(self) -> AnswerQueue:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- the side that asks ---------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Let the pages know that somebody asks here, until this room is closed or the process ends."""
+        if self._presence is None:
+            self._presence = self._lock_file()
+            fcntl.flock(self._presence, fcntl.LOCK_SH)
+
+    def ask(self, posed: PendingQuestion, asker: str, timeout: float | None = None) -> QuestionState:
+        """Pose a request. One that waits already goes on waiting from where it was first asked; one that was withdrawn
+        or has expired waits anew. ``asker`` is whoever may withdraw it; ``timeout`` is in seconds.
+        """
+        now = self._clock()
+        with self._change() as connection:
+            row = connection.execute("select number, state, asked from requests where name = ?", (posed.name,))
+            found = row.fetchone()
+            if found is not None and (given := self._given(found[0])) is not None:
+                return QuestionState(found[2], given=given)
+            at = found[2] if found is not None and found[1] == "waiting" else now
+            deadline = None if timeout is None else at + timeout
+            if found is None:
+                connection.execute(
+                    "insert into requests (name, conversation, role, ordinal, digest, record, preview, state, asker, "
+                    "asked, deadline) values (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?)",
+                    (posed.name, posed.conversation, posed.role, posed.ordinal, posed.digest, posed.to_record(),
+                     strip_surrogates(posed.preview), asker, at, deadline),
+                )  # fmt: skip
+            else:
+                connection.execute(
+                    "update requests set state = 'waiting', asker = ?, asked = ?, deadline = ? where number = ?",
+                    (asker, at, deadline, found[0]),
+                )
+        return QuestionState(at, deadline)
+
+    def withdraw(self, names: Iterable[str], asker: str) -> None:
+        """Take back requests that wait, unless another asker has posed them since."""
+        self._move(names, asker, "waiting", "withdrawn")
+
+    def reopen(self, names: Iterable[str], asker: str) -> None:
+        """Have withdrawn requests wait again, as if they had never been withdrawn."""
+        self._move(names, asker, "withdrawn", "waiting")
+
+    def _move(self, names: Iterable[str], asker: str, before: State, after: State) -> None:
+        with self._change() as connection:
+            connection.executemany(
+                "update requests set state = ? where name = ? and asker = ? and state = ?",
+                [(after, name, asker, before) for name in names],
+            )
+
+    def expire(self, names: Iterable[str]) -> dict[str, HumanAnswer | None]:
+        """End the wait for requests whose time is over; of each its answer, if one came after all."""
+        found: dict[str, HumanAnswer | None] = {}
+        with self._change() as connection:
+            for name in names:
+                row = connection.execute("select number from requests where name = ?", (name,)).fetchone()
+                found[name] = None if row is None else self._given(row[0])
+                if found[name] is None:
+                    connection.execute("update requests set state = 'expired' where name = ?", (name,))
+        return found
+
+    def version(self) -> int:
+        """A number that changes whenever another connection has written; costs microseconds."""
+        with self._told():
+            return int(self._connection.execute("pragma data_version").fetchone()[0])
+
+    def last_submission(self) -> int:
+        """The number of the latest submission; 0 where there is none."""
+        with self._told():
+            return int(self._connection.execute("select coalesce(max(number), 0) from submissions").fetchone()[0])
+
+    def answers_since(self, number: int) -> list[tuple[int, str, HumanAnswer]]:
+        """Answers behind a submission, as (submission's number, request's name, answer)."""
+        with self._told():
+            rows = self._connection.execute(
+                "select s.number, r.name, s.text, s.calls, s.who, s.at from submissions s join requests r on "
+                "r.number = s.request where s.number > ? and s.counts order by s.number",
+                (number,),
+            ).fetchall()
+        return [(row[0], row[1], _answer_from_row(row[2:])) for row in rows]
+
+    def withdrawn(self) -> set[str]:
+        """The names of all requests that are withdrawn."""
+        with self._told():
+            rows = self._connection.execute("select name from requests where state = 'withdrawn'").fetchall()
+        return {name for (name,) in rows}
+
+    # -- the side that answers ------------------------------------------------------------------------------------
+
+    @property
+    def attended(self) -> bool:
+        """Whether some process asks here now: else answers are kept until a run goes on."""
+        descriptor = self._lock_file()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def standings(self, state: State, *, most: int = -1) -> list[QueueStatus]:
+        """The requests in a state: waiting ones oldest first, others latest first."""
+        order = "asked, number" if state == "waiting" else "number desc"
+        with self._told():
+            rows = self._connection.execute(
+                f"select {_STATUS_COLUMNS} from requests where state = ? order by {order} limit ?", (state, most)
+            ).fetchall()
+        return [QueueStatus(*row) for row in rows]
+
+    def counts(self) -> dict[str, int]:
+        """How many requests are in each state."""
+        with self._told():
+            return dict(self._connection.execute("select state, count(*) from requests group by state").fetchall())
+
+    def standing(self, name: str) -> tuple[QueueStatus, str] | None:
+        """How a request stands, and who has answered it; None where there is no such request."""
+        with self._told():
+            row = self._connection.execute(
+                f"select {_STATUS_COLUMNS}, (select who from submissions where request = requests.number and counts) "
+                "from requests where name = ?",
+                (name,),
+            ).fetchone()
+        return None if row is None else (QueueStatus(*row[:9]), row[9] or "")
+
+    def request(self, name: str) -> tuple[QueueStatus, PendingQuestion, HumanAnswer | None] | None:
+        """A request, what it asks, and its answer if there is one; None where there is no such request."""
+        with self._told():
+            row = self._connection.execute(
+                f"select {_STATUS_COLUMNS}, digest, record from requests where name = ?", (name,)
+            ).fetchone()
+            if row is None:
+                return None
+            standing = QueueStatus(*row[:9])
+            posed = PendingQuestion.from_record(standing.conversation, standing.role, standing.ordinal, *row[9:])
+            return standing, posed, self._given(standing.number)
+
+    def answer(
+        self, name: str, submission: str, text: str, calls: Sequence[tuple[str, str]] = (), who: str = ""
+    ) -> Receipt:
+        """Take a submission. The same one again changes nothing and has the same receipt.
+
+        ``late``: another answer was first, and counts; this one is kept. ``withdrawn`` and ``expired``: nobody waits
+        for it, and it is not kept.
+
+        :raises ConfigurationError: there is no such request.
+        """
+        with self._change() as connection:
+            row = connection.execute("select number, state from requests where name = ?", (name,)).fetchone()
+            if row is None:
+                raise ConfigurationError(f"{self.folder}: there is no request '{name[:40]}'")
+            number, state = row
+            known = connection.execute(
+                "select counts from submissions where request = ? and name = ?", (number, submission)
+            ).fetchone()
+            if known is not None:
+                return "taken" if known[0] else "late"
+            if state in ("withdrawn", "expired"):
+                return "withdrawn" if state == "withdrawn" else "expired"
+            counts = state == "waiting"
+            said = orjson.dumps([list(map(strip_surrogates, call)) for call in calls]).decode()
+            connection.execute(
+                "insert into submissions (name, request, text, calls, who, at, counts) values (?, ?, ?, ?, ?, ?, ?)",
+                (submission, number, strip_surrogates(text), said, strip_surrogates(who), self._clock(), counts),
+            )
+            if counts:
+                connection.execute("update requests set state = 'answered' where number = ?", (number,))
+        return "taken" if counts else "late"
+
+    # -- the file -------------------------------------------------------------------------------------------------
+
+    def _given(self, number: int) -> HumanAnswer | None:
+        row = self._connection.execute(_SELECT_ANSWER, (number,)).fetchone()
+        return None if row is None else _answer_from_row(row)
+
+    def _lock_file(self) -> int:
+        try:
+            return os.open(self.folder / _LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ConfigurationError(f"{self.folder / _LOCK_FILE}: cannot be opened: {error.strerror}") from None
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that writes."""
+        with self._told():
+            self._connection.execute("begin immediate")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("rollback")
+                raise
+            self._connection.execute("commit")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """:raises ConfigurationError: SQLite cannot do it, or a record has not the form in which it was written."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            raise queue_error(self.folder / QUEUE_FILE, error) from error
+
+
+def _answer_from_row(row: Sequence[Any]) -> HumanAnswer:
+    text, calls, who, at = row
+    return HumanAnswer(text, tuple((name, arguments) for name, arguments in orjson.loads(calls)), who, at)

@@ -1,0 +1,228 @@
+"""Sampling: the next token of all lanes at once, each with its own settings, in a few passes without sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .native import Logits
+
+_BLOCK_TOKENS = 128
+_FIRST_COUNT = 256  # tokens considered first for top_p
+
+
+def draw(
+    row: npt.NDArray[np.float32],
+    number: float,
+    *,
+    temperature: float,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    min_p: float = 0.0,
+    mask: npt.NDArray[np.bool_] | None = None,
+) -> int:
+    """The token that ``number`` in [0, 1) selects at a ``temperature`` above 0. The row must be contiguous.
+
+    First ``mask`` removes tokens, then ``top_k`` (0: all) keeps the best, then ``min_p`` (0: off) those with at least
+    this share of the best one's probability, then ``top_p`` (1: all) the best that make up this share of the rest. Of
+    equals the lower id ranks higher.
+
+    :raises FloatingPointError: the logits are not finite.
+    """
+    values = row if mask is None else np.where(mask, row, np.float32(-np.inf))
+    highest = values.max()
+    check_finite(highest)
+    if 0 < top_k < len(values):
+        kept = np.zeros(len(values), dtype=bool)
+        kept[top_indices(values, top_k)] = True
+        values = np.where(kept, values, np.float32(-np.inf))
+    weights = values - highest
+    if min_p > 0:
+        weights[weights < math.log(min_p)] = -np.inf
+    weights /= np.float32(max(temperature, 1e-30))
+    np.exp(weights, out=weights)
+    if top_p < 1:
+        return _draw_top_p(weights, top_p, number)
+    # Sums of blocks first; then only the block that holds the token is searched.
+    sums = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK_TOKENS)).cumsum(dtype=np.float64)
+    target = number * sums[-1]
+    block = min(int(np.searchsorted(sums, target, side="right")), len(sums) - 1)
+    while block and sums[block] == sums[block - 1]:
+        block -= 1
+    start = block * _BLOCK_TOKENS
+    before = float(sums[block - 1]) if block else 0.0
+    return start + _index_at(weights[start : start + _BLOCK_TOKENS], target - before)
+
+
+def check_finite(highest: npt.NDArray[np.float32] | np.float32) -> None:
+    """Check the highest logit of each row; numpy's maximum of a row with a NaN is NaN.
+
+    :raises FloatingPointError: one is not finite.
+    """
+    if not np.isfinite(highest).all():
+        raise FloatingPointError("its logits are not finite (NaN or infinite): damaged weights, or an overflow")
+
+
+def top_indices(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:
+    """The indices of the ``count`` highest values, highest first; of equals the lower index is first."""
+    if count <= 0:
+        return np.empty(0, dtype=np.intp)
+    if count < len(values):
+        border = np.partition(values, len(values) - count)[len(values) - count]
+        indices = np.flatnonzero(values >= border)
+    else:
+        indices = np.arange(len(values))
+    order = np.argsort(-values[indices], kind="stable")
+    return indices[order[:count]]
+
+
+def _draw_top_p(weights: npt.NDArray[np.float32], top_p: float, number: float) -> int:
+    wanted = top_p * float(weights.sum(dtype=np.float64))
+    count = min(_FIRST_COUNT, len(weights))
+    while True:
+        indices = top_indices(weights, count)
+        total = weights[indices].cumsum(dtype=np.float64)
+        if total[-1] >= wanted or count == len(weights):
+            break
+        count = min(8 * count, len(weights))
+    kept = min(int(np.searchsorted(total, wanted)) + 1, count)
+    return int(indices[_index_at(weights[indices[:kept]], number * float(total[kept - 1]))])
+
+
+def _index_at(weights: npt.NDArray[np.float32], target: float) -> int:
+    """The index at which the running sum passes ``target``; the last one with a weight if rounding prevents that."""
+    total = weights.cumsum(dtype=np.float64)
+    index = int(np.searchsorted(total, target, side="right"))
+    return index if index < len(weights) else int(np.flatnonzero(weights)[-1])
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class SamplerSettings:
+    """Settings of one request, and ``counts`` of its tokens so far.
+
+    ``temperature`` 0 is greedy; ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. ``repeat``, ``frequency`` and
+    ``presence`` penalise tokens already generated (1, 0, 0 are off). ``logprobs``: the number of alternatives to report
+    with each token, None for no report. ``expected``: report the mean of every score that a grammar offers as a choice.
+    ``has_penalties`` and ``is_greedy`` (the best token is all that is needed) are computed once, because after a step
+    of the model every lookup is slow.
+    """
+
+    seed: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repeat: float = 1.0
+    frequency: float = 0.0
+    presence: float = 0.0
+    logprobs: int | None = None
+    expected: bool = False
+    counts: dict[int, int] = field(default_factory=dict)
+    has_penalties: bool = field(init=False)
+    is_greedy: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.has_penalties = self.repeat != 1.0 or self.frequency != 0.0 or self.presence != 0.0
+        self.is_greedy = self.temperature <= 0 and not self.has_penalties and self.logprobs is None
+
+
+@dataclass(slots=True)
+class SampledToken:
+    """One chosen token, its log-probability and the best alternatives, where requested."""
+
+    token: int
+    logprob: float = 0.0
+    top: list[tuple[int, float]] | None = None
+
+
+def sample_tokens(
+    logits: Logits, settings: list[SamplerSettings], positions: list[int], masks: list[Mask | None]
+) -> list[SampledToken]:
+    """The next token of each row.
+
+    Log-probabilities are those of the model's own distribution, before settings and masks.
+
+    :raises ValueError: a mask allows no token.
+    :raises FloatingPointError: the logits of a row are not finite.
+    """
+    for own, mask in zip(settings, masks, strict=True):
+        if mask is not None or not own.is_greedy:
+            break
+    else:  # the usual case: one pass over the whole batch
+        tokens = logits.argmax(axis=1)
+        check_finite(logits[np.arange(len(tokens)), tokens])
+        return [SampledToken(token) for token in tokens.tolist()]
+    return [
+        _sample_row(logits[row], own, position, mask)
+        for row, (own, position, mask) in enumerate(zip(settings, positions, masks, strict=True))
+    ]
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on seed and position only (splitmix64)."""
+    value = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) & 0xFFFFFFFFFFFFFFFF
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value = ((value ^ (value >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF
+    return ((value ^ (value >> 31)) >> 11) / (1 << 53)
+
+
+def log_softmax(row: Logits) -> npt.NDArray[np.float64]:
+    """Log-probabilities of one row, in double precision."""
+    wide = row.astype(np.float64)
+    wide -= wide.max()
+    wide -= np.log(np.exp(wide).sum())
+    return wide
+
+
+def option_shares(row: Logits, options: Mapping[int, Sequence[int]]) -> dict[int, float]:
+    """The relative probabilities of values, each represented by its tokens; they sum to 1."""
+    highest = max(float(row[token]) for tokens in options.values() for token in tokens)
+    weights = {
+        value: math.fsum(math.exp(float(row[token]) - highest) for token in tokens) for value, tokens in options.items()
+    }
+    total = math.fsum(weights.values())
+    return {value: weight / total for value, weight in weights.items()}
+
+
+def _sample_row(row: Logits, settings: SamplerSettings, position: int, mask: Mask | None) -> SampledToken:
+    if mask is not None and not mask.any():
+        raise ValueError("the grammar allows no token here")
+    given = row
+    if settings.has_penalties and settings.counts:
+        row = _apply_penalties(row, settings)
+    if settings.temperature <= 0:
+        token = int((row if mask is None else np.where(mask, row, -np.inf)).argmax())
+        check_finite(row[token])
+    else:
+        token = draw(
+            row,
+            uniform(settings.seed, position),
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+            min_p=settings.min_p,
+            mask=mask,
+        )
+    if settings.logprobs is None:
+        return SampledToken(token)
+    logprobs = log_softmax(given)
+    top = top_indices(logprobs, settings.logprobs)
+    return SampledToken(token, float(logprobs[token]), [(int(t), float(logprobs[t])) for t in top])
+
+
+def _apply_penalties(row: Logits, settings: SamplerSettings) -> Logits:
+    row = row.copy()
+    tokens = np.fromiter(settings.counts.keys(), dtype=np.int64)
+    counts = np.fromiter(settings.counts.values(), dtype=np.float32)
+    values = row[tokens]
+    values = np.where(values > 0, values / settings.repeat, values * settings.repeat)
+    row[tokens] = values - counts * settings.frequency - settings.presence
+    return row

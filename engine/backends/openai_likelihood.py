@@ -1,0 +1,251 @@
+"""Log-probabilities of given texts from OpenAI-compatible endpoints, by one of three methods.
+
+``echo`` is what the completions endpoint was first made with; ``prompt_logprobs`` is vLLM's parameter of it;
+``generate`` is SGLang's own endpoint. Which tokens belong to the continuation follows from what they spell, not
+from ``text_offset``: some endpoints count the text of the opening token into it, or each part of a character as
+one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import orjson
+
+from ..errors import Rejected
+from ..likelihood import Likelihood
+from ..messages import Completion
+from .endpoint_answer import parse_json, parse_usage, require_text
+from .redaction import Redactor
+
+_NO_KEY = Redactor(None)
+_LOWEST_LOGPROB = 1e9  # nats; sums of what lies within stay finite
+
+
+def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: Redactor = _NO_KEY) -> Completion:
+    """The likelihood of ``continuation`` in the echo of ``before + continuation``.
+
+    :raises Rejected: the endpoint did not echo the prompt with its log-probabilities, or not those of its tokens.
+    :raises AnswerTooLarge: it holds more values than an answer may.
+    """
+    with reading_errors("echo with logprobs", data, label, redact):
+        answer = parse_json(data, label)
+        told = answer["choices"][0]["logprobs"]
+        tokens, values = told["tokens"], told["token_logprobs"]
+        tops = told.get("top_logprobs") or [None] * len(tokens)
+        usage = parse_usage(answer.get("usage"), redact)
+        counted = isinstance(answer.get("usage"), dict) and "completion_tokens" in answer["usage"] and not usage.note
+        generated = usage.completion if counted else 1  # what the endpoint had to say itself stands at the end
+        count = len(tokens) - generated
+        if count < 1 or not len(tokens) == len(values) == len(tops):
+            raise ValueError("no log-probabilities of the prompt")
+        offsets: Sequence[int] = told["text_offset"]
+        likelihood = read_continuation(tokens[:count], values, tops, offsets, before, continuation)
+        prompt = usage.prompt or count
+        return Completion(
+            "", "stop", prompt, generated, likelihoods=[likelihood], usage_note=usage.note, cached_tokens=usage.cached
+        )
+
+
+@contextmanager
+def reading_errors(asked: str, data: bytes, label: str, redact: Redactor) -> Iterator[None]:
+    """Around the reading of an answer to what was ``asked``.
+
+    :raises Rejected: in the place of whatever shows that it holds no log-probabilities of the prompt.
+    """
+    try:
+        yield
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        shown = f"{redact.cut(str(error), 200)}: {redact.quote(data, 200)}"
+        raise Rejected(
+            f"the endpoint does not give the log-probabilities of a prompt ({asked}): {shown}", model=label
+        ) from None
+
+
+def read_continuation(
+    tokens: Sequence[str],
+    values: Sequence[Any],
+    tops: Sequence[Any],
+    offsets: Sequence[int],
+    before: str,
+    continuation: str,
+) -> Likelihood:
+    """The likelihood of ``continuation``, the end of the prompt that ``tokens`` spell.
+
+    A token that begins in ``before`` counts if it reaches into the continuation. The first token listed, the first of
+    the text or one that opens every text, may have no log-probability and is then left out.
+
+    :param values: the log-probability of each token, in nats. :param tops: for each, the likeliest ones in its place
+        with theirs, or nothing. :param offsets: where each begins in the prompt; needed if they do not spell it.
+    :raises ValueError, TypeError: they are not those of the prompt, or no numbers.
+    """
+    likelihood = Likelihood([], True)
+    for index in range(_first_token_index(tokens, offsets, before, continuation), len(tokens)):
+        value = values[index]
+        if value is None and index == 0:
+            continue
+        number = float(value)
+        if not -_LOWEST_LOGPROB <= number < math.inf and number != -math.inf:
+            raise ValueError(f"a log-probability of {number}")
+        likelihood.logprobs.append(number)
+        likelihood.greedy = likelihood.greedy and _has_best_logprob(number, tops[index])
+    if not likelihood.logprobs:
+        raise ValueError("no log-probabilities of the prompt")
+    return likelihood
+
+
+def _first_token_index(tokens: Sequence[str], offsets: Sequence[int], before: str, continuation: str) -> int:
+    """The index of the continuation's first token, of the prompt's tokens.
+
+    :raises ValueError: the tokens are not those of the prompt.
+    """
+    prompt = before + continuation
+    for bare in (str, _without_blanks):  # some endpoints drop the blank that a token begins with
+        whole, wanted, spelled = bare(prompt), len(bare(continuation)), ""
+        for index in reversed(range(len(tokens))):
+            spelled = bare(tokens[index]) + spelled
+            if not whole.endswith(spelled):
+                break
+            if len(spelled) >= wanted:
+                while bare is not str and index and not tokens[index - 1].strip() and not before[-1:].isspace():
+                    index -= 1  # blanks of the continuation's own that are tokens of their own
+                while index > 1 and not tokens[index - 1] and not spelled.isascii():
+                    index -= 1  # parts of a character that is spelled by its last one
+                return index
+    # Tokens that share a character do not spell it. Offsets can be trusted if they end where the prompt ends.
+    ends = [*offsets[1 : len(tokens) + 1], offsets[-1] + len(tokens[-1])][: len(tokens)]
+    if offsets[0] != 0 or ends[-1] != len(prompt):
+        raise ValueError("the tokens listed do not spell the prompt")
+    return next(index for index, end in enumerate(ends) if end > len(before) or offsets[index] >= len(before))
+
+
+def _without_blanks(text: str) -> str:
+    return "".join(text.split())
+
+
+def _has_best_logprob(value: float, top: Any) -> bool:
+    return not top or value >= max(top.values())
+
+
+_GENERATED_TOKENS = 1  # tokens, at least, that a completion has
+ParseLikelihood = Callable[[bytes, str, str, str, Redactor], Completion]
+
+
+class LikelihoodMethod(NamedTuple):
+    """``body`` makes a request of a model's name and a text; ``parse`` reads the answer (data, what stands before the
+    continuation, the continuation, label, redactor). ``path`` begins at the base URL, or at what it stands on
+    (``rooted``).
+    """
+
+    path: str
+    rooted: bool
+    body: Callable[[str, str], dict[str, Any]]
+    parse: ParseLikelihood
+
+
+def _echo_body(model: str, text: str) -> dict[str, Any]:
+    return {
+        "model": model,
+        "prompt": text,
+        "max_tokens": _GENERATED_TOKENS,
+        "temperature": 0,
+        "echo": True,
+        "logprobs": 1,
+    }
+
+
+def _prompt_body(model: str, text: str) -> dict[str, Any]:
+    body = {"model": model, "prompt": text, "max_tokens": _GENERATED_TOKENS, "temperature": 0}
+    return body | {"prompt_logprobs": 1, "return_token_ids": True}
+
+
+def _generate_body(model: str, text: str) -> dict[str, Any]:
+    sampling = {"max_new_tokens": _GENERATED_TOKENS, "temperature": 0}
+    body = {"text": text, "sampling_params": sampling, "return_logprob": True, "logprob_start_len": 0}
+    return body | {"top_logprobs_num": 1, "return_text_in_logprobs": True}
+
+
+def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: str, redact: Redactor) -> Completion:
+    """The likelihood of ``continuation`` in vLLM's ``prompt_logprobs``: for each token of the prompt the tokens that
+    could stand in its place, by their ids, itself among them; null for the first one.
+
+    :raises Rejected: the endpoint gave none, or not those of the prompt's tokens.
+    :raises AnswerTooLarge: it holds more values than an answer may.
+    """
+    with reading_errors("prompt_logprobs", data, label, redact):
+        answer = parse_json(data, label)
+        choice = answer["choices"][0]
+        places: Sequence[Mapping[str, Any] | None] = choice["prompt_logprobs"]
+        ids = choice.get("prompt_token_ids") or [None] * len(places)
+        tokens: list[str] = []
+        values: list[Any] = []
+        tops: list[dict[str, Any] | None] = []
+        for place, id_ in zip(places, ids, strict=True):
+            # Without ids: the prompt's own token stands before the likelier ones.
+            own = None if not place else place[str(id_) if id_ is not None else next(iter(place))]
+            tokens.append("" if own is None else require_text(own["decoded_token"]))
+            values.append(None if own is None else own["logprob"])
+            tops.append({name: one["logprob"] for name, one in place.items()} if place else None)
+        return _likelihood_completion(answer.get("usage"), tokens, values, tops, before, continuation, redact)
+
+
+def parse_generated(data: bytes, before: str, continuation: str, label: str, redact: Redactor) -> Completion:
+    """The likelihood of ``continuation`` in what SGLang's ``/generate`` tells of its input: log-probability, id and
+    text of each token, and of the likeliest ones in its place.
+
+    :raises Rejected: the endpoint told none, or not those of the prompt's tokens.
+    :raises AnswerTooLarge: it holds more values than an answer may.
+    """
+    with reading_errors("return_logprob", data, label, redact):
+        told = parse_json(data, label)["meta_info"]
+        listed = told["input_token_logprobs"]
+        tokens = [require_text(text) for _, _, text in listed]
+        values = [value for value, _, _ in listed]
+        likeliest = told.get("input_top_logprobs") or [None] * len(listed)
+        tops = [{str(id_): value for value, id_, _ in place} if place else None for place in likeliest]
+        if len(tops) != len(tokens):
+            raise ValueError("no log-probabilities of the prompt")
+        return _likelihood_completion(told, tokens, values, tops, before, continuation, redact)
+
+
+def _likelihood_completion(
+    counts: Any,
+    tokens: list[str],
+    values: list[Any],
+    tops: list[dict[str, Any] | None],
+    before: str,
+    continuation: str,
+    redact: Redactor,
+) -> Completion:
+    """An answer from the tokens of a prompt. The first one's text may be missing, as its log-probability is."""
+    prompt, rest = before + continuation, "".join(tokens[1:])
+    if tokens and not tokens[0] and prompt.endswith(rest):
+        tokens[0] = prompt.removesuffix(rest)
+    offsets = [0, *accumulate(map(len, tokens))][: len(tokens)]
+    likelihood = read_continuation(tokens, values, tops, offsets, before, continuation)
+    usage = parse_usage(counts, redact)
+    return Completion(
+        "",
+        "stop",
+        usage.prompt or len(tokens),
+        usage.completion or _GENERATED_TOKENS,
+        likelihoods=[likelihood],
+        usage_note=usage.note,
+        cached_tokens=usage.cached,
+    )
+
+
+LIKELIHOOD_METHODS: dict[str, LikelihoodMethod] = {
+    "echo": LikelihoodMethod("/completions", False, _echo_body, parse_echo),
+    "prompt_logprobs": LikelihoodMethod("/completions", False, _prompt_body, parse_prompt_logprobs),
+    "generate": LikelihoodMethod("/generate", True, _generate_body, parse_generated),
+}
+
+
+def build_likelihood_url(way: LikelihoodMethod, base_url: str) -> str:
+    """Where a text is sent to."""
+    return (base_url.removesuffix("/v1") if way.rooted else base_url) + way.path

@@ -1,0 +1,174 @@
+"""Proxies and certificates from the environment: ``http_proxy``, ``no_proxy``, ``SSL_CERT_FILE`` and the like."""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment
+
+import aiohttp
+
+from ..errors import ConfigurationError
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(slots=True, frozen=True)
+class Proxy:
+    """A proxy without its login. ``variable`` is the environment variable that names it, ``login`` the value of the
+    header ``Proxy-Authorization``, empty where none is needed.
+    """
+
+    url: str
+    variable: str
+    login: str = field(default="", repr=False)
+
+
+class Proxies:
+    """The proxies of the environment, read once; true where there are any.
+
+    :raises ConfigurationError: one is of a kind that cannot be used, when an endpoint would go through it.
+    """
+
+    def __init__(self) -> None:
+        # Of names in small and in capital letters the former count; an empty value is none.
+        self._named = {name: value.strip() for name, value in getproxies_environment().items() if value.strip()}
+        self._exempt = self._named.pop("no", "")
+        self._chosen: dict[tuple[str, str], Proxy | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._named.keys() & {"http", "https", "all"})
+
+    def of(self, url: str) -> Proxy | None:
+        """Return the proxy that a request to this URL goes through."""
+        parts = urlsplit(url)
+        place = parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower()
+        if place not in self._chosen:
+            self._chosen[place] = self._choose(*place)
+        return self._chosen[place]
+
+    def _choose(self, scheme: str, place: str) -> Proxy | None:
+        name = scheme if scheme in self._named else "all"
+        if name not in self._named or is_exempt(scheme, place, self._exempt):
+            return None
+        return _parse_proxy(self._named[name], f"{name}_proxy", place)
+
+
+def is_exempt(scheme: str, place: str, exempt: str) -> bool:
+    """Return whether ``no_proxy`` names a host with its port: by its name, a domain above it, its address, its network
+    or ``*``; an entry with a port holds for that port alone.
+    """
+    parts = urlsplit(f"//{place}")
+    host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(scheme)
+    for entry in exempt.replace(",", " ").lower().split():
+        name, own = _host_and_port(entry)
+        if entry == "*" or (_matches(host, name) and own in (None, port)):
+            return True
+    return False
+
+
+def _host_and_port(entry: str) -> tuple[str, int | None]:
+    """Return an entry's host or network, and its port if it has one."""
+    if entry.startswith("["):
+        name, _, port = entry[1:].partition("]")
+        return name, int(port[1:]) if port[1:].isdecimal() else None
+    name, colon, port = entry.partition(":")
+    if colon and port.isdecimal():
+        return name, int(port)
+    return entry, None
+
+
+def _matches(host: str, entry: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        domain = entry.removeprefix("*").strip(".")
+        return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+    try:
+        return address in ip_network(entry, strict=False)
+    except (ValueError, TypeError):
+        return False
+
+
+def _parse_proxy(value: str, variable: str, place: str) -> Proxy:
+    """Return the proxy that a variable names.
+
+    :raises ConfigurationError: it is no HTTP proxy. The message does not repeat what it is.
+    """
+    parts = urlsplit(value if "://" in value else f"http://{value}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if parts.scheme not in _PORTS or not host:
+        what = f"names a {parts.scheme} proxy" if host else "is no URL of a proxy"
+        raise ConfigurationError(
+            f"the environment variable {variable} {what}, and {place} would be asked through it; name a proxy that "
+            "begins with http:// or https://, unset the variable, or add the host to no_proxy"
+        )
+    shown = f"[{host}]" if ":" in host else host
+    login = ""
+    if parts.username is not None:
+        login = f"Basic {_login(parts.username, parts.password or '')}"
+    return Proxy(f"{parts.scheme}://{shown}:{port or _PORTS[parts.scheme]}", variable, login)
+
+
+def proxy_secrets() -> Iterator[str]:
+    """Yield the passwords of the environment's proxies, or the user's name where that stands alone, and their logins as
+    they are sent.
+    """
+    for value in getproxies_environment().values():
+        login, at, _ = value.rpartition("@")
+        user, _, password = login.rpartition("://")[2].partition(":")
+        secret = password or user
+        if at and secret:
+            yield from {secret, unquote(secret), _login(user, password)}
+
+
+def _login(user: str, password: str) -> str:
+    """Return user and password, percent-encoded, as they are sent."""
+    return base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+
+
+def trusted_certificates() -> ssl.SSLContext | None:
+    """Return what decides whose certificates are trusted; None where the environment does not say it.
+
+    :raises ConfigurationError: a file that it names cannot be read as certificates.
+    """
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+    named = tuple((name, value) for name in names if (value := os.environ.get(name)))
+    return _ssl_context(named) if named else None
+
+
+@lru_cache(maxsize=4)
+def _ssl_context(named: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
+    context = ssl.create_default_context()  # besides the system's it heeds the first two
+    context.set_alpn_protocols(["http/1.1"])
+    for name, value in named:
+        try:
+            if Path(value).is_dir():
+                context.load_verify_locations(capath=value)
+            elif name != "SSL_CERT_DIR":  # which may be a list of folders
+                context.load_verify_locations(cafile=value)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(
+                f"the environment variable {name}: {value} cannot be read as certificates "
+                f"({error.strerror or error}); name a file in PEM format, or unset it"
+            ) from None
+    return context
+
+
+def proxy_failure(error: BaseException, proxy: Proxy) -> str:
+    """Return what to do where a proxy failed, rather than the endpoint behind it; empty where it did not."""
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return f"; that is the proxy of {proxy.variable}: start it, fix the variable, or add the host to no_proxy"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"; so says the proxy {proxy.url} of {proxy.variable}: ask whoever runs it, or add the host to no_proxy"
+    return ""

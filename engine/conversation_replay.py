@@ -1,0 +1,240 @@
+"""Replay of a recorded conversation without any model: what each role was sent and what it answered, in order.
+
+The protocol's coroutine runs against the recorded calls. Where it asks what was recorded (the digests are
+equal), the view that it asks with is what the model was sent. Where it asks otherwise (its code or its prompts
+have changed), the recorded answer is used all the same, and what was sent stays unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from .budget import Budget, Meter
+from .cancellation import EndOfRecord, deciding_error, is_failure
+from .clock import Clock, RealClock
+from .computation import StepExecutor, Where
+from .conversation import Conversation, ConversationStopped, RunServices
+from .detectors import Detector
+from .event_loop import LoopYield
+from .journal import Journal, role_in_branch
+from .journal_reader import RecordedCall
+from .likelihood import Likelihood, Reading
+from .messages import Completion, Message, Sampling, View, request_digest
+from .steps import STEP_PREFIX, Computed, computed_from_record, step_digest
+from .stream import EventStream
+from .tools import Toolbox
+
+
+@dataclass(slots=True)
+class Aside:
+    """What the protocol put between the calls: a party, and its words. ``branch`` is the path of the branch that did,
+    "" for the conversation itself; the same of the other entries.
+    """
+
+    party: str
+    text: str
+    branch: str = ""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A call. ``completion`` is None where no answer was recorded. ``messages`` is what the role was sent (None where
+    it is not known, or where a text was read), ``sampling`` how it was to answer and ``tools`` the functions that it
+    was offered, both known with the messages; ``hint`` is for simulated models. ``reading`` are the texts whose
+    likelihood was asked for.
+    """
+
+    role: str
+    ordinal: int
+    completion: Completion | None
+    messages: tuple[Message, ...] | None = None
+    tools: Toolbox | None = None
+    reading: Reading | None = None
+    sampling: Sampling | None = None
+    hint: Any = None
+    branch: str = ""
+
+
+@dataclass(slots=True)
+class Step:
+    """A recorded step that is no model call."""
+
+    name: str
+    ordinal: int
+    computed: Computed
+    branch: str = ""
+
+
+Entry = Aside | Exchange | Step
+
+
+@dataclass(slots=True)
+class Replay:
+    """What came of it. ``problem`` says why what some calls were sent is not known; None if all of it is.
+
+    ``unanswered``: the calls that the protocol asks for and the record has no answer to. Of a conversation that failed
+    they were sent.
+    """
+
+    lines: list[Entry] = field(default_factory=list)
+    problem: str | None = None
+    unanswered: list[Exchange] = field(default_factory=list)
+
+
+# Turns of the event loop that calls which overlap are given to go on before an unanswered one ends the conversation.
+_IDLE_TURNS = 32
+
+
+class _ReplayConversation(Conversation):
+    """A conversation that is answered from its record alone."""
+
+    __slots__ = ("_answers", "_superseded", "rerun")
+
+    def __init__(
+        self, services: RunServices, number: int, key: str, recorded: Sequence[RecordedCall], label: str, repeat: int
+    ) -> None:
+        super().__init__(services, number, key, {}, (), label, repeat)
+        self._answers: dict[tuple[str, int], RecordedCall] = {}
+        self._superseded: set[tuple[str, int]] = set()
+        for call in recorded:
+            place = role_in_branch(call.branch, call.role), call.ordinal
+            # A call that was asked anew after a divergence stands there twice: the later one counts, and nothing that
+            # was recorded before it and is not asked for.
+            if place in self._answers and not self._superseded:
+                self._superseded = set(self._answers)
+            self._answers.pop(place, None)
+            self._answers[place] = call
+            self._superseded.discard(place)
+        self.rerun = Replay()
+
+    async def generate(
+        self,
+        role: str,
+        view: View,
+        sampling: Sampling,
+        *,
+        tools: Toolbox | None = None,
+        hint: Any = None,
+        watch: Sequence[Callable[[], Detector]] = (),
+    ) -> Completion:
+        stored, ordinal = self._next(role)
+        digest = request_digest(view, sampling, self._seeds.seed(stored, ordinal), tools)
+        asked = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
+        completion = await self._answer(asked, stored, digest)
+        if watch:
+            self._judge_watch(completion, watch)
+        return completion
+
+    async def read(self, role: str, reading: Reading) -> list[Likelihood]:
+        stored, ordinal = self._next(role)
+        asked = Exchange(role, ordinal, None, reading=reading, branch=self.path)
+        completion = await self._answer(asked, stored, reading.digest())
+        return completion.likelihoods or []
+
+    async def compute(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        key: Any = None,
+        limit: float = 60.0,
+        where: Where = "thread",
+    ) -> Computed:
+        stored, ordinal = self._next(STEP_PREFIX + name)
+        self.computed[name] = self.computed.get(name, 0) + 1
+        call, _ = await self._recorded_call(name, stored, ordinal, step_digest(name, arguments, key))
+        computed = computed_from_record(call.completion)
+        self.rerun.lines.append(Step(name, ordinal, computed, self.path))
+        return computed
+
+    def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        self.rerun.lines += [Aside(party, text, self.path) for party, text in lines()]
+
+    def rest(self) -> list[Entry]:
+        """The recorded calls that nobody has asked for, in their order."""
+        return [entry_from_record(call) for place, call in self._answers.items() if place not in self._superseded]
+
+    async def _answer(self, asked: Exchange, stored: str, digest: bytes) -> Completion:
+        """The recorded answer; ``asked`` becomes a line of the transcript."""
+        call, same = await self._recorded_call(asked.role, stored, asked.ordinal, digest, asked)
+        asked.completion = call.completion
+        if not same:
+            asked.messages = asked.tools = asked.reading = asked.sampling = asked.hint = None
+        self.rerun.lines.append(asked)
+        self.usage[asked.role].add(call.completion)
+        return call.completion
+
+    async def _recorded_call(
+        self, name: str, stored: str, ordinal: int, digest: bytes, asked: Exchange | None = None
+    ) -> tuple[RecordedCall, bool]:
+        """The recorded call, and whether it was asked then what is asked now; where there is none, all ends here."""
+        call = self._answers.pop((stored, ordinal), None)
+        if call is None:
+            if asked is not None and self.rerun.problem is None:
+                self.rerun.unanswered.append(asked)
+            await self._others()
+            raise EndOfRecord
+        same = call.digest == digest
+        if not same and self.rerun.problem is None:
+            self.rerun.problem = f"{name} #{ordinal} was asked otherwise when it was recorded"
+        return call, same
+
+    async def _others(self) -> None:
+        """Let calls that overlap with an unanswered one go on as far as the record has their answers."""
+        turns, left = 0, len(self._answers)
+        while turns < _IDLE_TURNS:
+            await asyncio.sleep(0)
+            turns, left = (0 if len(self._answers) < left else turns + 1), len(self._answers)
+
+
+def entry_from_record(call: RecordedCall) -> Exchange | Step:
+    """A recorded call or step, of which only the record is known."""
+    if call.role.startswith(STEP_PREFIX):
+        return Step(
+            call.role.removeprefix(STEP_PREFIX), call.ordinal, computed_from_record(call.completion), call.branch
+        )
+    return Exchange(call.role, call.ordinal, call.completion, branch=call.branch)
+
+
+async def replay_conversation(
+    converse: Callable[[Conversation, Any], Awaitable[Any]],
+    task: Any,
+    recorded: Sequence[RecordedCall],
+    *,
+    seed: int,
+    number: int,
+    key: str,
+    label: str = "",
+    repeat: int = 1,
+    clock: Clock | None = None,
+) -> Replay:
+    """Hold a recorded conversation again. ``seed`` is the run's; number, key, label and repeat are the conversation's.
+
+    Nothing that the coroutine raises is raised here: where recorded calls are left, it is the ``problem``.
+    """
+    clock = clock or RealClock()
+    meter = Meter(Budget(), "run", clock.now())
+    services = RunServices(
+        seed, clock, cast(Journal, None), EventStream(), meter, LoopYield(), Budget(), StepExecutor(clock)
+    )
+    conversation = _ReplayConversation(services, number, key, recorded, label, repeat)
+    ended = "the code that held this conversation asks for less than was recorded"
+    try:
+        await converse(conversation, task)
+    except (EndOfRecord, ConversationStopped):
+        pass
+    except BaseException as raised:  # no problem where it is what ended the recorded one too
+        if not is_failure(raised):
+            raise
+        error = deciding_error(raised)
+        if not isinstance(error, EndOfRecord | ConversationStopped):
+            ended = f"{type(error).__name__}: {error}"
+    rerun = conversation.rerun
+    rest = conversation.rest()
+    rerun.lines += rest
+    if rest and rerun.problem is None:
+        rerun.problem = ended
+    return rerun

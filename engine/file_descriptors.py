@@ -1,0 +1,147 @@
+"""File descriptors: how many this process may open, and which share the connections of each endpoint may take.
+
+A connection is an open file. Endpoints share the free descriptors evenly, so calls wait for a connection
+instead of failing to open one. Parallel runs, each with a journal, may take a quarter of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from .cancellation import cancellable_wait
+
+# Journals, logs, the loop's own, files that are being read, look-ups of host names.
+_RESERVED = 128
+_FILES_OF_RUN = 8  # its lock, its journal with the log, both once more for reading, and what it begins with
+_USUAL_MOST = 10_240  # some systems report no bound but accept no more
+_log = logging.getLogger("viva")
+_gates: list[ConnectionGate] = []
+_descriptors_of_runs = 0  # files that runs side by side may take
+_share = 0  # connections of each gate
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one, as far as the system lets us; returns what holds now.
+
+    The ``viva`` command does so at its start. A program that embeds the engine calls it if it wants to.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard, _USUAL_MOST):
+        if soft != resource.RLIM_INFINITY and (wanted == resource.RLIM_INFINITY or wanted > soft):
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                break
+            except (ValueError, OSError):
+                continue
+    _divide_shares()
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def has_free_descriptors(count: int) -> bool:
+    """Whether this process can open so many files more."""
+    with ExitStack() as opened:
+        try:
+            for _ in range(count):
+                opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
+
+
+def _divide_shares() -> None:
+    """Compute each gate's share; asking the system at each call would cost more than the gate itself."""
+    global _share
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    free = sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED, soft // 4) - _descriptors_of_runs
+    _share = max(1, free // max(1, len(_gates)))
+
+
+@contextmanager
+def limit_parallel_runs(most: int) -> Iterator[int]:
+    """How many runs may be open at once, ``most`` or as many as a quarter of the open files is enough for. While
+    entered, connections leave them these files.
+    """
+    global _descriptors_of_runs
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    count = most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 4 // _FILES_OF_RUN))
+    _descriptors_of_runs += count * _FILES_OF_RUN
+    _divide_shares()
+    try:
+        yield count
+    finally:
+        _descriptors_of_runs -= count * _FILES_OF_RUN
+        _divide_shares()
+
+
+class ConnectionGate:
+    """The connections of one endpoint; enter it around each. Waiters are served first in, first out."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._used = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._said = False
+
+    def open(self) -> None:
+        """Take a share of the descriptors, until ``close``."""
+        _gates.append(self)
+        _divide_shares()
+
+    def close(self) -> None:
+        """Give the share back to the other gates."""
+        if self in _gates:
+            _gates.remove(self)
+            _divide_shares()
+
+    @property
+    def limit(self) -> int:
+        """How many connections there may be, by the limit of open files when an endpoint was last opened."""
+        return _share
+
+    async def __aenter__(self) -> None:
+        if not self._waiting and self._used < _share:
+            self._used += 1
+            return
+        self._say()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            with cancellable_wait():
+                await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():  # cancelled at the moment it was served: pass the connection on
+                self._leave()
+            else:
+                turn.cancel()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self._used -= 1
+        while self._waiting and self._used < _share:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._used += 1
+                turn.set_result(None)
+
+    def _say(self) -> None:
+        if not self._said:
+            self._said = True
+            soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            _log.warning(
+                "%s: %d open files are allowed (ulimit -n), which leaves %d connections; further calls wait their turn",
+                self._name,
+                soft,
+                self.limit,
+                extra={"label": "note"},
+            )

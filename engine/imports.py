@@ -1,0 +1,136 @@
+"""Imports by name: plugins, modules and Python files that a user names, late imports in threads.
+
+Every import of a name that a user wrote is made here, and only if ``permissions`` allow it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .cancellation import is_failure
+from .errors import ConfigurationError, user_frame
+from .permissions import PYTHON_TOOLS_OPTION, NotPermitted, absolute_path, is_python_file, permissions
+
+_import_lock = threading.RLock()
+
+
+def import_under_lock(module: str) -> Any:
+    """The module of this name.
+
+    :raises ImportError: it is not installed.
+    """
+    with _import_lock:
+        return import_module(module)
+
+
+@cache
+def load_entry_points(group: str) -> dict[str, EntryPoint]:
+    """The entry points of a group by name, sorted. Read once: looking through installed packages takes milliseconds."""
+    return {point.name: point for point in sorted(entry_points(group=group), key=lambda point: point.name)}
+
+
+# Built-in functions that do more than compute.
+_REACHING = (eval, exec, compile, open, __import__, input, breakpoint)
+# The file that is run in this context at the moment.
+_loading: ContextVar[Path | None] = ContextVar("viva_loading", default=None)
+
+
+def refuse_while_loading() -> None:
+    """:raises ConfigurationError: a file is being run for what it defines: that may not start anything."""
+    file = _loading.get()
+    if file is not None:
+        raise ConfigurationError(
+            f'{file}: starts a run whenever it is read; put that part under `if __name__ == "__main__":`'
+        )
+
+
+def import_file(file: Path) -> ModuleType:
+    """The module that a Python file makes. It is run once in a process; its folder is on the path while it runs.
+
+    :raises NotPermitted: nobody has granted it.
+    :raises ConfigurationError: it is not there, or raises; the message names the line.
+    """
+    path = absolute_path(file)
+    permissions().check_code(path)
+    name = f"viva_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ConfigurationError(f"{file}: there is no such Python file")
+    module = sys.modules[name] = module_from_spec(spec)
+    folder = str(path.parent)
+    sys.path.insert(0, folder)
+    before = _loading.set(file)
+    try:
+        spec.loader.exec_module(module)
+    except ConfigurationError:  # it says what to do
+        del sys.modules[name]
+        raise
+    except BaseException as error:
+        del sys.modules[name]
+        if not is_failure(error):
+            raise
+        raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {user_frame(error)})") from None
+    finally:
+        _loading.reset(before)
+        sys.path.remove(folder)
+    return module
+
+
+def import_by_name(name: str) -> ModuleType:
+    """Import a module by its name.
+
+    Raises:
+        NotPermitted: Nobody has granted it.
+        ConfigurationError: It is not there, or raises; or a file is named like a module.
+    """
+    if is_python_file(name):
+        raise ConfigurationError(f"{name} is a file; its functions are named {name}#NAME")
+    permissions().check_code(name)
+    try:
+        return import_module(name)
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        told = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise ConfigurationError(told) from None
+
+
+def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    """Return what can be called by this name in a module; None if there is nothing.
+
+    Raises:
+        NotPermitted: The module has it from another one.
+    """
+    found: Callable[..., Any] | None = None if name.startswith("__") else getattr(module, name, None)
+    if not callable(found):
+        return None
+    check_defined_here(module, found, name)
+    return found
+
+
+def check_defined_here(module: ModuleType, found: Any, name: str) -> None:
+    """Check that a function is a module's own: a grant of ``shop`` is none of what ``shop`` imports.
+
+    Raises:
+        NotPermitted: It is another module's.
+    """
+    own = getattr(found, "__module__", None) if inspect.isroutine(found) or inspect.isclass(found) else None
+    if own == "builtins" and found not in _REACHING:
+        return
+    if own is not None and own != module.__name__ and not own.startswith(f"{module.__name__}."):
+        raise NotPermitted(
+            f"{name}: {module.__name__} imports it from {own}; name {own}:{name}, and grant that with "
+            f"{PYTHON_TOOLS_OPTION} {own}"
+        )

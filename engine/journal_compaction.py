@@ -1,0 +1,255 @@
+"""Compaction of a finished run's journal: its texts are packed and its file is rewritten without gaps.
+
+Nothing is removed: every call, start and end is there afterwards and reads as before. Each step is one SQLite
+transaction that leaves the journal whole, so after a kill it can be read, resumed and compacted again. Rows
+that fail their checksum stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .journal import (
+    PACKED_VERSION,
+    PLAIN_ROLE,
+    SCHEMA_VERSION,
+    branch_and_role,
+    damaged_journal,
+    journal_error,
+    open_database,
+)
+from .journal_format import (
+    DICTIONARIES_SCHEMA,
+    PACKED_MARK,
+    Packer,
+    Packers,
+    build_dictionary,
+    call_checksum,
+    is_call_checksum,
+    short_checksum,
+)
+from .journal_reader import DAMAGE_ERRORS, History
+
+_BATCH = 2_000  # rows of a transaction
+_SAMPLES = 64  # texts that a dictionary is made of, at most
+_SHORTEST = 24  # bytes of a text that is worth packing
+_LOGS = ("", "-wal")
+_CALLS = "conversation, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra"
+# Of each table its key, its columns, and the texts that are packed: column, place, and the column that tells kinds.
+_TABLES: dict[str, tuple[str, str, dict[str, int]]] = {
+    "started": ("number", "number, key, item", {"item": 2}),
+    "calls": ("rowid", _CALLS, {"text": 4, "extra": 10}),
+    "ended": ("number", "number, status, result", {"result": 2}),
+}
+
+
+@dataclass(slots=True)
+class Compaction:
+    """What came of it, in bytes of the journal and its write-ahead log; ``after`` is about right of what was only
+    tried. ``packed`` counts the texts that were packed now. ``busy``: another program reads the journal, and its file
+    gets smaller once that has closed it.
+    """
+
+    before: int
+    after: int
+    packed: int = 0
+    busy: bool = False
+
+
+def compact_journal(journal: Path, *, dry_run: bool = False) -> Compaction:
+    """Compact a journal that nobody writes; with ``dry_run`` nothing is written.
+
+    :raises JournalError: it cannot be read, its structure is damaged, or there is no room to write.
+    """
+    before = _size(journal)
+    with History(journal) as history:
+        if not history.sound:
+            raise damaged_journal(journal)
+    try:
+        if dry_run:
+            return _estimate_size(journal, before)
+        with closing(open_database(journal)) as connection:
+            _upgrade_schema(connection)
+            packed = sum(_pack(connection, table) for table in _TABLES)
+            if packed or connection.execute("pragma freelist_count").fetchone()[0]:
+                connection.execute("vacuum")
+            [(busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        return Compaction(before, _size(journal), packed, bool(busy))
+    except sqlite3.Error as error:
+        raise journal_error(journal, error) from error
+
+
+def _upgrade_schema(connection: sqlite3.Connection) -> None:
+    """Make the journal one of the schema that holds packed texts, in one transaction."""
+    connection.execute("begin immediate")
+    try:
+        if _schema_version(connection) < SCHEMA_VERSION:
+            _add_checksums(connection)
+        connection.execute(DICTIONARIES_SCHEMA)
+        connection.execute("insert or replace into meta values ('schema', ?)", (str(PACKED_VERSION),))
+        connection.execute("commit")
+    except BaseException:
+        connection.execute("rollback")
+        raise
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("select value from meta where key = 'schema'").fetchone()[0])
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Give the rows of a journal of schema 1 what later ones have."""
+    for table, (key, columns, _) in _TABLES.items():
+        connection.execute(f"alter table {table} add column checksum integer not null default 0")
+        sums = call_checksum if table == "calls" else short_checksum
+        rows = connection.execute(f"select {key}, {columns} from {table}").fetchall()
+        update = f"update {table} set checksum = ? where {key} = ?"
+        connection.executemany(update, ((sums(tuple(row)), place) for place, *row in rows))
+
+
+def _pack(connection: sqlite3.Connection, table: str) -> int:
+    """Pack the texts of a table, a batch of rows a transaction; how many were."""
+    key, _, texts = _TABLES[table]
+    packers = _open_packers(connection, table)
+    assignments = ", ".join(f"{name} = ?" for name in texts)
+    count = 0
+    for rows in _iter_batches(connection, table):
+        changed = []
+        for place, row in rows:
+            values = [row[at] for at in texts.values()]
+            found = _pack_row(packers, table, row, values)
+            if found is not None:
+                changed.append((*found, place))
+                count += sum(_is_newly_packed(new, old) for new, old in zip(found, values, strict=True))
+        if changed:
+            connection.execute("begin immediate")
+            connection.executemany(f"update {table} set {assignments} where {key} = ?", changed)
+            connection.execute("commit")
+    return count
+
+
+def _pack_row(
+    packers: dict[tuple[str, bytes], Packer], table: str, row: tuple[Any, ...], values: list[Any]
+) -> list[Any] | None:
+    """The texts of a row, those packed that get shorter; None where none does, or where the row is damaged."""
+    found = []
+    for name, value in zip(_TABLES[table][2], values, strict=True):
+        packer = packers.get(_text_kind(table, name, row))
+        worth = packer is not None and value is not None and len(value) >= _SHORTEST and value[:1] != PACKED_MARK
+        # A plain text is one for SQLite, too.
+        plain = value.decode("utf-8", "replace") if value is not None and value[:1] != PACKED_MARK else value
+        found.append(plain if not worth or packer is None else packer.packed(value) or plain)
+    changed = any(_is_newly_packed(new, old) for new, old in zip(found, values, strict=True))
+    return found if changed and _matches_checksum(table, row) else None
+
+
+def _is_newly_packed(new: Any, old: Any) -> bool:
+    """Whether a text is packed now that was plain."""
+    return isinstance(new, bytes) and new is not old
+
+
+def _matches_checksum(table: str, row: tuple[Any, ...]) -> bool:
+    """Whether the plain row is what was written."""
+    *fields, checksum = row
+    if checksum is None:  # of schema 1
+        return True
+    try:
+        read = tuple(one.decode() if isinstance(one, bytes) and at != 3 else one for at, one in enumerate(fields))
+        if table != "calls":
+            return bool(short_checksum(read) == checksum)
+        return is_call_checksum(checksum, read)
+    except DAMAGE_ERRORS:
+        return False
+
+
+def _iter_batches(
+    connection: sqlite3.Connection, table: str, checksum: str = "checksum"
+) -> Iterator[list[tuple[Any, tuple[Any, ...]]]]:
+    """All rows by their keys, with the checksum behind the columns; texts are bytes."""
+    key, columns, _ = _TABLES[table]
+    latest = -1
+    ask = f"select {key}, {columns}, {checksum} from {table} where {key} > ? order by {key} limit {_BATCH}"
+    connection.text_factory = bytes
+    while rows := connection.execute(ask, (latest,)).fetchall():
+        latest = rows[-1][0]
+        yield [(place, tuple(row)) for place, *row in rows]
+
+
+def _text_kind(table: str, column: str, row: tuple[Any, ...]) -> tuple[str, bytes]:
+    """What a text is like: others of its column and, of answers, of its role."""
+    if column != "text" or not isinstance(row[1], bytes):
+        return f"{table}.{column}", b""
+    role = branch_and_role(row[1].decode("utf-8", "surrogateescape"))[1]
+    return f"{table}.{column}", role.encode("utf-8", "surrogateescape")
+
+
+def _open_packers(connection: sqlite3.Connection, table: str) -> dict[tuple[str, bytes], Packer]:
+    """The packers of a table's kinds of text; dictionaries that are new are put into the journal."""
+    samples = _sample_texts(connection, table)
+    connection.text_factory = bytes
+    connection.execute("begin immediate")
+    made = Packers(connection)
+    found = {
+        kind: made.made(f"{kind[0]} {kind[1].decode('utf-8', 'replace')}".strip(), texts, total)
+        for kind, (texts, total) in samples.items()
+    }
+    connection.execute("commit")
+    return found
+
+
+def _sample_texts(connection: sqlite3.Connection, table: str) -> dict[tuple[str, bytes], tuple[list[bytes], int]]:
+    """Of each kind of text some plain ones, evenly over the table, and how many bytes there are in all."""
+    key, _, texts = _TABLES[table]
+    connection.text_factory = bytes
+    found: dict[tuple[str, bytes], tuple[list[bytes], int]] = {}
+    for column in texts:
+        group = PLAIN_ROLE if column == "text" else "''"
+        kinds = connection.execute(
+            f"select cast({group} as text), count(*), sum(length({column})) from {table} "
+            f"where {column} is not null and typeof({column}) = 'text' group by 1"
+        ).fetchall()
+        for name, count, total in kinds:
+            step = max(1, count // _SAMPLES)
+            rows = connection.execute(
+                f"select {column} from (select {column}, row_number() over (order by {key}) as place from {table} "
+                f"where typeof({column}) = 'text' and cast({group} as text) = cast(? as text)) "
+                "where place % ? = 0 limit ?",
+                (name, step, _SAMPLES),
+            ).fetchall()
+            found[f"{table}.{column}", name if column == "text" else b""] = ([one for (one,) in rows], int(total))
+    return found
+
+
+def _estimate_size(journal: Path, before: int) -> Compaction:
+    """What packing would come to; pages that would be freed are reckoned by the bytes of their texts."""
+    saved = packed = 0
+    with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        sums = "checksum" if _schema_version(connection) >= SCHEMA_VERSION else "null"
+        free, page = (connection.execute(f"pragma {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
+        for table in _TABLES:
+            packers = {}
+            for kind, (texts, total) in _sample_texts(connection, table).items():
+                dictionary = build_dictionary(texts, total)
+                packers[kind] = Packer(1 if dictionary else 0, dictionary)
+                saved -= len(dictionary)
+            for rows in _iter_batches(connection, table, sums):
+                for _, row in rows:
+                    values = [row[at] for at in _TABLES[table][2].values()]
+                    found = _pack_row(packers, table, row, values) or ()
+                    for new, old in zip(found, values, strict=False):
+                        if _is_newly_packed(new, old):
+                            packed, saved = packed + 1, saved + len(old) - len(new)
+    log = before - os.stat(journal).st_size
+    return Compaction(before, max(0, before - log - free * page - saved), packed)
+
+
+def _size(journal: Path) -> int:
+    """Bytes of a journal and its write-ahead log."""
+    files = (journal.with_name(f"{journal.name}{ending}") for ending in _LOGS)
+    return sum(os.stat(file).st_size for file in files if file.exists())

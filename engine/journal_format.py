@@ -1,0 +1,209 @@
+"""The format of journal rows: checksums, rare fields as one JSON object, texts packed against a dictionary.
+
+A checksum covers every field of its row and finds damage (flipped bits, zeroed blocks); it is no protection
+against somebody who writes both. A packed value begins with a byte that no UTF-8 text begins with, then the
+number of its dictionary (0: none), then raw deflate (RFC 1951), so packed and plain values stand side by side
+in one column. Checksums are those of the plain texts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterable
+from struct import Struct
+from typing import Any
+from zlib import crc32
+
+import orjson
+
+from .likelihood import Likelihood
+from .messages import Completion
+from .tools import ToolCall
+
+_NUMBERS = Struct("<4q2d").pack
+
+
+def call_checksum(row: tuple[Any, ...]) -> int:
+    """The checksum of a row of ``calls``, in the order of its columns.
+
+    :raises struct.error: a number is not of its column's type, or has more than 64 bits.
+    """
+    number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
+    numbers = _NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)
+    return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), crc32(digest + numbers))
+
+
+def first_call_checksum(row: tuple[Any, ...]) -> int:
+    """As ``call_checksum``, the way the first journals with checksums have it: their schema is the same."""
+    number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
+    numbers = crc32(digest, crc32(_NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)))
+    return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), numbers)
+
+
+def is_call_checksum(checksum: int, row: tuple[Any, ...]) -> bool:
+    """Whether this is the checksum of a row of ``calls``, as journals have it now or as the first ones had it."""
+    return checksum == call_checksum(row) or checksum == first_call_checksum(row)
+
+
+def short_checksum(row: tuple[Any, ...]) -> int:
+    """The checksum of a row of ``started`` or ``ended``: a number and two texts."""
+    number, one, other = row
+    return crc32(f"{number}\0{one}\0{other}".encode())
+
+
+def rare_fields(c: Completion) -> str | None:
+    """The fields as JSON text; None where the answer has none of them."""
+    if (  # one test after the other: this is asked of every answer, and nearly all have none of them
+        c.first_token is None
+        and c.pieces is None
+        and c.logprobs is None
+        and c.calls is None
+        and c.expected is None
+        and c.likelihoods is None
+        and c.versions is None
+        and not c.thoughts
+        and not c.usage_note
+        and not c.cached_tokens
+        and c.attempts <= 1
+    ):
+        return None
+    return orjson.dumps(_rare_fields_of(c)).decode()
+
+
+def add_rare_fields(completion: Completion, text: str) -> None:
+    """Put back what ``rare_fields`` gave."""
+    more: dict[str, Any] = orjson.loads(text)
+    if (likelihoods := more.pop("likelihoods", None)) is not None:
+        completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
+    if (calls := more.pop("calls", None)) is not None:
+        completion.calls = [ToolCall.from_record(record) for record in calls]
+    for name, value in more.items():
+        setattr(completion, name, value)
+
+
+def _rare_fields_of(c: Completion) -> dict[str, Any]:
+    fields: dict[str, Any] = {"attempts": c.attempts}
+    for name in ("first_token", "logprobs", "pieces", "expected", "versions"):
+        value = getattr(c, name)
+        if value is not None:
+            fields[name] = value
+    if c.thoughts:
+        fields["thoughts"] = c.thoughts
+    if c.usage_note:
+        fields["usage_note"] = c.usage_note
+    if c.cached_tokens:
+        fields["cached_tokens"] = c.cached_tokens
+    if c.likelihoods is not None:
+        fields["likelihoods"] = [likelihood.to_record() for likelihood in c.likelihoods]
+    if c.calls is not None:
+        fields["calls"] = [call.to_record() for call in c.calls]
+    return fields
+
+
+PACKED_MARK = b"\xff"
+DICTIONARIES = "dictionaries"
+DICTIONARIES_SCHEMA = f"""create table if not exists {DICTIONARIES} (
+    number integer primary key, kind text not null, bytes blob not null, checksum integer not null)"""
+_MOST_NUMBERS = 255
+_LARGEST = 1_000_000_000  # bytes of a text: what SQLite allows for one value
+_LONGEST_DICTIONARY = 16_384  # bytes; deflate looks back 32,768
+_DICTIONARY_SHARE = 20  # a dictionary takes no more than this part of the texts that it is for
+_LONGEST_SAMPLE = 2_048
+
+
+class Packer:
+    """Packs texts of one kind. ``number`` and ``dictionary`` as the journal holds them."""
+
+    __slots__ = ("_base", "_head")
+
+    def __init__(self, number: int = 0, dictionary: bytes = b"") -> None:
+        self._head = PACKED_MARK + bytes([number])
+        self._base = zlib.compressobj(6, wbits=-15, zdict=dictionary) if number else zlib.compressobj(6, wbits=-15)
+
+    def packed(self, text: bytes) -> bytes | None:
+        """The packed form; None where it is no shorter."""
+        one = self._base.copy()
+        found = self._head + one.compress(text) + one.flush()
+        return found if len(found) < len(text) else None
+
+
+class Unpacker:
+    """Reads texts of one open journal, packed or plain. Dictionaries are read when a value first needs one.
+
+    ``table``: where they stand, of an attached database with its name.
+    """
+
+    __slots__ = ("_connection", "_dictionaries", "_table")
+
+    def __init__(self, connection: sqlite3.Connection, table: str = DICTIONARIES) -> None:
+        self._connection, self._table = connection, table
+        self._dictionaries: dict[int, bytes] = {}
+
+    def text(self, value: bytes) -> str:
+        """The text that a value stands for.
+
+        :raises ValueError: it is damaged, or its dictionary is.
+        """
+        return (value if value[:1] != PACKED_MARK else self._unpacked(value)).decode()
+
+    def _unpacked(self, value: bytes) -> bytes:
+        number = value[1]
+        try:
+            reader = zlib.decompressobj(-15, self._dictionary(number) if number else b"")
+            text = reader.decompress(value[2:], _LARGEST)
+        except (zlib.error, sqlite3.Error) as error:
+            raise ValueError(f"a packed text cannot be read: {error}") from None
+        if not reader.eof:
+            raise ValueError("a packed text is cut off")
+        return text
+
+    def _dictionary(self, number: int) -> bytes:
+        known = self._dictionaries.get(number)
+        if known is None:
+            row = self._connection.execute(
+                f"select bytes, checksum from {self._table} where number = ?", (number,)
+            ).fetchone()
+            if row is None or zlib.crc32(row[0]) != row[1]:
+                raise ValueError(f"dictionary {number} of the journal is missing or damaged")
+            known = self._dictionaries[number] = bytes(row[0])
+        return known
+
+
+class Packers:
+    """The packers of a journal that is open for writing, by kind of text; dictionaries that it holds are used again."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._packers: dict[str, Packer] = {}
+        if connection.execute("select 1 from sqlite_master where name = ?", (DICTIONARIES,)).fetchone():
+            for number, kind, held, checksum in connection.execute(f"select * from {DICTIONARIES}"):
+                if zlib.crc32(held) == checksum:
+                    self._packers[_decode_text(kind)] = Packer(number, held)
+
+    def made(self, kind: str, samples: Iterable[bytes], total: int) -> Packer:
+        """The packer of a kind; where there is none, one with a dictionary of samples, which is put into the journal.
+
+        :param total: bytes of all texts of this kind.
+        """
+        if kind not in self._packers:
+            self._packers[kind] = self._new(kind, build_dictionary(samples, total))
+        return self._packers[kind]
+
+    def _new(self, kind: str, dictionary: bytes) -> Packer:
+        [(last,)] = self._connection.execute(f"select coalesce(max(number), 0) from {DICTIONARIES}").fetchall()
+        if not dictionary or last >= _MOST_NUMBERS:
+            return Packer()
+        row = (last + 1, kind, dictionary, zlib.crc32(dictionary))
+        self._connection.execute(f"insert into {DICTIONARIES} values (?, ?, ?, ?)", row)
+        return Packer(last + 1, dictionary)
+
+
+def build_dictionary(samples: Iterable[bytes], total: int) -> bytes:
+    """A dictionary for texts of which there are ``total`` bytes: different samples, as far as it may be long."""
+    size = min(_LONGEST_DICTIONARY, total // _DICTIONARY_SHARE)
+    return b"".join(dict.fromkeys(one[:_LONGEST_SAMPLE] for one in samples))[:size]
+
+
+def _decode_text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

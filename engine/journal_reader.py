@@ -1,0 +1,637 @@
+"""Reading a journal: calls of one conversation, ended conversations in order, rows added since the last look.
+
+Used by resume, replay, fork, report, show, the viewer and late event readers. Reads are streamed. Every row is
+verified against its checksum; damaged rows are left out, counted and named.
+
+SQLite shares a journal's memory with other processes through a file beside it (``-shm``). Where that cannot be
+made, a finished journal is read as a file that does not change, and one with a write-ahead log as a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import struct
+import tempfile
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from .errors import JournalError, JournalNotice
+from .journal import (
+    PLAIN_ROLE,
+    READABLE_VERSIONS,
+    SAME_ITEM_PREFIX,
+    TABLE_NAMES,
+    branch_and_role,
+    is_locked,
+    journal_error,
+    missing_journal,
+    schema_version,
+    unreadable_version_error,
+)
+from .journal_format import Unpacker, add_rare_fields, is_call_checksum, short_checksum
+from .messages import Completion
+
+
+@dataclass(slots=True)
+class OpenedJournal:
+    """A connection that only reads, the version of the schema, and the copy that is read, if any."""
+
+    connection: sqlite3.Connection
+    version: int
+    copy: tempfile.TemporaryDirectory[str] | None = None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+        if self.copy is not None:
+            self.copy.cleanup()
+
+
+def open_for_reading(path: Path) -> OpenedJournal:
+    """Open a journal that is there.
+
+    :raises JournalError: it is missing, no journal, of another version, or cannot be read.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise JournalError(f"{path}: not a regular file, and so not a journal of viva")
+    except FileNotFoundError:
+        raise missing_journal(path) from None
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        opened = _open_journal(path, "mode=rw")
+    except sqlite3.OperationalError as error:
+        if not (error.sqlite_errorname or "").startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+            raise journal_error(path, error) from error
+        opened = _open_read_only(path)
+    except sqlite3.Error as error:
+        raise journal_error(path, error) from error
+    except UnicodeDecodeError as error:  # SQLite's own message holds a piece of the damage
+        raise JournalError(f"{path}: the file is damaged: {error.object!r}; restore it from a copy") from None
+    if opened.version == 0:
+        names = names_in_file(opened.connection)
+        opened.close()
+        if names - TABLE_NAMES:
+            raise JournalError(f"{path}: this file is not a journal of viva")
+        raise JournalError(
+            f"{path}: the journal is empty: if that was left by a kill, `viva resume {path.parent}` goes on; else "
+            "restore it from a copy"
+        )
+    if opened.version not in READABLE_VERSIONS:
+        opened.close()
+        raise unreadable_version_error(path, opened.version)
+    return opened
+
+
+def names_in_file(connection: sqlite3.Connection) -> set[str]:
+    """The names of all tables and indices of a file."""
+    return {str(name) for (name,) in connection.execute("select name from sqlite_master")}
+
+
+def _open_journal(path: Path, how: str) -> OpenedJournal:
+    connection = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?{how}", uri=True, isolation_level=None)
+    try:
+        return OpenedJournal(connection, schema_version(connection))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _open_read_only(path: Path) -> OpenedJournal:
+    """Open a journal in a place where SQLite can make no file beside it."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        path.open("rb").close()
+        if not log.exists() or log.stat().st_size == 0:
+            return _open_journal(path, "mode=ro&immutable=1")
+        copy = tempfile.TemporaryDirectory(prefix="viva-")
+        try:
+            for file in (path, log):
+                shutil.copyfile(file, Path(copy.name) / file.name)
+            opened = _open_journal(Path(copy.name) / path.name, "mode=rw")
+        except BaseException:
+            copy.cleanup()
+            raise
+        opened.copy = copy
+        return opened
+    except sqlite3.Error as error:
+        raise journal_error(path, error) from error
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+@dataclass(slots=True)
+class RecordedCall:
+    """One call as the journal holds it; ``branch`` is the path of the branch that it stands in, "" for none."""
+
+    role: str
+    ordinal: int
+    digest: bytes
+    completion: Completion
+    at: float
+    branch: str = ""
+
+
+@dataclass(slots=True)
+class EndedConversation:
+    """One ended conversation; ``result`` is the protocol's record, or the error's record where ``failed``.
+
+    ``item`` is None where its record is damaged. Conversations on the same item may share the object: do not change it.
+    """
+
+    number: int
+    key: str
+    item: Any
+    failed: bool
+    result: Any
+
+
+# What a damaged row can raise while it is read.
+DAMAGE_ERRORS = (struct.error, TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError)
+_MOST_KEYS = 100_000_000  # no run has more: a damaged key is no reason to look for years
+_MOST_HOPS = 20  # from a conversation to the one with which its item was written
+_NAMED = 5  # damaged records that are named; the others are counted
+_SELECT_CALLS = (
+    "select role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, {}, rowid"
+    " from calls where {} order by rowid"
+)
+
+
+class History:
+    """The reading half of a journal. Close it, or use it as a context manager.
+
+    ``damage`` names the damaged records met so far; ``broken`` has the numbers of conversations whose calls end at one.
+    Damage is reported through ``warnings`` (``JournalNotice``): the first few records at once, all when it is closed.
+
+    :raises JournalError: the file is missing, of another version, or so damaged that nothing can be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: dict[str, None] = {}
+        self.broken: set[int] = set()
+        self._told = 0
+        self._latest: tuple[int, Any] = (-1, None)
+        self._opened = open_for_reading(path)
+        self._connection = self._opened.connection
+        self._connection.text_factory = bytes  # what is no UTF-8 any more is found by its checksum
+        self._sums = self._opened.version >= 2  # rows of version 1 have none
+        self._sum = "checksum" if self._sums else "null"
+        self._sound: bool | None = None
+        self._packed = Unpacker(self._connection)
+        self._places: dict[int, list[int]] = {}
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, and tell of damage that was not told of yet."""
+        self._tell(everything=True)
+        self._opened.close()
+
+    @property
+    def sound(self) -> bool:
+        """Whether the file's structure is whole (SQLite's own check, made once): where it is not, whole rows may be
+        missing, and nothing may be written to it.
+        """
+        if self._sound is None:
+            try:
+                [(found,), *_] = self._connection.execute("pragma integrity_check(1)").fetchall()
+            except sqlite3.Error as error:
+                if not _is_damage(error):
+                    raise journal_error(self.path, error) from error
+                found = str(error).encode()
+            self._sound = found == b"ok"
+            if not self._sound:
+                self._damaged("the structure of the file, so that records may be missing altogether")
+                self._tell()
+        return self._sound
+
+    def calls(self, number: int) -> list[RecordedCall]:
+        """The calls of one conversation, oldest first (a call asked anew after a divergence appears twice).
+
+        They end before the first damaged one: what follows it counts as not recorded.
+        """
+        found = []
+        for row in self._call_rows(number):
+            try:
+                found.append(self._call(number, row))
+            except DAMAGE_ERRORS:
+                self._damaged(f"call {len(found) + 1} of conversation {number}")
+                self.broken.add(number)
+                break
+        self._tell()
+        return found
+
+    def started(self, number: int) -> tuple[str, Any] | None:
+        """Key and item of a conversation that was admitted, else None; the item is None where its record is damaged."""
+        found = None
+        for key, item, checksum in self._rows(f"select key, item, {self._sum} from started where number = ?", number):
+            found = self._start(number, key, item, checksum)
+        self._tell()
+        return found
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of all admitted conversations, ascending."""
+        for (number,) in self._every("started", "number"):
+            yield number
+
+    def ended_numbers(self, *, failed: bool = True) -> set[int]:
+        """The numbers of the ended conversations, those that failed only if wanted."""
+        found = set()
+        for number, status, result, checksum in self._every("ended", f"number, status, result, {self._sum}"):
+            try:
+                status, result = self._verified(checksum, number, status, result)
+            except DAMAGE_ERRORS:
+                self._damaged(f"end of conversation {number}")
+            else:
+                if failed or status == "finished":
+                    found.add(number)
+        self._tell()
+        return found
+
+    def ended(self) -> Iterator[EndedConversation]:
+        """All ended conversations by ascending number, streamed, but for those whose records are damaged."""
+        rows = self._every("ended", f"number, status, result, {self._sum}")
+        yield from filter(None, (self._end(*row) for row in rows))
+        self._tell()
+
+    def end(self, number: int) -> EndedConversation | None:
+        """How one conversation ended; None if it has not, or where its record is damaged."""
+        rows = self._rows(f"select number, status, result, {self._sum} from ended where number = ?", number)
+        return next((self._end(*row) for row in rows), None)
+
+    def keys(self) -> dict[str, int]:
+        """The number of every admitted conversation by its key."""
+        found = {}
+        for number, key, item, checksum in self._every("started", f"number, key, item, {self._sum}"):
+            try:
+                key, item = self._verified(checksum, number, key, item)
+                found[key] = number
+            except DAMAGE_ERRORS:
+                self._damaged(f"start of conversation {number}")
+        self._tell()
+        return found
+
+    def number_of(self, key: str) -> int | None:
+        """The number of the conversation called ``key``, or of the only one whose key ends with it."""
+        keys = self.keys()
+        if key in keys:
+            return keys[key]
+        found = [number for known, number in keys.items() if known.endswith(key)]
+        return found[0] if len(found) == 1 else None
+
+    def answered(self, roles: Sequence[str], prefix: str) -> bool:
+        """Whether any of these roles was ever answered in a conversation whose key begins with ``prefix``."""
+        marks = ",".join("?" * len(roles))
+        try:
+            found = self._connection.execute(
+                "select 1 from calls join started on number = conversation"
+                f" where {PLAIN_ROLE} in ({marks}) and substr(key, 1, ?) = ? limit 1",
+                (*roles, len(prefix), prefix),
+            ).fetchone()
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise journal_error(self.path, error) from error
+            return False
+        return found is not None
+
+    # -- rows and what is wrong with them -------------------------------------------------------------------------
+
+    def _end(self, number: int, status: Any, result: Any, checksum: Any) -> EndedConversation | None:
+        try:
+            status, result = self._verified(checksum, number, status, result)
+            record, start = orjson.loads(result), self.started(number)
+        except DAMAGE_ERRORS:
+            self._damaged(f"end of conversation {number}")
+            return None
+        if start is None:
+            self._damaged(f"start of conversation {number}")
+        return None if start is None else EndedConversation(number, *start, status == "failed", record)
+
+    def _start(self, number: int, key: Any, item: Any, checksum: Any) -> tuple[str, Any] | None:
+        try:
+            key, item = self._verified(checksum, number, key, item)
+        except DAMAGE_ERRORS:
+            self._damaged(f"start of conversation {number}")
+            return None
+        try:
+            return key, self._item(item)
+        except DAMAGE_ERRORS:
+            self._damaged(f"item of conversation {number}")
+            return key, None
+
+    def _item(self, text: str) -> Any:
+        """The item that stands in a row, or with the conversation whose number stands in its place."""
+        if not text.startswith(SAME_ITEM_PREFIX):
+            return orjson.loads(text)
+        first = int(text.removeprefix(SAME_ITEM_PREFIX))
+        if first != self._latest[0]:
+            number = first
+            for _ in range(_MOST_HOPS):  # one that was admitted again by a later process may point on
+                rows = self._rows(f"select key, item, {self._sum} from started where number = ?", number)
+                [(key, item, checksum)] = list(rows)
+                key, item = self._verified(checksum, number, key, item)
+                if not item.startswith(SAME_ITEM_PREFIX):
+                    break
+                number = int(item.removeprefix(SAME_ITEM_PREFIX))
+            else:
+                raise ValueError
+            self._latest = (first, orjson.loads(item))
+        return self._latest[1]
+
+    def _verified(self, checksum: Any, number: Any, *texts: bytes) -> list[str]:
+        """The texts of a row of ``started`` or ``ended``.
+
+        :raises: one of ``DAMAGE_ERRORS`` where the row is not what was written.
+        """
+        read = [self._packed.text(text) for text in texts]
+        if self._sums and short_checksum((number, *read)) != checksum:
+            raise ValueError
+        return read
+
+    def _call(self, number: int, row: tuple[Any, ...]) -> RecordedCall:
+        """:raises: one of ``DAMAGE_ERRORS`` where the row is not what was written."""
+        role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, checksum, _ = row
+        extra = None if extra is None else self._packed.text(extra)
+        role, text, finish = role.decode(), self._packed.text(text), finish.decode()
+        whole = (number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra)
+        if self._sums and not is_call_checksum(checksum, whole):
+            raise ValueError
+        completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
+        if extra:
+            add_rare_fields(completion, extra)
+        branch, role = branch_and_role(role)
+        return RecordedCall(role, ordinal, digest, completion, at, branch)
+
+    def _damaged(self, what: str) -> None:
+        self.damage[what] = None
+
+    def _tell(self, *, everything: bool = False) -> None:
+        count = len(self.damage)
+        if count == self._told or (count > _NAMED and not everything):
+            return
+        self._told = count
+        named = ", ".join(list(self.damage)[:_NAMED]) + (f" and {count - _NAMED} more" if count > _NAMED else "")
+        warnings.warn(
+            f"{self.path}: damaged, and not used: {named}; `viva resume {self.path.parent}` computes anew what is "
+            "missing of conversations that have not ended",
+            JournalNotice,
+            stacklevel=1,
+        )
+
+    def _call_rows(self, number: int) -> Iterator[tuple[Any, ...]]:
+        if self.sound:
+            yield from self._rows(_SELECT_CALLS.format(self._sum, "conversation = ?"), number)
+            return
+        if not self._places:  # the index cannot be trusted: each row says itself where it belongs
+            for conversation, rowid in self._every("calls", "conversation, rowid", key="rowid"):
+                self._places.setdefault(conversation, []).append(rowid)
+        for rowid in self._places.get(number, ()):
+            yield from self._rows(_SELECT_CALLS.format(self._sum, "rowid = ?"), rowid)
+
+    def _rows(self, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows of a question about one conversation; those behind a broken page are left out, and named."""
+        try:
+            yield from self._connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise journal_error(self.path, error) from error
+            self._damaged(f"pages of the file at conversation {parameters[0]}")
+
+    def _every(self, table: str, columns: str, key: str = "number") -> Iterator[tuple[Any, ...]]:
+        """All rows of a table by ascending key; behind a broken page they are looked up one by one."""
+        latest = -1
+        _ = self.sound  # what is missing altogether has no row that could tell
+        try:
+            for row in self._connection.execute(f"select {columns}, {key} from {table} order by {key}"):
+                latest = row[-1]
+                yield row[:-1]
+            return
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise journal_error(self.path, error) from error
+        self._damaged(f"pages of the file in its table '{table}'")
+        for number in range(latest + 1, self._last(table, key) + 1):
+            try:
+                row = self._connection.execute(f"select {columns} from {table} where {key} = ?", (number,)).fetchone()
+            except sqlite3.Error:
+                continue
+            if row is not None:
+                yield row
+
+    def _last(self, table: str, key: str) -> int:
+        """The greatest key that may be in a table, as far as any page of the file tells; -1 if none does."""
+        found = [-1]
+        questions = [f"select max({key}) from {table}"]
+        if table != "calls":
+            questions += ["select max(number) from started", "select max(number) from ended"]
+            questions += ["select max(conversation) from calls"]
+        for question in questions:
+            try:
+                (value,) = self._connection.execute(question).fetchone()
+            except sqlite3.Error:
+                continue
+            if isinstance(value, int):
+                found.append(value)
+        return min(max(found), _MOST_KEYS)
+
+
+def has_tables(journal: Path) -> bool:
+    """Whether a journal has its tables: a kill may come before they are made.
+
+    One that is damaged has.
+    """
+    return _has_rows(journal, "select value from meta where key = 'schema'")
+
+
+def is_unfinished(journal: Path) -> bool:
+    """Whether a journal is one whose making was cut off: nothing was ever recorded in it, and nothing of another
+    program stands in it.
+    """
+    if not stat.S_ISREG(journal.stat().st_mode):
+        return False
+    try:
+        with closing(sqlite3.connect(journal)) as connection:
+            return names_in_file(connection) <= TABLE_NAMES and schema_version(connection) == 0
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
+
+
+def has_records(journal: Path) -> bool:
+    """Whether anything is recorded in a journal; one that cannot be read may hold something."""
+    return _has_rows(journal, "select 1 from started limit 1")
+
+
+def _has_rows(journal: Path, question: str) -> bool:
+    """Whether a question has an answer; True where the file cannot be asked."""
+    if not journal.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(journal)) as connection:
+            return connection.execute(question).fetchone() is not None
+    except sqlite3.OperationalError as error:
+        return "no such table" not in str(error)
+    except (sqlite3.Error, UnicodeDecodeError):
+        return True
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error says that pages of the file are broken, rather than that it cannot be used now."""
+    return not isinstance(error, sqlite3.OperationalError) and isinstance(error, sqlite3.DatabaseError)
+
+
+_CHUNK_ROWS = 500  # numbers in one question
+_SELECT_CALLS_AFTER = (
+    "select role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, {}, rowid,"
+    " conversation from calls where rowid > ? order by rowid limit ?"
+)
+
+
+@dataclass(slots=True)
+class AddedCall:
+    """A recorded call, the number of its conversation, and the row of the journal that it stands in."""
+
+    number: int
+    row: int
+    call: RecordedCall
+
+
+@dataclass(slots=True)
+class AddedEnd:
+    """How a conversation ended; ``checksum`` tells one record of an end from another."""
+
+    number: int
+    failed: bool
+    result: Any
+    checksum: int
+
+
+@dataclass(slots=True)
+class JournalAdditions:
+    """What one look found: ``started`` has number, key and task's record; ``last_row`` and ``last_number`` are where
+    the next look goes on. ``more``: there was more than was asked for.
+    """
+
+    started: list[tuple[int, str, Any]] = field(default_factory=list)
+    calls: list[AddedCall] = field(default_factory=list)
+    ended: list[AddedEnd] = field(default_factory=list)
+    last_number: int = -1
+    last_row: int = 0
+    more: bool = False
+
+
+class JournalTail(History):
+    """A journal that is looked at again and again. ``History``'s questions about one conversation work as well.
+
+    :raises JournalError: as ``History``.
+    """
+
+    @property
+    def sound(self) -> bool:
+        """Taken for granted: each row is verified by its checksum."""
+        return True
+
+    def added(self, last_number: int, last_row: int, unended: Collection[int], limit: int) -> JournalAdditions:
+        """At most ``limit`` conversations started behind ``last_number`` and calls behind ``last_row``; and the ends of
+        these conversations, of those that the calls belong to, and of the ``unended`` ones.
+        """
+        found = JournalAdditions(last_number=last_number, last_row=last_row)
+        with self._at_one_moment():
+            self._add_started(found, limit)
+            self._add_calls(found, limit)
+            numbers = {number for number, _, _ in found.started} | {one.number for one in found.calls} | set(unended)
+            found.ended = list(self._ends(sorted(numbers)))
+        self._tell()
+        return found
+
+    def end_of(self, number: int) -> AddedEnd | None:
+        """How one conversation ended; None where it has not, or where the record is damaged."""
+        found = next(iter(self._ends([number])), None)
+        self._tell()
+        return found
+
+    def end_checksums(self) -> dict[int, int]:
+        """A checksum of the record of each conversation's end; of journals without checksums its length."""
+        column = "checksum" if self._sums else "length(result)"
+        with self._at_one_moment():
+            return dict(self._connection.execute(f"select number, {column} from ended").fetchall())
+
+    def _add_started(self, found: JournalAdditions, limit: int) -> None:
+        rows = self._connection.execute(
+            f"select number, key, item, {self._sum} from started where number > ? order by number limit ?",
+            (found.last_number, limit),
+        ).fetchall()
+        found.more |= len(rows) == limit
+        for number, key, item, checksum in rows:
+            found.last_number = number
+            start = self._start(number, key, item, checksum)
+            if start is not None:
+                found.started.append((number, *start))
+
+    def _add_calls(self, found: JournalAdditions, limit: int) -> None:
+        rows = self._connection.execute(_SELECT_CALLS_AFTER.format(self._sum), (found.last_row, limit)).fetchall()
+        found.more |= len(rows) == limit
+        for *row, number in rows:
+            found.last_row = row[-1]
+            try:
+                found.calls.append(AddedCall(number, row[-1], self._call(number, tuple(row))))
+            except DAMAGE_ERRORS:
+                self._damaged(f"a call of conversation {number}")
+
+    def _ends(self, numbers: list[int]) -> Iterator[AddedEnd]:
+        for at in range(0, len(numbers), _CHUNK_ROWS):
+            chunk = numbers[at : at + _CHUNK_ROWS]
+            marks = ",".join("?" * len(chunk))
+            rows = self._connection.execute(
+                f"select number, status, result, {self._sum} from ended where number in ({marks})", chunk
+            ).fetchall()
+            for number, raw_status, raw_result, checksum in rows:
+                try:
+                    status, result = self._verified(checksum, number, raw_status, raw_result)
+                    known = checksum if self._sums else len(result)
+                    yield AddedEnd(number, status == "failed", orjson.loads(result), known)
+                except DAMAGE_ERRORS:
+                    self._damaged(f"end of conversation {number}")
+
+    @contextmanager
+    def _at_one_moment(self) -> Iterator[None]:
+        """All questions see the journal as it is at one moment."""
+        try:
+            self._connection.execute("begin")
+            try:
+                yield
+            finally:
+                self._connection.execute("rollback")
+        except sqlite3.Error as error:
+            if is_locked(error):
+                return  # the next look finds what this one has not
+            raise journal_error(self.path, error) from error
+
+
+def journal_state(path: Path) -> tuple[int, ...]:
+    """What changes when a journal is written to: sizes and times of its files, and which file it is. Empty where there
+    is none.
+    """
+    found: list[int] = []
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            seen = os.stat(file)
+        except OSError:
+            continue
+        found += [seen.st_ino, seen.st_size, seen.st_mtime_ns]
+    return tuple(found)

@@ -1,0 +1,53 @@
+"""JSON data from models and users: lone surrogates replaced, values validated against a schema.
+
+Models write half of an escaped surrogate pair inside the JSON of their answers; browsers send one where a text
+is cut within a character. Neither a journal nor a request can carry it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .errors import ConfigurationError
+
+# A pair, half of one, or any other escape, so that a backslash is never taken for the beginning of the next escape.
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+
+
+def strip_surrogates(text: str) -> str:
+    """Text that UTF-8, SQLite and JSON can hold: halves of surrogate pairs become U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def strip_surrogate_escapes(text: str) -> str:
+    """JSON with U+FFFD in place of each escaped half of a surrogate pair; of the same length."""
+    if "\\ud" not in text and "\\uD" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+
+
+def to_utf8_data(data: Any, otherwise: str = "replace") -> Any:
+    """The same plain data with texts that UTF-8 can hold; ``otherwise`` is how ``str.encode`` is to write the rest."""
+    if isinstance(data, str):
+        return data.encode("utf-8", otherwise).decode()
+    if isinstance(data, dict):
+        return {to_utf8_data(name, otherwise): to_utf8_data(value, otherwise) for name, value in data.items()}
+    return [to_utf8_data(value, otherwise) for value in data] if isinstance(data, list | tuple) else data
+
+
+def find_schema_violations(schema: Any, value: Any) -> list[Any]:
+    """Return what a JSON schema says against a value, as errors of jsonschema, by their place in the value.
+
+    Raises:
+        ConfigurationError: The schema is none, or refers to what is not in it.
+    """
+    import jsonschema  # slow, and seldom needed
+    from referencing import Registry
+
+    try:
+        rules = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        return sorted(rules(schema, registry=Registry()).iter_errors(value), key=lambda one: list(map(str, one.path)))
+    except Exception as error:  # of a schema that is none each part fails in its own way
+        said = " ".join(str(error).split())[:200]
+        raise ConfigurationError(f"the schema cannot be used ({type(error).__name__}): {said}") from None

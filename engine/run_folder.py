@@ -1,0 +1,314 @@
+"""A run's folder: ``manifest.json`` beside ``journal.sqlite``, and the lock that keeps a second writer out.
+
+The manifest says what was run, exactly enough to run it again: versions, seed, tier, models, hashes of prompt
+pack and dataset, and the protocol's own options. It never holds a key or password. Results are in the journal.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .errors import ConfigurationError, JournalError
+from .files import describe_version_problem, is_leftover, write_atomically
+from .journal import creation_advice, missing_journal, open_database
+from .journal_reader import has_records, has_tables, is_unfinished
+from .permissions import SEAL, grant_from_seal, permissions, seal_manifest
+
+MANIFEST_VERSION = 1
+_MOST_BYTES = 256 << 20  # a manifest holds a prompt pack's text; no pack comes near this
+_LONGEST_VALUE = 60  # characters of a wrong value that a message repeats
+_MOST_NAMED_FOLDERS = 6  # folders that a message names
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class RunManifest(BaseModel):
+    """What a manifest says to the engine; fields of scenarios stand beside these. ``journal`` names the file that was
+    made together with the manifest (None in manifests of earlier versions).
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
+
+    manifest: Literal[1]
+    journal: Literal["journal.sqlite"] | None = None
+    scenario: str | None = None
+    seed: int | None = None
+    tier: Literal["A", "C"] | None = None
+    not_identical: list[str] = []
+    files: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+
+
+def read_manifest(file: Path, what: str) -> Any:
+    """The JSON in a file that makes its folder ``what`` it is.
+
+    :raises ConfigurationError: there is none, or it cannot be read.
+    """
+    try:
+        return orjson.loads(_read_regular_file(file))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigurationError(f"{file.parent}: {_missing_manifest(file, what)}") from None
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except orjson.JSONDecodeError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error}; restore it from a copy") from None
+
+
+def _missing_manifest(file: Path, what: str) -> str:
+    """Why a folder without the file is not what it should be, with the folders below it that have such a file."""
+    folder = file.parent
+    if not os.path.lexists(folder):
+        return f"not {what}: there is no such folder"
+    below = [one.parent for pattern in ("*", "*/*") for one in sorted(folder.glob(f"{pattern}/{file.name}"))]
+    named = ", ".join(map(str, below[:_MOST_NAMED_FOLDERS])) + (", …" if len(below) > _MOST_NAMED_FOLDERS else "")
+    return f"not {what} (it has no {file.name})" + (f"; below it are {named}" if below else "")
+
+
+def validate_manifest(model: type[M], data: Any, file: Path) -> M:
+    """A manifest's data as its model.
+
+    :raises ConfigurationError: a field is missing or wrong; the message names the file, the first such field, and what
+        was found there.
+    """
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"{file}: expected a JSON object, found {_short_value(data)}; restore it from a copy")
+    version = data.get("manifest")
+    if type(version) is int and version > MANIFEST_VERSION:
+        raise ConfigurationError(f"{file}: {describe_version_problem('manifest', version, [MANIFEST_VERSION])}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise field_error(file, error) from None
+
+
+def field_error(file: Path, error: ValidationError, inside: str = "") -> ConfigurationError:
+    """The error for the first of the fields that a model refused; ``inside`` is the field that holds them all."""
+    first, *others = error.errors(include_url=False, include_context=False)
+    field = ".".join(filter(None, (inside, *map(str, first["loc"]))))
+    found = "missing" if first["type"] == "missing" else f"{first['msg']}, found {_short_value(first['input'])}"
+    more = f" (and {len(others)} more)" if others else ""
+    return ConfigurationError(f"{file}: field '{field[:200]}': {found}{more}; restore the file from a copy")
+
+
+def _short_value(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = repr(value[: 2 * _LONGEST_VALUE] if isinstance(value, str) else value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _read_regular_file(file: Path) -> bytes:
+    """What a regular file holds. A FIFO or device is refused, and not waited for.
+
+    :raises OSError: it is none, too large, or cannot be read.
+    """
+    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(opened, "rb") as stream:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if found.st_size > _MOST_BYTES:
+            raise OSError(errno.EFBIG, f"{found.st_size:,} bytes, more than a manifest has")
+        return stream.read()
+
+
+_JOURNAL = "journal.sqlite"
+_JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm", f"{_JOURNAL}-journal")
+# What a kill leaves where nothing has begun.
+_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and what ``write_atomically`` leaves
+# Facts about one making of a run; two runs that differ only here are the same experiment.
+_CIRCUMSTANCES = ("versions", "manifest", "journal", SEAL)
+
+
+def installed_versions() -> dict[str, str]:
+    """What the run was made with."""
+    from importlib.metadata import version
+
+    return {"viva": version("viva-exam"), "python": platform.python_version(), "platform": platform.platform()}
+
+
+class RunFolder:
+    """One run on disk. Make it with ``create`` or ``open``; ``lock`` before writing."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._lock: int | None = None
+        self._made: list[Path] = []  # files that this very object has made, and its folder
+
+    @property
+    def journal(self) -> Path:
+        """The SQLite file with the calls and results."""
+        return self.path / _JOURNAL
+
+    @classmethod
+    def create(cls, path: Path, manifest: dict[str, Any], files: Mapping[str, bytes] | None = None) -> RunFolder:
+        """Make the folder, an empty journal in it, and then the manifest: a manifest never stands without a journal
+        unless somebody took that away. ``files``, by name, are put beside them.
+
+        :raises ConfigurationError: the folder already holds a run; the message says whether it is this one. Or a text
+            of the manifest is not UTF-8.
+        :raises JournalError: the folder cannot be written.
+        """
+        folder = cls(path, seal_manifest({"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest}))
+        data = _manifest_bytes(folder.manifest)
+        try:
+            _require_free_folder(path, manifest)
+            if not path.exists():
+                path.mkdir(parents=True)
+                folder._made.append(path)
+            folder._make_journal()
+            for name, content in (files or {}).items():
+                folder._made.append(path / name)
+                write_atomically(path / name, content)
+            folder._made.append(path / "manifest.json")
+            write_atomically(path / "manifest.json", data)
+        except (OSError, JournalError) as error:
+            folder.remove()
+            cause = (
+                error.__cause__ if isinstance(error, JournalError) else None
+            )  # its advice is for runs that have begun
+            said = f"{cause or error}{creation_advice(cause or error)}"
+            raise JournalError(f"{path}: cannot make the run folder: {said}") from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open an existing run.
+
+        :raises ConfigurationError: there is none here, or its manifest cannot be read.
+        """
+        file = path / "manifest.json"
+        permissions().check_file(path)
+        manifest = read_manifest(file, "a run folder")
+        validate_manifest(RunManifest, manifest, file)
+        grant_from_seal(manifest)
+        return cls(path, manifest)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the journal has its tables, or had them: then reading it says what has become of it."""
+        return "journal" in self.manifest or has_tables(self.journal)
+
+    def require_journal(self) -> None:
+        """See that the journal is there; where it is certain that nothing was ever written to it, make it.
+
+        Earlier versions wrote the manifest before the journal: a folder with nothing but the manifest was left by a
+        kill before the run took its lock, a journal without tables by one before they were made.
+
+        :raises JournalError: it was taken away or emptied.
+        """
+        if self.journal.exists():
+            if not is_unfinished(self.journal):
+                return
+            if "journal" in self.manifest:
+                raise JournalError(
+                    f"{self.journal}: the journal of this run is empty, and was not when the run was made: restore it "
+                    "from a copy, or start the run anew in another folder"
+                )
+        elif "journal" in self.manifest or [one.name for one in self.path.iterdir()] != ["manifest.json"]:
+            raise missing_journal(self.journal)
+        self._make_journal()
+
+    def lock(self) -> None:
+        """Keep other processes from writing this run until this one ends.
+
+        :raises ConfigurationError: another process is at it.
+        :raises JournalError: the folder cannot be written.
+        """
+        file = self.path / "lock"
+        made = not file.exists()
+        try:
+            self._lock = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.unlock()
+            raise ConfigurationError(f"{self.path}: another process is running this run") from None
+        except OSError as error:
+            self.unlock()
+            raise JournalError(f"{file}: cannot lock the run folder: {error.strerror}; make it writable") from None
+        if made:
+            self._made.append(file)
+
+    def remove(self) -> None:
+        """Take away what this object has made, unless something is recorded there by now. Nothing else is touched:
+        neither a folder that was opened, nor files that somebody has put beside ours.
+        """
+        if has_records(self.journal):
+            return
+        order = {self.path: 2, self.path / "manifest.json": 0}  # a manifest never without its journal, the folder last
+        for made in sorted(self._made, key=lambda one: order.get(one, 1)):
+            with suppress(OSError):
+                made.rmdir() if made == self.path else made.unlink()
+        self._made.clear()
+
+    def _make_journal(self) -> None:
+        self._made += [file for name in _JOURNAL_FILES if not (file := self.path / name).exists()]
+        open_database(self.journal).close()
+
+    def unlock(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _manifest_bytes(manifest: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(manifest, option=orjson.OPT_INDENT_2)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"the manifest cannot hold what the run is made of: {error}; rename files and folders "
+            "whose names are not UTF-8"
+        ) from None
+
+
+def _is_run_leftover(name: str) -> bool:
+    return name in _LEFTOVERS or is_leftover(name, "manifest.json")
+
+
+def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
+    """:raises ConfigurationError: something lies in this place already."""
+    if (path / "manifest.json").exists():
+        different = compare_manifests(RunFolder.open(path).manifest, manifest)
+        if different:
+            raise ConfigurationError(
+                f"{path} holds a run from another configuration (different: {', '.join(different)}); "
+                "name another folder with --out"
+            )
+        raise ConfigurationError(f"{path} already holds this run; go on with `viva resume {path}`")
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError(f"{path} is not a folder; name another place with --out")
+    if path.exists() and any(not _is_run_leftover(one.name) for one in path.iterdir()):
+        raise ConfigurationError(f"{path} exists and is not a run folder; name another folder with --out")
+    if has_records(path / _JOURNAL):
+        raise ConfigurationError(
+            f"{path} holds the journal of a run whose manifest.json is missing; put that back, or name another folder "
+            "with --out"
+        )
+
+
+def compare_manifests(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The names of the manifest fields, and of the settings, in which two runs differ as experiments."""
+    found = []
+    for name in sorted((one.keys() | other.keys()) - set(_CIRCUMSTANCES)):
+        mine, others = one.get(name), other.get(name)
+        if name == "settings" and isinstance(mine, dict) and isinstance(others, dict):
+            found += [
+                f"settings.{key}" for key in sorted(mine.keys() | others.keys()) if mine.get(key) != others.get(key)
+            ]
+        elif mine != others:
+            found.append(name)
+    return found

@@ -1,0 +1,214 @@
+"""YAML files that a user wrote, read within bounds of size, depth and aliases, and strict about keys.
+
+Every YAML text is read here, so an error names file, line and column, and no file takes long. Dates and times
+of day stay text: settings and tools speak JSON, which has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import ConfigurationError
+from .permissions import permissions
+
+LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its path of keys and places
+
+MOST_BYTES = 2_000_000  # of a file; PyYAML reads some 100 kB a second
+MOST_LEVELS = 60  # of lists and mappings in one another
+MOST_REPEATED = 200_000  # characters and values that aliases may stand for, all together
+MOST_DIGITS = 400  # of a number; the longest float has 309 before its point
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+def read_yaml(path: Path) -> Any:
+    """The value in a YAML file; None of an empty one.
+
+    :raises ConfigurationError: it cannot be read, is larger than ``MOST_BYTES``, or is refused by ``parse_yaml``.
+    """
+    return parse_yaml(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a YAML file, without a byte order mark.
+
+    :raises ConfigurationError: it cannot be read, is larger than ``MOST_BYTES``, or is not UTF-8.
+    """
+    permissions().check_file(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ConfigurationError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > MOST_BYTES:
+        raise ConfigurationError(f"{path}: larger than {MOST_BYTES // 1_000_000} MB; YAML files are read up to there")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}:{line}: cannot be read: not UTF-8 ({error.reason})") from None
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    """The value of a YAML text; None of an empty one. ``name`` stands for the text in errors.
+
+    :raises ConfigurationError: it is not one YAML document, holds a key twice, nests deeper than ``MOST_LEVELS``, or
+        its aliases stand for more than ``MOST_REPEATED``; the message names ``name``, line and column.
+    """
+    return _parse_document(text, name)[0]
+
+
+def parse_list(text: str, name: str) -> tuple[Any, list[int]]:
+    """As ``parse_yaml``, with the 1-based lines at which the entries of a list begin; of another value there are none.
+
+    :raises ConfigurationError: as ``parse_yaml``.
+    """
+    value, node = _parse_document(text, name)
+    entries = node.value if isinstance(node, yaml.SequenceNode) else []
+    return value, [entry.start_mark.line + 1 for entry in entries]
+
+
+def parse_with_lines(text: str, name: str) -> tuple[Any, LineOf]:
+    """As ``parse_yaml``, with a function that gives the 1-based line of a field: of its path of keys and places, as
+    pydantic's errors have it, as far as the text goes along with it.
+
+    :raises ConfigurationError: as ``parse_yaml``.
+    """
+    value, root = _parse_document(text, name)
+
+    def line(path: Sequence[str | int]) -> int:
+        node, found = root, 1 if root is None else root.start_mark.line + 1
+        for step in path:
+            if isinstance(node, yaml.MappingNode):
+                pair = next((pair for pair in node.value if pair[0].value == str(step)), None)
+                if pair is None:
+                    continue  # pydantic names the branches of unions, too
+                found, node = pair[0].start_mark.line + 1, pair[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+                node = node.value[step]
+                found = node.start_mark.line + 1
+        return found
+
+    return value, line
+
+
+def _parse_document(text: str, name: str) -> tuple[Any, yaml.Node | None]:
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        return (None if node is None else loader.construct_document(node)), node
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        place = f"{before.count(chr(10)) + 1}:{error.position - before.rfind(chr(10))}"
+        raise ConfigurationError(
+            f"{name}:{place}: cannot be read: the character U+{error.character:04X} is not allowed in YAML"
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        raise ConfigurationError(_error_text(error, name)) from None
+
+
+def _error_text(error: yaml.MarkedYAMLError, name: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
+    context = error.context or ""
+    if context and error.context_mark is not None and error.context_mark.line != getattr(mark, "line", None):
+        context += f" that begins in line {error.context_mark.line + 1}"
+    told = f"{name}{place}: cannot be read: {error.problem or context}"
+    return f"{told} ({context})" if context and error.problem else told
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader within bounds. ``_sizes`` has what each composed node stands for, in characters and
+    values, aliases replaced by what they stand for."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    # A date that is marked as one (!!timestamp) is text, too.
+    yaml_constructors = {  # noqa: RUF012
+        **yaml.SafeLoader.yaml_constructors,
+        "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str,
+    }
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """The tag of a node. ``21:05`` is text: YAML 1.1 takes it for a number to the base of 60."""
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        plain = kind is yaml.ScalarNode and tag in _NUMBERS and ":" in value
+        return "tag:yaml.org,2002:str" if plain else tag
+
+    def __init__(self, text: str) -> None:
+        self._level = self._repeated = 0
+        self._sizes: dict[yaml.Node, int] = {}
+        super().__init__(text)
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            self._count(event)
+        self._level += 1
+        if self._level > MOST_LEVELS:
+            raise _constructor_problem(f"lists and mappings nested deeper than {MOST_LEVELS} levels", event.start_mark)
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        if node is not None and node not in self._sizes:
+            self._sizes[node] = self._size(node)
+        if isinstance(node, yaml.MappingNode) and not isinstance(event, yaml.AliasEvent):
+            self._check_keys(node)
+        return node
+
+    def _count(self, event: yaml.AliasEvent) -> None:
+        node = self.anchors.get(event.anchor)
+        if node is None:
+            return  # PyYAML names the alias
+        if node not in self._sizes:
+            raise _constructor_problem(f"the alias *{event.anchor} stands within what it stands for", event.start_mark)
+        self._repeated += self._sizes[node]
+        if self._repeated > MOST_REPEATED:
+            raise _constructor_problem(
+                f"up to the alias *{event.anchor}, aliases stand for more than {MOST_REPEATED:,} characters and "
+                "values; write out what is meant",
+                event.start_mark,
+            )
+
+    def _size(self, node: yaml.Node) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1 + len(node.value)
+        if isinstance(node, yaml.MappingNode):
+            return 1 + sum(self._sizes[key] + self._sizes[value] for key, value in node.value)
+        return 1 + sum(self._sizes[entry] for entry in node.value)
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
+        """Refuse a key that is given twice; keys that come in by ``<<`` may be given anew."""
+        found: dict[Any, yaml.ScalarNode] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                name = "<<" if key.tag == _MERGE else self.construct_object(key)
+                if name in found:
+                    first = found[name]
+                    spelt = f" as {first.value!r}" if first.value != key.value else ""
+                    raise _constructor_problem(
+                        f"the key {key.value!r} is given twice, first{spelt} in line {first.start_mark.line + 1}; "
+                        "leave one of the two out",
+                        key.start_mark,
+                    )
+                found[name] = key
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        if node.tag in _NUMBERS and len(node.value) > MOST_DIGITS:
+            raise _constructor_problem(
+                f"a number of {len(node.value):,} digits; text is put in quotes", node.start_mark
+            )
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, OverflowError, KeyError) as error:  # of explicit tags, as in !!int x
+            raise _constructor_problem(f"not a value of {node.tag}: {error}", node.start_mark) from None
+
+
+def _constructor_problem(text: str, mark: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=text, problem_mark=mark)

@@ -1,0 +1,329 @@
+"""Export to logs of Inspect (``.eval``), one for each cell, written by the package ``inspect_ai`` itself.
+
+A conversation is a sample: the compared model's dialog are its messages, every call of every role is an event,
+and each criterion is a score with the judge's words as explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+
+from viva.engine.conversation_replay import Exchange
+from viva.engine.imports import import_under_lock
+from viva.engine.journal import role_in_branch
+from viva.engine.json_data import to_utf8_data
+from viva.engine.messages import Completion, Message
+from viva.engine.tools import Toolbox, ToolCall
+from viva.reports.tables import Row
+
+from ..files import ExportResult, atomic_file, import_extra, safe_name, viva_version
+from .conversations import Conversation, ExportCell, read_conversations
+
+_STOP_REASONS = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
+
+
+class SampleMaker:
+    """Makes the samples of one cell."""
+
+    def __init__(self, cell: ExportCell) -> None:
+        self._cell = cell
+        self._log, self._model = import_under_lock("inspect_ai.log"), import_under_lock("inspect_ai.model")
+        self._tool, self._event = import_under_lock("inspect_ai.tool"), import_under_lock("inspect_ai.event")
+        self._score = import_under_lock("inspect_ai.scorer").Score
+        self._began = datetime.fromtimestamp(cell.began or 0, UTC)
+
+    def sample(self, one: Conversation) -> Any:
+        """A conversation as an ``EvalSample``; its dialogs stand one behind the other."""
+        messages = [made for dialog in one.dialogs for made in self._messages(dialog.messages)]
+        usage = {role: self._usage(sent, said) for role, (_, sent, said) in one.usage().items()}
+        sample = self._log.EvalSample(
+            id=one.task,
+            epoch=one.repeat,
+            input=to_utf8_data(one.question),
+            choices=to_utf8_data(one.choices),
+            target=to_utf8_data(one.reference),
+            messages=messages,
+            output=self._output(one),
+            scores=self._scores(one),
+            # Of each sample Inspect keeps a summary in memory, metadata included; what is large stands in the store.
+            metadata=to_utf8_data({"key": one.key, "number": one.number, "end": one.end}),
+            store=to_utf8_data({"task": one.item, "result": one.result,
+                           "rounds": [{"round": turn.turn, **turn.scores} for turn in one.turns]}),
+            events=[self._call(exchange) for exchange in one.exchanges],
+            role_usage=usage,
+            model_usage=self._by_model(usage),
+            total_time=sum(self._said(exchange).latency for exchange in one.exchanges),
+            uuid=_hash(self._cell.name, one.key),
+        )  # fmt: skip
+        if one.error is not None:
+            sample.error = self._log.EvalError(message=to_utf8_data(one.error), traceback="", traceback_ansi="")
+        return sample
+
+    def _scores(self, one: Conversation) -> dict[str, Any] | None:
+        if one.error is not None:
+            return None
+        scores: dict[str, Any] = {}
+        for name, value in one.scores.items():
+            told, answer = to_utf8_data(one.explained(name)), None if scores else to_utf8_data(one.answer) or None
+            if value is None:
+                scores[name] = self._score.unscored(explanation=told, answer=answer, reason="unscored")
+            else:
+                scores[name] = self._score(value=value, explanation=told, answer=answer)
+        return scores
+
+    def _output(self, one: Conversation) -> Any:
+        """The compared model's last answer."""
+        own = [exchange for exchange in one.exchanges if exchange.role == self._cell.compared]
+        return self._answer(own[-1]) if own else self._model.ModelOutput(model=self._cell.model)
+
+    def _call(self, exchange: Exchange) -> Any:
+        """A call as the event that Inspect's viewer shows with its prompt and answer."""
+        sent = list(exchange.messages or ())
+        if exchange.reading is not None:  # a text that was read, not answered
+            sent = [Message("user", exchange.reading.shared + exchange.reading.context)]
+        return self._event.ModelEvent(
+            model=self._cell.model_of(exchange.role) or self._cell.model,
+            role=exchange.role,
+            input=self._messages(sent),
+            tools=self._tools(exchange.tools),
+            tool_choice="auto",
+            config=self._config(exchange),
+            output=self._answer(exchange),
+            timestamp=self._began,
+            working_start=0.0,
+            uuid=_hash(
+                self._cell.name,
+                role_in_branch(exchange.branch, exchange.role),
+                str(exchange.ordinal),
+                self._said(exchange).text,
+            ),
+        )
+
+    def _config(self, exchange: Exchange) -> Any:
+        sampling = exchange.sampling
+        if sampling is None:
+            return self._model.GenerateConfig()
+        return self._model.GenerateConfig(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            stop_seqs=list(sampling.stop) or None,
+        )
+
+    def _answer(self, exchange: Exchange) -> Any:
+        said = self._said(exchange)
+        model = self._cell.model_of(exchange.role) or self._cell.model
+        text = said.text
+        if said.likelihoods is not None:
+            named = exchange.reading.continuations if exchange.reading is not None else ()
+            pairs = zip(named, said.likelihoods, strict=False)
+            text = "\n".join(f"{told.strip()[:200]}: {one.total:.6f} nats" for told, one in pairs)
+        message = self._assistant(Message("assistant", text, calls=tuple(said.calls or ())), said.thoughts)
+        stop = _STOP_REASONS.get(said.finish, "stop" if said.finish.startswith("watch:") else "unknown")
+        choice = self._model.ChatCompletionChoice(message=message, stop_reason=stop)
+        usage = self._usage(said.prompt_tokens, said.completion_tokens)
+        return self._model.ModelOutput(model=model, choices=[choice], usage=usage, time=said.latency)
+
+    @staticmethod
+    def _said(exchange: Exchange) -> Completion:
+        assert exchange.completion is not None, "only answered calls are exported"
+        return exchange.completion
+
+    def _usage(self, sent: int, said: int) -> Any:
+        return self._model.ModelUsage(input_tokens=sent, output_tokens=said, total_tokens=sent + said)
+
+    def _by_model(self, usage: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for role, used in usage.items():
+            model = self._cell.model_of(role)
+            if model is not None:
+                found[model] = found[model] + used if model in found else used
+        return found
+
+    def _messages(self, messages: Sequence[Message]) -> list[Any]:
+        """Messages whose ids are a hash of all that stands before them: equal beginnings are kept once in the log."""
+        chain, found = "", []
+        for one in messages:
+            chain = _hash(chain, one.role, one.content, *(call.arguments for call in one.calls))
+            found.append(self._message(one, chain))
+        return found
+
+    def _message(self, one: Message, name: str) -> Any:
+        content = to_utf8_data(one.content)
+        if one.role == "system":
+            return self._model.ChatMessageSystem(content=content, id=name)
+        if one.role == "user":
+            return self._model.ChatMessageUser(content=content, id=name)
+        if one.role == "tool":
+            called = one.call_id or None
+            return self._model.ChatMessageTool(content=content, tool_call_id=called, function=one.name or None, id=name)
+        return self._assistant(one, "", name)
+
+    def _assistant(self, one: Message, thoughts: str, name: str | None = None) -> Any:
+        content: Any = to_utf8_data(one.content)
+        if thoughts:
+            content = [self._model.ContentReasoning(reasoning=to_utf8_data(thoughts)),
+                       self._model.ContentText(text=content)]  # fmt: skip
+        calls = [self._tool_call(call) for call in one.calls] or None
+        return self._model.ChatMessageAssistant(content=content, tool_calls=calls, id=name or _hash(one.content))
+
+    def _tool_call(self, call: ToolCall) -> Any:
+        try:
+            arguments, problem = orjson.loads(call.arguments or "{}"), None
+        except orjson.JSONDecodeError as error:
+            arguments, problem = {}, f"{error}: {call.arguments}"
+        if not isinstance(arguments, dict):
+            arguments, problem = {}, f"no object: {call.arguments}"
+        return self._tool.ToolCall(id=call.id, function=call.name, arguments=arguments, parse_error=problem)
+
+    def _tools(self, tools: Toolbox | None) -> list[Any]:
+        found = []
+        for spec in [] if tools is None else tools.specs:
+            function = spec["function"]
+            told = self._tool.ToolParams.model_validate(function.get("parameters") or {})
+            described = function.get("description") or ""
+            found.append(self._tool.ToolInfo(name=function["name"], description=described, parameters=told))
+        return found
+
+
+def _hash(*parts: str) -> str:
+    return blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=11).hexdigest()
+
+
+BUFFERED_SAMPLES = 2_000  # samples that inspect's own writer may hold in memory
+_FLUSH_EVERY = 500
+_STATES = {"done": "success", "stopped": "success"}  # everything else was cut off
+
+
+def export_inspect(cells: Sequence[ExportCell], out: Path, at_once: int = BUFFERED_SAMPLES) -> ExportResult:
+    """One log a cell in the folder ``out``, by ``write_eval_log``.
+
+    That function holds every sample until the file is written; so a cell of more than ``at_once`` conversations is
+    written through the recorder behind it, ``_FLUSH_EVERY`` samples at a time.
+
+    :raises ConfigurationError: the package is not installed, or a file cannot be written.
+    """
+    log_module = import_extra("inspect_ai.log", "inspect", "writing logs of Inspect")
+    done = ExportResult()
+    for cell in cells:
+        file = out / f"{safe_name(cell.name)}.eval"
+        log = _log(cell)
+        with atomic_file(file) as part:
+            if cell.ended <= at_once:
+                log.samples = list(_samples(cell))
+                log_module.write_eval_log(log, str(part), format="eval")
+            else:
+                anyio.run(_stream_samples, log, part, cell)
+        done.files.append(file)
+        done.records += cell.ended
+    return done
+
+
+def _samples(cell: ExportCell) -> Iterator[Any]:
+    make: Callable[[Conversation], Any] = SampleMaker(cell).sample
+    return (make(one) for one in read_conversations(cell))
+
+
+async def _stream_samples(log: Any, file: Path, cell: ExportCell) -> None:
+    """What ``write_eval_log`` does with a list of samples, with a look at memory in between."""
+    recorder = import_under_lock("inspect_ai.log._recorders.eval").EvalRecorder(str(file.parent))
+    condensed = import_under_lock("inspect_ai.log._condense").condense_sample
+    await recorder.log_init(log.eval, str(file), clean=True)
+    await recorder.log_start(log.eval, log.plan)
+    for number, sample in enumerate(_samples(cell), 1):
+        await recorder.log_sample(log.eval, condensed(sample))
+        if number % _FLUSH_EVERY == 0:  # its own flush would copy the whole file each time
+            await next(iter(recorder.data.values())).write_buffered_samples()
+    await recorder.log_finish(log.eval, log.status, log.stats, log.results, None, None)
+
+
+def _log(cell: ExportCell) -> Any:
+    """A cell's log without its samples."""
+    made = import_under_lock("inspect_ai.log")
+    manifest = cell.manifest
+    identity = f"{manifest['seed']}/{cell.name}/{cell.dataset}/{cell.began}"
+    began, finished = _time(cell.began), _time(cell.finished)
+    settings = to_utf8_data(manifest["settings"])
+    spec = made.EvalSpec(
+        eval_id=_id("eval", identity),
+        run_id=_id("run", identity),
+        task_id=_id("task", cell.which.name, cell.dataset),
+        created=began,
+        task=cell.which.name,
+        task_version=str(manifest["versions"].get("viva", "")),
+        task_args=settings,
+        tags=["viva"],
+        dataset=made.EvalDataset(name=cell.dataset, samples=len(cell.tasks), sample_ids=cell.tasks),
+        model=cell.model,
+        model_roles=_model_roles(cell) or None,
+        config=made.EvalConfig(epochs=cell.which.repeats(cell.settings), fail_on_error=False),
+        packages={"viva-exam": viva_version()},
+        metadata=to_utf8_data({"viva": {"cell": cell.name, "label": cell.label, "seed": cell.seed,
+            "tier": manifest["tier"],
+                                   "pack": manifest["pack"], "dataset": manifest["dataset"], "judge": cell.judge}}),
+        headline_metric={"score": next(iter(cell.criteria), None), "metric": "mean"},
+        scorers=[{"name": name, "options": {}, "metrics": []} for name in cell.criteria],
+    )  # fmt: skip
+    plan = made.EvalPlan(name=cell.which.name, steps=[made.EvalPlanStep(solver=cell.which.name, params=settings)])
+    stats = made.EvalStats(started_at=began, completed_at=finished)
+    stats.role_usage = {role: _usage(used) for role, used in cell.usage.items()}
+    for role, used in cell.usage.items():
+        model = cell.model_of(role)
+        if model is not None:
+            stats.model_usage[model] = stats.model_usage.get(model, _usage({})) + _usage(used)
+    status = _STATES.get(cell.state, "cancelled")
+    return made.EvalLog(status=status, eval=spec, plan=plan, results=_results(cell), stats=stats)
+
+
+def _model_roles(cell: ExportCell) -> dict[str, Any]:
+    config = import_under_lock("inspect_ai.model").ModelConfig
+    return {role.name: config(model=model) for role in cell.roles
+            if role.name != cell.compared and (model := cell.model_of(role.name)) is not None}  # fmt: skip
+
+
+def _results(cell: ExportCell) -> Any:
+    """The criteria, each with mean and standard error; the figures of the run's own report are the metadata."""
+    made = import_under_lock("inspect_ai.log")
+    scores = []
+    for one in cell.criteria.values():
+        figures = {"mean": one.mean.mean, "stderr": one.mean.se} if one.mean is not None else {}
+        known = {name: value for name, value in figures.items() if value is not None}
+        held = 0 if one.mean is None else one.mean.n
+        score = made.EvalScore(name=one.name, scorer=cell.which.name, scored_samples=held)
+        score.unscored_samples = one.unscored
+        score.metrics = {name: made.EvalMetric(name=name, value=value) for name, value in known.items()}
+        scores.append(score)
+    finished = cell.ended - cell.failed
+    results = made.EvalResults(total_samples=cell.planned, completed_samples=finished, scores=scores)
+    results.metadata = {"report": {name: _plain_figure(row) for name, row in cell.figures.items()}}
+    return results
+
+
+def _plain_figure(row: Row) -> dict[str, Any]:
+    """A figure without what it has not."""
+    return {field: row[field] for field in ("value", "se", "low", "high", "n") if row[field] is not None}
+
+
+def _usage(used: Any) -> Any:
+    sent, said = int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0)
+    usage = import_under_lock("inspect_ai.model").ModelUsage(
+        input_tokens=sent, output_tokens=said, total_tokens=sent + said
+    )
+    usage.total_cost = used.get("cost")
+    return usage
+
+
+def _time(seconds: float | None) -> str:
+    return datetime.fromtimestamp(seconds or 0, UTC).isoformat()
+
+
+def _id(*parts: str) -> str:
+    """An id like those of Inspect: the same parts give the same one."""
+    return blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=11).hexdigest()

@@ -1,1 +1,0 @@
-"""Results of other tools, read into what viva scores, judges or joins."""

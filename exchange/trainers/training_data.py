@@ -1,0 +1,151 @@
+"""Training data of rollouts: a trainer's tasks for a scenario, and rows of token ids with masks and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import orjson
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.files import write_atomically
+from viva.orchestration.rollouts import Rollout, Turn
+from viva.scenarios.function import FunctionScenario
+from viva.scenarios.registry import AnyScenario
+
+
+def tasks_for(which: AnyScenario, tasks: Sequence[Any], run: Path) -> list[Any] | Path:
+    """The tasks themselves for a scenario from a function. Other scenarios read a file of JSON lines, which is written
+    beside the folder of the ``run`` and must stay as long as that is to be resumed.
+    """
+    if isinstance(which, FunctionScenario):
+        return list(tasks)
+    file = run.with_name(f"{run.name}.jsonl").absolute()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, b"".join(orjson.dumps(task) + b"\n" for task in tasks))
+    return file
+
+
+Tokenize: TypeAlias = "Callable[[list[dict[str, Any]]], Sequence[int]]"
+
+
+@dataclass(slots=True, frozen=True)
+class TrainingRow:
+    """One sample. ``mask`` is 1 for tokens to be trained on; ``rewards`` and ``logprobs`` (nats; None where they are
+    not known at all) are by token of ``response``; ``last`` says whether the conversation ends here.
+    """
+
+    trajectory: Any
+    key: str
+    prompt: list[int]
+    response: list[int]
+    mask: list[int]
+    rewards: list[float]
+    logprobs: list[float] | None
+    finish: str
+    versions: list[str] | None
+    last: bool
+
+
+def rows_of(
+    rollout: Rollout,
+    role: str,
+    prompt: Sequence[Mapping[str, Any]],
+    trajectory: Any,
+    tokenize: Tokenize,
+    step_wise: bool,
+) -> list[TrainingRow]:
+    """The rows of one rollout: one for each turn of ``role``, or one for all of them. ``prompt`` stands for a
+    conversation in which ``role`` gave no answer.
+
+    :raises ConfigurationError: tokens are not known; or one row is asked for, and a prompt does not go on where the
+        turn before it ended.
+    """
+    turns = [turn for turn in rollout.turns if turn.role == role and turn.prompt is not None]
+    if not turns:
+        ids = list(tokenize([dict(message) for message in prompt]))
+        finish = "error" if rollout.error is not None else "stop"
+        return [TrainingRow(trajectory, rollout.key, ids, ids[-1:], [0], [0.0], None, finish, None, True)]
+    counts = rollout.error is None and rollout.reward is not None
+    own = any(turn.reward is not None for turn in turns)  # else the conversation's reward comes with its last turn
+    rows = []
+    for number, turn in enumerate(turns, 1):
+        last = number == len(turns)
+        reward = turn.reward if own else rollout.reward if last else 0.0
+        row = _turn_row(turn, rollout.key, trajectory, tokenize, (reward or 0.0) if counts else 0.0, last)
+        if rollout.error is not None and last:
+            row = replace(row, finish="error")
+        rows.append(row if counts else replace(row, mask=[0] * len(row.mask)))
+    if step_wise:
+        return rows
+    whole = rows[0]
+    for row in rows[1:]:
+        whole = _joined_row(whole, row)
+    return [whole]
+
+
+def generator_output(rows: Iterable[TrainingRow], step_wise: bool) -> dict[str, Any]:
+    """The rows as the fields of SkyRL's ``GeneratorOutput``. Log-probabilities are left out where no row has any."""
+    rows = list(rows)
+    known = any(row.logprobs is not None for row in rows)
+    if known:  # a row without any cannot be weighed against the policy
+        rows = [row if row.logprobs is not None else replace(row, logprobs=[0.0] * len(row.response),
+                                                             mask=[0] * len(row.mask)) for row in rows]  # fmt: skip
+    return {
+        "prompt_token_ids": [row.prompt for row in rows],
+        "response_ids": [row.response for row in rows],
+        "rewards": [row.rewards for row in rows],
+        "loss_masks": [row.mask for row in rows],
+        "stop_reasons": [row.finish for row in rows],
+        "rollout_metrics": None,
+        "rollout_logprobs": [row.logprobs for row in rows] if known else None,
+        "trajectory_ids": [row.trajectory for row in rows] if step_wise else None,
+        "trajectory_generation_times": None,
+        "rollout_expert_indices": None,
+        "is_last_step": [row.last for row in rows] if step_wise else None,
+        "env_metrics": [{"conversation": row.key, "versions": row.versions} for row in rows],
+    }
+
+
+def _turn_row(turn: Turn, key: str, trajectory: Any, tokenize: Tokenize, reward: float, last: bool) -> TrainingRow:
+    if not turn.token_ids:
+        raise ConfigurationError(
+            f"{key}: the model of '{turn.role}' tells no token ids: use a local model, or an endpoint that gives them, "
+            "with ?token_ids=on in its name"
+        )
+    ids, logprobs = turn.token_ids, turn.logprobs
+    mask = [int(chosen) for chosen in turn.chosen or [True] * len(ids)]
+    if logprobs is not None:
+        without = max(0, len(ids) - len(logprobs))  # end marks, which are no text
+        logprobs = [*logprobs, *[0.0] * without][: len(ids)]
+        mask = [*mask[: len(ids) - without], *[0] * without]
+    prompt = list(tokenize([message.to_openai() for message in turn.prompt or ()]))
+    rewards = [*[0.0] * (len(ids) - 1), float(reward)]
+    return TrainingRow(trajectory, key, prompt, ids, mask, rewards, logprobs, turn.finish, turn.versions, last)
+
+
+def _joined_row(row: TrainingRow, after: TrainingRow) -> TrainingRow:
+    """Both in one row; what lies between the answers is masked."""
+    before = row.prompt + row.response
+    if after.prompt[: len(before)] != before:
+        raise ConfigurationError(
+            f"{row.key}: a later prompt does not begin with the tokens of the turn before it (its template writes "
+            "answers anew): use step_wise=True"
+        )
+    between = after.prompt[len(before) :]
+    nothing = [0] * len(between)
+    both = row.logprobs is not None and after.logprobs is not None
+    return TrainingRow(
+        row.trajectory,
+        row.key,
+        row.prompt,
+        [*row.response, *between, *after.response],
+        [*row.mask, *nothing, *after.mask],
+        [*row.rewards, *map(float, nothing), *after.rewards],
+        [*(row.logprobs or ()), *map(float, nothing), *(after.logprobs or ())] if both else None,
+        after.finish,
+        list(dict.fromkeys([*(row.versions or ()), *(after.versions or ())])) or None,
+        after.last,
+    )

@@ -1,0 +1,139 @@
+"""Assignments of questions to graders, claimed one at a time so that two graders never take the same open one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from viva.engine import seeds
+
+from .records import Grader, Progress
+from .store import GradeStore
+
+LAPSE_SECONDS = 1800.0
+_GOLD_EVERY = 5  # of a grader's questions one is a gold one, as long as there are any
+
+# Questions that this grader has no seat at, with the seats that are taken; the lapsed ones are deleted before.
+_OPEN_QUESTIONS = """
+select q.number, q.gold, count(s.seat) as taken from questions q left join seats s on s.question = q.number
+where q.invalid = '' and not exists (select 1 from seats o where o.question = q.number and o.grader = ?)
+group by q.number having q.overlap is null or taken < q.overlap
+"""
+_DUE_QUESTIONS = """
+with due as (select number from graders where state = 'active' and role = 'grader' and kind = 'person')
+select coalesce(sum(coalesce(q.overlap, (select count(*) from due) + (
+    select count(*) from seats s where s.question = q.number and s.grader not in due))), 0)
+from questions q where q.gold = 0 and q.invalid = ''
+"""
+_DELETE_LAPSED = """
+delete from seats where finished is null and claimed < ? and grader != ? and not exists (
+    select 1 from grades g join answers a on a.id = g.answer
+    where a.question = seats.question and g.grader = seats.grader)
+"""
+
+
+@dataclass(slots=True, frozen=True)
+class Assignment:
+    """A grader's place at a question. ``finished``: every answer has a grade."""
+
+    question: int
+    finished: bool
+
+
+def assignments_of(store: GradeStore, grader: Grader) -> list[Assignment]:
+    """This grader's seats in the order in which they were claimed, without those at questions that count no more."""
+    rows = store.connection.execute(
+        "select question, finished is not null from seats join questions on number = question "
+        "where grader = ? and invalid = '' order by claimed, question",
+        (grader.number,),
+    )
+    return [Assignment(row[0], bool(row[1])) for row in rows]
+
+
+def next_assignment(store: GradeStore, grader: Grader, *, without: Collection[int] = ()) -> Assignment | None:
+    """The seat to go on with: one that is begun, else a new one, claimed now. None where nothing is left to do."""
+    if grader.state != "active":
+        return None
+    begun = next((seat for seat in assignments_of(store, grader) if not seat.finished), None)
+    return begun or claim_assignment(store, grader, without=without)
+
+
+def claim_assignment(store: GradeStore, grader: Grader, *, without: Collection[int] = ()) -> Assignment | None:
+    """A seat at a question that this grader has none at yet, claimed now; None where there is none.
+
+    It is at a question that others have begun, so that questions end early; a hash decides among equals. ``without``:
+    questions that are not for this grader.
+    """
+    if grader.state != "active":
+        return None
+    with store.batch():
+        now = store.clock()
+        store.connection.execute(_DELETE_LAPSED, (now - LAPSE_SECONDS, grader.number))
+        found = store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall()
+        found = [row for row in found if row[0] not in without]
+        if not found:
+            return None
+        gold_now = len(assignments_of(store, grader)) % _GOLD_EVERY == _GOLD_EVERY - 1
+        seed = store.meta("seed")
+
+        def rank(row: tuple[int, int, int]) -> tuple[bool, int, float]:
+            number, gold, taken = row
+            return bool(gold) != gold_now, 0 if gold else -taken, seeds.uniform(seed, "seat", grader.number, number)
+
+        return _insert_assignment(store, grader, min(found, key=rank)[0])
+
+
+def reopen_assignment(store: GradeStore, grader: Grader, question: int) -> Assignment:
+    """The seat of a grader who had one at this question; where it has lapsed, and others have taken all of them since,
+    there is one more than wanted, for work that was done is kept.
+    """
+    with store.batch():
+        known = next((seat for seat in assignments_of(store, grader) if seat.question == question), None)
+        return known or _insert_assignment(store, grader, question)
+
+
+def _insert_assignment(store: GradeStore, grader: Grader, question: int) -> Assignment:
+    used = {row[0] for row in store.connection.execute("select seat from seats where question = ?", (question,))}
+    seat = next(place for place in range(len(used) + 1) if place not in used)
+    store.connection.execute(
+        "insert into seats values (?, ?, ?, ?, null)", (question, seat, grader.number, store.clock())
+    )
+    return Assignment(question, False)
+
+
+def record_finished(store: GradeStore, grader: Grader, question: int) -> bool:
+    """Record whether every answer of a question has a grade of this grader; whether it has."""
+    [(missing,)] = store.connection.execute(
+        "select count(*) from answers a left join grades g on g.answer = a.id and g.grader = ? "
+        "where a.question = ? and g.value is null",
+        (grader.number, question),
+    )
+    with store.batch():
+        store.connection.execute(
+            "update seats set finished = case when ? then null else coalesce(finished, ?) end "
+            "where question = ? and grader = ?",
+            (missing, store.clock(), question, grader.number),
+        )
+    return not missing
+
+
+def grader_progress(store: GradeStore, grader: Grader) -> Progress:
+    """How far this grader has come; ``left`` counts the questions that are open to them."""
+    mine = assignments_of(store, grader)
+    finished = sum(seat.finished for seat in mine)
+    left = len(store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall())
+    return Progress(finished, len(mine) - finished, left)
+
+
+def overall_progress(store: GradeStore) -> Progress:
+    """Return how far all seats have come: finished, begun, and still free; without those at gold questions.
+
+    A question without an overlap, as in a trial round, has a seat for every active person who grades, and keeps the
+    seats of others who have taken one.
+    """
+    [(finished, begun)] = store.connection.execute(
+        "select count(s.finished), count(*) - count(s.finished) from seats s join questions q on q.number = s.question "
+        "where q.gold = 0 and q.invalid = ''"
+    )
+    [(wanted,)] = store.connection.execute(_DUE_QUESTIONS)
+    return Progress(finished, begun, max(0, wanted - finished - begun))

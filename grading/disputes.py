@@ -1,0 +1,116 @@
+"""Answers in dispute, which an adjudicator decides, and a folder's valid grades as a table of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from viva.scoring.dispute_criteria import DisputeCriteria
+from viva.scoring.graders import GradeRow, GradeTable
+
+from .store import GradeStore
+
+# Grades that differ and how often they were given decide; of those that are all the same nothing needs to be read.
+# Judge models' grades count where the rules say so, or where no person has graded at all.
+_GRADED_ANSWERS = """
+select a.question, a.position, a.id, group_concat(r.value, ' ') as given, min(r.value), max(r.value),
+    (select count(*) from grades g join graders w on w.number = g.grader
+     where g.answer = a.id and g.value is not null and w.kind = 'person') as people,
+    q.overlap, (select d.adjudicator from decisions d where d.answer = a.id) as decided
+from grades r join answers a on a.id = r.answer join questions q on q.number = a.question
+    join graders o on o.number = r.grader
+where r.invalid = '' and r.value is not null and q.invalid = '' and q.gold = 0 and (o.kind = 'person' or ? or not exists
+    (select 1 from grades g join graders w on w.number = g.grader where w.kind = 'person' and g.value is not null))
+group by a.id order by a.question, a.position
+"""
+
+
+def read_criteria(about: Mapping[str, Any] | None) -> DisputeCriteria:
+    """The rules that a folder states (``rules`` of its ``about``).
+
+    :raises ConfigurationError: a value is none there is.
+    """
+    return DisputeCriteria.of((about or {}).get("rules"))
+
+
+@dataclass(slots=True, frozen=True)
+class DisputedAnswer:
+    """An answer in dispute. ``complete``: as many people graded it as its question is for. ``decided``: by whom."""
+
+    question: int
+    position: int
+    answer: str
+    complete: bool
+    decided: int | None
+
+
+@dataclass(slots=True)
+class Disputes:
+    """The answers in dispute, in order; how many others have several grades; how many have one grade so far."""
+
+    disputed: list[DisputedAnswer] = field(default_factory=list)
+    agreed: int = 0
+    single: int = 0
+
+
+def read_disputes(store: GradeStore, criteria: DisputeCriteria) -> Disputes:
+    """The disputes of a folder by its valid grades; gold questions have none."""
+    found = Disputes()
+    for number, position, name, given, low, high, people, overlap, decided in store.connection.execute(
+        _GRADED_ANSWERS, (criteria.models,)
+    ):
+        grades = [float(value) for value in given.split()]
+        if high > low and criteria.disputed(grades):
+            complete = overlap is not None and people >= overlap
+            found.disputed.append(DisputedAnswer(number, position, name, complete, decided))
+        elif len(grades) > 1:
+            found.agreed += 1
+        else:
+            found.single += 1
+    return found
+
+
+_VALID_GRADES = """
+select q.number, a.candidate, g.name, r.value, d.value
+from grades r join answers a on a.id = r.answer join questions q on q.number = a.question
+join graders g on g.number = r.grader left join decisions d on d.answer = a.id
+where r.invalid = '' and q.invalid = '' and q.gold = 0
+order by q.number, a.candidate, g.number
+"""
+_CANDIDATES = """
+select distinct candidate from answers a join questions q on q.number = a.question where q.gold = 0 order by 1
+"""
+
+
+def read_grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
+    """The grades that count: those of valid questions that are no gold ones, without what was invalidated.
+
+    A grade that was taken back is missing. ``decided``: where an adjudicator decided, every grade of that answer is
+    the decision; otherwise the original grades stand.
+    """
+    about: dict[int, tuple[str, str, str, float, float]] = {}
+    for number, name, record in store.connection.execute("select number, id, record from questions order by number"):
+        read = orjson.loads(record)
+        allowed = [label["value"] for label in read["labels"]]
+        about[number] = (read["dimension"], name, read["cluster"] or name, max(allowed), min(allowed))
+
+    def rows() -> Iterator[GradeRow]:
+        for number, candidate, grader, value, decision in store.connection.execute(_VALID_GRADES):
+            dimension, question, _, top, low = about[number]
+            counted = decision if decided and decision is not None else value
+            yield GradeRow(dimension, question, candidate, grader, counted, top, low)
+
+    graders = store.graders()
+    asked = dict.fromkeys(one[0] for one in about.values())
+    order = (store.meta("about") or {}).get("weights") or {}  # as the project names them; questions are shuffled
+    return GradeTable.of(
+        rows(),
+        dimensions=[*(one for one in order if one in asked), *(one for one in asked if one not in order)],
+        candidates=[row[0] for row in store.connection.execute(_CANDIDATES)],
+        graders=[one.name for one in graders],
+        models=[one.name for one in graders if one.kind == "model"],
+        clusters={one[1]: one[2] for one in about.values()},
+    )

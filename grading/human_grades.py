@@ -1,0 +1,512 @@
+"""A judge's scores and people's grades of the same answers: read from runs and files, joined, listed to grade."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from viva.data.items import FieldError, Raw, preview, record_id, text_field
+from viva.data.record_files import DATA_SUFFIXES, read_records, require_regular_file
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.files import write_atomically
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.orchestration.launch import recorded_settings
+from viva.reports.spreadsheet import read_spreadsheet
+from viva.reports.tables import spreadsheet_cell
+from viva.scenarios.contract import JudgeGrade, compared_role
+from viva.scenarios.models import label_of_key
+
+# Columns of a file of scores that are not numbers known of an answer.
+_KNOWN_COLUMNS = ("key", "score", "round", "candidate", "item", "question", "answer")
+_PASS_WORDS = {"pass": 1.0, "fail": 0.0, "true": 1.0, "false": 0.0}
+
+
+@dataclass(slots=True, frozen=True)
+class GradedAnswers:
+    """All answers that a judge was asked about, those that it left ``unscored`` (score None) among them.
+
+    ``low`` and ``high`` are infinite where the scale is not known. ``rounds``: answers are rounds.
+    """
+
+    source: Path
+    answers: list[JudgeGrade]
+    low: float
+    high: float
+    passes: bool
+    rounds: bool
+
+    @property
+    def unscored(self) -> int:
+        """How many answers have no score."""
+        return sum(one.score is None for one in self.answers)
+
+
+def read_graded_answers(
+    source: Path,
+    *,
+    by_round: bool,
+    scale: tuple[float, float] | None = None,
+    what: str = "labels",
+    need_scores: bool = True,
+) -> GradedAnswers:
+    """The graded answers of a run folder, or of a CSV, TSV or JSONL file of scores.
+
+    ``scale``: the ends of the scale of scores that have none of their own, as those of a file. ``what`` names, for
+    errors, what asks for rounds.
+    Without ``need_scores`` a run may have no graded answer, or no answer at all that its judge was asked about.
+
+    :raises ConfigurationError: the folder is no run, its system has no grades of this kind, or nothing is graded.
+    :raises DatasetError: a line of the file is wrong; the message names it.
+    """
+    if source.is_file() or source.suffix in DATA_SUFFIXES:
+        return _read_score_file(source, scale)
+    folder = RunFolder.open(source)
+    which, settings = recorded_settings(folder)
+    grading = which.grading(settings, by_round=by_round)
+    if grading is None:
+        if by_round and which.grading(settings) is not None:
+            raise ConfigurationError(
+                f"{source}: a run of {which.name} is graded whole; leave 'round' out of the {what}"
+            )
+        kind = "rounds" if by_round else "answers"
+        raise ConfigurationError(f"{source}: a run of {which.name} under these settings has no graded {kind}")
+    low, high = grading.low, grading.high
+    if scale is not None:
+        if math.isfinite(high - low):
+            raise ConfigurationError(
+                f"--scale: {source} is a run with a scale of its own, {low:g} to {high:g}; leave it out"
+            )
+        low, high = scale
+    role = compared_role(which.roles_of(settings))
+    labels = list(folder.manifest["models"][role.name])
+    answers: list[JudgeGrade] = []
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            if not ended.failed and ended.item is not None:
+                task = which.task(ended.item)
+                answers += grading.answers(ended.key, label_of_key(ended.key, labels), task, ended.result)
+    if need_scores and not any(one.score is not None for one in answers):
+        raise ConfigurationError(f"{source}: no answer of this run has been graded")
+    beyond = next((one.score for one in answers if one.score is not None and not low <= one.score <= high), None)
+    if beyond is not None:
+        raise ConfigurationError(f"{source}: has a score of {beyond:g}, which is not from {low:g} to {high:g}")
+    return GradedAnswers(source, answers, low, high, grading.passes, by_round)
+
+
+def _read_score_file(path: Path, scale: tuple[float, float] | None) -> GradedAnswers:
+    answers: list[JudgeGrade] = []
+    lines: dict[tuple[str, str, int | None], int] = {}
+    words: bool | None = None
+    low, high = scale or (-math.inf, math.inf)
+    for line, raw in read_records(path, required=("key", "score")):
+        if isinstance(raw, DatasetError):
+            raise raw
+        try:
+            score, worded = _parse_score(raw)
+            if worded is not None and words is not None and worded is not words:
+                raise FieldError("score", "the file has both pass or fail and numbers; use one of them")
+            words = worded if words is None else words
+            if score is not None and not words and not low <= score <= high:
+                raise FieldError("score", f"expected a number from {low:g} to {high:g}, found {score:g}")
+            one = _answer_from_row(raw, score)
+            before = lines.setdefault((one.candidate, one.key, one.round), line)
+            if before != line:
+                raise FieldError("key", f"{preview(one.key)} is in line {before} already; keep one of them")
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
+        answers.append(one)
+    if not any(one.score is not None for one in answers):
+        raise DatasetError("holds no score; expected rows of key and score", path=str(path))
+    rounds = any(one.round is not None for one in answers)
+    if words:
+        low, high = 0.0, 1.0
+    return GradedAnswers(path, answers, low, high, bool(words), rounds)
+
+
+def _answer_from_row(raw: Mapping[str, Any], score: float | None) -> JudgeGrade:
+    key = text_field(raw, "key")
+    known = {
+        name: value for name in raw if name not in _KNOWN_COLUMNS and (value := finite_number(raw[name])) is not None
+    }
+    texts = [value if isinstance(value := raw.get(name), str) else "" for name in ("question", "answer")]
+    candidate, item = record_id(raw, "candidate") or "all", record_id(raw, "item") or key
+    return JudgeGrade(key, candidate, item, score, parse_round(raw), known, *texts)
+
+
+def _parse_score(raw: Mapping[str, Any]) -> tuple[float | None, bool | None]:
+    """The score and whether it is pass or fail; None, None where there is none."""
+    value = raw.get("score")
+    if value is None or value == "":
+        return None, None
+    if (passed := parse_pass(value)) is not None:
+        return passed, True
+    found = finite_number(value)
+    if found is None:
+        raise FieldError("score", f"expected a number, pass or fail, found {preview(value)}")
+    return found, False
+
+
+def parse_pass(value: Any) -> float | None:
+    """1 for pass, 0 for fail; None for anything else."""
+    if isinstance(value, bool):
+        return float(value)
+    return _PASS_WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def finite_number(value: Any) -> float | None:
+    """A finite number that stands in a cell or in JSON; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def parse_round(raw: Mapping[str, Any]) -> int | None:
+    """The round, counted from 1; None where there is none.
+
+    :raises FieldError: it is no whole number from 1 on.
+    """
+    value = raw.get("round")
+    if value is None or value == "":
+        return None
+    found = finite_number(value)
+    if found is None or found != int(found) or found < 1:
+        raise FieldError("round", f"expected a whole number from 1 on, found {preview(value)}")
+    return int(found)
+
+
+def scored_answers(answers: GradedAnswers) -> Iterator[JudgeGrade]:
+    """The answers that have a score."""
+    return (one for one in answers.answers if one.score is not None)
+
+
+AnswerName = tuple[str, int | None]
+# As spreadsheet programs save tables, UTF-16 text with tabs as .txt.
+_SHEETS = (".csv", ".tsv", ".txt")
+# Spreadsheet programs take ids of digits, and of digits around an e, for numbers.
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
+# Where a program that separates columns by semicolons begins a cell, and that cell would be computed.
+_LATER_FORMULA = re.compile(r"(?<=[\n;])(?=[=+\-@＝＋－＠])")
+
+
+@dataclass(slots=True)
+class HumanGrades:
+    """What people said, by the place of the answer in ``GradedAnswers.answers``, in the order of the file.
+
+    ``probabilities``: with which each answer was to be graded; empty where the file does not say, and then all were
+    alike. They may be there for answers without a grade. ``waiting``: lines that have neither grade nor probability.
+    ``on_unscored``: grades of answers that the judge gave no score. ``chosen``: answers that are to have a grade,
+    with or without one.
+    """
+
+    grades: dict[int, float] = field(default_factory=dict)
+    probabilities: dict[int, float] = field(default_factory=dict)
+    waiting: int = 0
+    on_unscored: int = 0
+    chosen: list[int] = field(default_factory=list)
+
+
+def has_rounds(path: Path) -> bool:
+    """Whether the grades in a file are of rounds: its first record names one.
+
+    :raises DatasetError: the file cannot be read.
+    """
+    for _, _, raw in _grade_lines(path):
+        return raw.get("round") not in (None, "")
+    raise DatasetError("holds no grade; expected rows of key and grade", path=str(path))
+
+
+def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False) -> HumanGrades:
+    """The grades of a file, joined by key, by round where rounds are graded, and by candidate where a file of scores
+    has candidates. An ``unfinished`` one may have no grade yet, or not all that its list asks for.
+
+    :raises DatasetError: a grade joins no answer or several, is there twice or out of range, or only some have a
+        probability; or an answer that was chosen with a known probability has no grade. The error names file, line and
+        field.
+    """
+    places: dict[AnswerName, list[int]] = {}
+    for place, one in enumerate(answers.answers):
+        for key in {one.key, name_cell(one.key)}:
+            places.setdefault((key, one.round), []).append(place)
+    found, lines, without, waiting = HumanGrades(), dict[int, int](), 0, 0
+    for file, line, raw in _grade_lines(path):
+        try:
+            place = _matching_answer(raw, places, answers)
+            before = lines.setdefault(place, line)
+            if before != line:
+                raise FieldError("key", f"{preview(raw['key'])} is graded in line {before} already; keep one of them")
+            probability, grade = _parse_probability(raw), _parse_grade(raw, answers)
+            if not _is_excluded(raw):
+                found.chosen.append(place)
+            if probability is not None:
+                found.probabilities[place] = probability
+            if grade is None:
+                if not _is_excluded(raw):
+                    found.waiting += 1
+                    waiting = waiting or line
+                continue
+            if _is_excluded(raw):
+                raise FieldError("chosen", "says no, but there is a grade; grade only what was chosen, or say yes")
+            if probability is None:
+                without = without or line
+            if answers.answers[place].score is None:
+                found.on_unscored += 1
+                continue
+            found.grades[place] = grade
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(file), line=line, field=error.field) from None
+    if found.probabilities and without:
+        message = "is missing, though other grades have one; give it for all, or for none if all were drawn evenly"
+        raise DatasetError(message, path=str(path), line=without, field="probability")
+    if found.probabilities and waiting and not unfinished:
+        message = "is empty, though the answer was chosen; probabilities hold once all that were chosen are graded"
+        message += f": {found.waiting} still to grade"
+        raise DatasetError(message, path=str(path), line=waiting, field="grade")
+    if not found.grades and not unfinished:
+        raise DatasetError("holds no grade of an answer that has a score", path=str(path))
+    return found
+
+
+def calibration_pairs(path: Path, passes: bool, low: float, high: float) -> list[tuple[float, float]]:
+    """The pairs of a calibration: a judge's score and a person's grade of the same thing.
+
+    :raises DatasetError: a line has none, or one out of range; the error names it.
+    """
+    pairs: list[tuple[float, float]] = []
+    for line, raw in read_records(path, required=("score", "grade")):
+        if isinstance(raw, DatasetError):
+            raise raw
+        try:
+            score, grade = (_parse_value(raw, name, passes, low, high) for name in ("score", "grade"))
+            if score is None or grade is None:
+                raise FieldError("grade" if grade is None else "score", "is missing")
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
+        pairs.append((score, grade))
+    if not pairs:
+        raise DatasetError("holds no pair of score and grade", path=str(path))
+    return pairs
+
+
+def key_file(path: Path) -> Path:
+    """Return the file that says whose answers are graded in the file at ``path``, which has only ids."""
+    return path.with_name(f"{path.stem}.key.csv")
+
+
+def write_grading_list(
+    path: Path,
+    answers: GradedAnswers,
+    known: HumanGrades,
+    chosen: Iterable[int],
+    probabilities: Mapping[int, float],
+    texts: Mapping[int, tuple[str, str]],
+    seed: int,
+) -> None:
+    """Write the answers to grade for people, in random order, and beside them the file that says whose they are.
+
+    People see an id, question and answer, and an empty grade. Keys, candidates, scores, probabilities and the grades so
+    far of all answers are in ``key_file``.
+
+    Args:
+        texts: question and answer of each chosen place; of one without texts its key is shown, for want of better.
+
+    Raises:
+        ConfigurationError: a file cannot be written.
+    """
+    secret = repr((seed, [one.score for one in answers.answers]))  # what graders know is not enough to tell ids
+    ids = {place: _blind_id(answers.answers[place], secret) for place in probabilities}
+    now = sorted(chosen, key=ids.__getitem__)
+    pages = [[ids[place], *map(_text_cell, _texts_of(answers.answers[place], texts.get(place))), ""] for place in now]
+    _write_rows(path, ["id", "question", "answer", "grade"], pages, mark=True)
+
+    columns = ["id", "key", *(["round"] if answers.rounds else []), "candidate", "score"]
+    columns += ["probability", "chosen", "grade"]
+    asked = set(now)
+    rest = [place for place in probabilities if place not in asked and place not in known.grades]
+    rows = []
+    for places, said in ((sorted(now), "yes"), (sorted(known.grades), "yes"), (sorted(rest), "no")):
+        for place in places:
+            one = answers.answers[place]
+            assert one.score is not None
+            grade = known.grades.get(place)
+            cells = [ids[place], name_cell(one.key), *([str(one.round)] if answers.rounds else [])]
+            cells.append(name_cell(one.candidate))
+            cells += [_score_text(one.score, answers), repr(probabilities[place]), said]
+            rows.append([*cells, "" if grade is None else _score_text(grade, answers)])
+    _write_rows(key_file(path), columns, rows)
+
+
+def _write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]], *, mark: bool = False) -> None:
+    """Write a CSV file; ``mark``: begin with a byte order mark, or Excel would take it for the local code page."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    try:
+        write_atomically(path, text.getvalue().encode("utf-8-sig" if mark else "utf-8", "replace"))
+    except OSError as error:
+        raise ConfigurationError(f"--out {path}: cannot be written: {error.strerror}") from None
+
+
+def _name_parts(one: JudgeGrade) -> tuple[str, str, str]:
+    return one.candidate, one.key, "" if one.round is None else str(one.round)
+
+
+def _blind_id(one: JudgeGrade, secret: str) -> str:
+    """Return a name of the answer that says nothing of its candidate, of letters alone."""
+    digest = hashlib.blake2b("\0".join([secret, *_name_parts(one)]).encode("utf-8", "surrogatepass"), digest_size=6)
+    return digest.hexdigest().translate(_LETTERS)
+
+
+def _texts_of(one: JudgeGrade, texts: tuple[str, str] | None) -> tuple[str, str]:
+    question, answer = texts or (one.question, one.answer)
+    if question or answer:
+        return question, answer
+    return one.key.removeprefix(f"{one.candidate}/") + (f", round {one.round}" if one.round is not None else ""), ""
+
+
+def _text_cell(text: str) -> str:
+    return _LATER_FORMULA.sub(" ", spreadsheet_cell(text, lines=True))
+
+
+def name_cell(text: str) -> str:
+    """Return a key or a name as a cell that no spreadsheet computes; files of grades may have either form."""
+    return spreadsheet_cell(text, lines=True)
+
+
+def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
+    """The lines of a file of grades with file and line, those of a file for people under the names of its key file.
+
+    :raises DatasetError: a line, or the key file, cannot be read, or an id is not in it.
+    """
+    if not _has_ids_only(path):
+        yield from ((path, line, raw) for line, raw in _read_rows(path, ("key", "grade")))
+        return
+    beside = key_file(path)
+    if not beside.exists():
+        message = f"says by 'id' what is graded, and {beside.name}, which was written with it, says whose answers these"
+        raise DatasetError(f"{message} are; put that file beside it under this name", path=str(path))
+    known: dict[str, tuple[int, Raw]] = {}
+    for line, raw in _read_rows(beside, ("id", "key", "grade")):
+        known[str(raw.get("id"))] = line, raw
+    given: dict[str, tuple[Path, int, Raw]] = {}
+    for line, raw in _read_rows(path, ("id", "grade")):
+        id_ = str(raw.get("id")).strip()
+        if id_ in given:
+            message = f"{preview(id_)} is graded in line {given[id_][1]} already; keep one of them"
+            raise DatasetError(message, path=str(path), line=line, field="id")
+        if id_ not in known:
+            message = f"{preview(id_)} is not in {beside.name}; give the file that was written with it"
+            raise DatasetError(message, path=str(path), line=line, field="id")
+        given[id_] = path, line, {**known[id_][1], "grade": raw.get("grade")}
+    others = [(beside, line, raw) for id_, (line, raw) in known.items() if id_ not in given]
+    yield from (one for one in others if one[2].get("grade") not in (None, ""))  # they were made before
+    yield from given.values()
+    yield from (one for one in others if one[2].get("grade") in (None, ""))
+
+
+def _has_ids_only(path: Path) -> bool:
+    first = next((raw for _, raw in _read_rows(path)), None)
+    return first is not None and "id" in first and "key" not in first
+
+
+def _read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[tuple[int, Raw]]:
+    """The records of a file of grades with their lines; tables as spreadsheet programs save them.
+
+    :raises DatasetError: a record, or the file, cannot be read.
+    """
+    if path.suffix.lower() in _SHEETS:
+        require_regular_file(path)
+        yield from read_spreadsheet(path, required)
+        return
+    for line, raw in read_records(path, required=required):
+        if isinstance(raw, DatasetError):
+            raise raw
+        yield line, raw
+
+
+def _matching_answer(raw: Mapping[str, Any], places: Mapping[AnswerName, Sequence[int]], answers: GradedAnswers) -> int:
+    key, held = text_field(raw, "key"), parse_round(raw)
+    if held is None and answers.rounds:
+        raise FieldError("round", f"is missing; {answers.source} has rounds, and so needs each grade")
+    if held is not None and not answers.rounds:
+        raise FieldError("round", f"{answers.source} has no rounds; leave the field out of all lines")
+    met = places.get((key, held), ())
+    candidate = record_id(raw, "candidate")
+    if candidate is not None:
+        met = [place for place in met if candidate in ((name := answers.answers[place].candidate), name_cell(name))]
+    where = preview(key) + (f", round {held}" if held is not None else "")
+    if not met:
+        by = f" by {preview(candidate)}" if candidate is not None else ""
+        near = get_close_matches(key, {one for one, _ in places}, n=1) or [name for name, _ in places][:1]
+        hint = f"; it has {preview(near[0])}" if near and near[0] != key else ""
+        raise FieldError("key", f"{answers.source} has no graded answer {where}{by}{hint}")
+    if len(met) > 1:
+        raise FieldError("candidate", f"is missing; {answers.source} has {where} by several candidates")
+    return met[0]
+
+
+def _parse_grade(raw: Mapping[str, Any], answers: GradedAnswers) -> float | None:
+    return _parse_value(raw, "grade", answers.passes, answers.low, answers.high)
+
+
+def _parse_value(raw: Mapping[str, Any], name: str, passes: bool, low: float, high: float) -> float | None:
+    value = raw.get(name)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    found = finite_number(value)
+    if passes:
+        passed = parse_pass(value) if found is None else found
+        if passed not in (0.0, 1.0):
+            raise FieldError(name, f"expected pass or fail, found {preview(value)}")
+        return passed
+    if found is None or not low <= found <= high:
+        raise FieldError(name, f"expected a number{_range_text(low, high)}, found {preview(value)}")
+    return found
+
+
+def _range_text(low: float, high: float) -> str:
+    return f" from {low:g} to {high:g}" if math.isfinite(high - low) else ""
+
+
+def _parse_probability(raw: Mapping[str, Any]) -> float | None:
+    value = raw.get("probability")
+    if value is None or value == "":
+        return None
+    found = finite_number(value)
+    if found is None or not 0.0 < found <= 1.0:
+        raise FieldError("probability", f"expected a number above 0 and at most 1, found {preview(value)}")
+    return found
+
+
+def _is_excluded(raw: Mapping[str, Any]) -> bool:
+    value = raw.get("chosen")
+    if value is None or value == "":
+        return False
+    said = {"yes": True, "no": False, True: True, False: False}.get(value.lower() if isinstance(value, str) else value)
+    if said is None:
+        raise FieldError("chosen", f"expected yes or no, found {preview(value)}")
+    return not said
+
+
+def _score_text(value: float, answers: GradedAnswers) -> str:
+    if answers.passes:
+        return "pass" if value else "fail"
+    return repr(int(value)) if value == int(value) else repr(value)
+
+
+def candidates_of(answers: Iterable[JudgeGrade]) -> list[str]:
+    """The candidates in the order in which they are first met."""
+    return list(dict.fromkeys(one.candidate for one in answers))

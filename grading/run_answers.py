@@ -1,0 +1,398 @@
+"""Answers of a recorded run as questions for graders, and the grades back as files that other commands read.
+
+Questions are whole conversations, their rounds, or what the judge said of them. The grades become human grades for
+certifying a judge (an adjudicator's decision, else the mean or majority), or ratings with a column for each grader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hashlib
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError
+from viva.engine.files import write_atomically
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.grading.human_grades import GradedAnswers, name_cell, read_graded_answers, read_grades
+from viva.orchestration.launch import recorded_settings
+from viva.orchestration.transcripts import Transcripts
+from viva.scenarios.contract import JudgeGrade, compared_role
+from viva.scenarios.models import label_of_key
+from viva.scenarios.rendering import RecordedConversation, RenderedTurn
+
+from .records import Answer, Label, Question, Turn
+from .store import GradeStore
+
+Unit = Literal["conversations", "rounds", "verdicts"]
+AnswerKey = tuple[str, str, int | None]  # candidate, key, round
+_HIDDEN_ROLES = ("judging", "step")
+_SCALE_STEPS = 5  # grades on a scale that has too many whole numbers
+_MAX_LABELS = 11
+_GENERAL_LABELS = [
+    Label(0, "wrong"),
+    Label(1, "partly right"),
+    Label(2, "right"),
+    Label(3, "right, and more than was asked"),
+]
+_PASS_LABELS = [Label(0, "fail"), Label(1, "pass")]
+_VERDICT_LABELS = [Label(0, "the verdict is wrong"), Label(1, "the verdict is right")]
+
+
+@dataclass(slots=True)
+class Selection:
+    """Which answers are to be graded, with the probability of each answer of the run to have been chosen.
+
+    ``probabilities`` is empty where all answers are graded. ``grades`` are those that people gave before.
+    """
+
+    places: set[AnswerKey]
+    probabilities: dict[AnswerKey, float] = field(default_factory=dict)
+    grades: dict[AnswerKey, float] = field(default_factory=dict)
+
+
+def gradable_answers(source: Path, what: Unit) -> GradedAnswers:
+    """What can be graded in a run: what its judge was asked about, else every finished conversation.
+
+    :raises ConfigurationError: the folder is no run, has no rounds, or for verdicts none that could be read.
+    """
+    folder = RunFolder.open(source)
+    which, settings = recorded_settings(folder)
+    rounds = what != "conversations"
+    if which.grading(settings, by_round=rounds) is not None:
+        found = read_graded_answers(
+            source, by_round=rounds, what="choice of what is graded", need_scores=what == "verdicts"
+        )
+        if found.answers:
+            return found
+    if rounds:
+        raise ConfigurationError(f"{source}: a run of {which.name} has no graded rounds; grade its conversations")
+    labels = list(folder.manifest["models"][compared_role(which.roles_of(settings)).name])
+    answers = []
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            if not ended.failed:
+                label = label_of_key(ended.key, labels)
+                answers.append(JudgeGrade(ended.key, label, ended.key.removeprefix(f"{label}/"), None))
+    if not answers:
+        raise ConfigurationError(f"{source}: no conversation of this run has finished")
+    return GradedAnswers(source, answers, 0.0, 3.0, False, False)
+
+
+def sample_answers(answers: GradedAnswers, count: int, seed: int) -> Selection:
+    """So many answers, each with the same probability, by a hash of the seed and their names.
+
+    :raises ConfigurationError: there are fewer.
+    """
+    places = [answer_key(one) for one in answers.answers]
+    if not 1 <= count <= len(places):
+        raise ConfigurationError(f"-n {count}: {answers.source} has {len(places)} answers; ask for 1 to {len(places)}")
+    ranked = sorted(places, key=lambda place: seeds.uniform(seed, "graded", *place))
+    return Selection(set(ranked[:count]), dict.fromkeys(places, count / len(places)))
+
+
+def answer_key(one: JudgeGrade) -> AnswerKey:
+    """What tells an answer from the others of a run."""
+    return one.candidate, one.key, one.round
+
+
+def labels_for(answers: GradedAnswers, what: Unit) -> list[Label]:
+    """The grades that people may give: the judge's own scale, in whole numbers where they are few, else in five steps.
+
+    Answers without a judge's scale get the general one from 0 to 3.
+    """
+    if what == "verdicts":
+        return list(_VERDICT_LABELS)
+    if answers.passes:
+        return list(_PASS_LABELS)
+    low, high = answers.low, answers.high
+    if not math.isfinite(high - low) or not any(one.score is not None for one in answers.answers):
+        return list(_GENERAL_LABELS)
+    if low == int(low) and high == int(high) and high - low < _MAX_LABELS:
+        values = [float(value) for value in range(int(low), int(high) + 1)]
+    else:
+        values = [low + (high - low) * step / (_SCALE_STEPS - 1) for step in range(_SCALE_STEPS)]
+    words = {values[0]: "worst", values[-1]: "best"}
+    return [Label(value, words.get(value, "")) for value in values]
+
+
+def make_questions(
+    source: Path, answers: GradedAnswers, what: Unit, chosen: Selection | None, *, overlap: int, labels: Sequence[Label]
+) -> list[Question]:
+    """The chosen answers of a run (all of them where ``chosen`` is None) as questions, in the order of the run.
+
+    :raises ConfigurationError: a chosen answer cannot be shown, with the reason.
+    """
+    folder = RunFolder.open(source)
+    wanted: dict[str, list[JudgeGrade]] = {}
+    for one in answers.answers:
+        if chosen is None or answer_key(one) in chosen.places:
+            wanted.setdefault(one.key, []).append(one)
+    conversations = _TurnReader(folder)
+    made = _round_questions if what != "conversations" else _conversation_questions
+    questions: dict[str, Question] = {}
+    with History(folder.journal) as history:
+        numbers = history.keys()
+        results = {ended.key: ended.result for ended in history.ended() if ended.key in wanted}
+        for key, held in wanted.items():
+            turns = conversations.turns(history, numbers[key], results[key])
+            for name, question in made(held, turns, what):
+                known = questions.get(name)
+                if known is None:
+                    questions[name] = question
+                    question.id, question.labels, question.overlap = name, list(labels), overlap
+                else:
+                    known.answers += question.answers
+    for question in questions.values():
+        for answer in question.answers:
+            place = answer.candidate, answer.key, answer.round
+            answer.probability = None if chosen is None else chosen.probabilities.get(place)
+    return list(questions.values())
+
+
+class _TurnReader:
+    """The turns of a run's conversations as its system shows them."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._which, _ = recorded_settings(folder)
+        self._transcripts = Transcripts(folder)
+
+    def turns(self, history: History, number: int, result: Any) -> list[RenderedTurn]:
+        rerun = asyncio.run(self._transcripts.rerun(history, number))
+        _, task = history.started(number) or ("", None)
+        return self._which.shown(RecordedConversation(rerun.lines, rerun.unanswered, task, result)).turns
+
+
+def _conversation_questions(
+    held: list[JudgeGrade], turns: list[RenderedTurn], what: Unit
+) -> Iterator[tuple[str, Question]]:
+    """A conversation: what stands before the candidate's first turn is the question, the rest is its answer."""
+    talk = [turn for turn in turns if turn.side not in _HIDDEN_ROLES]
+    first = next((place for place, turn in enumerate(talk) if turn.side == "compared"), len(talk))
+    before, after = talk[:first], talk[first:]
+    while after and after[-1].side == "given":  # how it ended says what the judge made of it
+        after.pop()
+    for one in held:
+        name = one.key.removeprefix(f"{one.candidate}/")
+        answer = Answer(one.candidate, _to_turns(after), one.key, one.round, one.score)
+        yield name, _make_question(before, one, answer)
+
+
+def _round_questions(held: list[JudgeGrade], turns: list[RenderedTurn], what: Unit) -> Iterator[tuple[str, Question]]:
+    """Rounds of a conversation: each a question of its own, with what was said before; the reply, or the verdict on it,
+    is the answer.
+    """
+    for one in held:
+        inside = [turn for turn in turns if turn.round == one.round]
+        talk = [turn for turn in turns[: turns.index(inside[0])] if turn.side not in _HIDDEN_ROLES] if inside else []
+        replies = [turn for turn in inside if turn.side == "compared"]
+        asked = [turn for turn in inside if turn.side not in (*_HIDDEN_ROLES, "compared")]
+        if what == "verdicts":
+            said = _verdict_turns(inside)
+            asked += replies
+        else:
+            said = _to_turns(replies)
+        answer = Answer(one.candidate, said or [Turn("answer", "")], one.key, one.round, one.score)
+        # Of which conversation it is, graders may not see: its key names the candidate.
+        token = hashlib.blake2b(one.key.encode(), digest_size=4).hexdigest()
+        item = one.key.removeprefix(f"{one.candidate}/")
+        yield f"{item} round {one.round} ({token})", _make_question([*talk, *asked], one, answer)
+
+
+def _make_question(before: list[RenderedTurn], one: JudgeGrade, answer: Answer) -> Question:
+    said = _to_turns(before)
+    asked = said.pop().text if said else ""
+    return Question("", asked, [], [answer], context=said, cluster=one.cluster)
+
+
+def _to_turns(turns: Iterable[RenderedTurn]) -> list[Turn]:
+    return [Turn(turn.speaker, text) for turn in turns if (text := _turn_text(turn))]
+
+
+def _turn_text(turn: RenderedTurn) -> str:
+    calls = [f"`{tool.name}({tool.arguments})`" for tool in turn.tools]
+    return "\n\n".join([*([turn.text] if turn.text else []), *calls])
+
+
+def _verdict_turns(turns: Iterable[RenderedTurn]) -> list[Turn]:
+    """What the judge said of a round: its scores, which stand on the reply, and its words."""
+    found: list[Turn] = []
+    for turn in turns:
+        marks = [f"{mark.name}: {mark.value}" + (f" – {mark.comment}" if mark.comment else "") for mark in turn.marks]
+        if turn.side == "compared" and marks:
+            found.append(Turn("scores", "\n".join(f"- {mark}" for mark in marks)))
+        elif turn.side == "judging" and turn.text:
+            found.append(Turn("judge", turn.text))
+    return found
+
+
+_META_ROWS = "rows"
+
+
+def read_selection(path: Path, answers: GradedAnswers) -> Selection:
+    """The answers that a list of ``viva judge certify --next`` asks to have graded, with all probabilities.
+
+    :raises DatasetError: a line of the list is wrong; the message names it.
+    :raises ConfigurationError: everything that was chosen has a grade.
+    """
+    grades = read_grades(path, answers, unfinished=True)
+    named = {place: answer_key(one) for place, one in enumerate(answers.answers)}
+    places = {named[place] for place in grades.chosen if place not in grades.grades}
+    if not places:
+        raise ConfigurationError(f"{path}: no answer is left to grade; draw more with viva judge certify --next")
+    return Selection(
+        places,
+        {named[place]: probability for place, probability in grades.probabilities.items()},
+        {named[place]: grade for place, grade in grades.grades.items()},
+    )
+
+
+def answer_texts(answers: GradedAnswers, places: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """Return question and answer of these answers of a run, as graders may see them; nothing of a file of scores.
+
+    :raises ConfigurationError: a conversation cannot be shown, with the reason.
+    """
+    if not answers.source.is_dir():
+        return {}
+    named = {answer_key(answers.answers[place]): place for place in places}
+    what: Unit = "rounds" if answers.rounds else "conversations"
+    found: dict[int, tuple[str, str]] = {}
+    for question in make_questions(answers.source, answers, what, Selection(set(named)), overlap=1, labels=()):
+        asked = "\n\n".join([*(f"{said.role}: {said.text}" for said in question.context), question.text])
+        for answer in question.answers:
+            turns = [said.text if len(answer.turns) == 1 else f"{said.role}: {said.text}" for said in answer.turns]
+            found[named[answer.candidate, answer.key, answer.round]] = asked, "\n\n".join(turns)
+    return found
+
+
+def store_run_rows(store: GradeStore, answers: GradedAnswers, chosen: Selection | None) -> None:
+    """Keep in a grading folder what is needed to write its grades for the run that its answers are of."""
+    rows = []
+    for one in answers.answers:
+        place = answer_key(one)
+        asked = chosen is None or place in chosen.places
+        probability = None if chosen is None else chosen.probabilities.get(place)
+        rows.append([*place, one.score, probability, asked, None if chosen is None else chosen.grades.get(place)])
+    store.set_meta(_META_ROWS, {"passes": answers.passes, "rounds": answers.rounds, "rows": rows})
+
+
+def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
+    """Write the people's grades for ``viva judge certify``: how many there are, and how many answers have none yet.
+
+    An answer's grade is the adjudicator's, else the mean of its graders'; of pass and fail the majority, none where
+    they tie.
+
+    :raises ConfigurationError: the folder's questions are of no run, or the file cannot be written.
+    """
+    kept = store.meta(_META_ROWS)
+    if kept is None:
+        raise ConfigurationError(f"{store.folder}: its questions are of no run, so there is nothing to certify")
+    given = _grades_by_answer(store)
+    columns = ["key", *(["round"] if kept["rounds"] else []), "candidate", "score", "probability", "chosen", "grade"]
+    lines: list[list[str]] = []
+    graded = waiting = 0
+    for candidate, key, round_, score, probability, asked, before in kept["rows"]:
+        grade = (
+            before if before is not None else _combine_grades(given.get((candidate, key, round_), []), kept["passes"])
+        )
+        graded += grade is not None
+        waiting += asked and grade is None
+        if probability is None and grade is None:
+            continue
+        cells = [
+            name_cell(key),
+            *([str(round_)] if kept["rounds"] else []),
+            name_cell(candidate),
+            _grade_cell(score, kept["passes"]),
+        ]
+        said = "yes" if asked or before is not None else "no"
+        lines.append(
+            [*cells, "" if probability is None else repr(probability), said, _grade_cell(grade, kept["passes"])]
+        )
+    _write_csv(path, columns, lines)
+    return graded, waiting
+
+
+def write_ratings(store: GradeStore, path: Path) -> int:
+    """Write each grader's grades as a column, for ``viva meta``: how many rows there are.
+
+    :raises ConfigurationError: nobody has graded, or the file cannot be written.
+    """
+    kept = store.meta(_META_ROWS)
+    people = [one for one in store.graders() if one.kind == "person"]
+    said: dict[tuple[str, int], float] = {
+        (grade.answer, grade.grader): grade.value
+        for grade in store.grades()
+        if grade.value is not None and not grade.invalid
+    }
+    voices = [one for one in people if any(grader == one.number for _, grader in said)]
+    if not voices:
+        raise ConfigurationError(f"{store.folder}: nobody has graded yet")
+    rounds = kept is not None and kept["rounds"]
+    columns = ["item", "system", *(["turn"] if rounds else []), *(f"grader {one.number}" for one in voices)]
+    lines: list[list[str]] = []
+    for question, answer in _valid_answers(store):
+        cells = [_format_number(said.get((answer.id, one.number))) for one in voices]
+        if any(cells):
+            item = answer.key.removeprefix(f"{answer.candidate}/") if answer.key else question.id
+            lines.append(
+                [name_cell(item), name_cell(answer.candidate), *([str(answer.round)] if rounds else []), *cells]
+            )
+    _write_csv(path, columns, lines)
+    return len(lines)
+
+
+def _valid_answers(store: GradeStore) -> Sequence[tuple[Question, Answer]]:
+    return [(one, answer) for one in store.questions() if not one.invalid for answer in one.answers]
+
+
+def _grades_by_answer(store: GradeStore) -> dict[AnswerKey, list[float]]:
+    """The people's grades of each answer; an adjudicator's alone where there is one."""
+    people = {one.number for one in store.graders() if one.kind == "person"}
+    by_answer: dict[str, list[float]] = {}
+    for grade in store.grades():
+        if grade.grader in people and grade.value is not None and not grade.invalid:
+            by_answer.setdefault(grade.answer, []).append(grade.value)
+    by_answer |= {name: [decision.value] for name, decision in store.decisions().items()}
+    return {
+        (answer.candidate, answer.key, answer.round): by_answer.get(answer.id, [])
+        for _, answer in _valid_answers(store)
+    }
+
+
+def _combine_grades(values: Sequence[float], passes: bool) -> float | None:
+    if not values:
+        return None
+    mean = sum(values) / len(values)
+    if not passes:
+        return mean
+    return None if mean == 0.5 else float(mean > 0.5)
+
+
+def _grade_cell(value: Any, passes: bool) -> str:
+    if value is None:
+        return ""
+    return ("pass" if value else "fail") if passes else _format_number(value)
+
+
+def _format_number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return repr(int(value)) if value == int(value) else repr(value)
+
+
+def _write_csv(path: Path, columns: list[str], lines: list[list[str]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([columns, *lines])
+    try:
+        write_atomically(path, text.getvalue().encode())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None

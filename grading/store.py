@@ -1,0 +1,526 @@
+"""A grading folder: one SQLite file with questions in blind order, graders, assignments, grades and decisions.
+
+Every change is one transaction and is logged with who made it and when. Grades are replaced, never deleted: what is
+taken out of the figures keeps its value, and says who took it out and why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.files import describe_version_problem, find_sqlite_damage
+from viva.engine.json_data import strip_surrogates
+
+from .records import Answer, Decision, Grade, Grader, GraderKind, GraderRole, GraderState, Label, Question, Turn
+
+GRADES_FILE = "grades.sqlite"
+FORMAT_VERSION = "1"
+_BUSY_SECONDS = 30.0  # for another process that writes
+_MAX_NAMED = 5
+_TABLES = """
+create table meta (name text primary key, value text not null) without rowid;
+create table questions (
+    number integer primary key, id text not null unique, record blob not null, overlap integer,
+    gold integer not null default 0, invalid text not null default '');
+create table answers (
+    id text primary key, question integer not null references questions, position integer not null,
+    candidate text not null, record blob not null, unique (question, position)) without rowid;
+create index answers_of on answers (question);
+create table graders (
+    number integer primary key, name text not null unique, kind text not null, role text not null,
+    state text not null default 'active', model text not null default '', token text unique, expires real,
+    created real not null);
+-- A seat is a grader's place at a question: two cannot have the same one.
+create table seats (
+    question integer not null references questions, seat integer not null, grader integer not null references graders,
+    claimed real not null, finished real, primary key (question, seat), unique (question, grader)) without rowid;
+create index seats_of on seats (grader);
+create table grades (
+    answer text not null references answers, grader integer not null references graders, value real,
+    comment text not null default '', at real not null, invalid text not null default '',
+    primary key (answer, grader)) without rowid;
+create index grades_of on grades (grader);
+-- Every submission once, under the name that the page gave it: a form that is sent again changes nothing.
+create table submissions (
+    name text primary key, grader integer not null, answer text not null, value real, comment text not null,
+    at real not null) without rowid;
+create table decisions (
+    answer text primary key references answers, adjudicator integer not null references graders, value real not null,
+    reason text not null, at real not null) without rowid;
+create table deeds (number integer primary key, at real not null, by text not null, what text not null);
+"""
+
+
+class GradesConnection(sqlite3.Connection):
+    """A connection that writes halves of surrogate pairs, which SQLite cannot hold, as U+FFFD."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """As SQLite's; ``parameters`` are a sequence."""
+        return super().execute(sql, tuple(strip_surrogates(one) if type(one) is str else one for one in parameters))
+
+
+def to_json_bytes(value: Any) -> bytes:
+    """JSON data, with dataclasses as objects; halves of surrogate pairs become U+FFFD.
+
+    :raises TypeError: it is no JSON data.
+    """
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_replace_surrogates(value))
+
+
+def _replace_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return strip_surrogates(value)
+    if isinstance(value, dict):
+        return {_replace_surrogates(name): _replace_surrogates(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_surrogates(one) for one in value]
+    return _replace_surrogates(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def create_file(path: Path) -> sqlite3.Connection:
+    """A new file.
+
+    :raises ConfigurationError: it is there already, or cannot be made.
+    """
+    if path.exists():
+        raise ConfigurationError(f"{path}: is there already; name another folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = _connect(path)
+        with connection:
+            connection.executescript(
+                f"begin; {_TABLES} insert into meta values ('version', '{FORMAT_VERSION}'); commit;"
+            )
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigurationError(f"{path}: cannot be made: {error}") from None
+    return connection
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """A file that is there.
+
+    :raises ConfigurationError: it is not, or is no file of grades of this version.
+    """
+    if not path.is_file():
+        below = sorted({file.parent for depth in ("*", "*/*") for file in path.parent.glob(f"{depth}/{GRADES_FILE}")})
+        hint = f"; there is {', '.join(map(str, below[:_MAX_NAMED]))}" if below else ""
+        if (path.parent / "manifest.json").is_file():
+            hint = f"; it is a run, and `viva grade queue {path.parent} --out FOLDER` makes one of it"
+        raise ConfigurationError(f"{path.parent}: not a grading folder, for it holds no {GRADES_FILE}{hint}")
+    try:
+        connection = _connect(path)
+        found = connection.execute("select value from meta where name = 'version'").fetchone()
+    except sqlite3.Error as error:
+        raise damaged_file_error(path, f"{error}; restore the file from a copy") from None
+    if found is None or found[0] != FORMAT_VERSION:
+        connection.close()
+        raise ConfigurationError(
+            f"{path}: {describe_version_problem('grades of version', found and found[0], [FORMAT_VERSION])}"
+        )
+    if damage := find_sqlite_damage(connection, _TABLES):
+        connection.close()
+        raise damaged_file_error(path, damage)
+    return connection
+
+
+def damaged_file_error(path: Path, why: object) -> ConfigurationError:
+    """The error where a file of grades is damaged."""
+    return ConfigurationError(f"{path}: cannot be read as grades: {why}")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=GradesConnection
+    )
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("pragma synchronous = normal")
+    connection.execute("pragma foreign_keys = on")
+    return connection
+
+
+Clock = Callable[[], float]
+_SELECT_GRADERS = "select number, name, kind, role, state, model from graders"
+_SELECT_GRADES = "select answer, grader, value, comment, at, invalid from grades"
+
+
+class GradeStore:
+    """See the module. ``about`` is whatever the folder's maker wants to know of it, as JSON data."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, clock: Clock = time.time) -> None:
+        self.folder, self.connection, self.clock = folder, connection, clock
+        self._depth = 0
+        self._labels: dict[int, tuple[float, ...]] = {}
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        questions: Iterable[Question],
+        *,
+        title: str,
+        seed: int = 0,
+        about: Mapping[str, Any] | None = None,
+        clock: Clock = time.time,
+    ) -> GradeStore:
+        """A new folder with these questions; the seed gives answers their positions.
+
+        :raises ConfigurationError: a folder is there already, there is no question, or an id is there twice.
+        """
+        listed = list(questions)
+        if not listed:
+            raise ConfigurationError(f"{folder}: there is no question to grade")
+        store = cls(folder, create_file(folder / GRADES_FILE), clock)
+        try:
+            with store.batch():
+                for name, value in {"title": title, "seed": seed, "about": dict(about or {})}.items():
+                    store.set_meta(name, value)
+                store.add_questions(listed)
+        except BaseException:
+            store.close()
+            (folder / GRADES_FILE).unlink()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, folder: Path, clock: Clock = time.time) -> GradeStore:
+        """A folder that is there.
+
+        :raises ConfigurationError: it is no grading folder, or damaged.
+        """
+        store = cls(folder, open_file(folder / GRADES_FILE), clock)
+        try:
+            store._check_records()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _check_records(self) -> None:
+        """:raises ConfigurationError: a record has not the fields that it was written with."""
+        where = "its table 'meta'"
+        try:
+            about = self.meta("about")
+            if not isinstance(self.meta("title"), str) or not isinstance(about, dict) or self.meta("seed") is None:
+                raise ValueError("title, seed or about is not there")
+            for number, name in self.connection.execute("select number, id from questions order by number").fetchall():
+                where = f"question '{name}'"
+                question = self.question(number)
+                texts = [
+                    question.text,
+                    question.dimension,
+                    *(one.text for said in question.answers for one in said.turns),
+                ]
+                if not all(isinstance(text, str) for text in texts) or not question.labels:
+                    raise ValueError("its texts or labels are not there")
+                for label in question.labels:
+                    float(label.value)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            told = f"{where} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
+            raise damaged_file_error(self.folder / GRADES_FILE, told) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def __enter__(self) -> GradeStore:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Changes made inside are committed together. One inside another is undone alone where it raises."""
+        name = f"change{self._depth}"
+        self.connection.execute("begin immediate" if not self._depth else f"savepoint {name}")
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            self._depth -= 1
+            if not self.connection.in_transaction:  # SQLite has undone all of it, as where the disk is full
+                pass
+            elif self._depth:
+                self.connection.execute(f"rollback to {name}")
+                self.connection.execute(f"release {name}")
+            else:
+                self.connection.execute("rollback")
+            raise
+        self._depth -= 1
+        try:
+            self.connection.execute(f"release {name}" if self._depth else "commit")
+        except sqlite3.Error:  # as where the disk is full: what cannot be committed may not stay open
+            if not self._depth and self.connection.in_transaction:
+                self.connection.execute("rollback")
+            raise
+
+    # -- what is graded -------------------------------------------------------------------------------------------
+
+    def meta(self, name: str) -> Any:
+        """A fact of the folder: title, seed, about; None where it is not there."""
+        row = self.connection.execute("select value from meta where name = ?", (name,)).fetchone()
+        return None if row is None else orjson.loads(row[0])
+
+    def set_meta(self, name: str, value: Any) -> None:
+        """Record a fact of the folder."""
+        with self.batch():
+            self.connection.execute("insert or replace into meta values (?, ?)", (name, to_json_bytes(value).decode()))
+
+    def add_questions(self, questions: Iterable[Question]) -> None:
+        """Questions at the end, their answers in positions that follow from the folder's seed, question and candidate.
+
+        :raises ConfigurationError: an id is there already, or a question has no answers or no labels.
+        """
+        seed = self.meta("seed")
+        with self.batch():
+            for one in questions:
+                if not one.answers or not one.labels:
+                    raise ConfigurationError(f"question '{one.id}': has no {'labels' if one.answers else 'answers'}")
+                try:
+                    number = self._add_question(one)
+                except sqlite3.IntegrityError:
+                    raise ConfigurationError(f"question '{one.id}': is there twice") from None
+                keyed = [(_blind_id(seed, one.id, answer), answer) for answer in one.answers]
+                for position, (name, answer) in enumerate(sorted(keyed, key=lambda pair: pair[0]), 1):
+                    self._add_answer(number, position, name, answer)
+
+    def _add_question(self, one: Question) -> int:
+        record = {**one.to_record(), "number": 0}
+        cursor = self.connection.execute(
+            "insert into questions (id, record, overlap, gold, invalid) values (?, ?, ?, ?, ?)",
+            (one.id, to_json_bytes(record), one.overlap, one.gold, one.invalid),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def _add_answer(self, question: int, position: int, name: str, answer: Answer) -> None:
+        record = {"turns": answer.turns, "key": answer.key, "round": answer.round, "score": answer.score}
+        record |= {"probability": answer.probability, "expected": answer.expected}
+        try:
+            self.connection.execute(
+                "insert into answers values (?, ?, ?, ?, ?)",
+                (name, question, position, answer.candidate, to_json_bytes(record)),
+            )
+        except sqlite3.IntegrityError:
+            raise ConfigurationError(f"question {question}: candidate '{answer.candidate}' answers it twice") from None
+
+    def questions(self) -> Iterator[Question]:
+        """All questions in order, with their answers."""
+        for (number,) in self.connection.execute("select number from questions order by number").fetchall():
+            yield self.question(number)
+
+    def question(self, number: int) -> Question:
+        """A question by its number, with its answers by position.
+
+        :raises ConfigurationError: there is none of this number.
+        """
+        row = self.connection.execute("select record, invalid from questions where number = ?", (number,)).fetchone()
+        if row is None:
+            raise ConfigurationError(f"there is no question {number}")
+        record = orjson.loads(row[0])
+        rows = self.connection.execute(
+            "select id, position, candidate, record from answers where question = ? order by position", (number,)
+        )
+        return Question(
+            **record | {
+                "number": number,
+                "invalid": row[1],
+                "labels": [Label(**label) for label in record["labels"]],
+                "context": [Turn(**said) for said in record["context"]],
+                "answers": [_read_answer(*found) for found in rows],
+            }
+        )  # fmt: skip
+
+    def invalidate_question(self, number: int, by: str, reason: str) -> None:
+        """Take a question out of the figures, with who and why; an empty reason puts it back."""
+        said = f"{by}: {reason}" if reason else ""
+        with self.batch():
+            if not self.connection.execute(
+                "update questions set invalid = ? where number = ?", (said, number)
+            ).rowcount:
+                raise ConfigurationError(f"there is no question {number}")
+            self.log(by, f"question {number}: {'invalid: ' + reason if reason else 'counts again'}")
+
+    # -- who grades -----------------------------------------------------------------------------------------------
+
+    def add_grader(
+        self, name: str, *, kind: GraderKind = "person", role: GraderRole = "grader", model: str = ""
+    ) -> Grader:
+        """A new grader.
+
+        :raises ConfigurationError: the name is taken or empty.
+        """
+        name = strip_surrogates(name)
+        if not name.strip():
+            raise ConfigurationError("a grader needs a name")
+        with self.batch():
+            try:
+                cursor = self.connection.execute(
+                    "insert into graders (name, kind, role, model, created) values (?, ?, ?, ?, ?)",
+                    (name, kind, role, model, self.clock()),
+                )
+            except sqlite3.IntegrityError:
+                raise ConfigurationError(f"there is a grader '{name}' already") from None
+        return Grader(int(cursor.lastrowid or 0), name, kind, role, "active", model)
+
+    def graders(self) -> list[Grader]:
+        """All of them, in the order in which they came."""
+        return [Grader(*row) for row in self.connection.execute(f"{_SELECT_GRADERS} order by number")]
+
+    def grader(self, name: str) -> Grader:
+        """The grader of this name.
+
+        :raises ConfigurationError: there is none.
+        """
+        row = self.connection.execute(f"{_SELECT_GRADERS} where name = ?", (name,)).fetchone()
+        if row is None:
+            known = ", ".join(one.name for one in self.graders()) or "none"
+            raise ConfigurationError(f"there is no grader '{name}'; there are: {known}")
+        return Grader(*row)
+
+    def set_state(self, grader: int, state: GraderState, by: str) -> None:
+        """Pause, retire or take on again. Seats that a retired grader has not finished become free."""
+        with self.batch():
+            self.connection.execute("update graders set state = ? where number = ?", (state, grader))
+            if state == "retired":
+                self.connection.execute("delete from seats where grader = ? and finished is null", (grader,))
+            self.log(by, f"grader {grader}: {state}")
+
+    def set_token(self, grader: int, hashed: str, expires: float | None) -> None:
+        """The hash of a new secret link; earlier ones open nothing any more."""
+        with self.batch():
+            self.connection.execute(
+                "update graders set token = ?, expires = ? where number = ?", (hashed, expires, grader)
+            )
+
+    def by_token(self, hashed: str) -> tuple[Grader, float | None] | None:
+        """The grader whose link has this hash, and when it expires; None where nobody has it."""
+        row = self.connection.execute(
+            "select number, name, kind, role, state, model, expires from graders where token = ?", (hashed,)
+        ).fetchone()
+        return None if row is None else (Grader(*row[:6]), row[6])
+
+    # -- what they said -------------------------------------------------------------------------------------------
+
+    def grade(
+        self,
+        grader: int,
+        answer: str,
+        value: float | None,
+        comment: str = "",
+        *,
+        submission: str,
+        at: float | None = None,
+    ) -> Grade:
+        """Record a grade in place of this grader's earlier one of this answer. A submission that is there already
+        changes nothing, and the grade as it stands is given.
+
+        :raises ConfigurationError: there is no such answer, or its question does not allow the value.
+        """
+        with self.batch():
+            self._check_value(answer, value)
+            now = self.clock() if at is None else at
+            try:
+                self.connection.execute(
+                    "insert into submissions values (?, ?, ?, ?, ?, ?)",
+                    (submission, grader, answer, value, comment, now),
+                )
+            except sqlite3.IntegrityError:
+                pass
+            else:
+                self.connection.execute(
+                    "insert into grades (answer, grader, value, comment, at) values (?1, ?2, ?3, ?4, ?5) "
+                    "on conflict (answer, grader) do update set value = ?3, comment = ?4, at = ?5, invalid = ''",
+                    (answer, grader, value, comment, now),
+                )
+            found = self.connection.execute(
+                f"{_SELECT_GRADES} where answer = ? and grader = ?", (answer, grader)
+            ).fetchone()
+        return Grade(answer, grader, None, "", now) if found is None else Grade(*found)
+
+    def _check_value(self, answer: str, value: float | None) -> None:
+        row = self.connection.execute("select question from answers where id = ?", (answer,)).fetchone()
+        if row is None:
+            raise ConfigurationError("there is no such answer")
+        if row[0] not in self._labels:
+            self._labels[row[0]] = tuple(label.value for label in self.question(row[0]).labels)
+        allowed = self._labels[row[0]]
+        if value is not None and value not in allowed:
+            raise ConfigurationError(f"expected one of {', '.join(f'{one:g}' for one in allowed)}, found {value:g}")
+
+    def grades(self, *, grader: int | None = None, question: int | None = None) -> list[Grade]:
+        """Grades as they stand, those that were invalidated or taken back among them."""
+        wanted: dict[str, int] = {}
+        if grader is not None:
+            wanted["grader = ?"] = grader
+        if question is not None:
+            wanted["answer in (select id from answers where question = ?)"] = question
+        where = f" where {' and '.join(wanted)}" if wanted else ""
+        return [
+            Grade(*row)
+            for row in self.connection.execute(
+                f"{_SELECT_GRADES}{where} order by answer, grader", tuple(wanted.values())
+            )
+        ]
+
+    def invalidate(self, answer: str, grader: int, by: str, reason: str) -> None:
+        """Take one grade out of the figures; it stays, with who and why. An empty reason puts it back."""
+        said = f"{by}: {reason}" if reason else ""
+        with self.batch():
+            changed = self.connection.execute(
+                "update grades set invalid = ? where answer = ? and grader = ?", (said, answer, grader)
+            )
+            if not changed.rowcount:
+                raise ConfigurationError("there is no such grade")
+            self.log(by, f"grade of {answer} by {grader}: {'invalid: ' + reason if reason else 'counts again'}")
+
+    def decide(self, answer: str, adjudicator: int, value: float, reason: str) -> None:
+        """An adjudicator's grade of an answer; it replaces an earlier decision, and the deed of it stays.
+
+        :raises ConfigurationError: no reason is given, or the value is not allowed.
+        """
+        if not reason.strip():
+            raise ConfigurationError("a decision needs a reason")
+        with self.batch():
+            self._check_value(answer, value)
+            self.connection.execute(
+                "insert or replace into decisions values (?, ?, ?, ?, ?)",
+                (answer, adjudicator, value, reason, self.clock()),
+            )
+            self.log(f"grader {adjudicator}", f"decided {answer}: {value:g}: {reason}")
+
+    def decisions(self) -> dict[str, Decision]:
+        """The decisions by answer."""
+        return {row[0]: Decision(*row) for row in self.connection.execute("select * from decisions")}
+
+    def log(self, by: str, what: str) -> None:
+        """Record who did what."""
+        self.connection.execute("insert into deeds (at, by, what) values (?, ?, ?)", (self.clock(), by, what))
+
+    def deeds(self) -> list[tuple[float, str, str]]:
+        """Who did what and when: (seconds since 1970, who, what)."""
+        return [tuple(row) for row in self.connection.execute("select at, by, what from deeds order by number")]
+
+
+def _blind_id(seed: int, question: str, answer: Answer) -> str:
+    """An answer's id, of which nobody can see whose it is: a hash that gives it its place in the blind order too."""
+    parts = [seed, "blind", question, answer.candidate, answer.key, answer.round]
+    return hashlib.blake2b(to_json_bytes(parts), digest_size=12).hexdigest()
+
+
+def _read_answer(name: str, position: int, candidate: str, record: bytes) -> Answer:
+    read = orjson.loads(record)
+    read["turns"] = [Turn(**said) for said in read["turns"]]
+    return Answer(candidate, **read, id=name, position=position)

@@ -1,0 +1,261 @@
+"""Lab interviews: the questions after an item, good replies, their order, and reading them back from messages.
+
+One set of templates for the training texts, the oracle that asks and the oracle that judges. A reply puts what
+it knows first ("The colour of Zorbel is amber, not green."): a small model recalls before it compares.
+
+The questions follow from world, item, round and the oracle's seed, never from the candidate: all candidates are
+asked the same, so that their scores compare item by item. Nothing is asked that the benchmark asks for.
+Exchanges are read back in any prompt pack's words: a real model in the oracle's place gets the same messages
+and no more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, NamedTuple
+
+from viva.agents.forms import readable_text
+from viva.engine import seeds
+from viva.engine.messages import Message
+
+from .world import CLAUSE, QUESTIONS, Fact, World
+
+Kind = Literal["related", "derived", "premise", "contrast"]
+KINDS: tuple[Kind, ...] = ("related", "derived", "premise", "contrast")
+# (mineral, attribute) -> value: what somebody takes for true.
+Beliefs = Mapping[tuple[str, str], str]
+
+_FOLLOWUP_TEMPLATES: dict[Kind, tuple[str, ...]] = {
+    "derived": ("What is the {a} of {e}, and why?", "Which {a} does {e} have, and from what does that follow?"),
+    "premise": ("Why is the {a} of {e} {v}?", "How do you explain that {e} has the {a} {v}?"),
+    "contrast": ("Is the {a} of {e} {v} or {w}?", "Which is the {a} of {e}, {v} or {w}?"),
+}
+
+
+class Followup(NamedTuple):
+    """A question of the interview. ``premise``: the value that it takes for granted (kind "premise"), else None."""
+
+    kind: Kind
+    entity: str
+    attribute: str
+    premise: str | None = None
+
+
+def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float, *, true_premise: bool = False) -> str:
+    """The words of a question. ``draw`` in [0, 1) decides the wording and the values that it brings up.
+
+    The kinds: "related" asks for the attribute; "derived" (derived attributes only) for it and its reason; "premise"
+    takes a false value for granted, or with ``true_premise`` the true one; "contrast" offers the true value and a
+    false one, in either order.
+
+    :raises ValueError: kind "derived", and the attribute is not.
+    """
+    described = world.attribute(attribute)
+    if kind == "derived" and described.kind != "derived":
+        raise ValueError(f"the attribute '{attribute}' is given, not derived: ask for it with kind 'related'")
+    templates = QUESTIONS[attribute] if kind == "related" else _FOLLOWUP_TEMPLATES[kind]
+    wording, draw = _draw(len(templates), draw)
+    truth = world.fact(entity, attribute).value
+    others = [value for value in described.values if value not in (truth, entity)]
+    place, draw = _draw(len(others), draw)
+    pair = [truth, others[place]]
+    if (kind == "contrast" and draw < 0.5) or (kind == "premise" and not true_premise):
+        pair.reverse()
+    return templates[wording].format(e=entity, a=attribute, v=pair[0], w=pair[1])
+
+
+def good_reply(world: World, question: Followup, beliefs: Beliefs | None = None) -> str:
+    """What somebody of these beliefs replies; None stands for the whole truth.
+
+    :raises KeyError: the beliefs lack what is asked for, or for kind "derived" a premise of it.
+    """
+
+    def believed(attribute: str) -> str:
+        key = question.entity, attribute
+        return world.fact(*key).value if beliefs is None else beliefs[key]
+
+    fact = Fact(question.entity, question.attribute, believed(question.attribute))
+    said = world.statement(fact).removesuffix(".")
+    if question.kind == "derived":
+        reasons = [
+            CLAUSE.format(a=premise.attribute, n="", v=believed(premise.attribute)) for premise in world.premises(fact)
+        ]
+        return f"{said}, because {' and '.join(reasons)}." if reasons else f"{said}."
+    if question.kind == "premise" and question.premise != fact.value:
+        return f"{said}, not {question.premise}."
+    return f"{said}."
+
+
+def parse_followup(world: World, text: str) -> Followup | None:
+    """The question that a text is, in any wording of ``followup``; None for any other text."""
+    plain = " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+    entities = {entity.lower(): entity for entity in world.entities}
+    for kind, attribute, pattern in _FOLLOWUP_PATTERNS:
+        match = pattern.fullmatch(plain)
+        if match is None or match["e"] not in entities:
+            continue
+        spelled = {value.lower(): value for value in world.attribute(attribute).values}
+        if all(value in spelled for name, value in match.groupdict().items() if name in "vw"):
+            premise = spelled[match["v"]] if kind == "premise" else None
+            return Followup(kind, entities[match["e"]], attribute, premise)
+    return None
+
+
+def _draw(count: int, draw: float) -> tuple[int, float]:
+    """One of ``count`` by a number in [0, 1), and a number in [0, 1) for the next choice."""
+    scaled = draw * count
+    return min(int(scaled), count - 1), scaled % 1.0
+
+
+def _compile(template: str, attribute: str) -> re.Pattern[str]:
+    value = "[0-9]+ degrees" if attribute == "melting point" else "[a-z]+"
+    words = " ".join(re.findall(r"\{\w\}|[a-z]+", template.lower()))
+    return re.compile(words.format(e="(?P<e>[a-z]+)", a=attribute, v=f"(?P<v>{value})", w=f"(?P<w>{value})"))
+
+
+_FOLLOWUP_PATTERNS: list[tuple[Kind, str, re.Pattern[str]]] = [
+    *(("related", name, _compile(template, name)) for name, templates in QUESTIONS.items() for template in templates),
+    *(
+        (kind, name, _compile(template, name))
+        for kind, templates in _FOLLOWUP_TEMPLATES.items()
+        for template in templates
+        for name in QUESTIONS
+    ),
+]
+
+
+# A reply may hold markers itself: it ends at the last one, its question at the first.
+_EXCHANGE = re.compile(
+    r"\[BEGIN INTERACTOR\](.*?)\[END INTERACTOR\].*?\[BEGIN CANDIDATE\](.*)\[END CANDIDATE\]", re.DOTALL
+)
+_CHOICE = re.compile(r"^\s*([A-Z])[.)]\s+(.+?)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class LabExchange:
+    """What was asked and what the candidate said, without blanks around; a reply as far as any reader reads one."""
+
+    question: str
+    reply: str
+
+
+def read_exchanges(messages: Sequence[Message]) -> list[LabExchange]:
+    """The exchanges that an evaluator was shown, in order; the first is the benchmark item and its answer.
+
+    They stand between the party markers of the protocol (``[BEGIN INTERACTOR]`` … ``[END CANDIDATE]``). A request to
+    repair a verdict shows none and is passed over.
+    """
+    found = [_EXCHANGE.search(message.content) for message in messages if message.role == "user"]
+    return [
+        LabExchange(match.group(1).strip(), readable_text(match.group(2)).strip())
+        for match in found
+        if match is not None
+    ]
+
+
+def choices_in(text: str) -> list[str]:
+    """The options of an item, from lines ``A. …``, ``B. …`` in the order of the alphabet; empty if there are none."""
+    options: list[str] = []
+    for letter, words in _CHOICE.findall(text):
+        if letter == chr(65 + len(options)):
+            options.append(words)
+    return options
+
+
+def own_questions(messages: Sequence[Message]) -> list[str]:
+    """What an interactor has asked so far."""
+    return [message.content.strip() for message in messages if message.role == "assistant"]
+
+
+def opening_message(messages: Sequence[Message]) -> str:
+    """The message in which an interactor is told of the item; empty if there is none."""
+    return next((message.content for message in messages if message.role == "user"), "")
+
+
+# Four questions about one mineral, one for each attribute that interviews may ask for; the fifth leads to the next one.
+_BLOCK: tuple[Kind, ...] = ("related", "premise", "derived", "contrast")
+_TRUE_PREMISES = 0.25  # one premise in four holds, or denying all of them would be right each time
+_TRIES = 32
+_SENTENCE = re.compile(r"(?<=[.?!:])\s+|\n+")
+
+
+def question_in(world: World, text: str) -> Followup | None:
+    """The first question of the world's that a text holds, be it a benchmark question or a follow-up; None without one.
+
+    It may stand among other sentences: behind "Question:", a line of its own, or the end of a longer message.
+    """
+    whole = parse_followup(world, text)
+    if whole is not None:
+        return whole
+    found = (parse_followup(world, sentence) for sentence in _SENTENCE.split(text) if sentence.endswith("?"))
+    return next((question for question in found if question is not None), None)
+
+
+def next_question(world: World, item: Followup, asked: Collection[str], seed: int) -> str:
+    """The question that follows those ``asked`` in a talk about ``item``; never one of them again.
+
+    The first four are about the item's mineral (a related attribute, a premise that mostly does not hold, a derived
+    attribute with its reason, a choice of two values), each attribute once; the fifth is about a mineral that shares
+    the value which the item asks for. With more rounds the interview goes on about that one in the same way, and so on.
+
+    :raises ValueError: in interviews of thousands of rounds: there is nothing left to ask.
+    """
+    block, place = divmod(len(asked), len(_BLOCK) + 1)
+    chance = seeds.generator("oracle", world.seed, seed, item.entity, item.attribute, block)
+    entity, following = (_subject(world, item, number, seed) for number in (block, block + 1))
+    plan = _plan(world, entity, chance)
+    if place < len(plan):
+        kind, attribute = plan[place]
+    else:
+        entity = following
+        kind, attribute = _visit(world, entity, chance, derived=all(kind != "derived" for kind, _ in plan))
+    for otherwise in (kind, "contrast", "premise"):
+        for _ in range(_TRIES):
+            true = otherwise == "premise" and chance.random() < _TRUE_PREMISES
+            text = followup(world, otherwise, entity, attribute, chance.random(), true_premise=true)
+            if text not in asked:
+                return text
+    raise ValueError(f"all questions about the {attribute} of {entity} have been asked")
+
+
+def _subject(world: World, item: Followup, block: int, seed: int) -> str:
+    """The mineral that a block of questions is about."""
+    if block == 0:
+        return item.entity
+    value = world.fact(item.entity, item.attribute).value
+    if value in world.entities:
+        entity = value
+    else:
+        alike = [e for e in world.entities if e != item.entity and world.fact(e, item.attribute).value == value]
+        draw = seeds.uniform("oracle subject", world.seed, seed, item.entity, item.attribute)
+        entity = alike[int(draw * len(alike))] if alike else world.fact(item.entity, "companion").value
+    for _ in range(block - 1):
+        entity = world.fact(entity, "companion").value
+    return entity
+
+
+def _plan(world: World, entity: str, chance: Random) -> list[tuple[Kind, str]]:
+    """Kind and attribute of the questions about one mineral, each attribute once."""
+    free = list(world.examinable(entity))
+    chance.shuffle(free)
+    derived = next((name for name in free if world.attribute(name).kind == "derived"), None)
+    others = iter(name for name in free if name != derived)
+    plan: list[tuple[Kind, str]] = []
+    for kind in _BLOCK:
+        if kind != "derived":
+            plan.append((kind, next(others)))
+        else:
+            plan.append(("related", next(others)) if derived is None else (kind, derived))
+    return plan
+
+
+def _visit(world: World, entity: str, chance: Random, *, derived: bool) -> tuple[Kind, str]:
+    """Kind and attribute of the one question about the next mineral; ``derived``: one of that kind is still owed."""
+    free = list(world.examinable(entity))
+    reasoned = [name for name in free if world.attribute(name).kind == "derived"]
+    if derived and reasoned:
+        return "derived", chance.choice(reasoned)
+    return "related", chance.choice(free)

@@ -1,0 +1,193 @@
+"""A judge under load: opened from its model's name without limits; one request sent to it, with its timings."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from viva.engine import seeds
+from viva.engine.backends.base import Backend
+from viva.engine.backends.registry import build
+from viva.engine.backends.retry import RetryingBackend, RetryPolicy
+from viva.engine.clock import Clock
+from viva.engine.errors import AccountBlocked, BackendError, ConfigurationError, FormRefused, Unauthorized, Unavailable
+from viva.engine.messages import Completion, Request
+
+from .load_records import LoadRequest, LoadRequests, SentRequest
+
+_SEED_ROLE = "judge"  # whatever the role: seeds follow from the request and its occurrence alone
+_MOST_FORMS = 4  # of structured output, that a backend may have to find out about
+_LONGEST_MESSAGE = 500
+_DEFAULT_POLICY = RetryPolicy()
+
+
+class Unfinished(Exception):  # the name of a kind of failure in records, never raised
+    """A request that was given up while it was under way."""
+
+
+@dataclass(slots=True)
+class LoadJudge:
+    """A judge under load: its label, its model's name, and the backend itself, without limits and retries."""
+
+    label: str
+    model: str
+    backend: Backend
+
+
+@dataclass(slots=True)
+class RequestSender:
+    """Sends requests of ``work`` to a judge. ``seed`` is that of the whole test; ``salt`` makes other seeds of it.
+
+    ``retries``: how often a request is tried again after a failure that may pass. Once ``given_up`` says why, requests
+    that are cancelled are recorded as unfinished.
+    """
+
+    clock: Clock
+    work: LoadRequests
+    seed: int
+    salt: int = 0
+    retries: int = 0
+    policy: RetryPolicy = _DEFAULT_POLICY
+    given_up: str = ""
+
+    def request(self, number: int, on_text: Callable[[str], None] | None) -> tuple[LoadRequest, int, Request]:
+        """The request with this number, and how often it was sent before."""
+        occurrence, place = divmod(number, len(self.work))
+        one = self.work[place]
+        parts = (self.seed, one.id, occurrence, self.salt) if self.salt else (self.seed, one.id, occurrence)
+        seed = seeds.derive(*parts, _SEED_ROLE)
+        digest = hashlib.blake2b(f"{one.id}\x1f{seed}".encode(), digest_size=16).digest()
+        request = Request(
+            one.messages,
+            one.sampling,
+            seed,
+            digest,
+            conversation=one.id,
+            role=one.role,
+            ordinal=occurrence,
+            hint=one.hint,
+            on_text=on_text,
+            tools=one.tools,
+            affinity=one.affinity,
+        )
+        return one, occurrence, request
+
+    async def send(
+        self, judge: LoadJudge, step: int, part: int, number: int, intended: float, began: float
+    ) -> SentRequest:
+        """Send one request, and again where that is wanted, until it is answered or has failed.
+
+        :param intended: when it was due; :param began: the clock's time at the start of the part.
+        :raises AccountBlocked, ConfigurationError, Unauthorized: no other request would fare better.
+        """
+        clock = self.clock
+        pieces: list[str] = []
+        first = 0.0
+
+        def hear(text: str) -> None:
+            nonlocal first
+            if not pieces:
+                first = clock.now() - began
+            pieces.append(text)
+
+        one, occurrence, request = self.request(number, hear)
+        sent = SentRequest(step, judge.label, number, one.id, occurrence, request.seed, intended, 0.0, None, 0.0,
+                    "", "", 0, 0, part=part)  # fmt: skip
+        forms = 0
+        sent.dispatched = tried = max(intended, clock.now() - began)  # timers may fire a microsecond early
+        while True:
+            try:
+                completion = await judge.backend.generate(request)
+                break
+            except FormRefused as error:
+                forms += 1  # no failure: the backend sends another form at once
+                if forms == _MOST_FORMS:
+                    return _with_failure(sent, error, pieces, first, clock.now() - began)
+            except (AccountBlocked, ConfigurationError, Unauthorized):
+                raise
+            except asyncio.CancelledError:
+                if not self.given_up:
+                    raise
+                return _with_failure(sent, Unfinished(self.given_up), pieces, first, clock.now() - began)
+            except Exception as error:  # also a user's own model that raises: a failure of this request
+                if not isinstance(error, BackendError) or not error.retryable or sent.tries > self.retries:
+                    return _with_failure(sent, error, pieces, first, clock.now() - began)
+                pause = self.policy.delay(sent.tries, request.seed, error.retry_after)
+                sent.throttled += pause
+                sent.tries += 1
+                del error  # it holds on to the answer while this waits
+                await clock.sleep(pause)
+            pieces.clear()
+            tried = clock.now() - began
+        sent.finished = max(sent.dispatched, clock.now() - began)
+        sent.first_token = _first_token(completion, tried, first if pieces else None, sent.finished)
+        sent.text, sent.finish = completion.text, completion.finish
+        sent.prompt_tokens, sent.completion_tokens = completion.prompt_tokens, completion.completion_tokens
+        return sent
+
+
+def _first_token(completion: Completion, tried: float, heard: float | None, finished: float) -> float | None:
+    """When the first token came. The backend's own time goes first: where a key is kept out of texts, pieces are handed
+    on late. A backend that does not stream has none.
+    """
+    if completion.first_token is not None:
+        return min(finished, tried + completion.first_token)
+    return None if heard is None else min(finished, max(tried, heard))
+
+
+def _with_failure(sent: SentRequest, error: Exception, pieces: list[str], first: float, now: float) -> SentRequest:
+    sent.error, sent.message = type(error).__name__, str(error)[:_LONGEST_MESSAGE]
+    sent.text, sent.finished = "".join(pieces), max(sent.dispatched, now)
+    sent.first_token = max(sent.dispatched, first) if pieces else None
+    return sent
+
+
+_CHECK_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def build_judges(
+    models: Mapping[str, str], clock: Clock
+) -> AsyncIterator[tuple[list[LoadJudge], Callable[[], Awaitable[None]]]]:
+    """The judges by the labels and names of ``models``, and what opens them and sees that they can be reached.
+
+    :raises ConfigurationError: a name is wrong. :raises BackendError: on opening: a judge cannot be reached.
+    """
+    judges = [LoadJudge(label, model, unwrap_backend(build(model, clock))) for label, model in models.items()]
+    async with AsyncExitStack() as stack:
+
+        async def opening() -> None:
+            for judge in judges:
+                await stack.enter_async_context(judge.backend)
+            for judge in judges:
+                try:
+                    with anyio.fail_after(_CHECK_SECONDS):
+                        await judge.backend.check()
+                except TimeoutError:
+                    late = f"no answer within {_CHECK_SECONDS:g} s ({judge.model})"
+                    raise Unavailable(late, model=judge.label) from None
+
+        yield judges, opening
+
+
+@asynccontextmanager
+async def open_judges(models: Mapping[str, str], clock: Clock) -> AsyncIterator[list[LoadJudge]]:
+    """The judges, open and reachable.
+
+    :raises ConfigurationError: a name is wrong. :raises BackendError: a judge cannot be reached.
+    """
+    async with build_judges(models, clock) as (judges, opening):
+        await opening()
+        yield judges
+
+
+def unwrap_backend(backend: Backend) -> Backend:
+    """The backend inside of its limits and retries."""
+    while isinstance(backend, RetryingBackend):
+        backend = backend.inner
+    return backend

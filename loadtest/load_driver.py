@@ -1,0 +1,351 @@
+"""The load of one part of a step, in an open or a closed loop: which requests, when each is due, until all end.
+
+In an open loop arrivals are known ahead, as absolute times. One timer waits for the next of them; each request
+is a task of its own, and nothing bounds how many are in flight, so a slow judge cannot slow the load. Nor can a
+slow client hide that it was late: a request that is dispatched late keeps its intended time. In a closed loop
+each of a fixed number of workers sends its next request when the last one is answered. A part that goes on with
+a killed step sends exactly the requests that are missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from viva.engine.clock import Clock
+from viva.engine.errors import ConfigurationError
+from viva.scoring import load_schedule
+from viva.scoring.load_latency import QueueWatch
+
+from .judge_client import LoadJudge, RequestSender
+from .load_records import LoadRequests, LoadStep, SentRequest
+
+DONE, SATURATED, TOO_MANY, INTERRUPTED = "done", "saturated", "too_many_in_flight", "interrupted"
+_BEGUN_AT_ONCE = 64  # requests begun in one turn of the event loop
+_SAMPLES = 64  # of the queue, in a step of known length
+_SAMPLE_SECONDS = 0.5
+_RESOLUTION = 1e-6  # seconds
+
+
+@dataclass(slots=True)
+class JudgeStream:
+    """One judge's requests in a part: ``numbers`` to send, ``times`` when each is due (None in a closed loop).
+
+    ``end`` says why no further request is let in, "" while they are; ``let_in`` is for how many seconds they were.
+    """
+
+    judge: LoadJudge
+    numbers: Iterator[int]
+    times: Iterator[float] | None = None
+    queue: QueueWatch = field(default_factory=QueueWatch)
+    arrived: int = 0
+    ended: int = 0
+    most_in_flight: int = 0
+    end: str = ""
+    let_in: float = 0.0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were begun and have not ended."""
+        return self.arrived - self.ended
+
+
+@dataclass(slots=True, frozen=True)
+class DriverBounds:
+    """What ends a part early. ``drain``: seconds after the last arrival in which requests may still be answered."""
+
+    drain: float = 60.0
+    most_in_flight: int = 10_000
+    saturation: bool = True
+
+
+class PartDriver:
+    """One part of a step, for all judges of the step; ``run`` it once. ``hear`` is called with each ended request."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        step: LoadStep,
+        part: int,
+        streams: list[JudgeStream],
+        sender: RequestSender,
+        bounds: DriverBounds,
+        hear: Callable[[SentRequest], None],
+        seconds: float | None = None,
+    ) -> None:
+        self.step, self.part, self.streams = step, part, streams
+        self._clock, self._sender, self._bounds, self._hear = clock, sender, bounds, hear
+        self._seconds = seconds  # that this part may last
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._due: list[tuple[float, int, int]] = []  # when the next request of each stream is due, stream, number
+        self._timers: dict[str, asyncio.Handle] = {}
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self.began = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """For how long the part has been going on."""
+        return self._clock.now() - self.began
+
+    async def run(self) -> None:
+        """Send everything and wait for the answers; each stream then has its ``end``.
+
+        :raises VivaError: one that every further request would meet, such as a refused key.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._began_loop, self.began = self._loop.time(), self._clock.now()
+        self._every = self._sample_seconds()
+        self._sender.given_up = ""
+        self._timers["sample"] = self._loop.call_later(self._every, self._sample)
+        try:
+            if self.step.arrivals == "closed":
+                for stream in self.streams:
+                    for _ in range(self.step.concurrency or 1):
+                        self._spawn(self._work_off(stream))
+            else:
+                for place in range(len(self.streams)):
+                    self._next(place)
+                self._tick()
+            await self._until(lambda: all(stream.end for stream in self.streams))
+            self._judge_queues()
+            await self._drain()
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self, why: str = INTERRUPTED) -> None:
+        """Let no further request in; those under way go on."""
+        for stream in self.streams:
+            self._finish(stream, why)
+
+    def fail(self, error: BaseException) -> None:
+        """End at once with this error."""
+        self._failure = self._failure or error
+        self.stop()
+        self._changed.set()
+
+    # -- open loop ------------------------------------------------------------------------------------------------
+
+    def _next(self, place: int) -> None:
+        """Put the next arrival of a stream where the timer looks; the stream is done where there is none."""
+        stream = self.streams[place]
+        time = next(stream.times or iter(()), None)
+        if time is None or (self._seconds is not None and time >= self._seconds):
+            self._finish(stream, DONE, self._seconds)
+        elif (number := next(stream.numbers, None)) is None:
+            self._finish(stream, DONE, time)
+        else:
+            heapq.heappush(self._due, (time, place, number))
+
+    def _tick(self) -> None:
+        """Begin what is due, and set the timer for what is due next."""
+        begun = 0
+        # The loop fires timers up to its resolution early, and sums of times round: what is as good as due is due.
+        now = self._loop.time() + _RESOLUTION
+        try:
+            while self._due and self._began_loop + self._due[0][0] <= now:
+                time, place, number = heapq.heappop(self._due)
+                stream = self.streams[place]
+                if not stream.end:
+                    self._begin(stream)
+                    self._spawn(self._send(stream, number, time))
+                    self._next(place)
+                    begun += 1
+                if begun == _BEGUN_AT_ONCE:
+                    self._timers["next"] = self._loop.call_soon(self._tick)
+                    return
+        except Exception as error:  # nobody awaits a timer
+            self.fail(error)
+            return
+        if self._due:
+            self._timers["next"] = self._loop.call_at(self._began_loop + self._due[0][0], self._tick)
+
+    # -- closed loop ----------------------------------------------------------------------------------------------
+
+    async def _work_off(self, stream: JudgeStream) -> None:
+        while not stream.end:
+            now = self.seconds
+            if self._seconds is not None and now >= self._seconds:
+                self._finish(stream, DONE)
+                break
+            number = next(stream.numbers, None)
+            if number is None:
+                self._finish(stream, DONE)
+                break
+            self._begin(stream)
+            await self._send(stream, number, now)
+
+    # -- both -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, stream: JudgeStream) -> None:
+        stream.arrived += 1
+        stream.most_in_flight = max(stream.most_in_flight, stream.in_flight)
+        if stream.in_flight > self._bounds.most_in_flight and self.step.arrivals != "closed":
+            self._finish(stream, TOO_MANY)
+
+    async def _send(self, stream: JudgeStream, number: int, intended: float) -> None:
+        sent = await self._sender.send(stream.judge, self.step.index, self.part, number, intended, self.began)
+        stream.ended += 1
+        if not sent.error:
+            stream.queue.answered(sent.finished - sent.intended)
+        self._hear(sent)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._settle)
+
+    def _settle(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+        if not self._tasks:
+            self._changed.set()
+
+    def _finish(self, stream: JudgeStream, why: str, seconds: float | None = None) -> None:
+        """No further request of this stream; ``seconds`` are how long they were let in, else until now."""
+        if not stream.end:
+            stream.end = why
+            stream.let_in = self.seconds if seconds is None else seconds
+            self._changed.set()
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds() and self._failure is None:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _drain(self) -> None:
+        """Wait for the answers; what takes longer than the bound is given up, and recorded so."""
+        give_up = self._loop.call_later(self._bounds.drain, self._give_up)
+        try:
+            await self._until(lambda: not self._tasks)
+        finally:
+            give_up.cancel()
+
+    def _give_up(self) -> None:
+        if not any(stream.end == INTERRUPTED for stream in self.streams):  # else they are sent again by a resume
+            self._sender.given_up = f"no answer within {self._bounds.drain:g} s after the last request of the step"
+        for task in self._tasks:
+            task.cancel()
+
+    def _sample_seconds(self) -> float:
+        expected = self._seconds
+        if expected is None and self.step.requests is not None and self.step.rate is not None:
+            expected = self.step.requests / self.step.rate
+        return _SAMPLE_SECONDS if expected is None else min(_SAMPLE_SECONDS, expected / _SAMPLES)
+
+    def _sample(self) -> None:
+        now = self.seconds
+        for stream in self.streams:
+            if not stream.end:
+                stream.queue.sample(now, stream.arrived, stream.in_flight)
+                if self._bounds.saturation and stream.times is not None and stream.queue.grows():
+                    self._finish(stream, SATURATED)
+        self._timers["sample"] = self._loop.call_later(self._every, self._sample)
+
+    def _judge_queues(self) -> None:
+        """At the end of the arrivals, when the whole step is known."""
+        for stream in self.streams:
+            if stream.end == DONE and stream.times is not None and stream.queue.grows(at_end=True):
+                stream.end = SATURATED
+
+
+def judge_stream(
+    step: LoadStep,
+    part: int,
+    judge: LoadJudge,
+    work: LoadRequests,
+    seed: int,
+    done: bytearray,
+    *,
+    first: bool,
+    apart: bool,
+) -> JudgeStream:
+    """A judge's requests in a part.
+
+    :param done: 1 at the number of each request that has ended. :param first: whether it is the judge's first part in
+        this step. :param apart: whether the judge's arrivals are drawn apart from those of others at this rate.
+    """
+    if step.arrivals == "closed":
+        return JudgeStream(judge, _unfinished_numbers(done, step.requests))
+    names = (seed, "arrivals", step.arrivals, step.rate, *([] if first else [part]), *([judge.label] if apart else []))
+    if first:
+        return JudgeStream(judge, _unfinished_numbers(done, step.requests), _arrival_times(step, work, *names))
+    left = planned_requests(step, work, seed, judge, apart=apart)
+    if step.arrivals == "replay":
+        return JudgeStream(
+            judge,
+            _unfinished_numbers(done, left),
+            _remaining_times(_unfinished_numbers(done, left), _arrival_times(step, work)),
+        )
+    return JudgeStream(judge, _unfinished_numbers(done, left), _arrival_times(step, work, *names))
+
+
+def planned_requests(step: LoadStep, work: LoadRequests, seed: int, judge: LoadJudge, *, apart: bool) -> int | None:
+    """How many requests a step sends to a judge in all, if it runs to its end; None where that depends on answers."""
+    if step.arrivals == "closed":
+        return step.requests
+    if step.seconds is None:
+        return step.requests
+    times = _arrival_times(step, work, seed, "arrivals", step.arrivals, step.rate, *([judge.label] if apart else []))
+    bounded = itertools.takewhile(lambda time: time < (step.seconds or 0.0), times)
+    return sum(1 for _ in itertools.islice(bounded, step.requests))
+
+
+def check_recorded_times(work: LoadRequests) -> None:
+    """See that arrivals can be replayed.
+
+    :raises ConfigurationError: a request has no time, or they are not in the order of their times.
+    """
+    before = None
+    for one in work:
+        if one.at is None:
+            raise ConfigurationError(
+                f"replayed arrivals need a time of each request; '{one.id}' has none: choose constant, poisson or "
+                "bursty arrivals, or record times"
+            )
+        if before is not None and one.at < before:
+            raise ConfigurationError(f"replayed arrivals need requests in the order of their times; see '{one.id}'")
+        before = one.at
+
+
+def _unfinished_numbers(done: bytearray, limit: int | None) -> Iterator[int]:
+    """The numbers of the requests that have not ended, in order."""
+    for number in itertools.count() if limit is None else range(limit):
+        if number >= len(done) or not done[number]:
+            yield number
+
+
+def _remaining_times(left: Iterator[int], times: Iterator[float]) -> Iterator[float]:
+    """Of recorded times those of the requests that are left, from the first of them on."""
+    start: float | None = None
+    place = -1
+    for number in left:
+        time = next(itertools.islice(times, number - place - 1, None))
+        place = number
+        start = time if start is None else start
+        yield time - start
+
+
+def _arrival_times(step: LoadStep, work: LoadRequests, *seed: object) -> Iterator[float]:
+    rate = step.rate or 0.0
+    if step.arrivals == "constant":
+        return load_schedule.constant_arrivals(rate)
+    if step.arrivals == "poisson":
+        return load_schedule.poisson_arrivals(rate, *seed)
+    if step.arrivals == "bursty":
+        return load_schedule.bursty_arrivals(rate, step.burst, *seed)
+    try:
+        return load_schedule.replay_arrivals([one.at or 0.0 for one in work], rate or None)
+    except ValueError as error:
+        raise ConfigurationError(f"load test: {error}") from None

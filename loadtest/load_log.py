@@ -1,0 +1,457 @@
+"""The folder of a load test: its settings (``load.json``), its lock, and the log of all requests (``load.sqlite``).
+
+Writing the log belongs to one thread, as in the engine's journal: the event loop only appends to a queue, the
+thread lets rows gather, writes them with few statements and commits once (WAL, group commit). A kill loses the
+requests of some tens of milliseconds. Nothing here ever slows the load down: if the disk is slower than the
+load, rows wait in memory. The log may be read while the test goes on, in another process too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.clock import Clock
+from viva.engine.errors import ConfigurationError, JournalError
+from viva.engine.files import describe_version_problem, find_sqlite_damage, write_atomically
+from viva.engine.journal import insert_rows, journal_error
+from viva.engine.permissions import grant_from_seal, seal_manifest
+from viva.engine.run_folder import RunFolder, installed_versions
+from viva.scoring.load_latency import RequestTiming
+
+from .load_records import LoadStep, SentRequest
+
+LOG_FILE = "load.sqlite"
+LOG_VERSION = 1
+LOG_SCHEMA = """
+create table if not exists meta (key text primary key, value text not null) without rowid;
+create table if not exists steps (
+    place integer primary key, step integer not null unique, plan text not null, began real not null, ends text);
+create table if not exists parts (
+    step integer not null, part integer not null, seconds real, watched text, primary key (step, part)) without rowid;
+create table if not exists sent (
+    step integer not null, judge text not null, number integer not null, part integer not null,
+    request text not null, occurrence integer not null, seed integer not null,
+    intended real not null, dispatched real not null, first_token real, finished real not null,
+    text text not null, finish text not null, prompt_tokens integer not null, completion_tokens integer not null,
+    error text not null, message text not null, tries integer not null, throttled real not null,
+    primary key (step, judge, number));
+"""
+_COLUMNS = 19
+_GROUP_SECONDS = 0.05
+_EAGER_ROWS = 4096
+
+
+class LoadLog:
+    """The writing half. Use ``async with LoadLog(path, clock)``; leaving it writes what is left and joins the thread.
+
+    ``record`` and its like never wait; they raise ``JournalError`` once the file can no longer be written.
+    ``on_failure`` is called in the event loop when that happens.
+    """
+
+    def __init__(self, path: Path, clock: Clock, on_failure: Callable[[JournalError], None] | None = None) -> None:
+        self.path, self.failure, self.on_failure = path, None, on_failure
+        self._clock = clock
+        self._sent: deque[tuple[Any, ...]] = deque()
+        self._changes: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self._wake, self._hurry = threading.Event(), threading.Event()
+        self._closing = False
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._thread = threading.Thread(target=self._write_forever, name="viva-load-log", daemon=True)
+
+    path: Path
+    failure: JournalError | None
+
+    async def __aenter__(self) -> LoadLog:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        try:
+            await self.flush()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        # Nothing here awaits, so nothing can be cancelled: what was recorded reaches the disk.
+        self._closing = True
+        self._wake.set()
+        self._hurry.set()
+        self._thread.join()
+
+    def record(self, one: SentRequest) -> None:
+        """A request has ended, well or badly."""
+        self._raise_failure()
+        self._sent.append(
+            (
+                one.step,
+                one.judge,
+                one.number,
+                one.part,
+                one.request,
+                one.occurrence,
+                one.seed,
+                one.intended,
+                one.dispatched,
+                one.first_token,
+                one.finished,
+                one.text,
+                one.finish,
+                one.prompt_tokens,
+                one.completion_tokens,
+                one.error,
+                one.message,
+                one.tries,
+                one.throttled,
+            )
+        )
+        if not self._wake.is_set():
+            self._wake.set()
+        elif len(self._sent) == _EAGER_ROWS:
+            self._hurry.set()
+
+    def begin_step(self, step: LoadStep) -> None:
+        """A step begins, or goes on."""
+        plan = orjson.dumps(step).decode()
+        self._change(
+            "insert or ignore into steps (step, plan, began) values (?, ?, ?)",
+            (step.index, plan, round(self._clock.wall(), 3)),
+        )
+
+    def begin_part(self, step: int, part: int) -> None:
+        """A part of a step begins; its end is unknown if it is killed."""
+        self._change("insert or replace into parts values (?, ?, null, null)", (step, part))
+
+    def end_part(self, step: int, part: int, seconds: float, watched: Any) -> None:
+        """A part has ended: how long requests were let in, and what was watched beside them (JSON data)."""
+        self._change(
+            "update parts set seconds = ?, watched = ? where step = ? and part = ?",
+            (seconds, orjson.dumps(watched).decode(), step, part),
+        )
+
+    def end_step(self, step: int, ends: dict[str, str]) -> None:
+        """A step has ended, for each judge by a reason."""
+        self._change("update steps set ends = ? where step = ?", (orjson.dumps(ends).decode(), step))
+
+    async def flush(self) -> None:
+        """Wait until all that was recorded so far is committed.
+
+        :raises JournalError: it cannot be.
+        """
+        self._raise_failure()
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(done)
+        self._raise_failure()
+        self._wake.set()
+        self._hurry.set()
+        with self._clock.external():
+            await done
+        self._raise_failure()
+
+    def _change(self, statement: str, values: tuple[Any, ...]) -> None:
+        self._raise_failure()
+        self._changes.append((statement, values))
+        self._wake.set()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    # -- the writing thread ---------------------------------------------------------------------------------------
+
+    def _write_forever(self) -> None:
+        connection: sqlite3.Connection | None = None
+        waiters: list[asyncio.Future[None]] = []
+        try:
+            connection = _open_log(self.path)
+            while True:
+                self._wake.wait()
+                if not self._closing:
+                    self._hurry.wait(_GROUP_SECONDS)  # let a group gather
+                closing = self._closing
+                self._wake.clear()
+                self._hurry.clear()
+                waiters = _drain(self._waiters)
+                self._write(connection)
+                self._answer(waiters)
+                if closing:
+                    break
+        except Exception as error:  # whatever ended this thread, its waiters must be released
+            if isinstance(error, sqlite3.Error):
+                self.failure = journal_error(self.path, error)
+            elif isinstance(error, JournalError):
+                self.failure = error
+            else:
+                self.failure = JournalError(f"{self.path}: cannot write the log: {error!r}")
+            self._answer(waiters + _drain(self._waiters))
+            if self.on_failure is not None and not self._closing:
+                self._loop.call_soon_threadsafe(self.on_failure, self.failure)
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        # Changes first: the requests of a step that ends are in the queue that is emptied after it.
+        changes, sent = _drain(self._changes), _drain(self._sent)
+        if not changes and not sent:
+            return
+        connection.execute("begin immediate")
+        insert_rows(connection, "sent", _COLUMNS, sent)
+        for statement, values in changes:
+            connection.execute(statement, values)
+        connection.execute("commit")
+
+    def _answer(self, waiters: list[asyncio.Future[None]]) -> None:
+        if waiters:
+            self._loop.call_soon_threadsafe(_resolve, waiters)
+
+
+def _open_log(path: Path) -> sqlite3.Connection:
+    """Open the log for writing, or make it.
+
+    :raises JournalError: it is of another version.
+    """
+    connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, cached_statements=64)
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("pragma synchronous = normal")
+    connection.execute("pragma wal_autocheckpoint = 4000")
+    connection.executescript(LOG_SCHEMA)
+    connection.execute("insert or ignore into meta values ('schema', ?)", (str(LOG_VERSION),))
+    check_log_version(path, connection)
+    return connection
+
+
+def check_log_version(path: Path, connection: sqlite3.Connection) -> None:
+    """:raises JournalError: the log is of another version."""
+    found = connection.execute("select value from meta where key = 'schema'").fetchone()
+    if found is None or found[0] != str(LOG_VERSION):
+        raise JournalError(
+            f"{path}: {describe_version_problem('log of a load test, schema', found and found[0], [LOG_VERSION])}"
+        )
+
+
+def _drain(queue: deque[Any]) -> list[Any]:
+    taken = []
+    while queue:
+        taken.append(queue.popleft())
+    return taken
+
+
+def _resolve(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+_ROWS_AT_ONCE = 1024
+_TIMING_COLUMNS = (
+    "intended, dispatched, first_token, finished, prompt_tokens, completion_tokens, error, tries, throttled"
+)
+_SENT_COLUMNS = (
+    "step, judge, number, request, occurrence, seed, intended, dispatched, first_token, finished, text, finish, "
+    "prompt_tokens, completion_tokens, error, message, tries, throttled, part"
+)
+
+
+@dataclass(slots=True, frozen=True)
+class LoggedPart:
+    """A part of a step. ``seconds`` are how long requests were let in, None where the part was killed; ``watched`` is
+    what was watched beside them.
+    """
+
+    part: int
+    seconds: float | None
+    watched: dict[str, Any]
+
+
+@dataclass(slots=True, frozen=True)
+class LoggedStep:
+    """A step that began at ``began`` (seconds since the epoch). ``ends`` has the reason of its end for each judge, None
+    while it has not ended.
+    """
+
+    step: LoadStep
+    began: float
+    ends: dict[str, str] | None
+    parts: tuple[LoggedPart, ...]
+
+
+class LoadHistory:
+    """The reading half of a log. Close it, or use it as a context manager.
+
+    :raises JournalError: there is no log, or it cannot be read.
+    """
+
+    def __init__(self, folder: Path, *, checked: bool = False) -> None:
+        """Open the log; ``checked``: look at all of it first, which takes as long as to read it."""
+        self.path = folder / LOG_FILE
+        if not self.path.exists():
+            raise JournalError(f"{self.path}: there is no log of a load test")
+        try:
+            self._connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
+            check_log_version(self.path, self._connection)
+        except sqlite3.Error as error:
+            raise journal_error(self.path, error) from error
+        if checked and (damage := find_sqlite_damage(self._connection, LOG_SCHEMA)):
+            self._connection.close()
+            raise JournalError(f"{self.path}: cannot be read as the log of a load test: {damage}")
+
+    def __enter__(self) -> LoadHistory:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def steps(self) -> list[LoggedStep]:
+        """All steps that have begun, in the order in which they ran."""
+        found = []
+        for number, *row in self._rows("select step, plan, began, ends from steps order by place"):
+            parts = self._rows("select part, seconds, watched from parts where step = ? order by part", number)
+            try:
+                found.append(_step_from_row(row, parts))
+            except (ValueError, TypeError, KeyError) as error:
+                told = f"the record of step {number} cannot be read ({type(error).__name__}: {error})"
+                raise JournalError(f"{self.path}: {told}; restore the file from a copy") from None
+        return found
+
+    def finished(self, step: int, judge: str) -> bytearray:
+        """For each number of a judge's requests, up to the highest that has ended, 1 if it has ended."""
+        [(highest,)] = self._rows("select max(number) from sent where step = ? and judge = ?", step, judge)
+        marks = bytearray(0 if highest is None else highest + 1)
+        for (number,) in self._rows("select number from sent where step = ? and judge = ?", step, judge):
+            marks[number] = 1
+        return marks
+
+    def count(self, step: int | None = None) -> int:
+        """How many requests have ended, in one step or in all."""
+        where = "" if step is None else "where step = ?"
+        [(count,)] = self._rows(f"select count(*) from sent {where}", *([] if step is None else [step]))
+        return int(count)
+
+    def messages(self, step: int, judge: str) -> dict[str, str]:
+        """What the first failure of each type said, of a judge's requests in a step."""
+        query = "select error, message, min(number) from sent where step = ? and judge = ? and error != '' group by 1"
+        return {error: message for error, message, _ in self._rows(query, step, judge)}
+
+    def timings(self, step: int, judge: str) -> Iterator[tuple[int, int, RequestTiming]]:
+        """``(part, number, timing)`` of a judge's requests in a step, by number."""
+        query = f"select part, number, {_TIMING_COLUMNS} from sent where step = ? and judge = ? order by number"
+        for part, number, *fields in self._rows(query, step, judge):
+            yield part, number, RequestTiming(*fields)
+
+    def sent(self, step: int, judge: str) -> Iterator[SentRequest]:
+        """A judge's requests in a step with their texts, by number."""
+        query = f"select {_SENT_COLUMNS} from sent where step = ? and judge = ? order by number"
+        for row in self._rows(query, step, judge):
+            yield SentRequest(*row)
+
+    def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        try:
+            cursor = self._connection.execute(query, values)
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                yield from rows
+        except sqlite3.Error as error:
+            raise journal_error(self.path, error) from error
+
+
+def _step_from_row(row: Sequence[Any], parts: Iterable[tuple[Any, ...]]) -> LoggedStep:
+    """:raises ValueError, TypeError, KeyError: a record has not the form in which it was written."""
+    plan, began, ends = row
+    fields = orjson.loads(plan)
+    fields["judges"] = tuple(fields["judges"])
+    logged = []
+    for part, seconds, watched in parts:
+        seen = orjson.loads(watched) if watched else {}
+        if not isinstance(seen, dict):
+            raise TypeError("what was watched is no object")
+        logged.append(LoggedPart(part, seconds, seen))
+    reasons = orjson.loads(ends) if ends else None
+    if reasons is not None and not isinstance(reasons, dict):
+        raise TypeError("the reasons of its end are no object")
+    return LoggedStep(LoadStep(**fields), began, reasons, tuple(logged))
+
+
+LOAD_FILE = "load.json"
+_LOCK = "lock"
+_FOLDER_VERSION = 1
+
+
+class LoadFolder:
+    """A load test on disk. Make it with ``create`` or ``open``; ``lock`` before writing."""
+
+    def __init__(self, path: Path, fields: dict[str, Any]) -> None:
+        self.path, self.fields = path, fields
+        self._made: list[Path] = []  # by this very object
+        self._lock = RunFolder(path, {})
+
+    @classmethod
+    def create(cls, path: Path, fields: dict[str, Any]) -> LoadFolder:
+        """Make the folder, and keep ``fields`` (JSON data) in it.
+
+        :raises ConfigurationError: something else lies there. :raises JournalError: it cannot be written.
+        """
+        if (path / LOAD_FILE).exists():
+            raise ConfigurationError(
+                f"{path} already holds a load test; go on with `viva bench judge --resume {path}`, or name another "
+                "folder with --out"
+            )
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ConfigurationError(f"{path} exists and is not a load test; name another folder with --out")
+        made = [path / LOAD_FILE, path / _LOCK, *([] if path.exists() else [path])]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            record = seal_manifest({"load_test": _FOLDER_VERSION, **fields, "versions": installed_versions()})
+            data = orjson.dumps(record, option=orjson.OPT_INDENT_2)
+            write_atomically(path / LOAD_FILE, data)
+        except OSError as error:
+            raise JournalError(f"{path}: cannot make the folder of the load test: {error.strerror}") from error
+        folder = cls.open(path)
+        folder._made = made
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> LoadFolder:
+        """Open a load test.
+
+        :raises ConfigurationError: there is none here, or its ``load.json`` cannot be read.
+        """
+        file = path / LOAD_FILE
+        try:
+            fields = orjson.loads(file.read_bytes())
+        except FileNotFoundError:
+            raise ConfigurationError(f"{path}: not the folder of a load test: there is no {LOAD_FILE}") from None
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise ConfigurationError(f"{file}: cannot be read: {error}") from None
+        if not isinstance(fields, dict) or fields.get("load_test") != _FOLDER_VERSION:
+            found = fields.get("load_test") if isinstance(fields, dict) else None
+            raise ConfigurationError(f"{file}: {describe_version_problem('load_test', found, [_FOLDER_VERSION])}")
+        grant_from_seal(fields)
+        return cls(path, fields)
+
+    def lock(self) -> None:
+        """Keep other processes from writing this test until this one ends.
+
+        :raises ConfigurationError: another process is at it.
+        """
+        self._lock.lock()
+
+    def unlock(self) -> None:
+        """Let others write. Where nothing has begun, what this object has made is taken away again."""
+        if not (self.path / LOG_FILE).exists():
+            for made in self._made:
+                with suppress(OSError):
+                    made.rmdir() if made == self.path else made.unlink()
+        self._lock.unlock()

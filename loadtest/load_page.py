@@ -1,0 +1,278 @@
+"""The HTML page of a load test with its plots, and its figures as rows of a CSV file, made from the record alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+from viva.reports.line_plots import Axes, Curve, curve_plot
+from viva.reports.page import Page, PageSection, Plot, Record, count_of, join_names
+from viva.reports.tables import Table, percent
+
+from .load_sentences import (
+    all_the_same,
+    headline,
+    load_sentence,
+    report_notes,
+    seconds_text,
+    step_sentence,
+    work_sentence,
+)
+from .load_tables import load_tables
+
+CSV_COLUMNS = ("judge", "load", "part", "measure", "aspect", "value", "low", "high", "p", "n")
+CSV_TEXTS = ("judge", "load", "part", "measure", "aspect")
+_SPEED_TITLES = ("Speed", "Latencies", "Throughput", "Failed requests")
+
+
+def load_page(report: Record) -> Page:
+    """The page."""
+    plots, no_plots = [], ""
+    try:
+        plots = list(_plots(report))
+    except ConfigurationError as error:
+        no_plots = str(error)
+    decisive = next((plot for plot in plots if plot.anchor == "drift"), None)
+    beside = [plot for plot in plots if plot is not decisive]
+    tables = [table for table in load_tables(report) if table[2]]
+    speed = [table for table in tables if table[0].startswith(_SPEED_TITLES)]
+    judgement = [table for table in tables if table not in speed]
+    sections = [
+        PageSection("judgement", "Judgement", [_step_table(report), *judgement]),
+        PageSection("speed", "Speed", speed, plots=bool(beside or no_plots)),
+    ]
+    return Page(
+        f"Judges under load: {report['work']['source']}",
+        [
+            ("Requests", work_sentence(report["work"])),
+            ("Judges", join_names(f"{one['judge']} ({one['model']})" for one in report["judges"])),
+            *([("Load", load)] if (load := load_sentence(report["settings"])) else []),
+            ("Objective", _objective_text(report)),
+            *([("Notes", " ".join(f"{note}." for note in told))] if (told := report_notes(report)) else []),
+        ],
+        [],
+        [section for section in sections if section.tables or section.plots],
+        beside,
+        no_plots,
+        {},
+        _methods(report),
+        headline(report),
+        decisive,
+    )
+
+
+def _step_table(report: Record) -> Table:
+    several = len(report["judges"]) > 1
+    rows = [
+        [judge["judge"] if several else step["load"], step_sentence(step, judge["judgement"])]
+        for judge in report["judges"]
+        for step in judge["judgement"]["steps"]
+    ]
+    return "Each load in a sentence", ["judge" if several else "load", "verdicts"], rows
+
+
+def _objective_text(report: Record) -> str:
+    objective = report["objective"]
+    return "none" if not objective else str(objective.get("text") or objective)
+
+
+# -- drawings -------------------------------------------------------------------------------------------------------
+
+
+def _plots(report: Record) -> Iterator[Plot]:
+    yield from _drift_plot(report)
+    yield from _throughput_plot(report)
+    yield from _latency_plot(report)
+
+
+def _drift_plot(report: Record) -> Iterator[Plot]:
+    lines = []
+    for judge in report["judges"]:
+        steps = [
+            step
+            for step in judge["judgement"]["steps"]
+            if step["drift"] is not None and step["drift"]["low"] is not None
+        ]
+        loads = _loads(steps)
+        if loads:
+            drifts = [step["drift"] for step in steps]
+            # Where all verdicts are the same the interval is that of requests that were not met: no error bar of these.
+            ends = [(0.0, 0.0) if all_the_same(step) else (step["drift"]["low"], step["drift"]["high"])
+                    for step in steps]  # fmt: skip
+            lines.append(
+                Curve(
+                    judge["judge"],
+                    loads,
+                    [100 * one["value"] for one in drifts],
+                    [100 * low for low, _ in ends],
+                    [100 * high for _, high in ends],
+                    [place for place, step in enumerate(steps) if step["flagged"]],
+                )
+            )
+    if lines:
+        top = max(high for line in lines for high in line.high)
+        axes = Axes(
+            _load_axis(report), "drift, % of the scale", log_x=_needs_log_x(lines), bounds=(0.0, 1.08 * max(top, 1.0))
+        )
+        svg = curve_plot("Drift against load", lines, axes, "judges otherwise")
+        told = join_names(f"{line.name} {percent(max(line.ys) / 100)} at most" for line in lines)
+        yield Plot(
+            "drift",
+            "Drift against load",
+            "How far verdicts move from the unloaded ones, as a share of the scale, with its interval; crosses mark "
+            "loads at which they change beyond the judge's own noise.",
+            "",
+            [(svg, f"Drift by load: {told}")],
+        )
+
+
+def _throughput_plot(report: Record) -> Iterator[Plot]:
+    lines = []
+    for judge in report["judges"]:
+        known = [step for step in judge["steps"] if step["verdicts_per_minute"] and _p95(step) is not None]
+        known.sort(key=lambda step: step["verdicts_per_minute"])
+        if known:
+            lines.append(
+                Curve(
+                    judge["judge"],
+                    [step["verdicts_per_minute"] for step in known],
+                    [_p95(step) or 0.0 for step in known],
+                    flagged=[place for place, step in enumerate(known) if step["judgement"]["flagged"]],
+                    texts=[step["judgement"]["load"] for step in known] if len(report["judges"]) == 1 else (),
+                )
+            )
+    if lines:
+        axes = Axes("verdicts a minute", "p95 latency, s", log_x=_needs_log_x(lines), log_y=_needs_log_y(lines))
+        svg = curve_plot("Latency and throughput", lines, axes, "judges otherwise")
+        told = join_names(f"{line.name} up to {max(line.xs):,.0f} a minute" for line in lines)
+        yield Plot(
+            "curve",
+            "Latency and throughput",
+            "Each point is a load: verdicts a minute, and the latency that 95% of requests stay below, from their "
+            "intended start.",
+            "",
+            [(svg, f"p95 latency by verdicts a minute: {told}")],
+        )
+
+
+def _latency_plot(report: Record) -> Iterator[Plot]:
+    panels = []
+    for judge in report["judges"]:
+        lines = []
+        for step in judge["steps"]:
+            points = ((step["speed"] or {}).get("distributions") or {}).get("e2e")
+            if points:
+                xs, ys = zip(*points, strict=True)
+                lines.append(Curve(step["judgement"]["load"], xs, [100 * share for share in ys]))
+        lines = _select_lines(lines)
+        if lines:
+            axes = Axes(
+                "seconds", "% of requests answered", log_x=_needs_log_x(lines), marks=False, bounds=(0.0, 101.0)
+            )
+            svg = curve_plot(judge["judge"], lines, axes)
+            told = join_names(f"{line.name} all within {seconds_text(max(line.xs))}" for line in lines)
+            panels.append((svg, f"Latencies of {judge['judge']}: {told}"))
+    if panels:
+        caption = "The share of requests that are answered within so many seconds of their intended start."
+        yield Plot("distributions", "Distribution of latencies", caption, "", panels)
+
+
+def _select_lines(lines: Sequence[Curve], most: int = 6) -> list[Curve]:
+    """At most so many lines, the first and the last among them."""
+    if len(lines) <= most:
+        return list(lines)
+    return [lines[round(at * (len(lines) - 1) / (most - 1))] for at in range(most)]
+
+
+def _p95(step: Record) -> float | None:
+    found = step["speed"]["latencies"]["e2e"].get("p95") if step["speed"] else None
+    return None if found is None else float(found)
+
+
+def _loads(steps: Sequence[Record]) -> list[float]:
+    """Loads as numbers; empty where one is not."""
+    found = []
+    for step in steps:
+        text = step["load"].removesuffix("/s").removesuffix(" in flight")
+        try:
+            found.append(float(text))
+        except ValueError:
+            return []
+    return found
+
+
+def _load_axis(report: Record) -> str:
+    every = [step["load"] for judge in report["judges"] for step in judge["judgement"]["steps"]]
+    return "requests in flight" if every and all("flight" in load for load in every) else "requests a second"
+
+
+def _needs_log_x(lines: Sequence[Curve]) -> bool:
+    xs = [x for line in lines for x in line.xs]
+    return min(xs) > 0.0 and max(xs) > 12 * min(xs)
+
+
+def _needs_log_y(lines: Sequence[Curve]) -> bool:
+    ys = [y for line in lines for y in line.ys]
+    return min(ys) > 0.0 and max(ys) > 12 * min(ys)
+
+
+# -- rows -----------------------------------------------------------------------------------------------------------
+
+
+def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
+    """Every figure of judgement, and the latencies and counts of speed, one a row."""
+    for judge in report["judges"]:
+        for step in judge["steps"]:
+            judged = step["judgement"]
+            place = {"judge": judge["judge"], "load": judged["load"]}
+            for one in judged["figures"]:
+                more = {"aspect": one["aspect"], "p": one["p"], "n": one["n"]}
+                yield _csv_row(place, "judgement", one["figure"], one["change"], **more)
+            if judged["drift"] is not None:
+                yield _csv_row(place, "judgement", "drift", judged["drift"], p=judged["p"])
+            for name in ("agreement", "seeds", "reference"):
+                if judged[name] is not None:
+                    yield _csv_row(place, "agreement", name, judged[name]["same"], n=judged[name]["n"])
+            speed = step["speed"]
+            if speed is None:
+                continue
+            yield _csv_row(place, "speed", "verdicts_per_minute", {"value": step["verdicts_per_minute"]})
+            for name, latency in speed["latencies"].items():
+                for statistic, value in latency.items():
+                    if statistic != "count":
+                        yield _csv_row(place, "latency", f"{name}.{statistic}", {"value": value}, n=latency["count"])
+
+
+def _csv_row(place: Record, part: str, measure: str, figure: Record, **more: Any) -> dict[str, Any]:
+    ends = {name: figure.get(name) for name in ("value", "low", "high")}
+    return dict.fromkeys(CSV_COLUMNS) | dict(place) | {"part": part, "measure": measure} | ends | more
+
+
+def _methods(report: Record) -> list[tuple[str, str]]:
+    alpha = report["alpha"]
+    return [
+        (
+            "As unloaded",
+            "Each request is answered in two passes with one request in flight, and under load. Were the judge the "
+            "same, passes could be exchanged request by request; all figures of all loads are compared with what they "
+            f"are under such exchanges, so that {percent(alpha)} of sound judges are flagged at any load.",
+        ),
+        (
+            "Intervals",
+            f"{100 * (1 - alpha):g}%, Student's, clustered by item; each by itself, and with 0 in it where p, "
+            f"which is of all figures and loads at once, is {alpha:g} or more.",
+        ),
+        (
+            "Drift",
+            "As a share of the scale the larger of two: the size of the change of the mean score, and how much farther "
+            "verdicts lie from the unloaded ones than these from each other. Of labels alone, the share of verdicts "
+            "that change beyond those that change between unloaded passes.",
+        ),
+        (
+            "Latency",
+            "From the intended start of a request, so that neither a slow judge nor a slow client hides its delay; "
+            "failed requests are counted apart.",
+        ),
+        ("Verdicts a minute", f"Answers with a readable verdict ({count_of(report['work']['requests'], 'request')})."),
+    ]

@@ -1,0 +1,178 @@
+"""The record of a load test's report as plain data: workload, judges, each step with judgement and speed, objective.
+
+Everything that is printed, drawn or written is made from it. Its form is documented in ``load_schema``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from viva.orchestration.prepared_run import breaks_identity
+from viva.reports.figures import round_figure
+from viva.scoring.load_schedule import RateResult, highest_rate
+
+from .load_log import LoadHistory
+from .load_records import LoadStep
+from .run_load_test import LoadTest
+from .step_judgement import JudgePasses, judgement_record, read_passes, requests_asked
+from .workload import Workload
+
+REPORT_VERSION = 1
+_POINTS = 60  # of a distribution in the record
+
+
+class SupportsDistributions(Protocol):
+    """Latencies by name, each of which tells its cumulative distribution."""
+
+    @property
+    def latencies(self) -> Mapping[str, Any]: ...
+
+
+class SupportsSpeed(Protocol):
+    """The speed of one judge in one step (``orchestration.load.measured``)."""
+
+    @property
+    def step(self) -> LoadStep: ...
+
+    @property
+    def judge(self) -> str: ...
+
+    @property
+    def speed(self) -> SupportsDistributions: ...
+
+    @property
+    def record(self) -> Mapping[str, Any]: ...
+
+
+def make_load_record(
+    work: Workload,
+    passes: Mapping[str, JudgePasses],
+    steps: Sequence[LoadStep],
+    measured: Iterable[SupportsSpeed] = (),
+    *,
+    models: Mapping[str, str] | None = None,
+    tiers: Mapping[str, str] | None = None,
+    objective: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    alpha: float = 0.05,
+) -> dict[str, Any]:
+    """Everything as plain data.
+
+    ``models``: the models' names by judge; ``tiers``: "C" where a judge's answers are the same at any load, "A" where
+    nothing promises that. ``objective`` and ``settings`` are kept as they are: what was asked for with the highest rate
+    that met it, and how the test was set up. ``alpha``: the share of sound judges that are flagged at any load.
+    """
+    speeds = {(one.judge, one.step.index): one for one in measured}
+    asked, scales = requests_asked(work.requests), work.scales
+    judges = []
+    for label, judged in passes.items():
+        own = sort_by_load(step for step in steps if label in step.judges)
+        judgement = judgement_record(judged, own, asked, scales, alpha)
+        judges.append({
+            "judge": label,
+            "model": (models or {}).get(label, label),
+            "tier": (tiers or {}).get(label, "A"),
+            "judgement": judgement,
+            "unloaded_speed": _speed_record(speeds.get((label, -1))),
+            "steps": [_step_with_speed(one, speeds.get((label, one["step"]))) for one in judgement["steps"]],
+        })  # fmt: skip
+    return {
+        "kind": "load",
+        "version": REPORT_VERSION,
+        "alpha": alpha,
+        "work": work.to_record(),
+        "settings": None if settings is None else dict(settings),
+        "objective": None if objective is None else dict(objective),
+        "judges": judges,
+    }
+
+
+def sort_by_load(steps: Iterable[LoadStep]) -> list[LoadStep]:
+    """Steps from the lowest to the highest load: a search tries rates in another order."""
+    return sorted(steps, key=lambda step: (step.concurrency or 0, step.rate or 0.0, step.index))
+
+
+def _step_with_speed(judgement: Mapping[str, Any], measured: SupportsSpeed | None) -> dict[str, Any]:
+    speed = _speed_record(measured)
+    throughput = None if speed is None else speed.get("throughput")
+    unreadable = judgement["unreadable"]
+    verdicts = None if throughput is None or unreadable is None else 60.0 * throughput * (1.0 - unreadable)
+    return {
+        "step": judgement["step"],
+        "judgement": judgement,
+        "verdicts_per_minute": round_figure(verdicts),
+        "speed": speed,
+    }
+
+
+def _speed_record(measured: SupportsSpeed | None) -> dict[str, Any] | None:
+    """The record of speed with the distribution of latencies, as pairs of seconds and shares."""
+    if measured is None:
+        return None
+    shares = {
+        name: [[round_figure(seconds), round_figure(share)] for seconds, share in histogram.shares(_POINTS)]
+        for name, histogram in measured.speed.latencies.items()
+    }
+    return {**measured.record, "distributions": {name: points for name, points in shares.items() if points}}
+
+
+def report_of_test(test: LoadTest, work: Workload) -> dict[str, Any]:
+    """The record of a test's ended steps."""
+    with LoadHistory(test.folder, checked=True) as history:
+        passes = read_passes(history, work)
+        steps = [one.step for one in history.steps() if one.ends is not None]
+    most = max((result.measured.record["sent"] for result in test.results.values()), default=0)
+    record = make_load_record(
+        work,
+        passes,
+        steps,
+        [result.measured for result in test.results.values()],
+        models={judge.label: judge.model for judge in test.judges},
+        tiers={judge.label: "A" if breaks_identity([judge.model]) else "C" for judge in test.judges},
+        settings=test.settings.model_dump(mode="json"),
+        objective=objective_record(test),
+    )
+    if most > 2 * len(work.requests):
+        record["work"]["notes"] = [
+            *record["work"]["notes"],
+            f"each of the {len(work.requests):,} requests was sent up to {-(-most // len(work.requests)):,} times in a "
+            "step: a server that caches prompts answers them faster than new ones",
+        ]
+    return record
+
+
+def objective_record(test: LoadTest) -> dict[str, Any] | None:
+    """What was asked for, what each step came to, and the highest load of each judge that met it; None if nothing was
+    asked for. ``met``: every step met it or, of a search, some rate did.
+    """
+    if not test.objective.terms:
+        return None
+    steps, tried = [], dict[tuple[str, str], list[RateResult]]()
+    for (index, judge), result in sorted(test.results.items()):
+        step = result.measured.step
+        if step.unloaded:
+            continue
+        kind = "concurrency" if step.arrivals == "closed" else "rate"
+        load = float(step.concurrency or 0) if step.arrivals == "closed" else step.rate or 0.0
+        tried.setdefault((judge, kind), []).append(RateResult(load, result.met, result.measured.saturated))
+        steps.append(
+            {
+                "step": index,
+                "judge": judge,
+                kind: load,
+                "met": result.met,
+                "missed": [term.text for term in result.missed],
+                "saturated": result.measured.saturated,
+                "figures": {term.figure: result.figures.get(term.figure) for term in test.objective.terms},
+            }
+        )
+    best = [{"judge": judge, kind: highest_rate(each)} for (judge, kind), each in tried.items()]
+    searched = test.settings.search is not None
+    # Of a search some rates must fail: what counts is that one does not.
+    met = (
+        bool(best)
+        and all(next(value for name, value in one.items() if name != "judge") is not None for one in best)
+        and (searched or all(one["met"] for one in steps))
+    )
+    return {"text": str(test.objective), "met": met, "highest": best, "steps": steps}

@@ -1,0 +1,141 @@
+"""Settings of a load test: judges, loads, lengths of steps, objective. Checked on creation, and kept with its log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.registry import with_absolute_path
+from viva.engine.errors import ConfigurationError
+from viva.scoring.load_schedule import Objective, RateList, RatePlan, RateSearch
+
+from .load_records import Arrivals
+
+# Options of a model's name that would slow the load down, or hide what it does.
+_LIMIT_OPTIONS = ("concurrency", "rpm", "rps", "tpm", "adaptive", "retries")
+_DEFAULT_SECONDS = 60.0
+_DEFAULT_BASELINE = 200
+
+
+class LoadSettings(BaseModel):
+    """All choices of a load test but its requests.
+
+    ``judges`` are models' names by label. ``rates`` (requests a second, for each judge) are open loops with
+    ``arrivals``, ``concurrency`` (requests in flight) are closed ones; ``search`` looks for the highest rate from its
+    first number to its second that meets the ``objective``, within ``tolerance`` as a share. ``requests`` (for each
+    judge) and ``seconds`` bound a step, whichever comes first. ``baseline`` is how many requests each unloaded pass has
+    at most. The first ``warm_up`` and the last ``cool_down`` seconds of each step do not count; None finds them.
+    ``pause`` seconds lie between steps.
+    ``together`` drives all judges at once instead of in turn.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    judges: dict[str, str] = Field(min_length=1)
+    arrivals: Literal["constant", "poisson", "bursty", "replay"] = "poisson"
+    rates: tuple[float, ...] = ()
+    concurrency: tuple[int, ...] = ()
+    search: tuple[float, float] | None = None
+    tolerance: float = Field(default=0.05, gt=0.0, lt=1.0)
+    objective: str | None = None
+    requests: int | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, gt=0.0)
+    baseline: int = Field(default=_DEFAULT_BASELINE, ge=0)
+    warm_up: float | None = Field(default=None, ge=0.0)
+    cool_down: float | None = Field(default=None, ge=0.0)
+    pause: float = Field(default=0.0, ge=0.0)
+    drain: float = Field(default=60.0, gt=0.0)
+    burst: float = Field(default=4.0, gt=0.0)
+    retries: int = Field(default=0, ge=0)
+    most_in_flight: int = Field(default=10_000, ge=1)
+    stop_at_saturation: bool = True
+    together: bool = False
+    seed: int = 7
+
+    @model_validator(mode="after")
+    def _check(self) -> LoadSettings:
+        if not (self.rates or self.concurrency or self.search or self.arrivals == "replay"):
+            raise ValueError("name the load: --rates, --rate-search, --concurrency, or --arrivals replay")
+        if any(not (rate > 0 and math.isfinite(rate)) for rate in (*self.rates, *(self.search or ()))):
+            raise ValueError("rates are numbers above 0, in requests a second")
+        if any(one < 1 for one in self.concurrency):
+            raise ValueError("concurrency is a number of requests in flight, at least 1")
+        if self.search is not None:
+            if self.rates:
+                raise ValueError("give rates or a rate search, not both")
+            if self.search[0] >= self.search[1]:
+                raise ValueError("a rate search goes from a lower to a higher rate")
+            if self.together:
+                raise ValueError("judges that are driven together cannot be searched for rates: each has its own")
+        return self
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Seconds by what is timed: within them an answer is goodput."""
+        return {} if self.objective is None else Objective.parse(self.objective).limits()
+
+    @property
+    def length(self) -> tuple[int | None, float | None]:
+        """Requests and seconds of a step; the usual seconds where neither is given."""
+        return self.requests, _DEFAULT_SECONDS if self.requests is None and self.seconds is None else self.seconds
+
+    @property
+    def phases(self) -> list[tuple[Arrivals, RatePlan]]:
+        """The kinds of load in the order in which they are applied, and which rates of each."""
+        found: list[tuple[Arrivals, RatePlan]] = []
+        if self.search is not None:
+            found.append((self.arrivals, RateSearch(*self.search, self.tolerance)))
+        elif self.rates:
+            found.append((self.arrivals, RateList(self.rates)))
+        elif self.arrivals == "replay":
+            found.append(("replay", RateList((0.0,))))  # 0: as it was recorded
+        if self.concurrency:
+            found.append(("closed", RateList(tuple(float(one) for one in self.concurrency))))
+        return found
+
+
+def check_load_settings(fields: dict[str, Any], names: Mapping[str, str] | None = None) -> LoadSettings:
+    """Checked settings.
+
+    :param names: what fields are called where a user gives them, if that is not their name.
+    :raises ConfigurationError: something is wrong; the message names the field.
+    """
+    try:
+        made = LoadSettings.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = (names or {}).get(str(first["loc"][0]), ".".join(map(str, first["loc"]))) if first["loc"] else ""
+        said = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+        found = f" {first['input']}" if where else ""
+        raise ConfigurationError(f"{where}{found}: {said}" if where else f"load test: {said}") from None
+    if made.objective is not None:
+        Objective.parse(made.objective)
+    for model in made.judges.values():
+        governing = sorted(set(_LIMIT_OPTIONS) & ModelSpec.parse(model).options.keys())
+        if governing:
+            raise ConfigurationError(
+                f"model '{model}': {', '.join(governing)}: a load test sets the load itself; leave these options out "
+                "(--retries N tries failed requests again)"
+            )
+    return made
+
+
+def judges_by_label(models: list[str]) -> dict[str, str]:
+    """Judges by the labels of their models' names, which mean the same from any folder.
+
+    :raises ConfigurationError: two have the same label, or a name is wrong or holds a credential.
+    """
+    found: dict[str, str] = {}
+    for model in models:
+        label = ModelSpec.parse(model).label
+        if label in found:
+            raise ConfigurationError(
+                f"two judges have the label '{label}': give one of them another with the option label, as in "
+                f"'{model}{'&' if '?' in model else '?'}label=second'"
+            )
+        found[label] = with_absolute_path(model)
+    return found

@@ -1,0 +1,258 @@
+"""Tables of a load test's report, the judgement first: narrow enough for 80 columns without folding a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from viva.reports.page import Record
+from viva.reports.tables import DASH, Table, number, p_value, percent
+from viva.scoring.load_schedule import Objective
+
+from .load_sentences import JudgementStatus, all_the_same, digits_of, judgement_status, seconds_text
+
+_SHORTEST = 5e-5  # seconds that are shown: the gap between tokens of answers that come whole is none
+
+_FIGURES = {
+    "scores": "mean score",
+    "verdicts": "from unloaded",
+    "spread": "std. deviation",
+    "unreadable": "no verdict",
+    "reference": "from reference",
+    "position": "first favoured",
+}
+_STATUS_TEXTS: dict[JudgementStatus, str] = {
+    "unknown": DASH,
+    "changed": "CHANGED",
+    "failed": "many failed",
+    "few": "too few",
+    "same": "as unloaded",
+}
+
+
+def load_tables(report: Record, *, brief: bool = False) -> list[Table]:
+    """All tables; those without rows are left out when they are printed. ``brief``: of what changes only the loads at
+    which a judge is flagged, for at the others nothing does; and verdicts alone are compared, not answers byte by byte.
+    """
+    return [
+        _judgement_table(report),
+        _speed_table(report),
+        _latency_table(report),
+        _change_table(report, brief),
+        _agreement_table(report, brief),
+        _failure_table(report),
+        _noise_table(report),
+        _throughput_table(report),
+        _error_table(report),
+    ]
+
+
+def _each_step(report: Record) -> Iterator[tuple[list[str], Record, Record, Record]]:
+    """The first cells, the judge, the step, and its judgement. A single judge is not named in each row."""
+    several = len(report["judges"]) > 1
+    for judge in report["judges"]:
+        for step in judge["steps"]:
+            yield [*([judge["judge"]] if several else []), step["judgement"]["load"]], judge, step, step["judgement"]
+
+
+def _key_columns(report: Record) -> list[str]:
+    return [*(["judge"] if len(report["judges"]) > 1 else []), "load"]
+
+
+def _judgement_table(report: Record) -> Table:
+    rows = []
+    for keys, judge, _, step in _each_step(report):
+        scores = _find_figure(step, "scores")
+        same = step["agreement"]
+        digits = digits_of(judge["judgement"])
+        rows.append([
+            *keys,
+            _STATUS_TEXTS[judgement_status(step)],
+            *_change_cells(None if scores is None else scores["change"], digits, same=all_the_same(step)),
+            percent(None if same is None else same["same"]["value"]),
+            percent(step["unreadable"]),
+        ])  # fmt: skip
+    header = [*_key_columns(report), "judges", "change", _level_text(report), "same", "no verdict"]
+    return "Judgement under load, beside two unloaded passes", header, rows
+
+
+def _speed_table(report: Record) -> Table:
+    rows = []
+    for keys, _, step, _ in _each_step(report):
+        speed = step.get("speed")
+        if speed:
+            e2e = speed["latencies"]["e2e"]
+            rows.append([
+                *keys,
+                number(step["verdicts_per_minute"]),
+                *(seconds_text(e2e[name]) if name in e2e else DASH for name in ("p50", "p95", "p99")),
+                percent(_share_of_requests(speed, "answered")),
+                percent(speed.get("queueing_share")),
+            ])  # fmt: skip
+    header = [*_key_columns(report), "verdicts/min", "p50", "p95", "p99", "answered", "queueing"]
+    return "Speed, from the intended start of each request", header, rows
+
+
+def _latency_table(report: Record) -> Table:
+    rows = []
+    names = {"ttft": "first token", "itl": "between tokens", "service": "from dispatch", "dispatch": "dispatch delay"}
+    for keys, _, step, _ in _each_step(report):
+        latencies = (step.get("speed") or {}).get("latencies", {})
+        for name, told in names.items():
+            found = latencies.get(name, {})
+            if found.get("max", 0.0) >= _SHORTEST:
+                rows.append([*keys, told, *(seconds_text(found[one]) for one in ("p50", "p95", "p99", "max"))])
+    return "Latencies apart", [*_key_columns(report), "of", "p50", "p95", "p99", "max"], rows
+
+
+def _change_table(report: Record, brief: bool) -> Table:
+    rows = []
+    for keys, judge, _, step in _each_step(report):
+        if brief and not step["flagged"]:
+            continue
+        for one in step["figures"]:
+            if one["aspect"] not in (judge["judgement"]["aspect"], "", "label") and not one["changed"]:
+                continue  # of further aspects only what has changed
+            share = one["figure"] == "unreadable" or (one["aspect"] == "label" and one["figure"] != "position")
+            digits = digits_of(judge["judgement"])
+            shown = percent if share else lambda value, digits=digits: number(value, digits)
+            name = _FIGURES[one["figure"]]
+            if one["aspect"] not in (judge["judgement"]["aspect"], "", "label"):
+                name += f", {one['aspect']}"
+            change = one["change"]
+            rows.append([
+                *keys,
+                name + (" *" if one["changed"] else ""),
+                shown(one["unloaded"]),
+                shown(one["loaded"]),
+                f"{shown(change['low'])} to {shown(change['high'])}",
+                f"{one['n']:,}",
+                p_value(one["p"]),
+            ])  # fmt: skip
+    header = [*_key_columns(report), "figure", "unloaded", "loaded", f"change, {_level_text(report)}", "n", "p"]
+    return "What changes (* beyond noise; p for all loads and figures at once)", header, rows
+
+
+def _agreement_table(report: Record, brief: bool) -> Table:
+    rows = []
+    with_what = {"agreement": "unloaded", "seeds": "other seeds", "reference": "reference"}
+    several = len(report["judges"]) > 1
+    for judge in report["judges"]:
+        name = [judge["judge"]] if several else []
+        unloaded = judge["judgement"]["unloaded"]
+        for load, record in [("unloaded", unloaded), *((step["load"], step) for step in judge["judgement"]["steps"])]:
+            for field, told in with_what.items():
+                found = record[field]
+                if found is not None:
+                    rows.append(
+                        [*name, load, told, *_same_cells(found), number(found["beyond_chance"], 2), f"{found['n']:,}"]
+                    )
+            if record["texts"] is not None and not brief:
+                found = record["texts"]
+                rows.append([*name, load, "unloaded, bytes", *_same_cells(found), DASH, f"{found['n']:,}"])
+            if record["position"] is not None:
+                found = record["position"]
+                told = "other order"
+                rows.append([*name, load, told, *_same_cells({"same": found["consistent"]}), DASH, f"{found['n']:,}"])
+    header = [*_key_columns(report), "agrees with", "same", _level_text(report), "κ or α", "n"]
+    return "Agreement of verdicts", header, rows
+
+
+def _failure_table(report: Record) -> Table:
+    rows = []
+    for keys, _, _, step in _each_step(report):
+        for kind, found in step["failures"].items():
+            if found["loaded"] or found["unloaded"]:
+                change = found["change"]
+                ends = f"{percent(change['low'])} to {percent(change['high'])}"
+                rows.append([*keys, kind, percent(found["unloaded"]), percent(found["loaded"]), ends])
+    header = [*_key_columns(report), "failure", "unloaded", "loaded", f"change, {_level_text(report)}"]
+    return "Answers without a verdict", header, rows
+
+
+def _noise_table(report: Record) -> Table:
+    rows = []
+    for judge in report["judges"]:
+        unloaded, digits = judge["judgement"]["unloaded"], digits_of(judge["judgement"])
+        noise = unloaded["noise"]
+        same = unloaded["agreement"]
+        if same is None and unloaded["mean"] is None:
+            continue
+        rows.append([
+            judge["judge"],
+            unloaded["second_pass"],
+            number(unloaded["mean"], digits),
+            *_change_cells(None if noise is None else noise["change"], digits),
+            number(None if noise is None else noise["apart"], digits),
+            percent(None if same is None else same["same"]["value"]),
+        ])  # fmt: skip
+    header = ["judge", "second pass", "mean", "change", _level_text(report), "apart", "same"]
+    return "Noise: two unloaded passes beside each other", header, rows
+
+
+def _throughput_table(report: Record) -> Table:
+    rows = []
+    for keys, _, step, _ in _each_step(report):
+        speed = step.get("speed")
+        if speed:
+            rows.append([
+                *keys,
+                *(number(speed.get(name), 2) for name in ("offered_rate", "throughput")),
+                number(speed.get("goodput") if _bounds_latency(report) else None, 2),
+                number(speed.get("tokens_per_second"), 0),
+                number(speed.get("in_flight"), 1),
+                number(speed.get("cost_per_1000"), 2),
+                str(speed.get("end", DASH)).replace("_", " "),
+            ])  # fmt: skip
+    header = [
+        *_key_columns(report),
+        "offered/s",
+        "answered/s",
+        "goodput/s",
+        "tokens/s",
+        "in flight",
+        "cost/1,000",
+        "end",
+    ]
+    known = [place for place in range(len(header)) if any(row[place] != DASH for row in rows)]
+    return "Throughput", [header[place] for place in known], [[row[place] for place in known] for row in rows]
+
+
+def _bounds_latency(report: Record) -> bool:
+    """Whether the objective bounds a latency: only then goodput is another thing than throughput."""
+    objective = report["objective"]
+    return bool(objective and Objective.parse(objective["text"]).limits())
+
+
+def _error_table(report: Record) -> Table:
+    rows = []
+    for keys, _, step, _ in _each_step(report):
+        for kind, count in (step.get("speed") or {}).get("errors", {}).items():
+            rows.append([*keys, kind, f"{count:,}"])
+    return "Failed requests, apart from all latencies", [*_key_columns(report), "error", "requests"], rows
+
+
+def _find_figure(step: Record, name: str) -> Any:
+    return next((one for one in step["figures"] if one["figure"] == name), None)
+
+
+def _change_cells(change: Record | None, digits: int, *, same: bool = False) -> tuple[str, str]:
+    """A change and the ends of its interval; where all verdicts are the same the ends say nothing."""
+    if change is None:
+        return DASH, DASH
+    if change["low"] is None or same:
+        return f"{change['value']:+.{digits}f}", DASH
+    return f"{change['value']:+.{digits}f}", f"{change['low']:+.{digits}f} to {change['high']:+.{digits}f}"
+
+
+def _same_cells(found: Record) -> tuple[str, str]:
+    same = found["same"]
+    return percent(same["value"]), f"{percent(same['low'])} to {percent(same['high'])}"
+
+
+def _share_of_requests(speed: Record, name: str) -> float | None:
+    return speed[name] / speed["requests"] if speed["requests"] else None
+
+
+def _level_text(report: Record) -> str:
+    return f"{100 * (1 - report['alpha']):g}%"

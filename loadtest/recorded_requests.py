@@ -1,0 +1,252 @@
+"""Requests of a judge rebuilt by running a system's coroutine: from recorded runs, or from a file of tasks.
+
+A recorded conversation is replayed against its record, so prefixes are shared as they were. For tasks the
+coroutine runs on made-up answers; a request that contains one is left out. Requests that show the same two
+answers in both orders are paired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from viva.agents.judge import PREFERENCE_SIGNS
+from viva.engine.backends.simulated import SimulatedBackend
+from viva.engine.budget import Budget, Meter
+from viva.engine.clock import RealClock
+from viva.engine.computation import StepExecutor
+from viva.engine.conversation import Conversation, RunServices
+from viva.engine.conversation_replay import Exchange
+from viva.engine.detectors import Detector
+from viva.engine.errors import ConfigurationError
+from viva.engine.event_loop import LoopYield
+from viva.engine.journal import Journal, role_in_branch
+from viva.engine.journal_reader import History
+from viva.engine.messages import Completion, Message, Request, Sampling, View, request_digest
+from viva.engine.run_folder import RunFolder
+from viva.engine.stream import EventStream
+from viva.engine.tools import Toolbox
+from viva.orchestration.launch import recorded_settings
+from viva.orchestration.python_api import settings_of
+from viva.orchestration.transcripts import Transcripts
+from viva.scenarios.contract import Converse, Role, compared_role, judge_role
+from viva.scenarios.models import label_of_key
+from viva.scenarios.registry import AnyScenario
+from viva.sweeps.recorded_sweep import recorded_cells
+from viva.sweeps.sweep_folder import is_sweep
+
+from .load_records import LoadRequest
+from .verdict_readers import choose_reader
+
+
+def pair_orders(requests: Sequence[LoadRequest]) -> list[LoadRequest]:
+    """The requests of one conversation, those with a verdict of A or B paired where they consist of the same lines in
+    another order: that is what exchanging the answers does to a prompt.
+    """
+    waiting: dict[tuple[str, ...], int] = {}
+    found = list(requests)
+    for place, request in enumerate(requests):
+        if not _is_pairwise(request):
+            continue
+        lines = tuple(sorted(_sent_lines(request)))
+        other = waiting.pop(lines, None)
+        if other is None or _sent_lines(found[other]) == _sent_lines(request):
+            waiting[lines] = place
+            continue
+        found[other] = replace(found[other], pair=request.id)
+        found[place] = replace(request, pair=found[other].id)
+    return found
+
+
+def _sent_lines(request: LoadRequest) -> list[str]:
+    return [f"{message.role}: {line}" for message in request.messages for line in message.content.splitlines()]
+
+
+def _is_pairwise(request: LoadRequest) -> bool:
+    return request.reader == "pair" or any(
+        {"A", "B"} <= set(one) <= set(PREFERENCE_SIGNS) for one in _text_enums(request.sampling.schema)
+    )
+
+
+def _text_enums(schema: Any) -> Iterator[list[Any]]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("enum"), list):
+            yield [one for one in schema["enum"] if isinstance(one, str)]
+        for inner in schema.get("properties", {}).values():
+            yield from _text_enums(inner)
+
+
+RequestsAndNotes = tuple[list[LoadRequest], list[str]]
+
+
+def recorded_requests(folder: Path, role: str | None = None) -> RequestsAndNotes:
+    """The requests of all conversations of a run, or of all runs of a sweep; and what a person should know of them.
+
+    :raises ConfigurationError: the folder is neither, there is no such role, or nothing is known of what it was sent.
+    """
+    if not is_sweep(folder):
+        return asyncio.run(_requests_of_run(RunFolder.open(folder), "", role))
+    requests: list[LoadRequest] = []
+    notes: dict[str, None] = {}
+    for cell in recorded_cells(folder):
+        if cell.folder is not None:
+            found, told = asyncio.run(_requests_of_run(cell.folder, f"{cell.name}/", role))
+            requests += found
+            notes |= dict.fromkeys(told)
+    return requests, list(notes)
+
+
+async def _requests_of_run(folder: RunFolder, before: str, wanted: str | None) -> RequestsAndNotes:
+    which, settings = recorded_settings(folder)
+    role = judging_role(which.roles_of(settings), wanted, str(folder.path))
+    labels = list(folder.manifest["models"][compared_role(which.roles_of(settings)).name])
+    dataset = str(folder.manifest.get("dataset", {}).get("name", ""))
+    requests: list[LoadRequest] = []
+    unknown = 0
+    transcripts = Transcripts(folder)
+    with History(folder.journal) as history:
+        for number in history.numbers():
+            key, record = history.started(number) or (str(number), None)
+            held: list[LoadRequest] = []
+            for one in (await transcripts.rerun(history, number)).lines:
+                if not isinstance(one, Exchange) or one.role != role.name:
+                    continue
+                if one.messages is None or one.sampling is None:
+                    unknown += 1
+                    continue
+                held.append(
+                    _recorded_request(f"{before}{key}", one, f"{dataset}/{_task_id(which, key, record, labels)}")
+                )
+            requests += pair_orders(held)
+    if not requests:
+        why = f"what {unknown} of its requests were is not known" if unknown else "it was asked nothing"
+        raise ConfigurationError(f"{folder.path}: no request of the role '{role.name}' can be rebuilt: {why}")
+    told = f"{folder.path}: what {unknown} requests of the {role.name} were is not known; they are left out"
+    return requests, [told] if unknown else []
+
+
+def _task_id(which: AnyScenario, key: str, record: Any, labels: list[str]) -> str:
+    """The id of a conversation's task, which is the same for all candidates and repeats."""
+    try:
+        return str(which.task(record).id)
+    except Exception:  # of a record that is damaged, or of a system that reads its tasks otherwise today
+        return key.removeprefix(f"{label_of_key(key, labels)}/")
+
+
+def judging_role(roles: tuple[Role, ...], wanted: str | None, where: str) -> Role:
+    """The role whose requests are meant: the one that is named, the judge, or the role whose models are compared.
+
+    :raises ConfigurationError: there is no role of that name.
+    """
+    if wanted is None:
+        return judge_role(roles) or compared_role(roles)
+    found = next((role for role in roles if role.name == wanted), None)
+    if found is None:
+        raise ConfigurationError(f"{where}: no role '{wanted}'; there are: {', '.join(role.name for role in roles)}")
+    return found
+
+
+def _recorded_request(key: str, one: Exchange, item: str) -> LoadRequest:
+    assert one.messages is not None
+    assert one.sampling is not None
+    # Tokens of the recorded model's own replies mean nothing to another one.
+    messages = tuple(
+        Message(told.role, told.content, None, told.calls, told.call_id, told.name) for told in one.messages
+    )
+    return LoadRequest(
+        f"{key}:{role_in_branch(one.branch, one.role)}{one.ordinal}",
+        messages,
+        one.sampling,
+        affinity=key,
+        reader=choose_reader(one.sampling, one.completion.text if one.completion is not None else ""),
+        tools=one.tools,
+        hint=one.hint,
+        item=item,
+        role=one.role,
+    )
+
+
+_JUDGE_MODEL = "simulated:judge"
+
+
+def task_requests(
+    which: AnyScenario, file: Path, settings: Mapping[str, Any], role: str | None = None
+) -> RequestsAndNotes:
+    """What the judge of a system is asked about the tasks of a file. ``settings`` are those of the system.
+
+    :raises ConfigurationError: the settings are wrong, or the judge is shown what other models say, so that nothing is
+        known of its requests without a run.
+    :raises DatasetError: a record is wrong; the message names file, line and field.
+    """
+    judge = judging_role(which.roles, role, which.name)
+    if len(which.roles) > 1:
+        raise ConfigurationError(
+            f"{which.name}: its {judge.name} is asked about what other models say; give the folder of a run of it"
+        )
+    name = compared_role(which.roles).name
+    options = {name: [_JUDGE_MODEL], **settings, which.data: str(file)}
+    chosen = settings_of(which, options)
+    prepared = which.prepare(chosen)
+    converse = which.protocol(chosen, which.open_pack(chosen), prepared.records)
+    return asyncio.run(_collect_requests(which, converse, prepared.tasks)), list(prepared.notes)
+
+
+async def _collect_requests(which: AnyScenario, converse: Converse[Any], tasks: Iterable[Any]) -> list[LoadRequest]:
+    found: list[LoadRequest] = []
+    clock = RealClock()
+    made_up = SimulatedBackend(clock, latency=0.0)
+    for task in tasks:
+        meter = Meter(Budget(), "run", clock.now())
+        # Nothing is recorded: a conversation that asks no journal has none.
+        services = RunServices(
+            0, clock, cast(Journal, None), EventStream(), meter, LoopYield(), Budget(), StepExecutor(clock)
+        )
+        conversation = _RequestCollector(services, task.id, made_up)
+        await converse(conversation, task)
+        for request in pair_orders(conversation.asked):
+            known = which.known_verdict(task, request.messages)
+            found.append(request if known is None else replace(request, reference=known))
+    return found
+
+
+class _RequestCollector(Conversation):
+    """A conversation whose requests are collected; each is answered with something of the wanted form."""
+
+    __slots__ = ("_made_up", "_said", "asked")
+
+    def __init__(self, services: RunServices, key: str, made_up: SimulatedBackend) -> None:
+        super().__init__(services, 0, key, {})
+        self._made_up, self._said = made_up, set[str]()
+        self.asked: list[LoadRequest] = []
+
+    async def generate(
+        self,
+        role: str,
+        view: View,
+        sampling: Sampling,
+        *,
+        tools: Toolbox | None = None,
+        hint: Any = None,
+        watch: Sequence[Callable[[], Detector]] = (),
+    ) -> Completion:
+        stored, ordinal = self._next(role)
+        if not any(message.role == "assistant" and message.content in self._said for message in view.messages):
+            request = LoadRequest(
+                f"{self.key}:{stored}{ordinal}",
+                view.messages,
+                sampling,
+                reader=choose_reader(sampling),
+                tools=tools,
+                hint=hint,
+                item=self.key,
+                role=role,
+            )
+            self.asked.append(request)
+        seed = self._seeds.seed(stored, ordinal)
+        digest = request_digest(view, sampling, seed, tools)
+        completion = await self._made_up.generate(Request(view.messages, sampling, seed, digest, self.key, role))
+        self._said.add(completion.text)
+        return completion

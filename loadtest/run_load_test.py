@@ -1,0 +1,477 @@
+"""A load test from its settings to its last step: unloaded passes, what step comes next, carrying it out, resuming.
+
+What comes next follows from the settings and from the steps in the log alone, so a resumed test goes on with
+the very step, and the very requests, at which it stood.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from viva.engine.clock import Clock, RealClock
+from viva.engine.errors import ConfigurationError, JournalError, Unavailable
+from viva.scoring.load_latency import LatencyHistogram
+from viva.scoring.load_schedule import Objective, ObjectiveTerm, RatePlan, RateResult
+
+from .judge_client import LoadJudge, RequestSender, build_judges
+from .load_driver import (
+    DONE,
+    INTERRUPTED,
+    DriverBounds,
+    JudgeStream,
+    PartDriver,
+    check_recorded_times,
+    judge_stream,
+    planned_requests,
+)
+from .load_log import LOG_FILE, LoadFolder, LoadHistory, LoadLog, LoggedStep
+from .load_records import BASELINE, OTHER_SEEDS, SECOND_BASELINE, Arrivals, LoadRequests, LoadStep, SentRequest
+from .load_settings import LoadSettings, check_load_settings
+from .step_judgement import VerdictFigures
+from .step_speed import ClientHealth, StepMeasurement, end_reason, measure_step
+from .workload import Workload, WorkloadOptions, absolute_source, open_workload
+
+
+@dataclass(slots=True)
+class StepResult:
+    """A judge in an ended step: its figures by name, and the terms of the objective that it missed."""
+
+    measured: StepMeasurement
+    figures: dict[str, float | None]
+    missed: tuple[ObjectiveTerm, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether the step met the objective, without its queue growing without bound."""
+        return not self.missed and not self.measured.saturated
+
+
+def unloaded_passes(work: LoadRequests) -> list[int]:
+    """Which passes without load belong to the test; one with other seeds where answers are sampled."""
+    sampled = any(one.sampling.temperature > 0 for one in work)
+    return [BASELINE, SECOND_BASELINE, *([OTHER_SEEDS] if sampled else [])]
+
+
+def tried_rates(results: Mapping[tuple[int, str], StepResult], judge: str, arrivals: Arrivals) -> list[RateResult]:
+    """What a judge has come to in the steps of one kind of load, as plans of rates take it."""
+    found = []
+    for (_, label), result in sorted(results.items(), key=lambda one: one[0]):
+        step = result.measured.step
+        if label == judge and step.arrivals == arrivals and not step.unloaded:
+            rate = float(step.concurrency or 0) if arrivals == "closed" else step.rate or 0.0
+            found.append(RateResult(rate, result.met, result.measured.saturated))
+    return found
+
+
+def plan_step(
+    settings: LoadSettings, index: int, labels: Sequence[str], arrivals: Arrivals, rate: float, requests_known: int
+) -> LoadStep:
+    """The step at a rate; of a closed loop, with so many requests in flight. ``requests_known``: how many there are."""
+    requests, seconds = settings.length
+    if arrivals == "replay" and settings.requests is None and settings.seconds is None:
+        requests, seconds = requests_known, None  # all of the recording, once
+    closed = arrivals == "closed"
+    return LoadStep(
+        index,
+        tuple(labels),
+        arrivals,
+        rate=None if closed or not rate else rate,  # of a replay none: as it was recorded
+        concurrency=int(rate) if closed else None,
+        requests=requests,
+        seconds=seconds,
+        burst=settings.burst,
+    )
+
+
+@dataclass(slots=True)
+class LiveJudge:
+    """One judge in the current step."""
+
+    label: str
+    stream: JudgeStream | None = None
+    e2e: LatencyHistogram = field(default_factory=LatencyHistogram)
+    ttft: LatencyHistogram = field(default_factory=LatencyHistogram)
+    dispatch: LatencyHistogram = field(default_factory=LatencyHistogram)
+    errors: Counter[str] = field(default_factory=Counter)
+    ended: int = 0
+
+    def hear(self, sent: SentRequest) -> None:
+        """A request has ended."""
+        self.ended += 1
+        self.dispatch.record(sent.dispatched - sent.intended)
+        if sent.error:
+            self.errors[sent.error] += 1
+            return
+        self.e2e.record(sent.finished - sent.intended)
+        if sent.first_token is not None:
+            self.ttft.record(sent.first_token - sent.intended)
+
+
+@dataclass(slots=True)
+class LiveStep:
+    """The current step; ``planned`` is how many requests of all judges it will send, None where that is unknown."""
+
+    step: LoadStep
+    judges: dict[str, LiveJudge]
+    planned: int | None = None
+    part: PartDriver | None = None
+    began: float = 0.0  # clock's time
+
+
+# Figures of an ended step that are no figures of speed, such as ``drift`` and ``parse_fail``.
+ReadVerdictFigures = Callable[[LoadHistory, LoadStep, str], Mapping[str, float | None]]
+_FIRST_REQUESTS = 3  # requests of the first pass of which at least one must be answered
+
+
+class LoadTest:
+    """Make it, then ``run`` it once. ``results`` has the ended steps by index and judge; ``live`` is the current one.
+
+    :param folder: where the log is, or will be; it exists and is this test's own. :param judged: figures of verdicts of
+        a judge in an ended step, for objectives such as ``drift``.
+    """
+
+    def __init__(
+        self,
+        settings: LoadSettings,
+        work: LoadRequests,
+        judges: Sequence[LoadJudge],
+        folder: Path,
+        clock: Clock,
+        judged: ReadVerdictFigures | None = None,
+    ) -> None:
+        self.settings, self.work, self.judges, self.folder, self.clock = settings, work, list(judges), folder, clock
+        self.objective = Objective.parse(settings.objective) if settings.objective else Objective(())
+        self.results: dict[tuple[int, str], StepResult] = {}
+        self.unloaded: dict[str, StepMeasurement] = {}
+        self.live: LiveStep | None = None
+        self.interrupted = False
+        self._judged = judged
+        self._part: PartDriver | None = None
+        self._index = 0
+        self._scope = anyio.CancelScope()
+        self._pausing: anyio.CancelScope | None = None
+        if any(phase == "replay" for phase, _ in settings.phases):
+            check_recorded_times(work)
+
+    def interrupt(self) -> None:
+        """Let no further request in; the test ends once those under way are answered."""
+        self.interrupted = True
+        if self._part is not None:
+            self._part.stop()
+        elif self._pausing is not None:
+            self._pausing.cancel()
+
+    def halt(self) -> None:
+        """Stop now; requests under way are sent again when the test goes on."""
+        self.interrupted = True
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Carry the test out, or go on with it where its log says that it stood.
+
+        :raises VivaError: one that every further request would meet, such as a refused key; or the log cannot be
+            written. What has ended stays in the log.
+        """
+        async with LoadLog(self.folder / LOG_FILE, self.clock, self._fail) as log:
+            self._log = log
+            with LoadHistory(self.folder) as history, self._scope:
+                self._history = history
+                for step in self._take_ended():
+                    await self._run_step(step)
+                if self.settings.baseline:
+                    await self._run_unloaded()
+                for arrivals, plan in self.settings.phases:
+                    await self._run_phase(arrivals, plan)
+
+    def _fail(self, error: JournalError) -> None:
+        if self._part is not None:
+            self._part.fail(error)
+
+    # -- what comes next ------------------------------------------------------------------------------------------
+
+    def is_left(self) -> bool:
+        """Whether anything is left to send. Takes the figures of all steps that have ended.
+
+        :raises JournalError: the log cannot be read.
+        """
+        if not (self.folder / LOG_FILE).exists():
+            return True
+        with LoadHistory(self.folder, checked=True) as history:
+            self._history = history
+            return (
+                bool(self._take_ended())
+                or (self.settings.baseline > 0 and bool(self._unloaded_left()))
+                or any(
+                    plan.next(tried_rates(self.results, judge.label, arrivals)) is not None
+                    for arrivals, plan in self.settings.phases
+                    for judge in self.judges
+                )
+            )
+
+    def _take_ended(self) -> list[LoadStep]:
+        """Take the figures of the ended steps from the log; returned are those that have begun and not ended."""
+        left = []
+        for logged in self._history.steps():
+            self._index = max(self._index, logged.step.index + 1)
+            if logged.ends is None:
+                left.append(logged.step)
+            elif (logged.step.index, logged.step.judges[0]) not in self.results:
+                self._conclude(logged)
+        return left
+
+    def _unloaded_left(self) -> list[int]:
+        """The unloaded passes that have not begun."""
+        begun = {logged.step.index for logged in self._history.steps()}
+        return [index for index in unloaded_passes(self.work) if index not in begun]
+
+    async def _run_unloaded(self) -> None:
+        labels = tuple(judge.label for judge in self.judges)
+        requests = min(self.settings.baseline, len(self.work))
+        for index in self._unloaded_left():
+            await self._run_step(LoadStep(index, labels, "closed", concurrency=1, requests=requests))
+
+    async def _run_phase(self, arrivals: Arrivals, plan: RatePlan) -> None:
+        while not self.interrupted:
+            wanted = [
+                (judge.label, plan.next(tried_rates(self.results, judge.label, arrivals))) for judge in self.judges
+            ]
+            going = [(label, rate) for label, rate in wanted if rate is not None]
+            if not going:
+                return
+            if self.settings.together:
+                lowest = min(rate for _, rate in going)
+                await self._run_step(
+                    self._planned(arrivals, lowest, *(label for label, rate in going if rate == lowest))
+                )
+            else:  # judges take turns at each rate, so that what changes with time changes for all of them
+                for label, rate in going:
+                    await self._run_step(self._planned(arrivals, rate, label))
+
+    def _planned(self, arrivals: Arrivals, rate: float, *labels: str) -> LoadStep:
+        return plan_step(self.settings, self._index, labels, arrivals, rate, len(self.work))
+
+    # -- one step -------------------------------------------------------------------------------------------------
+
+    async def _run_step(self, step: LoadStep) -> None:
+        """Run a step, or what is left of it, and take its figures."""
+        if not step.unloaded:
+            await self._pause()
+        if self.interrupted:
+            return
+        self._log.begin_step(step)
+        await self._log.flush()
+        self._index = max(self._index, step.index + 1)
+        groups = [step.judges] if not step.unloaded else [(label,) for label in step.judges]
+        for group in groups:
+            await self._run_part(step, group)
+            if self.interrupted:
+                return
+        logged = self._logged(step)
+        self._log.end_step(step.index, {label: end_reason(logged, label) or DONE for label in step.judges})
+        await self._log.flush()
+        self._conclude(self._logged(step))
+
+    async def _pause(self) -> None:
+        """Before each step but the first of this process."""
+        if self.settings.pause and self.live is not None and not self.interrupted:
+            with anyio.CancelScope() as self._pausing:
+                await self.clock.sleep(self.settings.pause)
+
+    async def _run_part(self, step: LoadStep, labels: Sequence[str]) -> None:
+        logged = self._logged(step)
+        part = 1 + max((one.part for one in logged.parts), default=-1)
+        judges = [judge for judge in self.judges if judge.label in labels and not end_reason(logged, judge.label)]
+        if not judges:
+            return
+        settings, work, apart = self.settings, self.work, self.settings.together
+        earlier = {label: self._elapsed(step, label) for label in labels}
+        first = not any(earlier.values())
+        done = {judge.label: self._history.finished(step.index, judge.label) for judge in judges}
+        streams = [
+            judge_stream(step, part, judge, work, settings.seed, done[judge.label], first=first, apart=apart)
+            for judge in judges
+        ]
+        seconds = step.seconds
+        if seconds is not None and not first:
+            # What is left of an open loop is known by its number of requests, of a closed one by its time.
+            seconds = max(0.0, seconds - max(earlier.values())) if step.arrivals == "closed" else None
+        counts = [planned_requests(step, work, settings.seed, judge, apart=apart) for judge in judges]
+        live = {one.judge.label: LiveJudge(one.judge.label, one) for one in streams}
+        salt = OTHER_SEEDS if step.index == OTHER_SEEDS else 0
+        sender = RequestSender(self.clock, work, settings.seed, salt, settings.retries)
+        bounds = DriverBounds(settings.drain, settings.most_in_flight, settings.stop_at_saturation)
+
+        def hear(sent: SentRequest) -> None:
+            self._log.record(sent)
+            live[sent.judge].hear(sent)
+            if step.index == BASELINE and sent.error:
+                self._see_that_any_is_answered(live[sent.judge], sent)
+
+        driver = PartDriver(self.clock, step, part, streams, sender, bounds, hear, seconds)
+        known = [count - sum(done[one.label]) for count, one in zip(counts, judges, strict=True) if count is not None]
+        total = sum(known) if len(known) == len(judges) else None
+        self.live = LiveStep(step, live, total, driver, self.clock.now())
+        self._log.begin_part(step.index, part)
+        self._part = driver
+        try:
+            async with ClientHealth(self.clock) as health:
+                await driver.run()
+        finally:
+            self._part = None
+        watched = {
+            "health": health.record(),
+            "judges": {
+                one.judge.label: {"end": one.end, "let_in": one.let_in, "most_in_flight": one.most_in_flight}
+                for one in streams
+            },
+        }
+        self._log.end_part(step.index, part, driver.seconds, watched)
+        await self._log.flush()
+        if any(one.end == INTERRUPTED for one in streams):
+            self.interrupted = True
+
+    def _elapsed(self, step: LoadStep, label: str) -> float:
+        """For how many seconds a judge's requests were let in by the parts before; 0 where there is none."""
+        found: dict[int, float] = {}
+        for part, _, one in self._history.timings(step.index, label):
+            found[part] = max(found.get(part, 0.0), one.intended)
+        return sum(found.values()) + (1e-9 if found else 0.0)
+
+    @staticmethod
+    def _see_that_any_is_answered(judge: LiveJudge, sent: SentRequest) -> None:
+        """:raises Unavailable: the first requests of all have failed; nothing would be measured."""
+        if judge.ended == _FIRST_REQUESTS and sum(judge.errors.values()) == judge.ended:
+            raise Unavailable(
+                f"the first {judge.ended} requests, sent one by one, have all failed; the last: {sent.message}",
+                model=judge.label,
+            )
+
+    def _logged(self, step: LoadStep) -> LoggedStep:
+        return next(one for one in self._history.steps() if one.step.index == step.index)
+
+    def _conclude(self, logged: LoggedStep) -> None:
+        """Take the figures of an ended step."""
+        step = logged.step
+        for label in step.judges:
+            [backend] = [judge.backend for judge in self.judges if judge.label == label]
+            measured = measure_step(
+                self._history,
+                logged,
+                label,
+                limits=self.settings.limits,
+                warm_up=self.settings.warm_up,
+                cool_down=self.settings.cool_down,
+                unloaded=self.unloaded.get(label),
+                prices=(backend.price_in, backend.price_out),
+            )
+            if step.index == BASELINE:
+                self.unloaded[label] = measured
+            figures = measured.figures(self.objective)
+            if self._judged is not None and not step.unloaded:
+                figures |= self._judged(self._history, step, label)
+            missed = () if step.unloaded else self.objective.missed(figures)
+            self.results[step.index, label] = StepResult(measured, figures, missed)
+
+
+_VERDICT_FIGURES = {"drift", "agreement", "parse_fail", "truncated", "refused"}
+
+
+@dataclass(slots=True)
+class LoadLaunch:
+    """A load test that can be carried out with ``hold``; ``test`` is there while and after it runs."""
+
+    folder: LoadFolder
+    settings: LoadSettings
+    work: Workload
+    clock: Clock = field(default_factory=RealClock)
+    test: LoadTest | None = None
+
+    def unloaded_notes(self) -> list[str]:
+        """Return what comes before the steps, which nobody asked for by name."""
+        requests = min(self.settings.baseline, len(self.work.requests))
+        if not requests:
+            return []
+        passes = len(unloaded_passes(self.work.requests))
+        return [
+            f"{passes} unloaded passes of {requests:,} requests come before the steps, one request in flight: verdicts "
+            "under load are compared with them (--baseline bounds them; 0 leaves them out)"
+        ]
+
+    async def hold(self, ready: Callable[[LoadTest], None]) -> LoadTest:
+        """Open the judges and carry the test out; ``ready`` is called once there is something to stop.
+
+        :raises VivaError: a judge cannot be reached, or every further request would fail alike.
+        """
+        self.folder.lock()
+        try:
+            async with build_judges(self.settings.judges, self.clock) as (judges, opening):
+                objective = Objective.parse(self.settings.objective) if self.settings.objective else Objective(())
+                judged = (
+                    VerdictFigures(self.work)
+                    if any(one.figure in _VERDICT_FIGURES for one in objective.terms)
+                    else None
+                )
+                self.test = LoadTest(self.settings, self.work.requests, judges, self.folder.path, self.clock, judged)
+                if self.test.is_left():
+                    await opening()
+                ready(self.test)
+                await self.test.run()
+                return self.test
+        finally:
+            self.folder.unlock()
+
+
+def new_load_test(out: Path, source: str, options: WorkloadOptions, settings: LoadSettings) -> LoadLaunch:
+    """A load test in a folder of its own.
+
+    :raises ConfigurationError: requests, judges or folder are wrong.
+    """
+    source = absolute_source(source)
+    work = open_workload(source, options)
+    fields = {
+        "settings": settings.model_dump(mode="json"),
+        "work": {"source": source, **_options_record(options)},
+        "requests": _requests_digest(work),
+    }
+    return LoadLaunch(LoadFolder.create(out, fields), settings, work)
+
+
+def reopen_load_test(out: Path) -> LoadLaunch:
+    """The load test in a folder, to go on with.
+
+    :raises ConfigurationError: there is none, or its requests are not what they were.
+    """
+    folder = LoadFolder.open(out)
+    kept = dict(folder.fields["work"])
+    source = kept.pop("source")
+    if kept.get("prompts"):
+        kept["prompts"] = Path(kept["prompts"])
+    work = open_workload(source, WorkloadOptions(**kept))
+    if _requests_digest(work) != folder.fields["requests"]:
+        raise ConfigurationError(
+            f"{out}: the requests of {source} are no longer those that the load test began with; restore them, or "
+            "begin a new test with --out"
+        )
+    return LoadLaunch(folder, check_load_settings(folder.fields["settings"]), work)
+
+
+def _options_record(options: WorkloadOptions) -> dict[str, Any]:
+    fields: Mapping[str, Any] = asdict(options)
+    return {name: str(value.resolve()) if isinstance(value, Path) else value for name, value in fields.items()}
+
+
+def _requests_digest(work: Workload) -> str:
+    """What tells these requests, in this order, from any others."""
+    digest = hashlib.blake2b(digest_size=16)
+    for one in work.requests:
+        digest.update(one.id.encode("utf-8", "surrogatepass") + b"\x1f" + one.sampling.digest)
+        for message in one.messages:
+            digest.update(message.role.encode() + b"\x1f" + message.content.encode("utf-8", "surrogatepass") + b"\x1e")
+    return digest.hexdigest()

@@ -1,0 +1,290 @@
+"""Speed of one judge in one step, from the log: which requests count, latencies, throughput, client health.
+
+Counted are the requests that were due in the steady part of the step: behind its warm-up, and before its last
+few, which met less load than the others because nothing came behind them. Of a part that was killed only what
+was due before the first lost request counts, or the slow ones would be missing. A figure that was measured by a
+client at its limit is a figure of the client, so event-loop lag, CPU and dispatch delay are watched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from viva.engine.clock import Clock, VirtualClock
+from viva.engine.event_loop import LagMonitor
+from viva.scoring.load_latency import BatchMeans, SpeedStatistics, Steadiness, find_steady_state
+from viva.scoring.load_schedule import LATENCY_FIGURES, Objective, ObjectiveTerm
+
+from .load_driver import INTERRUPTED, SATURATED, TOO_MANY
+from .load_log import LoadHistory, LoggedPart, LoggedStep
+from .load_records import LoadStep
+
+# Beyond these the client is said to be the bottleneck. Delays count only where they are a part of the latency.
+_LATE_SECONDS, _LATE_SHARE = 0.005, 0.05  # p99 of the dispatch delay: seconds, and share of the median latency
+_LAG_SECONDS = 0.050  # p99 of the event loop's lag
+_BUSY = 0.90  # share of a core that the event loop's thread used
+
+
+class ClientHealth:
+    """Watches while entered; ``record`` then says what it saw."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._lag = None if isinstance(clock, VirtualClock) else LagMonitor(clock)
+        self._wall = self._thread = self._process = 0.0
+
+    async def __aenter__(self) -> ClientHealth:
+        self._wall, self._thread, self._process = time.perf_counter(), time.thread_time(), time.process_time()
+        if self._lag is not None:
+            await self._lag.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._lag is not None:
+            await self._lag.__aexit__()
+        self._wall = time.perf_counter() - self._wall
+        self._thread, self._process = time.thread_time() - self._thread, time.process_time() - self._process
+
+    def record(self) -> dict[str, Any]:
+        """``cpu``: share of a core that the event loop's thread used; ``cpu_process``: all threads of the process, in
+        which a local judge may compute too. ``lag`` in milliseconds. Empty under a virtual clock.
+        """
+        if self._lag is None:
+            return {}
+        wall = max(self._wall, 1e-9)
+        cpu, process = self._thread / wall, self._process / wall
+        return {
+            "seconds": wall,
+            "cpu": cpu,
+            "cpu_process": process,
+            "cpu_seconds": self._thread,
+            "lag": self._lag.statistics(),
+        }
+
+
+def merge_health(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """One record for several parts: shares weighted by time, the worst lag."""
+    seen = [one for one in records if one]
+    if not seen:
+        return {}
+    seconds = sum(one["seconds"] for one in seen)
+    return {
+        "seconds": seconds,
+        "cpu": sum(one["cpu"] * one["seconds"] for one in seen) / seconds,
+        "cpu_process": sum(one["cpu_process"] * one["seconds"] for one in seen) / seconds,
+        "cpu_seconds": sum(one["cpu_seconds"] for one in seen),
+        "lag": {name: max(one["lag"].get(name, 0.0) for one in seen) for name in ("p50_ms", "p99_ms", "max_ms")},
+    }
+
+
+def client_bottleneck(health: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
+    """Why the client was the bottleneck, in a sentence; "" where it was not.
+
+    :param speed: the record of ``Speed``.
+    """
+    dispatch = speed["latencies"]["dispatch"].get("p99", 0.0)
+    median = speed["latencies"]["e2e"].get("p50", 0.0)
+    reasons = []
+    if dispatch > _LATE_SECONDS and dispatch > _LATE_SHARE * median:
+        reasons.append(f"1% of the requests were dispatched more than {1e3 * dispatch:.0f} ms late")
+    if health:
+        lag = health["lag"].get("p99_ms", 0.0) / 1e3
+        if lag > _LAG_SECONDS and lag > _LATE_SHARE * median:
+            reasons.append(f"its event loop lagged by {1e3 * lag:.0f} ms (p99)")
+        if health["cpu"] > _BUSY:
+            reasons.append(f"its event loop was busy {100 * health['cpu']:.0f}% of the time")
+    return f"the client was the bottleneck: {', and '.join(reasons)}" if reasons else ""
+
+
+RUNNING = "running"
+_MOST_COOL_DOWN = 0.1  # of a part, where it is found
+
+
+@dataclass(slots=True)
+class StepMeasurement:
+    """What was measured: ``record`` as JSON data (described in ``docs/load.md``), ``speed`` as distributions.
+
+    ``windows``: by part, from when to when requests had to be due to count, in the part's seconds.
+    """
+
+    step: LoadStep
+    judge: str
+    speed: SpeedStatistics
+    record: dict[str, Any]
+    windows: dict[int, tuple[float, float]]
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the queue grew without bound."""
+        return self.record["end"] in (SATURATED, TOO_MANY)
+
+    def figures(self, objective: Objective) -> dict[str, float | None]:
+        """The figures of speed that an objective may be about."""
+        record = self.record
+        requests = record["requests"]
+        found: dict[str, float | None] = {
+            "throughput": record["throughput"],
+            "goodput": record["goodput"],
+            "goodput_share": record["goodput_share"],
+            "error": 1 - record["answered"] / requests if requests else None,
+            "throttled": record["throttles"] / requests if requests else None,
+            "cost": record["cost_per_1000"],
+        }
+        return found | {term.figure: self._timed(term) for term in objective.terms if term.timed in LATENCY_FIGURES}
+
+    def _timed(self, term: ObjectiveTerm) -> float | None:
+        histogram = self.speed.latencies[term.timed]
+        if term.quantile is not None:
+            return histogram.quantile(term.quantile)
+        if term.figure.startswith("mean"):
+            return histogram.mean
+        return histogram.longest if len(histogram) else None
+
+
+@dataclass(slots=True)
+class _PartSeries:
+    """A part's requests, read once: what its window follows from."""
+
+    logged: LoggedPart
+    tail: int
+    latencies: BatchMeans = field(default_factory=BatchMeans)
+    count: int = 0
+    last: float = 0.0
+    lost: bool = False  # a request is missing: nothing behind it counts
+    due: deque[float] = field(default_factory=deque)  # when the last ones were due
+    total: float = 0.0  # of latencies
+
+    def add(self, due: float, latency: float) -> None:
+        self.latencies.add(due, latency)
+        self.count += 1
+        self.total += latency
+        self.last = due
+        self.due.append(due)
+        if len(self.due) > self.tail:
+            self.due.popleft()
+
+    def window(
+        self, judge: str, found: Steadiness, warm_up: float | None, cool_down: float | None
+    ) -> tuple[float, float]:
+        start = (found.begin or 0.0) if warm_up is None else warm_up
+        let_in = self.logged.watched.get("judges", {}).get(judge, {}).get("let_in")
+        if let_in is None:  # it was killed
+            return start, max(start, self.last)
+        if cool_down is None and self.tail and self.count > 2 * self.tail:
+            return start, max(start, self.due[0])
+        if cool_down is None and not self.tail and self.count:
+            cool_down = min(self.total / self.count, _MOST_COOL_DOWN * let_in)
+        return start, max(start, let_in - (cool_down or 0.0))
+
+
+def measure_step(
+    history: LoadHistory,
+    logged: LoggedStep,
+    judge: str,
+    *,
+    limits: Mapping[str, float] | None = None,
+    warm_up: float | None = None,
+    cool_down: float | None = None,
+    unloaded: StepMeasurement | None = None,
+    prices: tuple[float, float] = (0.0, 0.0),
+) -> StepMeasurement:
+    """The figures of a judge in a step.
+
+    :param limits: seconds by what is timed, for goodput. :param warm_up: seconds to leave out at the beginning of each
+        part, None to find them. :param cool_down: at its end; found are, in an open loop, the mean latency, in a closed
+        one as many requests as are in flight. :param unloaded: the same judge without load. :param prices: per million
+        tokens.
+    """
+    step = logged.step
+    if step.unloaded:
+        warm_up = cool_down = 0.0  # nothing builds up, and each request counts
+    series = _read_series(history, logged, judge)
+    steady = {part: find_steady_state(one.latencies) for part, one in series.items()}
+    windows = {part: one.window(judge, steady[part], warm_up, cool_down) for part, one in series.items()}
+    speed = SpeedStatistics(dict(limits or {}))
+    total, within, good, busy = 0, 0, 0, 0.0
+    for part, _, one in history.timings(step.index, judge):
+        start, end = windows[part]
+        total += 1
+        if start <= one.intended < end:
+            speed.add(one)
+        if not one.error and start <= one.finished < end:
+            within += 1
+            good += speed.is_good(one)
+        busy += max(0.0, min(one.finished, end) - max(one.intended, start))
+    seconds = sum(end - start for start, end in windows.values())
+    mine = [one.logged for one in series.values()]
+    judged = [part.watched.get("judges", {}).get(judge, {}) for part in mine]
+    record = {
+        "step": step.index,
+        "judge": judge,
+        "arrivals": step.arrivals,
+        "rate": step.rate,
+        "concurrency": step.concurrency,
+        "end": judged[-1].get("end", RUNNING) if judged else RUNNING,
+        "sent": total,
+        "windows": [[part, start, end] for part, (start, end) in windows.items()],
+        "steady": _all_steady([found.steady for found in steady.values()]),
+        **speed.record(seconds, *prices),
+        "error_messages": history.messages(step.index, judge) if speed.errors else {},
+        "throughput": within / seconds if seconds > 0 else None,
+        "goodput": good / seconds if seconds > 0 else None,
+        "in_flight": busy / seconds if seconds > 0 else None,
+        "most_in_flight": max((one.get("most_in_flight", 0) for one in judged), default=0),
+        "health": merge_health([part.watched.get("health", {}) for part in mine]),
+    }
+    record |= _queueing_record(record, unloaded)
+    record["bottleneck"] = "" if step.unloaded else client_bottleneck(record["health"], record)
+    return StepMeasurement(step, judge, speed, record, windows)
+
+
+def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[int, _PartSeries]:
+    """The parts in which the judge was asked something, and what their windows follow from."""
+    step = logged.step
+    tail = step.concurrency or 0 if step.arrivals == "closed" and not step.unloaded else 0
+    parts = {part.part: part for part in logged.parts}
+    series: dict[int, _PartSeries] = {}
+    expected = 0
+    for part, number, one in history.timings(step.index, judge):
+        mine = series.get(part)
+        if mine is None:
+            mine = series[part] = _PartSeries(parts[part], tail)
+        for other in series:
+            # A number that a later part has, or none, was under way when an earlier part was killed.
+            if other < part or number > expected:
+                series[other].lost = True
+        expected = number + 1
+        if not mine.lost:
+            mine.add(one.intended, one.finished - one.intended)
+    return dict(sorted(series.items()))
+
+
+def end_reason(logged: LoggedStep, judge: str) -> str:
+    """Why a judge's requests of a step ended for good, "" where they have not."""
+    ends = [part.watched.get("judges", {}).get(judge, {}).get("end", "") for part in logged.parts]
+    return next((end for end in reversed(ends) if end and end != INTERRUPTED), "")
+
+
+def _all_steady(steady: list[bool | None]) -> bool | None:
+    if False in steady:
+        return False
+    return True if steady and None not in steady else None
+
+
+def _queueing_record(record: Mapping[str, Any], unloaded: StepMeasurement | None) -> dict[str, float | None]:
+    """What the load adds: the share of the latency that is not there without it, and how many requests were computed
+    at once (by Little's law, from the unloaded time of service).
+    """
+    mean = record["latencies"]["e2e"].get("mean")
+    alone = None if unloaded is None else unloaded.speed.latencies["service"].mean
+    if not mean or alone is None:
+        return {"unloaded": alone, "queueing_share": None, "busy": None}
+    throughput = record["throughput"]
+    return {
+        "unloaded": alone,
+        "queueing_share": max(0.0, 1.0 - alone / mean),
+        "busy": None if throughput is None else throughput * alone,
+    }

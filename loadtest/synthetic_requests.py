@@ -1,0 +1,130 @@
+"""Requests of drawn lengths: ``synthetic:prompt=lognormal(800,0.5),output=uniform(50,200),shared=0.5,count=200``.
+
+They load a server as requests of these lengths do, and say nothing of judgement. A prompt is made of short
+English words, about one token each; ``shared`` is the share of it that all requests of a group begin with. The
+output is bounded by its drawn length.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from viva.agents.prompts import load_pack
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Message, Sampling
+
+from .load_records import LoadRequest
+from .request_files import LOAD_PACK, LOAD_TEMPLATES
+
+SYNTHETIC_PREFIX = "synthetic:"
+Draw: TypeAlias = Callable[[random.Random], float]
+_WORD_LIST = (
+    "the and that have with this from they would there what about which when make like time just know take people into "
+    "year good some could them other than then look only come over think also back after work first well even want"
+)
+_WORDS = _WORD_LIST.split()
+_DISTRIBUTION = re.compile(r"(?P<name>[a-z]+)\((?P<numbers>[^()]*)\)")
+_MOST = 1_000_000  # tokens, and requests
+_SYNTAX = "prompt=DISTRIBUTION,output=DISTRIBUTION,shared=0.5,groups=1,count=100"
+_DISTRIBUTIONS = "a number, constant(N), uniform(LOW,HIGH), lognormal(MEDIAN,SIGMA)"
+
+
+@dataclass(slots=True, frozen=True)
+class RequestLengths:
+    """How long requests are, in tokens. ``shared``: the share of a prompt that its group has in common."""
+
+    prompt: Draw
+    output: Draw
+    shared: float = 0.0
+    groups: int = 1
+    count: int = 100
+
+    @classmethod
+    def parse(cls, text: str) -> RequestLengths:
+        """:raises ConfigurationError: the text is no such description; the message says what was expected where."""
+        given = dict(_split_field(part) for part in re.split(r",(?![^()]*\))", text) if part.strip())
+        if unknown := sorted(given.keys() - {"prompt", "output", "shared", "groups", "count"}):
+            raise ConfigurationError(f"{SYNTHETIC_PREFIX}{unknown[0]}: no such field; expected {_SYNTAX}")
+        for name in ("prompt", "output"):
+            if name not in given:
+                raise ConfigurationError(f"{SYNTHETIC_PREFIX}{name}: is missing; expected {_SYNTAX}")
+        return cls(
+            _parse_distribution("prompt", given["prompt"]),
+            _parse_distribution("output", given["output"]),
+            _parse_number("shared", given.get("shared", "0"), 0.0, 1.0),
+            int(_parse_number("groups", given.get("groups", "1"), 1, _MOST)),
+            int(_parse_number("count", given.get("count", "100"), 1, _MOST)),
+        )
+
+
+def synthetic_requests(source: str, seed: int) -> list[LoadRequest]:
+    """The requests of a description; the same ones for the same seed.
+
+    :raises ConfigurationError: it is wrong; the message names the field.
+    """
+    lengths = RequestLengths.parse(source.removeprefix(SYNTHETIC_PREFIX))
+    pack = load_pack(str(LOAD_PACK), LOAD_TEMPLATES)
+    found = []
+    for number in range(lengths.count):
+        generator = seeds.generator(seed, "lengths", number)
+        prompt, output = (max(1, min(_MOST, round(draw(generator)))) for draw in (lengths.prompt, lengths.output))
+        group = number % lengths.groups
+        common = round(lengths.shared * prompt)
+        words = seeds.generator(seed, "shared", group)
+        shared = f"{pack.render('lengths.shared')}\n{_random_words(words, common)}"
+        own = f"{pack.render('lengths.task', number=str(number + 1))}\n{_random_words(generator, prompt - common)}"
+        messages = (Message("system", shared), Message("user", own)) if common else (Message("user", own),)
+        found.append(
+            LoadRequest(
+                f"{number:06}",
+                messages,
+                Sampling(temperature=0.0, max_tokens=output),
+                affinity=f"group {group}" if common else "",
+                reader="text",
+            )
+        )
+    return found
+
+
+def _random_words(generator: random.Random, count: int) -> str:
+    """The words of a shorter text are the first ones of a longer text of the same generator."""
+    return " ".join(generator.choice(_WORDS) for _ in range(count))
+
+
+def _split_field(part: str) -> tuple[str, str]:
+    name, sign, value = part.partition("=")
+    if not sign:
+        raise ConfigurationError(f"{SYNTHETIC_PREFIX}{part}: expected {_SYNTAX}")
+    return name.strip(), value.strip()
+
+
+def _parse_distribution(name: str, text: str) -> Draw:
+    if not (found := _DISTRIBUTION.fullmatch(text)):
+        constant = _parse_number(name, text, 1, _MOST)
+        return lambda generator: constant
+    numbers = [_parse_number(name, part.strip(), 0, _MOST) for part in found["numbers"].split(",") if part.strip()]
+    match found["name"], numbers:
+        case "constant", [one] if one >= 1:
+            return lambda generator: one
+        case "uniform", [low, high] if 1 <= low <= high:
+            return lambda generator: generator.uniform(low, high)
+        case "lognormal", [median, sigma] if median >= 1:
+            return lambda generator: generator.lognormvariate(math.log(median), sigma)
+    raise ConfigurationError(f"{SYNTHETIC_PREFIX}{name}={text}: expected {_DISTRIBUTIONS}, in tokens from 1 on")
+
+
+def _parse_number(name: str, text: str, low: float, high: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        expected = _DISTRIBUTIONS if name in ("prompt", "output") else f"a number from {low:g} to {high:g}"
+        raise ConfigurationError(f"{SYNTHETIC_PREFIX}{name}={text}: expected {expected}") from None
+    if not low <= value <= high:
+        raise ConfigurationError(f"{SYNTHETIC_PREFIX}{name}={text}: expected a number from {low:g} to {high:g}")
+    return value

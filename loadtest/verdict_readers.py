@@ -1,0 +1,334 @@
+"""Readers of a judge's answer (schema, rating, letter, ruling, JSON object): scores and a label, or why none.
+
+A cut answer, a refusal, silence and text that is no verdict are told apart. In a JSON object every number, and
+every text or truth value that stands for one, is a score; its name is its path in the object.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+from viva.agents.forms import is_refusal, json_object_texts, readable_text, unquoted_objects
+from viva.agents.judge import PREFERENCE_SIGNS, SCALES, GradeScale, parse_ruling
+from viva.engine.errors import ConfigurationError, MalformedOutput
+from viva.engine.messages import Sampling
+
+from .load_records import Failure, Judgement, LoadRequest, SentRequest
+
+# What a text among others is called where it is the verdict.
+_LABELS = ("verdict", "winner", "label", "choice", "preference", "decision")
+_MOST_NESTED = 20
+_RATED = re.compile(r"(?:score|rating|grade|points|stars)$", re.IGNORECASE)
+
+
+@dataclass(slots=True, frozen=True)
+class ParsedVerdict:
+    """What a verdict says: scores by aspect, and a label, "" where there is none."""
+
+    scores: Mapping[str, float] = field(default_factory=dict)
+    label: str = ""
+
+
+def verdict_by_schema(schema: Mapping[str, Any], value: Any) -> ParsedVerdict:
+    """What an object says that has to follow a schema. "3" is 3, and letters may have the other case.
+
+    :raises MalformedOutput: it breaks the schema; the message names the place.
+    """
+    return _verdict_of_leaves(_leaves_by_schema(schema, value, ()))
+
+
+def verdict_in_object(value: Any) -> ParsedVerdict:
+    """What an object says by its numbers, truth values and a text of a name such as ``verdict``."""
+    return _verdict_of_leaves(_leaves_of_value(value, ()))
+
+
+def score_ranges(schema: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """By aspect the least and the greatest score that a schema allows, where it says both."""
+    found = {}
+    for path, leaf in _leaf_schemas(schema, ()):
+        ends = _score_range(leaf)
+        if ends is not None:
+            found[_aspect_name(path)] = ends
+    return found
+
+
+_Leaf = tuple[tuple[str, ...], float | str]
+
+
+def _verdict_of_leaves(leaves: Iterator[_Leaf]) -> ParsedVerdict:
+    scores: dict[str, float] = {}
+    labels: dict[str, str] = {}
+    for path, value in leaves:
+        if isinstance(value, str):
+            labels[path[-1] if path else ""] = value
+        else:
+            scores[_aspect_name(path)] = value
+    label = next((labels[name] for name in _LABELS if name in labels), "")
+    if not label and not scores and len(labels) == 1:
+        [label] = labels.values()
+    if label in ("pass", "fail") and "verdict" not in scores:
+        scores["verdict"] = float(label == "pass")
+    return ParsedVerdict(scores, label)
+
+
+def _aspect_name(path: tuple[str, ...]) -> str:
+    """``accuracy.score`` is the score of accuracy."""
+    return ".".join(path[:-1] if len(path) > 1 and path[-1] == "score" else path) or "score"
+
+
+def _leaves_by_schema(schema: Mapping[str, Any], value: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
+    where = ".".join(path) or "the whole"
+    if "enum" in schema:
+        chosen = _allowed_value(schema["enum"], value)
+        if chosen is None:
+            raise MalformedOutput(f"{where}: {repr(value)[:60]} is none of {repr(list(schema['enum']))[:80]}")
+        yield from _leaves_of_enum(schema["enum"], chosen, path)
+        return
+    kind = schema.get("type")
+    if kind == "object" or "properties" in schema:
+        if not isinstance(value, Mapping):
+            raise MalformedOutput(f"{where}: expected an object")
+        properties = schema.get("properties")
+        if not properties:
+            yield from _leaves_of_value(value, path)
+            return
+        for name in schema.get("required", ()):
+            if name not in value:
+                raise MalformedOutput(f"{'.'.join((*path, name))}: is missing")
+        for name, inner in properties.items():
+            if name in value:
+                yield from _leaves_by_schema(inner, value[name], (*path, name))
+    elif kind in ("integer", "number"):
+        number = _finite_number(value)
+        low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+        if number is None or (kind == "integer" and number != int(number)) or not low <= number <= high:
+            raise MalformedOutput(f"{where}: {repr(value)[:60]} is no {kind} from {low} to {high}")
+        yield path, number
+    elif kind == "boolean":
+        if not isinstance(value, bool):
+            raise MalformedOutput(f"{where}: {repr(value)[:60]} is neither true nor false")
+        yield path, float(value)
+    elif kind == "string" and not isinstance(value, str):
+        raise MalformedOutput(f"{where}: expected text")
+    elif kind == "array" and not isinstance(value, list):
+        raise MalformedOutput(f"{where}: expected a list")
+
+
+def _leaves_of_value(value: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
+    if len(path) > _MOST_NESTED:
+        return
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _leaves_of_value(inner, (*path, str(name)))
+    elif isinstance(value, bool) and path and _RATED.search(path[-1]):
+        return
+    elif isinstance(value, int | float) and math.isfinite(value):
+        yield path, float(value)
+    elif isinstance(value, str) and path and path[-1] in _LABELS:
+        word = value.strip()
+        yield (
+            path,
+            next((known for known in (*PREFERENCE_SIGNS, "pass", "fail") if known.lower() == word.lower()), word),
+        )
+
+
+def _leaves_of_enum(allowed: Any, chosen: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
+    if isinstance(chosen, int | float):
+        yield path, float(chosen)
+    elif isinstance(chosen, str):
+        scale = _grade_scale(allowed)
+        yield path, chosen if scale is None else scale.points(chosen)
+
+
+def _allowed_value(allowed: Any, value: Any) -> Any:
+    """The one of the allowed values that a value stands for; None if it stands for none."""
+    if any(one == value and isinstance(one, bool) == isinstance(value, bool) for one in allowed):
+        return value
+    word = str(value).strip().casefold() if isinstance(value, str | float) else None
+    if word is not None and word.endswith(".0"):
+        word = word[:-2]
+    return next((one for one in allowed if str(one).casefold() == word), None)
+
+
+def _grade_scale(allowed: Any) -> GradeScale | None:
+    """The scale of labels that these are; None where they are other words."""
+    words = {one for one in allowed if isinstance(one, str)}
+    return next((scale for scale in SCALES.values() if set(scale.labels) == words), None)
+
+
+def _finite_number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _leaf_schemas(schema: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if "properties" in schema and "enum" not in schema:
+        for name, inner in schema["properties"].items():
+            yield from _leaf_schemas(inner, (*path, name))
+    else:
+        yield path, schema
+
+
+def _score_range(leaf: Mapping[str, Any]) -> tuple[float, float] | None:
+    if leaf.get("type") == "boolean":
+        return 0.0, 1.0
+    if "enum" in leaf:
+        numbers = [float(one) for one in leaf["enum"] if isinstance(one, int | float) and not isinstance(one, bool)]
+        scale = _grade_scale(leaf["enum"])
+        if scale is not None:
+            numbers = [scale.points(label) for label in scale.labels]
+        if not numbers and set(leaf["enum"]) == {"pass", "fail"}:
+            numbers = [0.0, 1.0]
+        return (min(numbers), max(numbers)) if numbers else None
+    low, high = leaf.get("minimum"), leaf.get("maximum")
+    return None if low is None or high is None else (float(low), float(high))
+
+
+Reader: TypeAlias = Callable[[str, Sampling], ParsedVerdict]
+_RATING = re.compile(r"\[\[\s*(\d+(?:\.\d+)?)\s*\]\]")
+_LETTER = re.compile(r"\[\[\s*([ABC]|tie)\s*\]\]", re.IGNORECASE)
+_RATING_RANGE = 1.0, 10.0
+_EXCERPT = 200  # characters of an answer that is no verdict
+_REFUSALS = ("content_filter", "refusal", "safety")  # words of endpoints
+
+
+def _read_by_schema(text: str, sampling: Sampling) -> ParsedVerdict:
+    if sampling.schema is None:
+        return _read_object(text, sampling)
+    problem = MalformedOutput("it holds no JSON object")
+    for _, value in reversed(unquoted_objects(text)):
+        try:
+            return verdict_by_schema(sampling.schema, value)
+        except MalformedOutput as error:
+            problem = error
+            break
+    raise problem
+
+
+def _read_object(text: str, sampling: Sampling) -> ParsedVerdict:
+    json_object_texts(text)  # of a cut object no part is read for the whole
+    for _, value in reversed(unquoted_objects(text)):
+        found = verdict_in_object(value)
+        if found.scores or found.label:
+            return found
+    raise MalformedOutput("it holds no JSON object with a number")
+
+
+def _read_rating(text: str, sampling: Sampling) -> ParsedVerdict:
+    found = {float(number) for number in _RATING.findall(text)}
+    if len(found) != 1:
+        raise MalformedOutput("it holds no rating in double brackets" if not found else "it holds ratings that differ")
+    [rating] = found
+    if not _RATING_RANGE[0] <= rating <= _RATING_RANGE[1]:
+        raise MalformedOutput(f"its rating {rating:g} is not from 1 to 10")
+    return ParsedVerdict({"rating": rating})
+
+
+def _read_letter(text: str, sampling: Sampling) -> ParsedVerdict:
+    found = {"tie" if letter.upper() in ("C", "TIE") else letter.upper() for letter in _LETTER.findall(text)}
+    if len(found) != 1:
+        raise MalformedOutput("it holds no letter in double brackets" if not found else "it holds letters that differ")
+    return ParsedVerdict({}, found.pop())
+
+
+def _read_verdict_word(text: str, sampling: Sampling) -> ParsedVerdict:
+    passed, _ = parse_ruling(text)
+    return ParsedVerdict({"verdict": float(passed)}, "pass" if passed else "fail")
+
+
+def _read_any_text(text: str, sampling: Sampling) -> ParsedVerdict:
+    if not text.strip():
+        raise MalformedOutput("it is empty")
+    return ParsedVerdict()
+
+
+READERS: Mapping[str, Reader] = {
+    "schema": _read_by_schema,
+    "rating": _read_rating,
+    "pair": _read_letter,
+    "ruling": _read_verdict_word,
+    "object": _read_object,
+    "text": _read_any_text,
+}
+
+
+def check_reader(name: str) -> str:
+    """The name, if there is such a reader.
+
+    :raises ConfigurationError: there is none; the message lists those there are.
+    """
+    if name not in READERS:
+        raise ConfigurationError(f"reader '{name}': known are {', '.join(READERS)}")
+    return name
+
+
+def choose_reader(sampling: Sampling, recorded: str = "") -> str:
+    """How answers to such a request are read: by its schema, else as its ``recorded`` answer can be."""
+    if sampling.schema is not None:
+        return "schema"
+    for name in ("rating", "pair", "ruling", "object"):
+        try:
+            READERS[name](readable_text(recorded), sampling)
+        except MalformedOutput:
+            continue
+        return name
+    return "text"
+
+
+def score_scales(request: LoadRequest) -> dict[str, tuple[float, float]]:
+    """The ends of the scales of a request's scores, as far as they are known beforehand."""
+    if request.reader == "rating":
+        return {"rating": _RATING_RANGE}
+    if request.reader == "ruling":
+        return {"verdict": (0.0, 1.0)}
+    schema = request.sampling.schema
+    return {} if schema is None or request.reader != "schema" else score_ranges(schema)
+
+
+def read_judgement(request: LoadRequest, sent: SentRequest) -> Judgement:
+    """What the answer says, or why it says nothing."""
+    found = Judgement(sent.request, sent.step, sent.judge, sent.number, sent.occurrence)
+    if sent.error:
+        found.failure = "error"
+        return found
+    found.digest = blake2b(sent.text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    text = readable_text(sent.text)
+    try:
+        said = READERS[request.reader or "text"](text, request.sampling)
+    except MalformedOutput:
+        found.failure = _failure_kind(text, sent.finish)
+        found.excerpt = sent.text[:_EXCERPT]
+    else:
+        found.scores, found.label = dict(said.scores), said.label
+    return found
+
+
+def _failure_kind(text: str, finish: str) -> Failure:
+    if finish in _REFUSALS:
+        return "refused"
+    if finish == "length":
+        return "truncated"
+    if not text.strip():
+        return "empty"
+    if _is_cut(text):
+        return "truncated"
+    return "refused" if is_refusal(text) else "parse"
+
+
+def _is_cut(text: str) -> bool:
+    """Whether a JSON object begins in the text and never ends: some servers say ``stop`` of a cut answer, too."""
+    try:
+        json_object_texts(text)
+    except MalformedOutput as error:
+        return "not complete" in str(error)
+    return False

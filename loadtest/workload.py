@@ -1,0 +1,184 @@
+"""The workload of a load test: requests from a run, a sweep, a file or drawn lengths, in sending order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from viva.data.record_files import read_records
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.scenarios.registry import get_scenario, installed_scenarios, is_scenario_file
+
+from .load_log import LOAD_FILE
+from .load_records import LoadRequest
+from .recorded_requests import recorded_requests, task_requests
+from .request_files import chat_requests, judgment_requests
+from .synthetic_requests import SYNTHETIC_PREFIX, synthetic_requests
+from .verdict_readers import check_reader, score_scales
+
+_SYSTEM_FILE = re.compile(r"(?P<system>[\w-]+|.+\.py(?:#\w+)?):(?P<file>.+)")
+
+
+@dataclass(slots=True)
+class WorkloadOptions:
+    """What a user may say of the requests besides where they come from.
+
+    ``role``: whose requests a run's are, the judge's if None. ``reader``: how answers are read, else found by itself.
+    ``limit``: so many requests, drawn by the seed. ``settings``: those of the system that reads a file of tasks.
+    ``prompts``: a file with the system prompts of judgments. ``max_tokens`` and ``temperature`` replace those of all
+    requests.
+    """
+
+    role: str | None = None
+    reader: str | None = None
+    limit: int | None = None
+    seed: int = 7
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    prompts: Path | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+
+@dataclass(slots=True)
+class Workload:
+    """Requests in the order in which steps send them: as they were recorded where all have a time, else in a random one
+    that follows from the seed, so that the first of them stand for all. ``notes``: what a person should know of them.
+    """
+
+    source: str
+    kind: str
+    requests: list[LoadRequest]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def scales(self) -> dict[str, tuple[float, float]]:
+        """By aspect the ends of the scales that are known beforehand."""
+        found: dict[str, tuple[float, float]] = {}
+        for request in self.requests:
+            for aspect, (low, high) in score_scales(request).items():
+                before = found.get(aspect, (low, high))
+                found[aspect] = min(low, before[0]), max(high, before[1])
+        return found
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the report."""
+        one = [request for request in self.requests if request.reference is not None]
+        return {
+            "source": self.source,
+            "kind": self.kind,
+            "requests": len(self.requests),
+            "items": len({request.item or request.id for request in self.requests}),
+            "pairs": sum(request.pair != "" for request in self.requests) // 2,
+            "with_reference": len(one),
+            "characters": sum(len(message.content) for request in self.requests for message in request.messages),
+            "readers": sorted({request.reader for request in self.requests}),
+            "scales": {aspect: list(ends) for aspect, ends in self.scales.items()},
+            "notes": self.notes,
+        }
+
+
+def open_workload(source: str, options: WorkloadOptions | None = None) -> Workload:
+    """The requests of a source: the folder of a run or sweep, a file, ``SYSTEM:FILE`` (the tasks of a system), or
+    ``synthetic:…`` (``work_lengths``).
+
+    What a file holds is told by the fields of its first record: ``messages`` or ``body`` (requests in OpenAI's form),
+    ``user_prompt`` (judgments), else the tasks of the system that takes such records.
+
+    :raises ConfigurationError: there is no such source, or nothing in it to ask a judge.
+    :raises DatasetError: a record is wrong; the message names file, line and field.
+    """
+    options = options or WorkloadOptions()
+    if options.reader is not None:
+        check_reader(options.reader)
+    found = _read_source(source, options)
+    if not found.requests:
+        raise ConfigurationError(f"{source}: holds no request that a judge could be asked")
+    requests = _draw_requests(found.requests, options.limit, options.seed)
+    found.requests = [_with_options(request, options) for request in requests]
+    return found
+
+
+def absolute_source(source: str) -> str:
+    """The same source, named so that it is found from any folder."""
+    if source.startswith(SYNTHETIC_PREFIX):
+        return source
+    named = _SYSTEM_FILE.fullmatch(source)
+    if named is None or Path(source).exists():
+        return str(Path(source).resolve())
+    file, hash_, name = named["system"].partition("#")
+    system = f"{Path(file).resolve()}{hash_}{name}" if is_scenario_file(file) else file
+    return f"{system}:{Path(named['file']).resolve()}"
+
+
+def _read_source(source: str, options: WorkloadOptions) -> Workload:
+    if source.startswith(SYNTHETIC_PREFIX):
+        return Workload(source, "lengths", synthetic_requests(source, options.seed))
+    path = Path(source)
+    if (path / LOAD_FILE).exists():
+        raise ConfigurationError(
+            f"{source} is a load test and no run; `viva bench judge --resume {source}` goes on with it, or tells "
+            "again what came of it"
+        )
+    if path.is_dir():
+        return Workload(source, "transcripts", *recorded_requests(path, options.role))
+    named = _SYSTEM_FILE.fullmatch(source)
+    if named is not None and not path.exists():
+        which = get_scenario(named["system"])
+        return Workload(source, "tasks", *task_requests(which, Path(named["file"]), options.settings, options.role))
+    if not path.is_file() or is_scenario_file(source):
+        raise ConfigurationError(
+            f"{source}: there is no such run folder or file; give a folder, a file, SYSTEM:FILE, or {SYNTHETIC_PREFIX}…"
+        )
+    first = _first_record(path)
+    if "messages" in first or "body" in first:
+        return Workload(source, "requests", *chat_requests(path))
+    if "user_prompt" in first or "g1_user_prompt" in first:
+        return Workload(source, "judgments", *judgment_requests(path, options.prompts))
+    takers = [which for which in installed_scenarios() if which.takes(first)]
+    if not takers:
+        fields = ", ".join(list(first)[:12])
+        raise DatasetError(
+            "its records are neither requests ('messages'), judgments ('user_prompt') nor tasks of an installed "
+            f"system; they have: {fields}. SYSTEM:{source} names the system",
+            path=source,
+            line=1,
+        )
+    return Workload(source, "tasks", *task_requests(takers[0], path, options.settings, options.role))
+
+
+def _first_record(path: Path) -> Mapping[str, Any]:
+    for _, raw in read_records(path):
+        if isinstance(raw, DatasetError):
+            raise raw
+        return raw
+    raise DatasetError("holds no record", path=str(path))
+
+
+def _draw_requests(requests: Sequence[LoadRequest], limit: int | None, seed: int) -> list[LoadRequest]:
+    """Both orders of a pair are drawn together and stay beside each other."""
+
+    def place(request: LoadRequest) -> tuple[float, str]:
+        key = min(request.id, request.pair) if request.pair else request.id
+        return seeds.uniform(seed, key, "work"), request.id
+
+    ordered = sorted(requests, key=place)
+    if limit is not None:
+        ordered = ordered[:limit]
+    if all(request.at is not None for request in requests):
+        ordered.sort(key=lambda request: request.at or 0.0)
+    return ordered
+
+
+def _with_options(request: LoadRequest, options: WorkloadOptions) -> LoadRequest:
+    changes: dict[str, Any] = {}
+    if options.max_tokens is not None:
+        changes["max_tokens"] = options.max_tokens
+    if options.temperature is not None:
+        changes["temperature"] = options.temperature
+    if changes:
+        request = replace(request, sampling=replace(request.sampling, **changes))
+    return request if options.reader is None else replace(request, reader=options.reader)

@@ -1,0 +1,90 @@
+"""Typed form of a run's manifest, and the check that it agrees with the settings that it records."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, create_model
+
+from viva.data.manifest_records import DataRecord, ManifestPart, PackRecord
+from viva.engine.errors import ConfigurationError
+from viva.engine.run_folder import RunManifest, field_error, validate_manifest
+from viva.scenarios.contract import Role
+from viva.scenarios.models import model_labels
+from viva.scenarios.registry import AnyScenario, scenario_of_manifest
+
+Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # prompt, completion, cached prompt tokens
+
+
+class ScenarioManifest(RunManifest):
+    """What says which run a manifest is of."""
+
+    scenario: str
+    seed: int
+    tier: Literal["A", "C"]
+    settings: dict[str, Any]
+
+
+class FullManifest(ScenarioManifest):
+    """What every run's manifest has. ``models``: by role the model's name, or by label the names of those compared."""
+
+    prices: dict[str, Price]
+    pack: PackRecord | None = None
+    prompts: str | None = None
+    dataset: DataRecord
+
+
+def read_manifest_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenario, Any]:
+    """A manifest's scenario and settings, once it is seen to be whole and of one piece.
+
+    :raises ConfigurationError: it is not; the message names file and field.
+    """
+    validate_manifest(ScenarioManifest, data, file)
+    try:
+        which = scenario_of_manifest(data)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
+    validate_manifest(_manifest_model(which.roles, which.templates is not None), data, file)
+    if which.manifest is not None:
+        validate_manifest(which.manifest, data, file)
+    try:
+        settings = which.settings.model_validate({**which.settings.formerly, **data["settings"]})
+    except ValidationError as error:
+        raise field_error(file, error, "settings") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: field 'settings': {error}") from None
+    _check_models(data, which, settings, file)
+    return which, settings
+
+
+@cache
+def _manifest_model(roles: tuple[Role, ...], packed: bool) -> type[BaseModel]:
+    """The manifest's form for a scenario with these roles, and with a prompt pack or without."""
+    fields: dict[str, Any] = {role.name: (dict[str, str], ...) if role.many else (str | None, None) for role in roles}
+    models = create_model("Models", __base__=ManifestPart, **fields)
+    own: dict[str, Any] = {"models": (models, ...)}
+    if packed:
+        own |= {"pack": (PackRecord, ...), "prompts": (str, ...)}
+    return create_model("Manifest", __base__=FullManifest, **own)
+
+
+def _check_models(data: dict[str, Any], which: AnyScenario, settings: Any, file: Path) -> None:
+    """See that the models, prices and seed are those of the settings."""
+    if data["seed"] != settings.seed:
+        raise _contradiction_error(file, "seed")
+    named: list[str] = []
+    for role in which.roles_of(settings):
+        models = role.models(settings)
+        recorded = data["models"].get(role.name)
+        if recorded != (model_labels(models) if role.many else next(iter(models), None)):
+            raise _contradiction_error(file, f"models.{role.name}")
+        named += models
+    for model in named:
+        if model not in data["prices"]:
+            raise ConfigurationError(f"{file}: field 'prices.{model}': missing; restore the file from a copy")
+
+
+def _contradiction_error(file: Path, field: str) -> ConfigurationError:
+    return ConfigurationError(f"{file}: field '{field}': not what field 'settings' says; restore the file from a copy")

@@ -1,0 +1,564 @@
+"""Line plots: latency over throughput, scores over rounds, running means, regressions on accuracy.
+
+Up to ``plot_style.LINES`` candidates are lines in one panel. More are rows of numbers on tinted cells, or a
+strip each, which thirty lines could not be read as. Models' names in a regression (Yu et al. 2024, Figure 4)
+stand where they cover least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import plot_style
+
+if TYPE_CHECKING:
+    from viva.scoring.correlation import DatasetLine, ModelScores
+
+
+@dataclass(slots=True, frozen=True)
+class Curve:
+    """One line. ``low`` and ``high`` are the ends of intervals, empty where there are none; ``flagged`` has the places
+    of points that are drawn in the colour of findings; ``texts`` stand beside points, empty where none do.
+    """
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    flagged: Sequence[int] = ()
+    texts: Sequence[str] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Axes:
+    """What the axes show. ``log_x`` and ``log_y``: logarithmic ones, for positive values. ``band``: the ends of a band
+    on the y axis, such as a noise floor; ``marks``: points on the lines. ``bounds``: the ends of the y axis.
+    """
+
+    x: str
+    y: str
+    log_x: bool = False
+    log_y: bool = False
+    marks: bool = True
+    band: tuple[float, float] | None = None
+    bounds: tuple[float, float] | None = None
+
+
+def curve_plot(title: str, lines: Sequence[Curve], axes: Axes, flagged: str = "") -> str:
+    """Up to ``style.LINES`` lines in one panel, as SVG. ``flagged`` says in the legend what flagged points are.
+
+    :raises ConfigurationError: matplotlib is missing.
+    """
+    with plot_style.plot_style():
+        return plot_style.write_svg(_draw_curves(title, lines[: plot_style.LINES], axes, flagged))
+
+
+def _draw_curves(title: str, lines: Sequence[Curve], axes: Axes, flagged: str) -> Any:
+    names = list(plot_style.shorten_names([line.name for line in lines]).values())
+    found = flagged if any(line.flagged for line in lines) else ""
+    told = [*names, *([found] if found else [])]
+    several = len(told) > 1
+    bottom = plot_style.BOTTOM + (plot_style.legend_height(told) if several else 0.0)
+    figure, drawn = plot_style.make_panel(2.1, left=0.68, bottom=bottom)
+    plot_style.set_title(drawn, title)
+    drawn.set_xlabel(plot_style.escape_label(axes.x))
+    drawn.set_ylabel(plot_style.escape_label(axes.y))
+    drawn.grid(axis="y")
+    if axes.log_x:
+        drawn.set_xscale("log")
+    if axes.log_y:
+        drawn.set_yscale("log")
+    if axes.band is not None:
+        drawn.axhspan(*axes.band, color=plot_style.light_colour("grid"), linewidth=0)
+    handles = [_draw_curve(drawn, line, at, axes) for at, line in enumerate(lines)]
+    if found:
+        (mark,) = drawn.plot([], [], linestyle="none", marker="X", markersize=7, color=plot_style.light_colour("flag"))
+        handles.append(mark)
+    if axes.bounds is not None:
+        drawn.set_ylim(*axes.bounds)
+    _plain_ticks(drawn, axes)
+    if several:
+        plot_style.draw_legend(figure, handles, told)
+    return figure
+
+
+def _draw_curve(drawn: Any, line: Curve, at: int, axes: Axes) -> Any:
+    colour = plot_style.light_colour(plot_style.SERIES[at])
+    marker = plot_style.MARKERS[at] if axes.marks else None
+    if line.low:
+        reach = [
+            [max(0.0, value - low) for value, low in zip(line.ys, line.low, strict=True)],
+            [max(0.0, high - value) for value, high in zip(line.ys, line.high, strict=True)],
+        ]
+        drawn.errorbar(line.xs, line.ys, yerr=reach, fmt="none", ecolor=colour, elinewidth=0.9, capsize=2)
+    (handle,) = drawn.plot(line.xs, line.ys, color=colour, linestyle=plot_style.DASHES[at], marker=marker)
+    places = [place for place in line.flagged if place < len(line.xs)]
+    if places:
+        xs, ys = [line.xs[place] for place in places], [line.ys[place] for place in places]
+        drawn.plot(xs, ys, linestyle="none", marker="X", markersize=7, color=plot_style.light_colour("flag"), zorder=5)
+    for x, y, text in zip(line.xs, line.ys, line.texts, strict=False):
+        drawn.annotate(
+            plot_style.escape_label(text), (x, y), xytext=(3, 5), textcoords="offset points", fontsize=plot_style.TINY
+        )
+    return handle
+
+
+def _plain_ticks(drawn: Any, axes: Axes) -> None:
+    """Numbers as they are written, also on logarithmic axes."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for log, axis in ((axes.log_x, drawn.xaxis), (axes.log_y, drawn.yaxis)):
+        if log:
+            axis.set_major_locator(LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=8))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
+
+
+_CELL_HEIGHT = 0.19  # inches of a candidate's row
+_MAX_TINT = 0.5  # opacity of a full cell: text on it keeps its contrast on light and dark ground
+
+
+@dataclass(slots=True, frozen=True)
+class RoundValue:
+    """One round: its number from 1, the value, and how far its interval (None: has none) reaches below and above."""
+
+    round: int
+    value: float
+    reach: tuple[float, float] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class RoundCurve:
+    """One candidate's values by round; one without any keeps its place."""
+
+    name: str
+    steps: Sequence[RoundValue]
+
+
+def survival_plot(title: str, curves: Sequence[RoundCurve]) -> str:
+    """The share of conversations (percent) that held each round, as SVG.
+
+    :raises ConfigurationError: matplotlib is missing.
+    """
+    return _draw_rounds(title, curves, "talks that held the round, %", stepped=True)
+
+
+def round_score_plot(title: str, curves: Sequence[RoundCurve]) -> str:
+    """The mean score (0–100) of each round with its interval, as SVG.
+
+    :raises ConfigurationError: matplotlib is missing.
+    """
+    return _draw_rounds(title, curves, "score of the round, 0–100", stepped=False)
+
+
+def overlapping_rounds(curves: Sequence[RoundCurve]) -> list[list[str]]:
+    """The names of candidates that share one line, for their figures are the same in every round."""
+    if len(curves) > plot_style.LINES:
+        return []
+    return [[curves[at].name for at in group] for group in _equal_rounds(curves) if len(group) > 1]
+
+
+def _equal_rounds(curves: Sequence[RoundCurve]) -> list[list[int]]:
+    """The places of curves that share a line; those without any figure keep a place each."""
+    return plot_style.group_equal([tuple(curve.steps) or place for place, curve in enumerate(curves)])
+
+
+def _draw_rounds(title: str, curves: Sequence[RoundCurve], label: str, stepped: bool) -> str:
+    rounds = sorted({step.round for curve in curves for step in curve.steps})
+    with plot_style.plot_style():
+        if len(curves) <= plot_style.LINES:
+            return plot_style.write_svg(_round_lines(title, curves, rounds, label, stepped))
+        return plot_style.write_svg(_round_cells(title, curves, rounds, label))
+
+
+def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], label: str, stepped: bool) -> Any:
+    shorts = list(plot_style.shorten_names(curve.name for curve in curves).values())
+    groups = _equal_rounds(curves)
+    names = [plot_style.group_name([shorts[at] for at in group]) for group in groups]
+    figure, axes = plot_style.make_panel(1.9, bottom=plot_style.BOTTOM + plot_style.legend_height(names))
+    plot_style.set_title(axes, title)
+    axes.set_xlabel("round")
+    axes.set_ylabel(label)
+    axes.set_xticks(rounds)
+    axes.set_ylim(-3, 104)
+    axes.grid(axis="y")
+    handles = []
+    for place, (index, *_) in enumerate(groups):
+        curve = curves[index]
+        # Bars of one round stand side by side, so that none hides another.
+        shift = 0.0 if stepped else 0.07 * (place - (len(groups) - 1) / 2)
+        xs = [step.round + shift for step in curve.steps]
+        ys = [step.value for step in curve.steps]
+        colour = plot_style.light_colour(plot_style.SERIES[index])
+        (drawn,) = axes.plot(xs, ys, color=colour, linestyle=plot_style.DASHES[index], marker=plot_style.MARKERS[index])
+        handles.append(drawn)
+        with_bars = [(x, step) for x, step in zip(xs, curve.steps, strict=True) if step.reach is not None]
+        if with_bars:
+            axes.errorbar(
+                [x for x, _ in with_bars],
+                [step.value for _, step in with_bars],
+                yerr=[[step.reach[side] for _, step in with_bars if step.reach] for side in (0, 1)],
+                fmt="none",
+                color=colour,
+                elinewidth=0.9,
+                capsize=2,
+            )
+    plot_style.draw_legend(figure, handles, names)
+    return figure
+
+
+def _round_cells(title: str, curves: Sequence[RoundCurve], rounds: list[int], label: str) -> Any:
+    rectangle = import_module("matplotlib.patches").Rectangle
+    names = list(plot_style.shorten_names(curve.name for curve in curves).values())
+    left = 0.15 + plot_style.text_inches(names)
+    figure, axes = plot_style.make_panel(_CELL_HEIGHT * len(curves), left=left)
+    plot_style.set_title(axes, title)
+    axes.set_xlim(0, len(rounds))
+    axes.set_ylim(len(curves), 0)
+    axes.set_xticks([at + 0.5 for at in range(len(rounds))], [str(number) for number in rounds])
+    axes.set_yticks([at + 0.5 for at in range(len(curves))], [plot_style.escape_label(name) for name in names])
+    axes.tick_params(length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    # Longer than the cells are wide, so it is centred on the whole figure.
+    figure.text(0.5, 0.06 / figure.get_figheight(), f"round (cells: {label})", ha="center", fontsize=plot_style.NORMAL)
+    for row, curve in enumerate(curves):
+        for step in curve.steps:
+            at = rounds.index(step.round)
+            opacity = round(_MAX_TINT * min(max(step.value, 0.0), 100.0) / 100, 3)
+            box = rectangle(
+                (at + 0.02, row + 0.04),
+                0.96,
+                0.92,
+                facecolor=plot_style.light_colour("blue"),
+                alpha=opacity,
+                linewidth=0,
+            )
+            axes.add_patch(box)
+            axes.text(at + 0.5, row + 0.52, f"{step.value:.0f}", ha="center", va="center", fontsize=plot_style.TINY)
+    return figure
+
+
+_STRIP_HEIGHT = 0.3  # inches of a candidate's strip
+_MAX_POINTS = 60  # of a line; more could not be told apart at this width
+_WARMUP_SHARE = 0.2  # of the conversations: intervals of the first few would flatten all the rest
+
+
+@dataclass(slots=True, frozen=True)
+class RunningMean:
+    """The mean after the first ``n[i]`` conversations, and its 95% interval; at least one point."""
+
+    n: Sequence[int]
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+@dataclass(slots=True, frozen=True)
+class CandidateRuns:
+    """One candidate's runs, one for each seed and evaluator; none keeps its place."""
+
+    name: str
+    runs: Sequence[RunningMean]
+
+
+def running_mean_plot(title: str, tracks: Sequence[CandidateRuns]) -> str:
+    """The means (0–100) over the number of conversations, as SVG; bands are 95% intervals. A track at least has a run.
+
+    :raises ConfigurationError: matplotlib is missing.
+    """
+    thin = [CandidateRuns(track.name, [_thin_run(run) for run in track.runs]) for track in tracks]
+    with plot_style.plot_style():
+        return plot_style.write_svg(
+            _run_lines(title, thin) if len(thin) <= plot_style.LINES else _run_strips(title, thin)
+        )
+
+
+def overlapping_runs(tracks: Sequence[CandidateRuns]) -> list[list[str]]:
+    """The names of candidates that share one line, for all their runs are the same."""
+    if len(tracks) > plot_style.LINES:
+        return []
+    return [[tracks[at].name for at in group] for group in _equal_runs(tracks) if len(group) > 1]
+
+
+def _equal_runs(tracks: Sequence[CandidateRuns]) -> list[list[int]]:
+    return plot_style.group_equal([tuple(map(_run_points, track.runs)) or place for place, track in enumerate(tracks)])
+
+
+def _run_points(run: RunningMean) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(tuple, (run.n, run.mean, run.low, run.high)))
+
+
+def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
+    groups, shorts = _equal_runs(tracks), list(plot_style.shorten_names(track.name for track in tracks).values())
+    names = [plot_style.group_name([shorts[at] for at in group]) for group in groups]
+    figure, axes = plot_style.make_panel(2.1, bottom=plot_style.BOTTOM + plot_style.legend_height(names))
+    plot_style.set_title(axes, title)
+    axes.set_xlabel("talks so far")
+    axes.set_ylabel("running mean score, 0–100")
+    axes.grid(axis="y")
+    handles, reach = [], [100.0, 0.0]
+    for index, *_ in groups:
+        track = tracks[index]
+        colour, dash = plot_style.light_colour(plot_style.SERIES[index]), plot_style.DASHES[index]
+        (drawn,) = axes.plot([], [], color=colour, linestyle=dash, linewidth=1.2)
+        for at, *_ in plot_style.group_equal(list(map(_run_points, track.runs))):
+            run = track.runs[at]
+            axes.fill_between(run.n, run.low, run.high, color=colour, alpha=0.15, linewidth=0)
+            axes.plot(run.n, run.mean, color=colour, linestyle=dash, linewidth=1.2)
+            lows, highs = _after_warmup(run.low, run), _after_warmup(run.high, run)
+            reach = [min(reach[0], *lows), max(reach[1], *highs)]
+        handles.append(drawn)
+    _frame_runs(axes, tracks)
+    room = max(2.0, 0.08 * (reach[1] - reach[0]))
+    axes.set_ylim(reach[0] - room, reach[1] + room)
+    plot_style.draw_legend(figure, handles, names)
+    return figure
+
+
+def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
+    names = list(plot_style.shorten_names(track.name for track in tracks).values())
+    left = 0.15 + plot_style.text_inches(names)
+    figure, axes = plot_style.make_panel(_STRIP_HEIGHT * len(tracks), left=left)
+    plot_style.set_title(axes, title)
+    off = [
+        abs(end - run.mean[-1])
+        for track in tracks
+        for run in track.runs
+        for ends in (run.low, run.high)
+        for end in _after_warmup(ends, run)
+    ]
+    span = 1.1 * max(1.0, *off)  # points from a strip's middle to its edge
+    colour = plot_style.light_colour("blue")
+    for row, track in enumerate(tracks):
+        for run in track.runs:
+            last = run.mean[-1]
+
+            def height(values: Sequence[float], row: int = row, last: float = last) -> list[float]:
+                # Downwards, for the first row is on top; what leaves the strip is cut off at its edge.
+                return [row + 0.5 - max(-0.5, min(0.5, (value - last) / span / 2)) for value in values]
+
+            axes.fill_between(run.n, height(run.low), height(run.high), color=colour, alpha=0.2, linewidth=0)
+            axes.plot(run.n, height(run.mean), color=colour, linewidth=1)
+        axes.axhline(row, color=plot_style.light_colour("grid"), linewidth=0.6)
+    _frame_runs(axes, tracks)
+    axes.set_ylim(len(tracks), 0)
+    axes.set_yticks([row + 0.5 for row in range(len(tracks))], [plot_style.escape_label(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    label = f"talks so far (a strip: last mean ± {span:.1f} points)"
+    figure.text(0.5, 0.06 / figure.get_figheight(), label, ha="center", fontsize=plot_style.NORMAL)
+    return figure
+
+
+def _frame_runs(axes: Any, tracks: Sequence[CandidateRuns]) -> None:
+    axes.set_xlim(0, max(run.n[-1] for track in tracks for run in track.runs) * 1.01)
+    axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
+
+
+def _after_warmup(values: Sequence[float], run: RunningMean) -> list[float]:
+    """The values after the first share of the conversations; one at least."""
+    return [value for value, n in zip(values, run.n, strict=True) if n >= _WARMUP_SHARE * run.n[-1]]
+
+
+def _thin_run(run: RunningMean) -> RunningMean:
+    """At most ``_MAX_POINTS`` points, evenly chosen, the last one among them."""
+    last = len(run.n) - 1
+    if last < _MAX_POINTS:
+        return run
+    kept = [round(last * step / (_MAX_POINTS - 1)) for step in range(_MAX_POINTS)]
+    mean, low, high = ([values[at] for at in kept] for values in (run.mean, run.low, run.high))
+    return RunningMean([run.n[at] for at in kept], mean, low, high)
+
+
+MAX_NAMES = 12  # with more models only those off the line are named
+_ACROSS, _WIDE, _HIGH = 3, 4.2, 3.6  # panels in a row; inches of a panel
+_AWAY = 5.0  # points from a mark to its name
+# Where a name may stand, as seen from its mark, best first: to the side, up or down, and how many lines further off.
+_NEAR_PLACES = ((1, 1, 0), (-1, 1, 0), (1, -1, 0), (-1, -1, 0), (0, 1, 0), (0, -1, 0), (1, 0, 0), (-1, 0, 0))
+_NAME_PLACES = _NEAR_PLACES + tuple((across, up, off) for off in (1, 2) for up in (1, -1) for across in (1, -1, 0))
+
+AxisLabels = tuple[str, str]  # of the two axes
+
+
+def draw_regressions(
+    file: Path, figures: Iterable[ModelScores], lines: Mapping[str, DatasetLine | None], without: Collection[str] = ()
+) -> None:
+    """Write a file with a panel for each dataset.
+
+    The band is what a point without standard errors may lie off the line before it is flagged; flagged points are
+    squares of another colour, models of ``without`` are hollow. Of more than ``MAX_NAMES`` models in a panel only those
+    flagged or left out are named.
+
+    :raises ConfigurationError: matplotlib is missing.
+    :raises OSError: the file cannot be written.
+    """
+    from viva.scoring.correlation import group_by_dataset
+
+    groups = group_by_dataset(figures)
+    across = min(_ACROSS, len(groups))
+    down = math.ceil(len(groups) / across)
+    with plot_style.plot_style():
+        figure = import_module("matplotlib.figure").Figure((_WIDE * across, _HIGH * down), layout="constrained")
+        panels = list(figure.subplots(down, across, squeeze=False).flat)
+        for panel, (name, group) in zip(panels, groups.items(), strict=False):
+            panel.set_title(plot_style.escape_label(f"{name} (n = {len(group)})"))
+            _draw_panel(panel, group, lines[name], without, ("accuracy", "score"))
+        for panel in panels[len(groups) :]:
+            panel.set_visible(False)
+        figure.draw_without_rendering()  # names are placed by where the points have come to lie
+        for panel, (name, group) in zip(panels, groups.items(), strict=False):
+            _draw_names(panel, group, lines[name], without)
+        plot_style.save_plot(figure, file)
+
+
+def regression_plot(title: str, group: Sequence[ModelScores], fit: DatasetLine | None, labels: AxisLabels) -> str:
+    """One dataset's panel as SVG, of figures from 0 to 100; ``labels`` are those of the axes, with units.
+
+    :raises ConfigurationError: matplotlib is missing.
+    """
+    with plot_style.plot_style():
+        figure, axes = plot_style.make_panel(2.7)
+        plot_style.set_title(axes, title)
+        _draw_panel(axes, group, fit, (), labels)
+        for axis in (axes.xaxis, axes.yaxis):  # the room for names goes beyond what there can be
+            low, high = axis.get_view_interval()
+            axis.set_ticks([tick for tick in axis.get_ticklocs() if max(0, low) <= tick <= min(100, high)])
+        _draw_names(axes, group, fit, ())
+        return plot_style.write_svg(figure)
+
+
+def _draw_panel(
+    axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None, without: Collection[str], labels: AxisLabels
+) -> None:
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    ends = [min(one.accuracy for one in group), max(one.accuracy for one in group)]
+    if fit is not None:
+        heights = [fit.line.intercept + fit.line.slope * x for x in ends]
+        band = fit.line.threshold * fit.spread
+        grey = plot_style.light_colour("line")
+        axes.plot(ends, heights, color=grey, linewidth=1)
+        axes.fill_between(
+            ends, [y - band for y in heights], [y + band for y in heights], color=grey, alpha=0.14, linewidth=0
+        )
+    flagged = _flagged_models(fit)
+    for one in group:
+        colour = plot_style.light_colour("flag" if one.model in flagged else "point")
+        axes.errorbar(
+            one.accuracy,
+            one.score,
+            xerr=one.accuracy_se or None,
+            yerr=one.score_se or None,
+            fmt="s" if one.model in flagged else "o",
+            color=colour,
+            markerfacecolor=plot_style.light_colour("paper") if one.model in without else colour,
+            markersize=5,
+            elinewidth=0.8,
+        )
+    axes.margins(0.18)
+    axes.autoscale_view()  # else only drawing would settle the limits, and names are placed before
+
+
+def _flagged_models(fit: DatasetLine | None) -> set[str]:
+    return set() if fit is None else {*fit.line.below, *fit.line.above}
+
+
+def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None, without: Collection[str]) -> None:
+    """Write models' names beside their points, each where it covers least of points, line, edges and other names."""
+    flagged = _flagged_models(fit)
+    named = [one for one in group if len(group) <= MAX_NAMES or one.model in flagged or one.model in without]
+    shown = plot_style.shorten_names((one.model for one in named), 22)
+    scale = axes.figure.dpi / 72
+    centres = axes.transData.transform([(one.accuracy, one.score) for one in group]).tolist()
+    marks = [(x - 4 * scale, y - 4 * scale, x + 4 * scale, y + 4 * scale) for x, y in centres]
+    marks += [box for one in group for box in _error_boxes(axes, one, scale)]
+    line_boxes = _along_line(axes, group, fit, scale)
+    frame = axes.get_window_extent().extents.tolist()
+    frame[2] += 0.1 * axes.figure.dpi  # there is nothing on that side
+    where = {one.model: centre for one, centre in zip(group, centres, strict=True)}
+    labels: list[_Box] = []
+    # Flagged ones first, for they matter most; then from above.
+    for one in sorted(named, key=lambda each: (each.model not in flagged, -each.score, each.model)):
+        text, line = shown[one.model], plot_style.TINY * 1.1
+        size = (plot_style.text_inches([text], plot_style.TINY) * 72 * scale, line * scale)
+        shifts = [
+            (_AWAY * across * (0.8 if up else 1.2), up * (_AWAY * (0.6 if across else 1.2) + off * line))
+            for across, up, off in _NAME_PLACES
+        ]
+        boxes = [
+            _name_box(where[one.model], place, (shift[0] * scale, shift[1] * scale), size)
+            for place, shift in zip(_NAME_PLACES, shifts, strict=True)
+        ]
+        costs = [
+            2 * _outside(box, frame)
+            + sum(10 * _overlap(box, other) for other in line_boxes)  # thin, but crossing it reads badly
+            + sum(4 * _overlap(box, other) for other in (*marks, *labels))
+            + 0.1 * off * size[0] * size[1]
+            for box, (_, _, off) in zip(boxes, _NAME_PLACES, strict=True)
+        ]
+        best = costs.index(min(costs))
+        labels.append(boxes[best])
+        across, up, off = _NAME_PLACES[best]
+        colour = plot_style.light_colour("flag" if one.model in flagged else "ink")
+        axes.annotate(
+            plot_style.escape_label(text),
+            (one.accuracy, one.score),
+            shifts[best],
+            textcoords="offset points",
+            horizontalalignment=("center", "left", "right")[across],
+            verticalalignment=("center", "bottom", "top")[up],
+            color=colour,
+            fontsize=plot_style.TINY,
+            arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": colour, "shrinkA": 0, "shrinkB": 2}
+            if off
+            else None,
+        )
+
+
+_Box = tuple[float, float, float, float]  # left, lower, right and upper edge, in pixels
+
+
+def _along_line(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None, scale: float) -> list[_Box]:
+    """Small boxes that the line runs through, so that names keep off it where they can."""
+    if fit is None:
+        return []
+    low, high = min(one.accuracy for one in group), max(one.accuracy for one in group)
+    xs = [low + (high - low) * step / 40 for step in range(41)]
+    places = axes.transData.transform([(x, fit.line.intercept + fit.line.slope * x) for x in xs]).tolist()
+    return [(x - 2 * scale, y - scale, x + 2 * scale, y + scale) for x, y in places]
+
+
+def _error_boxes(axes: Any, one: ModelScores, scale: float) -> list[_Box]:
+    """The boxes of a point's error bars."""
+    x, y, wide, high = one.accuracy, one.score, one.accuracy_se, one.score_se
+    corners = axes.transData.transform([(x - wide, y - high), (x + wide, y + high), (x, y)]).tolist()
+    (left, lower), (right, upper), (middle, centre) = corners
+    across = (left, centre - scale, right, centre + scale)
+    return [across, (middle - scale, lower, middle + scale, upper)]
+
+
+def _name_box(
+    mark: Sequence[float], place: tuple[int, int, int], shift: tuple[float, float], size: tuple[float, float]
+) -> _Box:
+    """The box of a name that begins, ends or has its middle at ``shift`` from its mark, as ``place`` says."""
+    x, y = (
+        at + by - (0.0 if step > 0 else extent if step < 0 else extent / 2)
+        for at, by, step, extent in zip(mark, shift, place[:2], size, strict=True)
+    )
+    return x, y, x + size[0], y + size[1]
+
+
+def _overlap(one: _Box, other: _Box) -> float:
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0.0, wide) * max(0.0, high)
+
+
+def _outside(box: _Box, frame: list[float]) -> float:
+    area = (box[2] - box[0]) * (box[3] - box[1])
+    return area - _overlap(box, (frame[0], frame[1], frame[2], frame[3]))

@@ -1,0 +1,222 @@
+"""Style of all plots: colours for light and dark, marks, sizes, names that fit, and output as SVG and PNG.
+
+Drawn by matplotlib (extra ``plots``). The same figures give the same bytes, under one version of matplotlib.
+Colours stay apart for colour-blind eyes, and dashes and markers tell lines apart as well.
+"""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+import warnings
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+
+ENDINGS = (".svg", ".png")
+WIDTH = 3.7  # inches of a panel: as wide as a phone at about the size of its text
+BOTTOM = 0.44  # inches below a panel's axes, without a legend
+LINES = 6  # so many lines one panel can hold; more candidates are shown in rows
+
+# By name: on white, on black. Text and lines have a contrast of 4.5 at least on their ground; ``grid`` and ``rest`` are
+# grounds themselves. No two may be alike on white, where a page finds them to put its own in their place.
+COLOURS: dict[str, tuple[str, str]] = {
+    "paper": ("#ffffff", "#14171a"),
+    "ink": ("#1f2429", "#e6e8ea"),
+    "faint": ("#565e66", "#a3abb3"),
+    "grid": ("#d9dde1", "#3a4148"),
+    "rest": ("#c3c9cf", "#515a63"),
+    "point": ("#33658a", "#86b8dd"),
+    "flag": ("#c0452c", "#ff8d73"),
+    "line": ("#555555", "#b0b0b0"),
+    "blue": ("#0072b2", "#5cb8ec"),
+    "orange": ("#b85000", "#ff9f5c"),
+    "green": ("#007a5a", "#35cfa2"),
+    "purple": ("#9c4484", "#e59fcd"),
+    "ochre": ("#856a00", "#e0c243"),
+    "grey": ("#4a4a4a", "#cfcfcf"),
+}
+SERIES = ("blue", "orange", "green", "purple", "ochre", "grey")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1)), (0, (8, 2)))
+TINY, SMALL, NORMAL, LARGE = 8, 8.5, 9, 10  # points; a phone shows one as 1.2 pixels
+
+
+def load_matplotlib() -> Any:
+    """matplotlib.
+
+    :raises ConfigurationError: it is missing.
+    """
+    try:
+        return import_module("matplotlib")
+    except ImportError:
+        message = "drawing needs matplotlib; install it with: pip install 'viva-exam[plots]'"
+        raise ConfigurationError(message) from None
+
+
+def light_colour(name: str) -> str:
+    """The colour of that name on white."""
+    return COLOURS[name][0]
+
+
+@contextmanager
+def plot_style() -> Iterator[None]:
+    """While entered, what is drawn looks as it should. Text stays text in SVG; ids are the same each time.
+
+    :raises ConfigurationError: matplotlib is missing.
+    """
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "viva",
+        "font.size": SMALL,
+        "axes.titlesize": LARGE,
+        "axes.labelsize": NORMAL,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": light_colour("faint"),
+        "axes.labelcolor": light_colour("ink"),
+        "axes.titlecolor": light_colour("ink"),
+        "text.color": light_colour("ink"),
+        "xtick.color": light_colour("faint"),
+        "ytick.color": light_colour("faint"),
+        "xtick.labelcolor": light_colour("ink"),
+        "ytick.labelcolor": light_colour("ink"),
+        "grid.color": light_colour("grid"),
+        "grid.linewidth": 0.6,
+        "axes.axisbelow": True,
+        "legend.frameon": False,
+        "legend.fontsize": SMALL,
+        "lines.linewidth": 1.4,
+        "lines.markersize": 4.5,
+    }
+    with load_matplotlib().rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the reader's fonts may have what matplotlib's lack
+        yield
+
+
+def make_panel(height: float, *, left: float = 0.55, bottom: float = BOTTOM, top: float = 0.3) -> tuple[Any, Any]:
+    """A figure of one panel, and its axes; ``height`` is that of the axes, margins are added. All in inches."""
+    whole = height + bottom + top
+    figure = import_module("matplotlib.figure").Figure((WIDTH, whole))
+    width = WIDTH - left - 0.12
+    return figure, figure.add_axes((left / WIDTH, bottom / whole, width / WIDTH, height / whole))
+
+
+def set_title(axes: Any, text: str) -> None:
+    """Set a title over the left end of the whole figure."""
+    axes.figure.text(0.06 / WIDTH, 1 - 0.06 / axes.figure.get_figheight(), escape_label(text), va="top", fontsize=LARGE)
+
+
+def write_svg(figure: Any) -> str:
+    """The figure as SVG without a ground of its own."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None}, transparent=True)
+    return drawn.getvalue().decode()
+
+
+def save_plot(figure: Any, file: Path) -> None:
+    """Write the figure to a file, SVG or PNG by its ending.
+
+    :raises OSError: the file cannot be written.
+    """
+    from viva.engine.files import write_atomically
+
+    drawn = io.BytesIO()
+    metadata = {"Date": None} if file.suffix == ".svg" else {}
+    figure.savefig(drawn, format=file.suffix[1:], dpi=150, metadata=metadata)
+    write_atomically(file, drawn.getvalue())
+
+
+# -- lines ----------------------------------------------------------------------------------------------------------
+
+
+def group_equal(lines: Sequence[Hashable]) -> list[list[int]]:
+    """The places of lines in groups that are the same throughout: drawn one over the other, only the last is seen."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, line in enumerate(lines):
+        groups.setdefault(line, []).append(place)
+    return list(groups.values())
+
+
+def group_name(names: Sequence[str]) -> str:
+    """What a legend calls one line that is drawn for several names."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+# -- names ----------------------------------------------------------------------------------------------------------
+
+
+def escape_label(text: str) -> str:
+    """A name as it is: matplotlib would read formulas between dollar signs, and SVG may not hold control characters."""
+    shown = "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+    return shown.replace("$", r"\$")
+
+
+def shorten_names(names: Iterable[str], room: int = 24) -> dict[str, str]:
+    """Each name cut in its middle to ``room`` columns, and no two cut to the same text."""
+    found: dict[str, str] = {}
+    for name in names:
+        cut, again = _cut_middle(name, room), 1
+        while cut in found.values():
+            again += 1
+            cut = _cut_middle(name, room - 4) + f" ({again})"
+        found[name] = cut
+    return found
+
+
+def text_width(text: str) -> int:
+    """How many columns a text takes, wide letters two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def text_inches(texts: Iterable[str], size: float = SMALL) -> float:
+    """About how wide the widest of the texts is, in points of ``size``."""
+    return max((text_width(text) for text in texts), default=0) * 0.58 * size / 72
+
+
+def draw_legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """A legend at the figure's lower end, in as many columns as its names leave room for.
+
+    It needs the inches of ``legend_height`` there.
+    """
+    figure.legend(
+        handles,
+        [escape_label(name) for name in names],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.0),
+        ncols=_legend_columns(names),
+        handlelength=2.2,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+        labelspacing=0.3,
+    )
+
+
+def legend_height(names: Sequence[str]) -> float:
+    """The inches that a legend of these names needs."""
+    rows = -(-len(names) // _legend_columns(names))
+    return 0.08 + 0.165 * rows
+
+
+def _legend_columns(names: Sequence[str]) -> int:
+    one = text_inches(names) + 0.45
+    return max(1, min(3, len(names), int(WIDTH / one)))
+
+
+def _cut_middle(name: str, room: int) -> str:
+    if text_width(name) <= room:
+        return name
+    head, tail = "", ""
+    for letter in name:
+        if text_width(head + letter) > room * 3 // 5:
+            break
+        head += letter
+    for letter in reversed(name):
+        if text_width(letter + tail) > room - 1 - room * 3 // 5:
+            break
+        tail = letter + tail
+    return f"{head}…{tail}"

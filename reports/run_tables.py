@@ -1,0 +1,132 @@
+"""Tables of every run's report: failures, irregular answers, and calls, tokens and cost by role."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .tables import Table, number
+
+FAILURES_TITLE = "Why conversations failed"
+_MAX_SHOWN_REASONS = 3
+
+
+def failure_table(report: Mapping[str, Any]) -> Table:
+    """The distinct reasons by candidate with their counts; no rows where nothing failed."""
+    rows = [
+        [label, str(count), reason]
+        for label, one in report["candidates"].items()
+        for reason, count in one.get("failure_reasons", {}).items()
+    ]
+    return (FAILURES_TITLE, ["candidate", "failed", "reason"], rows)
+
+
+def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report") -> list[str]:
+    """The most frequent reasons as lines, and the commands that show all of them and try once more."""
+    if not reasons:
+        return []
+    total = sum(reasons.values())
+    lines = [f"{total:,} conversation{'s' * (total != 1)} failed:"]
+    lines += [f"  {count:,} × {reason}" for reason, count in list(reasons.items())[:_MAX_SHOWN_REASONS]]
+    if len(reasons) > _MAX_SHOWN_REASONS:
+        lines.append(f"  and {len(reasons) - _MAX_SHOWN_REASONS:,} more reasons")
+    named = shlex.quote(str(folder))
+    lines.append(f"look at them with: viva {look} {named}")
+    lines.append(f"try them once more, when the cause is mended, with: viva resume {named} --retry-failed")
+    return lines
+
+
+# By role, and then by kind: cut, empty, thoughts, or the endpoint's word for how the answer ended.
+Irregular = dict[str, dict[str, int]]
+
+
+def add_irregular(total: Irregular, more: Mapping[str, Mapping[str, int]]) -> None:
+    """Add a conversation's counts (``Conversation.irregular``) to a total."""
+    for role, kinds in more.items():
+        counted = total.setdefault(role, {})
+        for kind, count in kinds.items():
+            counted[kind] = counted.get(kind, 0) + count
+
+
+def irregular_record(total: Irregular) -> Irregular:
+    """A total in a fixed order, for reports."""
+    return {role: dict(sorted(kinds.items())) for role, kinds in sorted(total.items())}
+
+
+def irregular_table(candidates: Iterable[tuple[str, Irregular, Mapping[str, int]]]) -> Table:
+    """The table of all candidates: label, irregular answers, calls by role; no rows where there is nothing to tell."""
+    found = [
+        (label, role, kinds, calls.get(role, 0)) for label, total, calls in candidates for role, kinds in total.items()
+    ]
+    every = sorted({kind for _, _, kinds, _ in found for kind in kinds})
+    rows = [
+        [label, role, f"{calls:,}", *(f"{kinds.get(kind, 0):,}" for kind in every)]
+        for label, role, kinds, calls in found
+    ]
+    return ("Answers that were cut, empty, or thought about", ["candidate", "role", "answers", *every], rows)
+
+
+def irregular_answers(report: dict[str, Any]) -> Table:
+    """Answers that were cut, empty, or thought about, by candidate and role."""
+    return irregular_table(
+        (label, one["irregular"], {role: used["calls"] for role, used in one["usage"].items()})
+        for label, one in report["candidates"].items()
+    )
+
+
+def add_usage(total: dict[str, list[int]], used: dict[str, list[int]]) -> None:
+    """Add a conversation's calls, prompt and completion tokens by role to a total; a fourth count, where there is one,
+    are the cached tokens.
+    """
+    for role, counts in used.items():
+        add_counts(total.setdefault(role, [0, 0, 0]), counts)
+
+
+def add_counts(total: list[int], counts: Sequence[int]) -> None:
+    """Add one role's counts to a total, which has cached tokens once any count has."""
+    total += [0] * (len(counts) - len(total))
+    for index, count in enumerate(counts):
+        total[index] += count
+
+
+def token_cost(price: Sequence[float], prompt: float, completion: float, cached: float = 0) -> float:
+    """Return what tokens cost. ``price``: of a million prompt and completion tokens, and of cached prompt tokens where
+    these have a price of their own.
+    """
+    full = prompt * price[0] + completion * price[1]
+    return (full + cached * (price[2] - price[0]) if len(price) > 2 else full) / 1e6
+
+
+def usage_record(used: Sequence[int], price: Sequence[float] | None) -> dict[str, float | None]:
+    """Return calls, prompt and completion tokens with their cost (None where ``price`` is), and the cached tokens where
+    there are any.
+    """
+    calls, prompt, completion, *cached = used
+    return {
+        "calls": calls,
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        **({"cached_tokens": cached[0]} if cached else {}),
+        "cost": None if price is None else round(token_cost(price, prompt, completion, *cached), 6),
+    }
+
+
+def usage_by_role(total: dict[str, list[int]], prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
+    """Calls, tokens and cost by role."""
+    return {role: usage_record(used, prices[role]) for role, used in sorted(total.items())}
+
+
+def usage_table(report: dict[str, Any]) -> Table:
+    """Return tokens and cost by candidate and role; cached tokens where there are any."""
+    used = [(label, role, usage) for label, one in report["candidates"].items() for role, usage in one["usage"].items()]
+    names = ["calls", "prompt_tokens", "completion_tokens"]
+    if any("cached_tokens" in usage for *_, usage in used):
+        names.insert(2, "cached_tokens")
+    rows = [
+        [label, role, *(f"{usage.get(name, 0):,}" for name in names), number(usage["cost"], 2)]
+        for label, role, usage in used
+    ]
+    header = ["candidate", "role", *(name.replace("_", " ") for name in names), "cost"]
+    return ("Tokens and cost by role", header, rows)

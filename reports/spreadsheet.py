@@ -1,0 +1,129 @@
+"""Spreadsheet tables that people edit and send back: written as TSV, read back however they were saved.
+
+Cells are escaped so that each row is one line, nothing is taken for a formula, and ``unescape_cell`` gives the
+very text back: tabs, line ends, backslashes, control characters and lone surrogates as in a Python string; a cell
+that begins as a formula does, or with an apostrophe, has an apostrophe before it. The file is UTF-8 with a byte
+order mark, or Excel would take it for the local code page. A cell longer than Excel holds is cut, with a mark.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.files import write_atomically
+
+# Excel holds 32,767 UTF-16 units; a character may take two of them.
+_MAX_CELL_UNITS = 32_000
+_CUT = " [cut]"
+# Also the full-width forms, which some spreadsheet programs read as their plain ones.
+_FORMULA = "=+-@＝＋－＠'"
+_SPECIAL = re.compile("[\\\\\x00-\x1f\x7f\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\(?:([tnr\\])|x([0-9a-f]{2})|u([0-9a-f]{4}))")
+_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\\": "\\\\"}
+_LONG = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
+_DELIMITERS = "\t,;"
+
+
+def escape_cell(text: str) -> str:
+    """A cell's text on one line, harmless to spreadsheet programs; reversed by ``unescape_cell``."""
+    safe = _SPECIAL.sub(lambda found: _SHORT.get(found.group()) or _escape_code(ord(found.group())), text)
+    return f"'{safe}" if safe.startswith(tuple(_FORMULA)) else safe
+
+
+def unescape_cell(cell: str) -> str:
+    """The text that ``escape_cell`` made a cell of."""
+    bare = cell.removeprefix("'")
+    return _ESCAPED.sub(lambda found: _LONG.get(found[1] or "") or chr(int(found[2] or found[3], 16)), bare)
+
+
+def _escape_code(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def write_spreadsheet(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
+    """Write a table as TSV, its cells escaped; gives the number of rows. An older file is replaced whole.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, dialect="excel-tab")
+    writer.writerow(map(_cut_cell, header))
+    count = 0
+    for row in rows:
+        writer.writerow(map(_cut_cell, row))
+        count += 1
+    try:
+        write_atomically(path, text.getvalue().encode("utf-8-sig"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
+    return count
+
+
+def _cut_cell(text: str) -> str:
+    cell = escape_cell(text)
+    units = cell.encode("utf-16-le")
+    if len(units) <= 2 * _MAX_CELL_UNITS:
+        return cell
+    return units[: 2 * _MAX_CELL_UNITS].decode("utf-16-le", "ignore") + _CUT
+
+
+def read_spreadsheet(path: Path, required: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a table, by the names of its columns, each with the 1-based line in which it begins.
+
+    UTF-8 and UTF-16 text is read, separated by tabs, commas or semicolons, with any line ends and quotes. Names of
+    columns are compared without regard to case; columns may stand in any order, and those that nobody requires may be
+    gone. Cells come as they stand, still escaped; one that a row lacks at its end is empty. Empty rows are left out.
+
+    :raises DatasetError: the file is no such table, or a required column is missing or stands twice.
+    """
+    text = _read_text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    header: list[str] = []
+    begins = 1
+    try:
+        for row in reader:
+            line, begins = begins, reader.line_num + 1
+            if not any(cell.strip() for cell in row):
+                continue
+            if header:
+                if any(cell.strip() for cell in row[len(header) :]):
+                    message = f"has {len(row)} cells where the header has {len(header)}; is a quote missing?"
+                    raise DatasetError(message, path=str(path), line=line)
+                padded = [*row, *[""] * (len(header) - len(row))]
+                yield line, dict(zip(header, padded, strict=False))
+                continue
+            header = [cell.strip().lower() for cell in row]
+            for name in required:
+                if header.count(name) != 1:
+                    problem = "stands twice in the header" if name in header else f"is missing from the header: {row}"
+                    raise DatasetError(problem, path=str(path), line=line, field=name)
+    except csv.Error as error:
+        raise DatasetError(f"cannot be read as a table: {error}", path=str(path), line=begins) from None
+    if not header:
+        raise DatasetError("is empty; expected a table with a header", path=str(path))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+    if data.startswith(b"PK\3\4"):
+        raise DatasetError("is a spreadsheet or a zip archive; save it as 'CSV UTF-8'", path=str(path))
+    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    try:
+        return data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = "is neither UTF-8 nor UTF-16 text; save it as 'Unicode Text' or 'CSV UTF-8'"
+        line = data[: error.start].count(b"\n") + 1
+        raise DatasetError(message, path=str(path), line=None if wide else line) from None
+
+
+def _delimiter(text: str) -> str:
+    first = next(iter(text.lstrip("\r\n").splitlines()), "")
+    return max(_DELIMITERS, key=first.count)

@@ -1,0 +1,163 @@
+"""Report cache: what earlier reports have read and computed, in the user's cache folder.
+
+An entry's name is a hash of all that it follows from: the files of the run's folder (names, sizes, times), how results
+are scored, the items met before, and this program's own code. So a changed cell, option or program finds no entry, and
+what is damaged is computed anew. Runs with damaged records are not kept, nor files written in the last seconds, whose
+next change might not show in their times. Entries are pickles, so they lie in a folder that only the user can write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import stat
+import sys
+import time
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from viva.engine.files import write_atomically
+
+_DIGEST = 16
+_SETTLED_SECONDS = 2.0  # after which a file's next change has another time
+_MAX_ENTRIES = 1_000
+_PACKAGES = ("numpy", "scipy", "scikit-learn")  # whose versions may show in figures
+_ROOT = Path(__file__).parents[2]
+
+FolderState = tuple[tuple[str, int, int, int, int], ...]
+
+
+class ReportCache:
+    """Entries in ``folder``; ``hits`` and ``misses`` count what was asked for. A folder that cannot be used holds
+    nothing: reports do without it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.hits = self.misses = 0
+        self._folder: Path | None = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not _is_private(folder):
+                self._folder = None
+        except OSError:
+            self._folder = None
+
+    def load(self, key: str | None, known: dict[str, Any]) -> Any:
+        """What was stored under a key; None where nothing is, or what is there is damaged.
+
+        :param known: by name, objects that entries refer to instead of holding them.
+        """
+        found = None
+        if key is not None and self._folder is not None:
+            with suppress(Exception):  # whatever is wrong with an entry: it is made anew
+                data = (self._folder / key).read_bytes()
+                if hashlib.blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() == data[:_DIGEST]:
+                    found = _Reader(BytesIO(data[_DIGEST:]), known).load()
+                    os.utime(self._folder / key)
+        self.hits, self.misses = self.hits + (found is not None), self.misses + (found is None)
+        return found
+
+    def store(self, key: str | None, value: Any, known: dict[str, Any]) -> None:
+        """Keep a value; one that cannot be kept is not."""
+        if key is None or self._folder is None:
+            return
+        written = BytesIO()
+        with suppress(OSError, pickle.PicklingError, AttributeError, TypeError):
+            _Writer(written, known).dump(value)
+            data = written.getvalue()
+            write_atomically(self._folder / key, hashlib.blake2b(data, digest_size=_DIGEST).digest() + data)
+            self._prune(self._folder)
+
+    def _prune(self, folder: Path) -> None:
+        """Remove the entries that were used longest ago, where there are too many."""
+        entries = _files(folder)
+        if len(entries) > _MAX_ENTRIES:
+            for entry in sorted(entries, key=lambda one: one.stat().st_mtime)[: len(entries) - _MAX_ENTRIES]:
+                os.unlink(entry.path)
+
+
+class _Writer(pickle.Pickler):
+    def __init__(self, file: BytesIO, known: dict[str, Any]) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._names = {id(one): name for name, one in known.items()}
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return self._names.get(id(obj))
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, file: BytesIO, known: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._known = known
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._known[pid]
+
+
+def user_cache() -> ReportCache:
+    """The cache of whoever runs this program."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return ReportCache((Path(base) if base else Path.home() / ".cache") / "viva" / "reports")
+    except RuntimeError:  # no home
+        return ReportCache(Path(os.devnull))
+
+
+def cache_key(*parts: Any) -> str:
+    """The name of what follows from these parts, whose ``repr`` says all of them, and from this program."""
+    text = repr((program_state(), *parts)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=20).hexdigest()
+
+
+def folder_state(folder: Path) -> FolderState | None:
+    """The files of a run's folder: name, inode, size and times of each, but for its lock. None where one of them was
+    written just now, so that its next change might not show.
+    """
+    found = []
+    try:
+        for entry in _files(folder):
+            seen = entry.stat()
+            # SQLite makes and removes the index of its log whenever a journal is read.
+            if not stat.S_ISREG(seen.st_mode) or entry.name == "lock" or entry.name.endswith("-shm"):
+                continue
+            if entry.name.endswith("-wal") and seen.st_size == 0:
+                continue
+            if time.time() - seen.st_mtime < _SETTLED_SECONDS:
+                return None
+            found.append((entry.name, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+    except OSError:
+        return None
+    return tuple(sorted(found))
+
+
+@cache
+def program_state() -> tuple[Any, ...]:
+    """What stands for this program: its modules by size and time, and the versions of what it computes with."""
+    modules = []
+    for room in sorted(_ROOT.iterdir()):
+        if room.is_dir() and (room / "__init__.py").exists():
+            for path, _, names in os.walk(room):
+                for name in names:
+                    if name.endswith((".py", ".yaml", ".json")):
+                        seen = os.stat(os.path.join(path, name))
+                        modules.append((os.path.join(path, name), seen.st_size, seen.st_mtime_ns))
+    packages = []
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages.append((package, version(package)))
+    return sys.version, tuple(sorted(modules)), tuple(packages)
+
+
+def _files(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        return list(found)
+
+
+def _is_private(folder: Path) -> bool:
+    seen = os.stat(folder)
+    return seen.st_uid == os.getuid() and not seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,0 +1,101 @@
+"""Export of a study's figures in long form, one row a figure, as CSV and Parquet.
+
+Made from the report, so the numbers are those of ``--json``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.files import write_atomically
+
+from ..tables import FIGURE_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS, Row, spreadsheet_cell
+from .study import RECORD_ORDER, sections_in_order, systems_of_report
+
+
+def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
+    """Every figure: of each cell (``seed`` is given), pooled (it is not), and of candidates held against one another.
+
+    A row's ``measure`` is the place of the figure in its record, joined by dots; ``dataset`` is empty where all are
+    pooled, ``candidate`` where the figure is of none alone. ``value`` is empty where there is nothing to tell.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
+    """
+    together = systems_of_report(report)
+    readers = {name: systems.readers[name] for systems in together for name in systems.readers}
+    for cell in report["cells"]:
+        named = ("scenario", "candidate", "dataset", "seed", "evaluator", "scorer")
+        yield from readers[cell["scenario"]].cell_rows(cell, {name: cell.get(name) for name in named})
+    for systems, section in sections_in_order(RECORD_ORDER, together):
+        yield from section.rows(systems.part_of(report))
+
+
+def write_csv(report: Mapping[str, Any], file: Path) -> None:
+    """UTF-8 with a header and ``\\n`` at the ends of lines; numbers in the digits of the JSON. A text
+    that begins as a formula does has an apostrophe before it; control characters are written out (``\\x1b``).
+
+    :raises ConfigurationError: the file cannot be written.
+    """
+    write_rows(long_rows(report), FIGURE_COLUMNS, TEXT_COLUMNS, file)
+
+
+def write_rows(rows: Iterable[Row], columns: Sequence[str], texts: Sequence[str], file: Path) -> None:
+    """Rows as such a CSV file; ``texts`` are the columns that hold text.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_escape_row(row, texts) for row in rows)
+    _write(file, text.getvalue().encode())
+
+
+def _escape_row(row: Row, texts: Sequence[str]) -> Row:
+    return row | {name: spreadsheet_cell(str(row[name])) for name in texts if row[name]}
+
+
+def write_parquet(report: Mapping[str, Any], file: Path) -> None:
+    """The same rows: texts, whole numbers (``seed``, ``n``) and doubles.
+
+    :raises ConfigurationError: pyarrow is not there, or the file cannot be written.
+    """
+    check_parquet()
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    rows = list(long_rows(report))
+    kinds = {
+        name: arrow.string() if name in TEXT_COLUMNS else arrow.int64() for name in (*TEXT_COLUMNS, *INTEGER_COLUMNS)
+    }
+    schema = arrow.schema([(name, kinds.get(name, arrow.float64())) for name in FIGURE_COLUMNS])
+    columns = {
+        name: [_to_double(row[name]) if name not in kinds else row[name] for row in rows] for name in FIGURE_COLUMNS
+    }
+    sink = io.BytesIO()
+    parquet.write_table(arrow.table(columns, schema=schema), sink)
+    _write(file, sink.getvalue())
+
+
+def check_parquet() -> None:
+    """:raises ConfigurationError: pyarrow is not there."""
+    try:
+        import_module("pyarrow.parquet")
+    except ImportError:
+        message = "--parquet: writing Parquet needs pyarrow; install it with: pip install 'viva-exam[parquet]'"
+        raise ConfigurationError(message) from None
+
+
+def _to_double(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        write_atomically(file, data)
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; name another file") from None

@@ -1,0 +1,179 @@
+"""Baselines beside a judge: text metrics against references, BERTScore, single-answer grading.
+
+Yu et al. 2024, section 4.3 and Appendix A: METEOR, ROUGE, BERTScore and MT-Bench's single-answer grading on the
+turns of interviews.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from viva.agents.assistants.text_metrics import METRICS, require_package
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.scenarios.contract import RecordedReply
+
+from .rating_sheet import Sheet
+
+_FAMILIES = {"rouge": ("rouge-1", "rouge-2", "rouge-l")}
+BERTSCORE, SINGLE = "bertscore", "single"
+_EXTRA = "metrics"
+_REFERENCES = ("reference", "references", "reference_text", "ref")
+_OUTPUTS = ("system_output", "output", "response", "answer", "reply")
+QUESTION, OUTPUT = "question", "output"  # how the texts of a run's turns are called
+
+Scorer = Callable[[Sequence[str], Sequence[str]], list[float | None]]
+
+
+def metric_names(wanted: Iterable[str]) -> list[str]:
+    """The baselines of a list such as ``rouge,meteor``; families are spelled out.
+
+    :raises ConfigurationError: one is not known, or a package that it needs is not installed.
+    """
+    names: list[str] = []
+    for name in (part.strip() for text in wanted for part in text.split(",")):
+        known = [*_FAMILIES.get(name, (name,))]
+        if not all(one in METRICS or one == SINGLE or one.partition("=")[0] == BERTSCORE for one in known):
+            every = ", ".join([*_FAMILIES, *METRICS, f"{BERTSCORE}=MODEL", SINGLE])
+            raise ConfigurationError(f"--baselines: '{name}' is not known; there are: {every}")
+        names += known
+    for name in dict.fromkeys(names):
+        if name in METRICS:
+            require_package(name, METRICS[name][2], _EXTRA)
+        elif name.startswith(BERTSCORE):
+            if not name.partition("=")[2]:
+                raise ConfigurationError(f"--baselines {name}: name its model, a local folder: {BERTSCORE}=MODEL")
+            require_package(BERTSCORE, "bert_score", BERTSCORE)
+    return list(dict.fromkeys(names))
+
+
+def attach_replies(sheet: Sheet, replies: Iterable[RecordedReply]) -> None:
+    """Give the rows of a run's sheet what was asked and answered there: of a turn its own reply, of a whole
+    conversation all replies but the first, which is the answer before the turns, or that one where there are no others.
+    """
+    found: dict[tuple[str, str], dict[int, RecordedReply]] = {}
+    for one in replies:
+        found.setdefault((one.item, one.label), {})[one.number] = one
+    for row in sheet.rows:
+        said = found.get((row.item, row.system or ""), {})
+        if row.turn is not None:
+            chosen = [said[int(row.turn)]] if row.turn.isdecimal() and int(row.turn) in said else []
+        else:
+            chosen = [said[number] for number in sorted(said) if number] or list(said.values())
+        if chosen:
+            row.texts |= {QUESTION: chosen[0].question, OUTPUT: "\n".join(one.reply for one in chosen)}
+
+
+def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, reference: str | None = None) -> None:
+    """Add each metric as a judge of its own, which scores all criteria at once.
+
+    ``output`` and ``reference`` name the fields with the texts; found by their names where they are None. A row whose
+    text cannot be scored is left unscored, and a note says how many are.
+
+    :raises ConfigurationError: a field is missing; the message names it.
+    """
+    wanted = [name for name in names if name != SINGLE]
+    if not wanted:
+        return
+    outputs, references = (
+        _field_texts(sheet, output, _OUTPUTS, "output"),
+        _field_texts(sheet, reference, _REFERENCES, "reference"),
+    )
+    for name in wanted:
+        values = open_scorer(name)(outputs, references)
+        for row, value in zip(sheet.rows, values, strict=True):
+            row.scores[name.partition("=")[0], ""] = value
+        if gaps := sum(value is None for value in values):
+            sheet.notes.append(f"{name}: {gaps:,} of {len(values):,} texts could not be scored")
+    if "meteor" in wanted:
+        from viva.agents.assistants.text_metrics import has_wordnet
+
+        if not has_wordnet():
+            sheet.notes.append(
+                "meteor: nltk has no WordNet here, so synonyms do not match and its figures are somewhat lower; "
+                "`python -m nltk.downloader wordnet` fetches it"
+            )
+
+
+def open_scorer(name: str) -> Scorer:
+    """The function of a baseline: scores of texts against references, None where one cannot be scored."""
+    if name.startswith(BERTSCORE):
+        return _bertscore(name.partition("=")[2])
+    function = METRICS[name][1]
+
+    def each(outputs: Sequence[str], references: Sequence[str]) -> list[float | None]:
+        found: list[float | None] = []
+        for text, reference in zip(outputs, references, strict=True):
+            try:
+                found.append(function(text, reference) if reference.strip() else None)
+            except ValueError:  # a reference without a word that the metric knows
+                found.append(None)
+        return found
+
+    return each
+
+
+@cache
+def _bertscore(model: str) -> Scorer:
+    """BERTScore's F1 (Zhang et al. 2019; bert-score), without idf weights and without rescaling, from the layer that
+    bert-score has for a model that it knows, else from the last one.
+    """
+    from importlib import import_module
+
+    library = import_module("bert_score")
+    known = import_module("bert_score.utils").model2layers
+    layers = known.get(model)
+    if layers is None:
+        layers = import_module("transformers").AutoConfig.from_pretrained(model).num_hidden_layers
+
+    def score(outputs: Sequence[str], references: Sequence[str]) -> list[float | None]:
+        usable = [
+            at for at, pair in enumerate(zip(outputs, references, strict=True)) if all(one.strip() for one in pair)
+        ]
+        found: list[float | None] = [None] * len(outputs)
+        if usable:
+            texts = [[texts[at] for at in usable] for texts in (outputs, references)]
+            _, _, f1 = library.score(*texts, model_type=model, num_layers=layers, verbose=False)
+            for at, value in zip(usable, f1.tolist(), strict=True):
+                found[at] = float(value)
+        return found
+
+    return score
+
+
+def grading_tasks(sheet: Sheet, output: str | None = None, question: str | None = None) -> list[dict[str, Any]]:
+    """The rows as tasks of single-answer grading; their ids are the rows' numbers.
+
+    :raises ConfigurationError: a field is missing; the message names it.
+    """
+    outputs = _field_texts(sheet, output, _OUTPUTS, "output")
+    questions = _field_texts(sheet, question, (QUESTION, "source", "prompt", "instruction", "context"), QUESTION)
+    return [
+        {"id": str(at), "question": asked, "answer": said}
+        for at, (asked, said) in enumerate(zip(questions, outputs, strict=True))
+        if asked.strip()
+    ]
+
+
+def add_grades(sheet: Sheet, grades: Mapping[str, Mapping[str, float | None]]) -> None:
+    """Add the grades of single-answer grading: by judge and task id."""
+    for label, by_task in grades.items():
+        for at, row in enumerate(sheet.rows):
+            row.scores[f"{SINGLE}: {label}", ""] = by_task.get(str(at))
+
+
+def _field_texts(sheet: Sheet, field: str | None, known: Sequence[str], what: str) -> list[str]:
+    names = dict.fromkeys(name for row in sheet.rows for name in row.texts)
+    name = field or next((one for one in known if one in names), None)
+    if name is None or name not in names:
+        told = f"no field '{field}'" if field else f"no field with the {what}s"
+        add = f"add a field '{known[0]}' to the ratings"
+        have = ", ".join(list(names)[:20]) or "no texts at all"
+        raise ConfigurationError(
+            f"{sheet.source}: {told} for --baselines; there are: {have}; name it with --{what}, or {add}"
+        )
+    for row in sheet.rows:
+        if what == "reference" and name not in row.texts:
+            raise DatasetError("is missing", path=sheet.source, line=row.line, field=name)
+    return [row.texts.get(name, "") for row in sheet.rows]

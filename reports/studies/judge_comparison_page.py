@@ -1,0 +1,450 @@
+"""Comparison of judges in sentences, tables, forest plot, page and CSV, made from its report alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+
+from ..page import Page, PageSection, Plot, Record, count_of, join_names, percentage
+from ..row_plots import ForestRow, forest_plot
+from ..tables import DASH, Table, number, p_value, percent, signed
+
+COEFFICIENTS = (("pearson", "r"), ("spearman", "ρ"), ("kendall", "τ"))
+_LEVELS = ("item", "group", "system")
+_MAX_PAIRS = 6  # of annotators are told one by one
+UNNAMED = "rating"  # a criterion that no field names
+
+
+def criterion_name(one: Record) -> str:
+    """The criterion's name in tables."""
+    return one["criterion"] or UNNAMED
+
+
+def summary_sentences(report: Record) -> str:
+    """What a reader wants to know first, in sentences."""
+    criteria = report["criteria"]
+    alone = {judge["judge"] for one in criteria for judge in one["judges"]}
+    together = len(criteria) > 2 and len(alone) == 1 and all(len(one["judges"]) == 1 for one in criteria)
+    sentences = [_criteria_sentence(criteria)] if together else []
+    sentences += [
+        sentence for one in criteria for sentence in _criterion_sentences(one, len(criteria), judged=not together)
+    ]
+    if not report["criteria"]:
+        sentences = [_judged_sentence(one) for one in report["judgments"]]
+    unparsed = sum(system["overall"]["unparsed"] for one in report["judgments"] for system in one["systems"])
+    if report["criteria"] and unparsed:
+        sentences.append(
+            f"{count_of(unparsed, 'score')} {'is' if unparsed == 1 else 'are'} missing or unreadable and in no figure."
+        )
+    return " ".join(sentences)
+
+
+def _criteria_sentence(criteria: Sequence[Record]) -> str:
+    """One judge on several criteria: where it follows people most, and where least."""
+    [judge] = criteria[0]["judges"]
+    known = [one for one in criteria if _spearman(one["judges"][0])["value"] is not None]
+    if not known:
+        return f"On none of {len(criteria)} criteria can the scores of {judge['judge']} be correlated with ratings."
+    ranked = sorted(known, key=lambda one: _value(_spearman(one["judges"][0])))
+    best, least = (
+        f"{criterion_name(one)}, {_format_figure(_spearman(one['judges'][0]))}" for one in (ranked[-1], ranked[0])
+    )
+    rows = {one["judges"][0]["n"] for one in known}
+    over = count_of(max(rows), "row") if len(rows) == 1 else f"{min(rows):,} to {max(rows):,} rows"
+    of = f"Of {len(criteria)} criteria, {judge['judge']}"
+    if (_spearman(ranked[-1]["judges"][0])["low"] or 0.0) <= 0.0:
+        return (
+            f"{of} is not seen to follow people on any: the Spearman correlation is highest on {best}, and lowest on "
+            f"{least}, over {over}."
+        )
+    return f"{of} follows people best on {best}, and least on {least} (Spearman correlation over {over})."
+
+
+def _criterion_sentences(one: Record, criteria: int, *, judged: bool) -> Iterator[str]:
+    """What is said of a criterion: only what the figure and its interval show."""
+    what = f"On {criterion_name(one)}" if criteria > 1 or one["criterion"] else "Over all"
+    if one["confusions"]:
+        yield f"{what}, {_label_sentence(max(one['confusions'], key=lambda record: _value(record['kappa'])))}"
+    if one["judges"] and judged:
+        best = max(one["judges"], key=lambda judge: _value(_spearman(judge)))
+        yield f"{what}, {_correlation_sentence(best, len(one['judges']))}"
+    yield from (f"{what}, {name} cannot be compared with people: {why}." for name, why in one["incomparable"].items())
+    if one["agreement"] is not None:
+        yield f"{what}, {_annotator_sentence(one)}"
+
+
+def _label_sentence(found: Record) -> str:
+    """How far a judge's labels are those of most people."""
+    who, kappa = f"{found['judge']} and the majority of people", found["kappa"]
+    same = f"{percent(found['agreement'])} of labels are the same"
+    over = count_of(found["n"], "row")
+    if not found["n"]:
+        return f"{who} have no row in common that both have labelled."
+    if kappa["value"] is None:
+        return f"{who} gave one and the same label throughout ({over}): κ is not defined."
+    if found["agreement"] == 1.0:
+        return f"{who} gave the same labels to all of {over} (κ = {number(kappa['value'], 3)})."
+    if kappa["low"] is None:
+        return f"κ of {who} is {number(kappa['value'], 3)} over {over}; no interval can be told ({same})."
+    if kappa["low"] > 0.0:
+        return f"{who} agree beyond chance at κ = {_format_figure(kappa)} ({same})."
+    return f"{who} are not seen to agree beyond chance: κ = {_format_figure(kappa)} ({same}, over {over})."
+
+
+def _correlation_sentence(best: Record, judges: int) -> str:
+    """How far the scores of a judge, the best of several, go with people's ratings."""
+    who, figure, over = best["judge"], _spearman(best), count_of(best["n"], "row")
+    if figure["value"] is None:
+        why = "fewer than three" if best["n"] < 3 else "all scores, or all ratings, are the same"
+        return f"the scores of {who} cannot be correlated with ratings over {over}: {why}."
+    if figure["low"] is None:
+        return (
+            f"the Spearman correlation of {who} with people is {number(figure['value'], 3)} over {over}; no interval "
+            "can be told."
+        )
+    if figure["low"] > 0.0:
+        return (
+            f"{who} follows people{' best' if judges > 1 else ''} with a Spearman correlation of "
+            f"{_format_figure(figure)} "
+            f"over {over}."
+        )
+    if judges > 1:
+        return (
+            f"none of {judges} judges is seen to follow people: the highest Spearman correlation is that of {who}, "
+            f"{_format_figure(figure)} over {over}."
+        )
+    if figure["high"] < 0.0:
+        return f"{who} runs against people with a Spearman correlation of {_format_figure(figure)} over {over}."
+    return f"{who} is not seen to follow people: its Spearman correlation is {_format_figure(figure)} over {over}."
+
+
+def _annotator_sentence(one: Record) -> str:
+    """How far annotators agree among themselves."""
+    agreed, who = one["agreement"], f"{len(one['annotators'])} annotators"
+    over = count_of(agreed["alpha_n"], "row")
+    if not agreed["alpha_n"]:
+        return f"{who} have no row in common that two of them have rated."
+    if agreed["kappa"] is not None:
+        known = [pair["kappa"] for pair in agreed["pairs"] if pair["kappa"]["value"] is not None]
+        values = [number(figure["value"], 3) for figure in known]
+        told = join_names(values) if len(values) <= _MAX_PAIRS else f"{len(values)} of them"
+        shown = f" (pairs {told})" if len(values) > 1 else ""
+        seen = all((figure["low"] or 0.0) > 0.0 or figure["value"] == 1.0 for figure in known)
+        verb = "agree" if seen else "are not seen to agree beyond chance,"
+        return f"{who} {verb} at a mean Cohen's κ of {number(agreed['kappa'], 3)}{shown} over {over}."
+    if agreed["alpha"] is not None:
+        return f"{who} have a Krippendorff's α of {number(agreed['alpha'], 3)} over {over}."
+    return f"{who} gave one and the same rating throughout ({over}): neither κ nor α is defined."
+
+
+def _judged_sentence(one: Record) -> str:
+    parts = []
+    for system in one["systems"]:
+        overall = system["overall"]
+        total = overall["n"] + overall["unparsed"]
+        turns = join_names(f"turn {turn} {number(mean['mean'], 3)}" for turn, mean in system["turns"].items())
+        parts.append(
+            f"{system['system'] or 'all rows'} {number(overall['mean'], 3)}"
+            + (f" ({turns})" if turns else "")
+            + f", {overall['unparsed']:,} of {total:,} judgments unparsable"
+        )
+    return f"{one['judge']}'s mean scores: {'; '.join(parts)}."
+
+
+def meta_tables(report: Record) -> list[Table]:
+    """All tables; those without rows are left out when they are printed."""
+    return [
+        _human_difference_table(report),
+        _level_table(report),
+        _interval_table(report),
+        _difference_table(report),
+        _jury_table(report),
+        _annotator_table(report),
+        *_confusion_tables(report),
+        _mean_table(report),
+    ]
+
+
+def _level_table(report: Record) -> Table:
+    """Values alone: three with their intervals are too wide for a terminal."""
+    rows = []
+    for one, judge in _judge_records(report):
+        for level in _LEVELS:
+            if found := judge["levels"].get(level):
+                values = [number(found[name]["value"], 3) for name, _ in COEFFICIENTS]
+                rows.append([criterion_name(one), judge["judge"], level, *values, f"{found['pearson']['n']:,}"])
+    header = ["criterion", "judge", "level", *(sign for _, sign in COEFFICIENTS), "n"]
+    return ("Correlation with people: Pearson r, Spearman ρ, Kendall τ-b", *_drop_constant_columns(header, rows))
+
+
+def _interval_table(report: Record) -> Table:
+    rows = []
+    some = any(judge["unscored"] for _, judge in _judge_records(report))
+    for one, judge in _judge_records(report):
+        found = judge["levels"]["item"]
+        row = [criterion_name(one), judge["judge"], *(_format_interval(found[name]) for name, _ in COEFFICIENTS)]
+        rows.append([*row, _shorten(judge["variance"]), *([f"{judge['unscored']:,}"] if some else [])])
+    header = ["criterion", "judge", *(sign for _, sign in COEFFICIENTS), "variance", *(["unscored"] if some else [])]
+    title = f"{100 * report['how']['level']:g}% intervals at item level, and the variance of the scores"
+    return (title, *_drop_constant_columns(header, rows))
+
+
+def _difference_table(report: Record) -> Table:
+    rows = []
+    for one in report["criteria"]:
+        for pair in one["differences"]:
+            for level in _LEVELS:
+                if found := pair["levels"].get(level):
+                    figure = found["spearman"]
+                    row = [criterion_name(one), pair["first"], pair["second"], level]
+                    row += [
+                        signed(figure["value"], 3),
+                        _format_interval(figure),
+                        p_value(figure["p"]),
+                        p_value(figure["p_corrected"]),
+                    ]
+                    rows.append(row)
+    header = ["criterion", "first", "second", "level", "first − second", "interval", "p", "Holm p"]
+    title = f"Difference of Spearman correlations ({report['how']['permutation']})"
+    return (title, *_drop_constant_columns(header, rows))
+
+
+def _jury_table(report: Record) -> Table:
+    rows = []
+    for one in report["criteria"]:
+        for jury in one["juries"]:
+            for name, sign in COEFFICIENTS:
+                figure = jury["levels"].get("item", {}).get(name)
+                if figure is not None:
+                    row = [criterion_name(one), jury["how"], sign, number(figure["value"], 3), figure["best"] or DASH]
+                    rows.append([*row, signed(figure["gain"]["value"], 3), _format_interval(figure["gain"])])
+    header = ["criterion", "jury", "by", "reaches", "best single", "gain", "interval"]
+    return ("Juries against the best single judge, item level", *_drop_constant_columns(header, rows))
+
+
+def _annotator_table(report: Record) -> Table:
+    rows = []
+    for one in report["criteria"]:
+        agreed = one["agreement"]
+        if agreed is None:
+            continue
+        for pair in agreed["pairs"]:
+            row = [criterion_name(one), f"{pair['first']} – {pair['second']}", number(pair["kappa"]["value"], 3)]
+            row += [
+                _format_interval(pair["kappa"]),
+                number(_value_or_none(pair["kappa_quadratic"]), 3),
+                percent(pair["agreement"]),
+            ]
+            rows.append([*row, f"{pair['n']:,}"])
+        whole = [criterion_name(one), "all: mean κ", number(agreed["kappa"], 3), DASH, DASH]
+        rows.append([*whole, percent(agreed["unanimous"]), f"{agreed['alpha_n']:,}"])
+        rows.append([criterion_name(one), "all: Fleiss' κ", number(agreed["fleiss"], 3), DASH, DASH, DASH,
+                     f"{agreed['fleiss_n']:,}"])  # fmt: skip
+        rows.append([criterion_name(one), f"all: α, {one['scale']}", number(agreed["alpha"], 3), DASH, DASH, DASH,
+                     f"{agreed['alpha_n']:,}"])  # fmt: skip
+    header = ["criterion", "annotators", "κ", "interval", "κ quadratic", "same", "n"]
+    return ("Agreement between annotators, corrected for chance", *_drop_constant_columns(header, rows))
+
+
+def _human_difference_table(report: Record) -> Table:
+    rows = []
+    for one in report["criteria"]:
+        for found in one["confusions"]:
+            row = [
+                criterion_name(one),
+                found["judge"],
+                number(found["kappa"]["value"], 3),
+                _format_interval(found["kappa"]),
+            ]
+            row += [number(_value_or_none(found["kappa_quadratic"]), 3), percent(found["agreement"])]
+            rows.append([*row, *(f"{found[name]:,}" for name in ("n", "tied", "unscored"))])
+    header = ["criterion", "judge", "κ", "interval", "κ quadratic", "same", "n", "tied", "unscored"]
+    return ("Labels of judges and of most people, corrected for chance", *_drop_constant_columns(header, rows))
+
+
+def _confusion_tables(report: Record) -> Iterator[Table]:
+    for one in report["criteria"]:
+        for found in one["confusions"]:
+            rows = [[label, *(f"{count:,}" for count in counts)]
+                    for label, counts in zip(found["labels"], found["counts"], strict=True)]  # fmt: skip
+            title = f"{criterion_name(one)}: labels of {found['judge']} (rows) and of most people (columns)"
+            yield (title, ["judge \\ people", *found["labels"]], rows)
+
+
+def _mean_table(report: Record) -> Table:
+    rows = []
+    for one in report["judgments"]:
+        for system in one["systems"]:
+            parts = [("all", system["overall"]), *system["turns"].items()]
+            for turn, mean in parts if len(parts) > 2 or len(parts) == 1 else parts[:1]:
+                total = mean["n"] + mean["unparsed"]
+                row = [one["judge"], one["criterion"] or UNNAMED, system["system"] or DASH, turn]
+                row += [number(mean["mean"], 3), _format_interval(mean), f"{mean['n']:,}"]
+                rows.append([*row, f"{mean['unparsed']:,} ({percentage(mean['unparsed'], total)})"])
+    if report["criteria"] and not any(system["overall"]["unparsed"] for one in report["judgments"]
+                                      for system in one["systems"]):  # fmt: skip
+        rows = []  # correlations say more, and nothing is missing
+    header = ["judge", "criterion", "system", "turn", "mean", "interval", "n", "unparsable"]
+    return ("Mean scores of judges", *_drop_constant_columns(header, rows))
+
+
+def _judge_records(report: Record) -> Iterator[tuple[Record, Record]]:
+    for one in report["criteria"]:
+        for judge in one["judges"]:
+            yield one, judge
+
+
+def _drop_constant_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Without columns of names that say the same in every row of several, which the sentence before has said."""
+    names = ("criterion", "judge", "system", "first", "second")
+    kept = [at for at, name in enumerate(header)
+            if name not in names or len({row[at] for row in rows}) > 1 or (at == 0 and len(rows) < 2)]  # fmt: skip
+    return [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def _format_interval(figure: Mapping[str, Any]) -> str:
+    return DASH if figure["low"] is None else f"{figure['low']:.2f} to {figure['high']:.2f}"
+
+
+def _format_figure(figure: Mapping[str, Any]) -> str:
+    value = number(figure["value"], 3)
+    return value if figure["low"] is None else f"{value} ({_format_interval(figure)})"
+
+
+def _value_or_none(figure: Mapping[str, Any] | None) -> float | None:
+    return None if figure is None else figure["value"]
+
+
+def _value(figure: Mapping[str, Any]) -> float:
+    return -2.0 if figure["value"] is None else float(figure["value"])
+
+
+def _spearman(judge: Record) -> Record:
+    found: Record = judge["levels"]["item"]["spearman"]
+    return found
+
+
+def _shorten(value: float | None) -> str:
+    return DASH if value is None else f"{value:.3g}"
+
+
+CSV_COLUMNS = ("criterion", "part", "judge", "against", "level", "measure", "value", "low", "high", "p", "n")
+CSV_TEXTS = ("criterion", "part", "judge", "against", "level", "measure")
+
+
+def forest_rows(report: Record) -> tuple[str, list[ForestRow]]:
+    """What is drawn, and its rows: item-level Spearman correlations, else kappas."""
+    rows = []
+    several = len({judge["judge"] for one in report["criteria"] for judge in one["judges"]}) > 1
+    for one in report["criteria"]:
+        for judge in one["judges"]:
+            name = criterion_name(one) + (f", {judge['judge']}" if several else "")
+            rows += _forest_row(name, judge["levels"]["item"]["spearman"])
+    if rows:
+        return "Spearman ρ with people (95%)", rows
+    for one in report["criteria"]:
+        for found in one["confusions"]:
+            rows += _forest_row(found["judge"], found["kappa"])
+        for pair in (one["agreement"] or {}).get("pairs", ()):
+            rows += _forest_row(f"{pair['first']} – {pair['second']}", pair["kappa"])
+    return "Cohen's κ (95%)", rows
+
+
+def _forest_row(name: str, figure: Record) -> list[ForestRow]:
+    if figure["value"] is None:
+        return []
+    return [ForestRow(name, figure["value"], figure["low"], figure["high"])]
+
+
+def meta_page(report: Record) -> Page:
+    """The page: the answer first, the forest plot, then all tables."""
+    axis, rows = forest_rows(report)
+    axis = axis.replace("95", f"{100 * report['how']['level']:g}")
+    plots, no_plots = [], ""
+    if rows:
+        try:
+            svg = forest_plot("Judges and people", rows, axis)
+            told = join_names(f"{row.name} {row.value:.3f}" for row in rows)
+            plots = [
+                Plot("forest", axis, "Each dot is a figure, its bar the interval.", "", [(svg, f"{axis}: {told}")])
+            ]
+        except ConfigurationError as error:
+            no_plots = str(error)
+    tables = [table for table in meta_tables(report) if table[2]]
+    sections = [PageSection("figures", "Figures", plots=bool(no_plots), tables=tables)]
+    facts = [("Rows", f"{report['rows']:,}")]
+    facts += [(name, count_of(report[field], name[:-1].lower())) for name, field in (("Groups", "groups"),
+              ("Systems", "systems")) if report[field]]  # fmt: skip
+    facts += [("Read as", "; ".join(report["fields"]))]
+    facts += [("Notes", " ".join(f"{note}." for note in report["notes"]))] if report["notes"] else []
+    heading = f"Meta-evaluation of {report['source']}"
+    decisive = plots[0] if plots else None
+    return Page(heading, facts, [], sections, [], no_plots, {}, _methods(report), [summary_sentences(report)], decisive)
+
+
+def _methods(report: Record) -> list[tuple[str, str]]:
+    how = report["how"]
+    return [
+        ("Levels", "item: over all rows; group: within each group, averaged over groups; system: between means."),
+        (
+            "Intervals",
+            f"{100 * how['level']:g}% percentiles of {how['resamples']:,} resamples of whole groups (BOOT-INPUTS), "
+            f"seed {how['seed']}.",
+        ),
+        (
+            "Tests of two judges",
+            f"{how['permutation']}: the judges' standardised scores are exchanged {how['resamples']:,} times at random "
+            "(Deutsch, Dror and Roth 2021); Holm over all pairs and criteria.",
+        ),
+        ("Labels", "Cohen's κ corrects agreement for chance; people's label is that of most annotators, ties left "
+                   "out."),
+        ("Juries", "mean and median of standardised scores; fitted weights are out of fold; the best single judge is "
+                   "chosen anew in each resample."),
+    ]  # fmt: skip
+
+
+def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
+    """Every figure, one a row."""
+    for one in report["criteria"]:
+        place = {"criterion": criterion_name(one)}
+        for judge in one["judges"]:
+            for level, figures in judge["levels"].items():
+                for name, figure in figures.items():
+                    yield _csv_row(place, figure, part="correlation", judge=judge["judge"], level=level, measure=name)
+        for pair in one["differences"]:
+            for level, figures in pair["levels"].items():
+                for name, figure in figures.items():
+                    more = {"judge": pair["first"], "against": pair["second"], "n": pair["n"]}
+                    yield _csv_row(place, figure, part="difference", level=level, measure=name, **more)
+        for jury in one["juries"]:
+            for level, figures in jury["levels"].items():
+                for name, figure in figures.items():
+                    more = {"judge": f"jury, {jury['how']}", "level": level, "measure": name, "n": jury["n"]}
+                    yield _csv_row(place, figure, part="jury", **more)
+                    yield _csv_row(place, figure["gain"], part="jury gain", against=figure["best"], **more)
+        for found in one["confusions"]:
+            for name in ("kappa", "kappa_quadratic"):
+                if found[name] is not None:
+                    yield _csv_row(place, found[name], part="labels", judge=found["judge"], measure=name, n=found["n"])
+            yield _csv_row(place, {"value": found["agreement"]}, part="labels", judge=found["judge"], measure="same",
+                       n=found["n"])  # fmt: skip
+        if (agreed := one["agreement"]) is not None:
+            for pair in agreed["pairs"]:
+                more = {"judge": pair["first"], "against": pair["second"], "n": pair["n"]}
+                yield _csv_row(place, pair["kappa"], part="annotators", measure="kappa", **more)
+            for name, n in (("kappa", "alpha_n"), ("fleiss", "fleiss_n"), ("alpha", "alpha_n")):
+                yield _csv_row(place, {"value": agreed[name]}, part="annotators", measure=f"all.{name}", n=agreed[n])
+    for one in report["judgments"]:
+        for system in one["systems"]:
+            for turn, mean in (("all", system["overall"]), *system["turns"].items()):
+                where = {"judge": one["judge"], "against": system["system"], "level": turn, "n": mean["n"]}
+                criterion = {"criterion": one["criterion"]}
+                yield _csv_row(criterion, {**mean, "value": mean["mean"]}, part="judgments", measure="mean", **where)
+                yield _csv_row(criterion, {"value": mean["unparsed"]}, part="judgments", measure="unparsable", **where)
+
+
+def _csv_row(place: Record, figure: Record, **more: Any) -> dict[str, Any]:
+    numbers = {name: figure.get(name) for name in ("value", "low", "high", "p", "n")}
+    return dict.fromkeys(CSV_COLUMNS) | numbers | dict(place) | more

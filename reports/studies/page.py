@@ -1,0 +1,250 @@
+"""Page of a study without markup: its sections in order, its plots, and what was run in words.
+
+Made from the report alone.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+from viva.scenarios.registry import get_scenario
+from viva.scenarios.study_sections import Section, Subject
+
+from ..page import (
+    Page,
+    PageSection,
+    Plot,
+    Record,
+    describe_seeds,
+    describe_tiers,
+    distinct_values,
+    join_names,
+    list_names,
+)
+from ..tables import Table, is_numeric_column
+from .study import (
+    PAGE_ORDER,
+    RECORD_ORDER,
+    SystemsTogether,
+    common_sections,
+    sections_in_order,
+    sections_of,
+    sort_by_subject,
+    study_sentences,
+    systems_of_report,
+)
+
+_MIN_ROWS = 3  # of fewer, a value that all share is no repetition worth a word
+_MIN_COLUMNS = 3
+
+
+def dedupe_facts(page: Page) -> None:
+    """Move to ``page.origin`` the origin that all sections and plots share, out of titles what it says already, and
+    from columns to titles what is the same in all rows.
+    """
+    plots = [*page.plots, *([page.decisive] if page.decisive else [])]
+    origins = {*(plot.origin for plot in plots), *(section.origin for section in page.sections)} - {""}
+    if len(origins) == 1:
+        page.origin = origins.pop()
+        for section in page.sections:
+            section.origin = ""
+        page.plots = [replace(plot, origin="") for plot in page.plots]
+        page.decisive = page.decisive and replace(page.decisive, origin="")
+    said = page.origin.split(" · ") if page.origin else []
+    for section in page.sections:
+        section.tables = [_drop_constant_columns(_title_without(table, said)) for table in section.tables]
+
+
+def _title_without(table: Table, said: list[str]) -> Table:
+    """The table with a title that leaves out those of its parts, between commas, that are said already."""
+    title, header, rows = table
+    head, colon, tail = title.partition(": ")
+    tail = f", {tail},"
+    for part in said:
+        tail = tail.replace(f", {part},", ",").replace(f", {part};", ";")
+    tail = tail.strip(",; ")
+    return (f"{head}{colon}{tail}" if tail else head, header, rows)
+
+
+def _drop_constant_columns(table: Table) -> Table:
+    """The table without columns of words that are the same in every row: its title names them."""
+    title, header, rows = table
+    same: list[int] = []
+    for at in range(len(header)):
+        cells = {row[at] for row in rows}
+        left = len(header) - len(same)
+        if len(rows) >= _MIN_ROWS and len(cells) == 1 and left > _MIN_COLUMNS and not is_numeric_column(rows, at):
+            same.append(at)
+    if not same:
+        return table
+    kept = [at for at in range(len(header)) if at not in same]
+    told = ", ".join(f"{header[at]} {rows[0][at]}" for at in same)
+    return (f"{title} · {told}", [header[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
+_EXAMPLES = {1: ("only",), 2: ("lowest", "highest"), 3: ("lowest", "median", "highest")}
+_TIERS = {
+    "A": "A: which items, in which order, and all means are the same at every run; answers of models need not be.",
+    "B": "B: answers are those of a recorded run, replayed.",
+    "C": "C: the models give identical output at any concurrency, so the same settings give the same report.",
+}
+
+
+def study_page(report: Mapping[str, Any]) -> Page:
+    """The page of a study's report (``Study.report()``). Without matplotlib it has no plots, and says how to get them.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
+    """
+    together = systems_of_report(report)
+    drawn: list[Plot] = []
+    missing = ""
+    try:
+        drawn = _section_plots(report, together)
+    except ConfigurationError as error:
+        missing = str(error)
+    transcripts = _transcripts(report)
+    plots = PageSection("plots", "Plots", plots=True)
+    sections = _page_sections(report, together)
+    if drawn or missing:
+        place = sum(subject in (Subject.RESULTS, Subject.CONTAMINATION) for subject, _ in sections)
+        sections.insert(place, (Subject.CONTAMINATION, plots))
+    groups = study_sentences(report)
+    about, verdict = groups[0] if groups else ("", [])
+    page = Page(
+        _heading(report),
+        _facts(report, together),
+        list(report.get("notes") or ()),
+        [
+            section
+            for _, section in sections
+            if section.tables or section.plots or (section.transcripts and transcripts)
+        ],
+        drawn,
+        missing,
+        transcripts,
+        [*(one for systems in together for one in systems.study.methods(systems.part_of(report))), *_tiers(report)],
+        verdict,
+        about=about,
+        further=groups[1:],
+    )
+    if verdict and drawn:  # the plot that shows most comes first
+        page.decisive, page.plots = drawn[0], drawn[1:]
+        page.sections = [one for one in page.sections if page.plots or not one.plots]
+    dedupe_facts(page)
+    return page
+
+
+def _page_sections(report: Mapping[str, Any], together: Sequence[SystemsTogether]) -> list[tuple[Subject, PageSection]]:
+    """All sections in their order, also those that hold nothing."""
+    readers = {name: study for one in together for name, study in one.readers.items()}
+    found = [
+        (section.subject, (section.subject, _page_section(section, systems.part_of(report), systems.study.origin)))
+        for systems, section in sections_of(together)
+    ]
+    origin = together[0].study.origin if len(together) == 1 else _origin
+    found += [
+        (section.subject, (section.subject, _page_section(section, report, origin)))
+        for section in common_sections(readers)
+    ]
+    return sort_by_subject(RECORD_ORDER, found)
+
+
+def _page_section(section: Section[Any], report: Record, origin: Any) -> PageSection:
+    tables = [_as_texts(table) for table in section.tables(report) if table[2]]
+    cells = section.subject is Subject.CELLS
+    return PageSection(
+        section.anchor, section.heading, tables, "" if cells or not tables else origin(report), transcripts=cells
+    )
+
+
+def _as_texts(table: Table) -> Table:
+    title, header, rows = table
+    return (str(title), [str(name) for name in header], [[str(cell) for cell in row] for row in rows])
+
+
+def _section_plots(report: Mapping[str, Any], together: Sequence[SystemsTogether]) -> list[Plot]:
+    """All drawings that the study has figures for.
+
+    :raises ConfigurationError: matplotlib is missing.
+    """
+    from .. import plot_style
+
+    if not any(one.study.drawn for one in together):
+        return []
+    plot_style.load_matplotlib()
+    return [
+        plot
+        for systems, section in sections_in_order(PAGE_ORDER, together)
+        for plot in section.plots(systems.part_of(report))
+    ]
+
+
+def _heading(report: Mapping[str, Any]) -> str:
+    """The page's title."""
+    cells = report["cells"]
+    kinds = [get_scenario(name) for name in distinct_values(cells, "scenario")]
+    ran = [which.plural.capitalize() or which.name for which in kinds]
+    what = " and ".join([*ran[:1], *(name.lower() for name in ran[1:])]) or "A study"
+    numbers = [(len(distinct_values(cells, name)), name) for name in ("candidate", "dataset")]
+    candidates, datasets = (f"{number:,} {name}" + "s" * (number != 1) for number, name in numbers)
+    return f"{what}: {candidates} on {datasets}"
+
+
+def _facts(report: Mapping[str, Any], together: Sequence[SystemsTogether]) -> list[tuple[str, str]]:
+    """What was run, as terms and their descriptions."""
+    cells = report["cells"]
+    failed = sum((cell.get("result") or {}).get("failed") or 0 for cell in cells)
+    facts = {
+        "Candidates": list_names(distinct_values(cells, "candidate")),
+        "Datasets": list_names(distinct_values(cells, "dataset")),
+        "Seeds": join_names(map(str, sorted(distinct_values(cells, "seed")))),
+        "Evaluator": list_names(distinct_values(cells, "evaluator")),
+        "Tier": join_names(sorted(distinct_values(cells, "tier"))),
+        "Prompt pack": list_names(sorted({_pack(cell.get("pack")) for cell in cells} - {""})),
+        "Cells": _run_states(cells),
+        "Failed": f"{failed:,}",
+    }
+    for systems in together:
+        facts = systems.study.page_facts(facts, systems.part_of(report))
+    return [(term, text) for term, text in facts.items() if text]
+
+
+def _origin(report: Record) -> str:
+    return f"{describe_seeds(report['cells'])} · {describe_tiers(report['cells'])}"
+
+
+def _tiers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    tiers = [_TIERS[name] for name in sorted(map(str, distinct_values(report["cells"], "tier"))) if name in _TIERS]
+    return [("Tier", " ".join(tiers))] if tiers else []
+
+
+def _transcripts(report: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str]]]]]:
+    """By candidate, for each cell that has them, conversations worth a look, each with the command that shows it."""
+    found: dict[str, list[tuple[str, list[tuple[str, str]]]]] = {}
+    for cell in report["cells"]:
+        record = cell.get("transcripts") or {}
+        keys = list(record.get("examples") or ())
+        which = _EXAMPLES.get(len(keys), tuple(str(number) for number in range(1, len(keys) + 1)))
+        folder = shlex.quote(str(record.get("folder", "")))
+        commands = [f"viva show {folder} --conversation {shlex.quote(key)}" for key in keys]
+        if keys:
+            found.setdefault(cell["candidate"], []).append((cell["name"], list(zip(which, commands, strict=True))))
+    return found
+
+
+def _run_states(cells: Sequence[Record]) -> str:
+    counts: dict[str, int] = {}
+    for cell in cells:
+        counts[cell["state"]] = counts.get(cell["state"], 0) + 1
+    return f"{len(cells):,} (" + join_names(f"{count:,} {state}" for state, count in counts.items()) + ")"
+
+
+def _pack(pack: Any) -> str:
+    if not isinstance(pack, Mapping):
+        return ""
+    digest = str(pack.get("digest", ""))
+    return str(pack.get("name", "")) + (f" ({digest[:12]})" if digest else "")

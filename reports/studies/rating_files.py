@@ -1,0 +1,480 @@
+"""Files of ratings and scores: their records (CSV, TSV, JSON, Parquet), flattened, and which field holds what.
+
+Nested objects are flattened (``scores.fluency``), lists numbered from 1 (``annotators.2``). Fields are named by
+the user or found by their names; what is found is stated in the report, so that a wrong guess is seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from viva.data.dataset import wrapped_records_hint
+from viva.data.record_files import read_records, require_regular_file
+from viva.engine.errors import DatasetError
+
+FlatRecord: TypeAlias = dict[str, Any]
+_MAX_FILE = 512 * 2**20  # bytes of a JSON array, which is read at once
+_MAX_LIST = 64
+_MAX_TEXT = 4_000  # characters of a list in a text
+MISSING_VALUES = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # no rating, in lower case
+_RATING = re.compile(
+    r"""["']?(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|none|null|n/?a)["']?""", re.IGNORECASE
+)
+_ARRAY = re.compile(r"(?:np\.|numpy\.)?array\((\[.*\])(?:, dtype=\S+)?\)")
+_RATINGS = re.compile(rf"\s*(?:{_RATING.pattern}(?:\s*[,;]\s*|\s+|\s*$))*", re.IGNORECASE)
+
+
+def flat_records(path: Path) -> list[tuple[int, FlatRecord]]:
+    """The records of a file with the lines that they begin in.
+
+    :raises DatasetError: the file or a record cannot be read; the message names the line.
+    :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
+    """
+    found: list[tuple[int, FlatRecord]] = []
+    for line, raw in _array_records(path) if _is_array(path) else read_records(path):
+        if isinstance(raw, DatasetError):
+            raise raw
+        found.append((line, dict(flatten(raw))))
+    if len(found) == 1 and _are_columns(found[0][1]):
+        message = "holds a column in each field; save a record for each row (pandas: to_json(..., orient='records'))"
+        raise DatasetError(message, path=str(path))
+    if not found:
+        raise DatasetError("holds no record", path=str(path))
+    return found
+
+
+def form_hint(path: Path) -> str:
+    """Return what to save instead of a file that is one object around all records; empty for other files."""
+    _, raw = next(iter(_array_records(path) if _is_array(path) else read_records(path)))
+    return "" if isinstance(raw, DatasetError) else wrapped_records_hint(raw)
+
+
+def _are_columns(record: FlatRecord) -> bool:
+    """Return True if a file's only record has the same places, three or more, in each of its fields."""
+    places: dict[str, list[str]] = {}
+    for name in record:
+        field, _, place = name.partition(".")
+        places.setdefault(field, []).append(place)
+    first = next(iter(places.values()))
+    numbered = len(first) > 2 and all(map(str.isdecimal, first))
+    return len(places) > 1 and numbered and all(one == first for one in places.values())
+
+
+def _is_array(path: Path) -> bool:
+    if path.suffix != ".json":
+        return False
+    require_regular_file(path)
+    with path.open("rb") as file:
+        return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _array_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    if path.stat().st_size > _MAX_FILE:
+        message = f"is an array of more than {_MAX_FILE // 2**20} MiB; save it as JSON lines, one object a line"
+        raise DatasetError(message, path=str(path))
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DatasetError("is not UTF-8 text; save it as UTF-8", path=str(path)) from None
+    decoder = json.JSONDecoder()
+    place, line = text.index("[") + 1, 1 + text.count("\n", 0, text.index("[") + 1)
+    expects = False  # a comma came before
+    while True:
+        begin = _skip_whitespace(text, place)
+        line, place = line + text.count("\n", place, begin), begin
+        sign = text[place : place + 1]
+        if sign == "]" and not expects:
+            return
+        try:
+            value, after = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            message = f"not valid JSON: {error.msg if isinstance(error, json.JSONDecodeError) else 'nested too deep'}"
+            raise DatasetError(message, path=str(path), line=line) from None
+        if not isinstance(value, dict):
+            raise DatasetError(f"expected a JSON object, found {type(value).__name__}", path=str(path), line=line)
+        yield line, value
+        line, place = line + text.count("\n", place, after), after
+        begin = _skip_whitespace(text, place)
+        line, place = line + text.count("\n", place, begin), begin
+        sign = text[place : place + 1]
+        if sign == "]":
+            return
+        if sign != ",":
+            raise DatasetError("expected a comma or the array's end here", path=str(path), line=line)
+        place, expects = place + 1, True
+
+
+def _skip_whitespace(text: str, place: int) -> int:
+    while text[place : place + 1].isspace():
+        place += 1
+    return place
+
+
+def parse_ratings(text: str) -> Any:
+    """The list or object of ratings or labels that a text is, in JSON, or as Python or numpy prints it; None of other
+    texts.
+    """
+    text = text.strip()
+    text = found[1] if (found := _ARRAY.fullmatch(text)) is not None else text
+    if not 2 <= len(text) <= _MAX_TEXT or text[0] + text[-1] not in ("[]", "()", "{}"):
+        return None
+    if text[0] != "{" and (inner := _RATINGS.fullmatch(text[1:-1])) is not None:
+        return [_parse_literal(one) for one in _RATING.findall(inner[0])]
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        value = list(value) if isinstance(value, tuple) else value
+        return value if isinstance(value, list | dict) and _are_ratings(value) else None
+    return None
+
+
+def _parse_literal(text: str) -> Any:
+    text = text.strip("\"'")
+    return None if text.lower() in MISSING_VALUES else float(text)
+
+
+def _are_ratings(value: Any) -> bool:
+    """Return True if nothing but numbers, labels and texts stands in a list or object."""
+    if isinstance(value, dict):
+        return bool(value) and all(map(_are_ratings, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_are_ratings, value))
+    return value is None or isinstance(value, int | float | str)
+
+
+def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """A nested value's fields, each with its full name."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from flatten(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and 0 < len(value) <= _MAX_LIST:
+        for number, inner in enumerate(value, 1):
+            yield from flatten(inner, f"{name}.{number}")
+    else:
+        yield name, value
+
+
+_KEY_COLUMNS = {  # what a row is about, by the names that such fields have, the first found wins
+    "item": ("id", "item", "item_id", "idx", "example_id", "question_id", "uid", "key"),
+    "group": ("group", "source", "source_id", "doc_id", "document", "question_id", "dialog_id", "dialogue_id",
+              "instruction", "prompt", "question", "input"),
+    "system": ("system", "system_id", "model", "model_id", "candidate", "generator"),
+    "turn": ("turn", "round"),
+    "judge": ("judge", "evaluator", "judge_model", "judge_name", "judge_id", "evaluator_model", "evaluator_name"),
+    "criterion": ("criterion", "criteria", "aspect", "dimension"),
+    "annotator": ("annotator", "annotator_id", "annotator_name", "rater", "rater_id", "rater_name", "worker",
+                  "worker_id", "labeler", "reviewer", "grader_id"),
+}  # fmt: skip
+_ANNOTATOR_FIELDS = (
+    *_KEY_COLUMNS["annotator"],
+    "id",
+    "name",
+    "time",
+    "timestamp",
+)  # the rater or the rating, and no rating
+_REMARKS = ("comment", "comments", "explanation", "justification", "note", "notes", "rationale", "reason", "reasoning")
+_ANNOTATOR = re.compile(r"(?:annotator|rater|human|expert|grader|labell?er|reviewer)s?[ _.-]?\d+", re.IGNORECASE)
+# The criterion behind or before the one who rated it: human_fluency, fluency_annotator_2, judge_fluency.
+_RATER = r"(?P<{0}>(?:annotator|rater|human|expert|grader|labell?er|reviewer|judge|metric|auto|pred(?:icted)?)s?_?\d*)"
+_COMPOUND = re.compile(f"{_RATER.format('first')}_(?P<last>.+)|(?P<start>.+)_{_RATER.format('end')}")
+_MACHINE_RATER = re.compile(r"(?:judge|metric|auto|pred)", re.IGNORECASE)
+_HUMAN_NAMES = ("human", "humans", "human_score", "human_scores", "human_rating", "human_ratings", "human_label",
+          "rating", "ratings", "gold", "label", "expert", "annotation", "annotations", "expert_annotations",
+          "annotators")  # fmt: skip
+_JUDGE_NAMES = ("predict_scores", "prediction", "predictions", "predicted", "judge_score", "judge_scores", "judges",
+           "metric", "metrics", "verdict", "auto", "evaluators")  # fmt: skip
+_JUDGE_PREFIX = re.compile(r"(?:judge|pred|predicted|metric|auto)[_ -].+", re.IGNORECASE)
+_SCORE_NAMES = ("score", "scores")  # of people where there are others of judges, else of a judge
+
+
+@dataclass(slots=True)
+class NamedColumns:
+    """The fields that a user names; None or empty where they are to be found. ``human``, ``score`` and ``annotator``
+    may name one field or all fields of an object.
+    """
+
+    item: str | None = None
+    group: str | None = None
+    system: str | None = None
+    turn: str | None = None
+    judge: str | None = None
+    human: Sequence[str] = ()
+    annotator: Sequence[str] = ()
+    score: Sequence[str] = ()
+
+    def of_scores(self) -> NamedColumns:
+        """The names for a file of scores whose ratings stand in another one."""
+        return replace(self, human=(), annotator=())
+
+    def of_people(self) -> NamedColumns:
+        """The names for that other file."""
+        return replace(self, score=(), judge=None)
+
+
+@dataclass(slots=True)
+class Columns:
+    """``human`` has by criterion the fields of its annotators, ``scores`` by judge and criterion its field. The
+    criterion is empty where a name tells none.
+    """
+
+    item: str | None = None
+    group: str | None = None
+    system: str | None = None
+    turn: str | None = None
+    criterion: str | None = None
+    annotator: str | None = None
+    judge: list[str] = field(default_factory=list)
+    human: dict[str, list[str]] = field(default_factory=dict)
+    scores: dict[tuple[str, str], str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    def told(self) -> str:
+        """Which field says what, in one line."""
+        parts = [f"{what} {name}" for what in ("item", "group", "system", "turn", "criterion", "annotator")
+                 if (name := getattr(self, what)) is not None]  # fmt: skip
+        parts += [f"judge {', '.join(self.judge)}"] if self.judge else []
+        human = [name for names in self.human.values() for name in names]
+        parts += [f"human ratings {_list_some(human)}"] if human else []
+        parts += [f"scores {_list_some(list(self.scores.values()))}"] if self.scores else []
+        parts += [f"no score {_list_some(self.left_out)} (texts that are no labels)"] if self.left_out else []
+        return "; ".join(parts)
+
+
+def is_rating_name(name: str, named: NamedColumns) -> bool:
+    """Return True if a field may hold ratings or scores, by its name."""
+    wanted = (*named.human, *named.annotator, *named.score)
+    if any(name == one or name.startswith(f"{one}.") for one in wanted):
+        return True
+    compound = _COMPOUND.fullmatch(_normalize_name(name)) is not None
+    return (
+        _is_human(name) or _is_judged(name) or compound or _first_part(name) in (*_SCORE_NAMES, *_KEY_COLUMNS["judge"])
+    )
+
+
+def find_columns(
+    names: Iterable[str], named: NamedColumns, path: str, numeric: Collection[str] = (), unvaried: Collection[str] = ()
+) -> Columns:
+    """The fields of a file that has these, ``numeric`` ones of them holding numbers alone, and ``unvaried`` ones texts
+    that are no labels: the same in every row, or too many different ones.
+
+    :raises DatasetError: a named field does not exist, is no rating, or is named as two things.
+    """
+    known = list(names)
+    found = Columns()
+    keys = {_normalize_name(one): one for one in reversed(known)}
+    texts = [one for one in known if one not in numeric]
+    for what, candidates in _KEY_COLUMNS.items():
+        given = getattr(named, what) if what not in ("criterion", "annotator") else None
+        if given is not None and given not in known and not (what == "judge" and _nested_fields(given, known)):
+            raise _unknown_field(given, known, path)
+        name = given or next((keys[one] for one in candidates if one in keys), None)
+        if what == "judge":
+            found.judge = [given] if given in known else _nested_fields(given, known) if given else _judge_fields(texts)
+        elif what != "criterion" or (name in texts and name not in unvaried):
+            setattr(found, what, name)
+    people = _chosen_fields([*named.human, *named.annotator], known, path)
+    judged = _chosen_fields(named.score, known, path)
+    if named.annotator:
+        found.annotator = None
+    if constant := [one for one in judged if one in unvaried]:
+        message = "holds texts that are no scores: one and the same in every row, or too many different ones"
+        raise DatasetError(message, path=path, field=constant[0])
+    places = {found.item, found.group, found.system, found.turn, found.criterion, found.annotator, *found.judge}
+    spelled = _respell([one for one in known if one not in places and one not in unvaried])
+    spelled |= {
+        field: _respell_annotator(field, name)
+        for name in named.annotator
+        for field in _chosen_fields([name], known, path)
+    }
+
+    def is_human(name: str) -> bool:
+        last = _normalize_name(name.rpartition(".")[2])
+        if last in _ANNOTATOR_FIELDS or (last in _REMARKS and name not in numeric):
+            return False
+        return _is_human(name) if name not in spelled else not _MACHINE_RATER.match(spelled[name])
+
+    def is_judged(name: str) -> bool:
+        if name in spelled:
+            return _MACHINE_RATER.match(spelled[name]) is not None
+        said = name.split(".")[1:2]  # of a criterion; in a list stand a judge's name, and its prompt's
+        of_judge = (
+            _first_part(name) in _KEY_COLUMNS["judge"] and name in numeric and said != [] and not said[0].isdecimal()
+        )
+        return _is_judged(name) or of_judge
+
+    if not named.human and not named.annotator:
+        people = [one for one in known if one not in places and one not in judged and is_human(one)]
+        if not people:
+            people = [one for one in numeric if one not in places and one not in judged and _is_compound_human(one)]
+            spelled |= _respell(people, alone=True)
+        if not people and (judged or any(map(is_judged, known)) or found.annotator is not None):
+            people = [
+                one for one in known if _first_part(one) in _SCORE_NAMES and one not in judged and one not in places
+            ]
+        plain = [one for one in people if one in unvaried and "." not in one and not _ANNOTATOR.fullmatch(one)]
+        if len(plain) < len(people):  # a name or a note beside what people said
+            people = [one for one in people if one not in plain]
+    if not named.score:
+        found.left_out = [one for one in known if one in unvaried and one not in places and is_judged(one)]
+        places |= set(unvaried)
+        judged = [one for one in known if one not in places and one not in people and is_judged(one)]
+        if not judged:
+            judged = [one for one in known if one not in places and one not in people
+                      and (_first_part(one) in _SCORE_NAMES or one in _KEY_COLUMNS["judge"])]  # fmt: skip
+    if both := [one for one in judged if one in people]:
+        raise DatasetError(
+            "is named as a human rating and as a judge's score; name two fields", path=path, field=both[0]
+        )
+    found.human = _group_by_criterion(people, spelled, path)
+    found.scores = _group_by_judge(judged, spelled, found.human)
+    if not found.human or any(len(fields) > 1 for fields in found.human.values()):
+        found.annotator = None  # a row is not what one of them said
+    return found
+
+
+def _normalize_name(name: str) -> str:
+    """A field's name as it is compared: ``Human Rating`` and ``humanRating`` are ``human_rating``."""
+    return re.sub(r"[ _-]+|(?<=[a-z0-9])(?=[A-Z])", "_", name.strip()).lower()
+
+
+def _is_compound_human(name: str) -> bool:
+    found = _COMPOUND.fullmatch(_normalize_name(name))
+    return (
+        found is not None
+        and not _MACHINE_RATER.match(found["first"] or found["end"])
+        and _normalize_name(name) not in _ANNOTATOR_FIELDS
+    )
+
+
+def _respell(names: Sequence[str], *, alone: bool = False) -> dict[str, str]:
+    """Return names of fields that say who rated what in one word, as ``who.criterion``: those whose criterion a judge
+    and people have, or several people; ``alone``: all.
+    """
+    raters: dict[str, dict[str, str]] = {}
+    for name in names:
+        if "." not in name and (found := _COMPOUND.fullmatch(_normalize_name(name))) is not None:
+            who, criterion = (found["first"], found["last"]) if found["first"] else (found["end"], found["start"])
+            if (
+                _normalize_name(name) not in (*_HUMAN_NAMES, *_JUDGE_NAMES, *_ANNOTATOR_FIELDS)
+                and not criterion.isdecimal()
+            ):
+                raters.setdefault(criterion, {})[name] = who
+    both = {name: f"{who}.{criterion}" for criterion, fields in raters.items() for name, who in fields.items()
+            if alone or (len(set(fields.values())) > 1 and not all(map(_MACHINE_RATER.match,
+                fields.values())))}  # fmt: skip
+    return {name: both[name] for name in names if name in both}
+
+
+def _respell_annotator(field: str, annotator: str) -> str:
+    """A field that is named as one annotator's, in the spelling of ``annotators.1.fluency``."""
+    return f"annotators.1{field.removeprefix(annotator)}"
+
+
+def _chosen_fields(wanted: Sequence[str], known: Sequence[str], path: str) -> list[str]:
+    found = []
+    for name in wanted:
+        fields = [name] if name in known else _nested_fields(name, known)
+        if not fields:
+            raise _unknown_field(name, known, path)
+        found += fields
+    return list(dict.fromkeys(found))
+
+
+def _unknown_field(name: str, known: Sequence[str], path: str) -> DatasetError:
+    return DatasetError(f"no record has this field; there are: {_list_some(known, 30)}", path=path, field=name)
+
+
+def _nested_fields(name: str, known: Iterable[str]) -> list[str]:
+    """The fields of an object or a list."""
+    return [one for one in known if one.startswith(f"{name}.")]
+
+
+def _judge_fields(known: Sequence[str]) -> list[str]:
+    keys = {_normalize_name(one): one for one in reversed(known)}
+    plain = next((keys[name] for name in _KEY_COLUMNS["judge"] if name in keys), None)
+    if plain is not None:
+        return [plain]
+    # A list, as MT-Bench has it: the model first, then the prompt that it was given.
+    return [f"{family}.1" for family in _KEY_COLUMNS["judge"] if f"{family}.1" in known][:1]
+
+
+def _first_part(name: str) -> str:
+    return _normalize_name(name.partition(".")[0])
+
+
+def _is_human(name: str) -> bool:
+    return _first_part(name) in _HUMAN_NAMES or _ANNOTATOR.fullmatch(_first_part(name)) is not None
+
+
+def _is_judged(name: str) -> bool:
+    return _first_part(name) in _JUDGE_NAMES or _JUDGE_PREFIX.fullmatch(_first_part(name)) is not None
+
+
+def _group_by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path: str) -> dict[str, list[str]]:
+    """The fields of each criterion, one for each annotator. A criterion is what a name says beside the field that holds
+    all ratings and the marks of annotators: ``annotators.2`` and ``annotator2`` rate the one criterion without a name;
+    ``expert.2.fluency``, ``human.fluency`` and ``annotations.fluency.2`` rate fluency. Several lists (``coherence.2``)
+    are criteria of their own.
+
+    :raises DatasetError: a field has lists within lists: who rated what cannot be told.
+    """
+    found: dict[str, list[str]] = {}
+    for name in fields:
+        rest = spelled.get(name, name).split(".")[1:]
+        marks = [one for one in rest if _is_annotator_part(one)]
+        if len(marks) > 1:
+            message = (
+                "has lists within lists, so that annotators cannot be told from outputs; make a record of each output, "
+                "with one list of ratings for each criterion"
+            )
+            raise DatasetError(message, path=path, field=name)
+        found.setdefault(".".join(one for one in rest if not _is_annotator_part(one)), []).append(name)
+    unnamed = found.get("", [])
+    families = list(dict.fromkeys(_first_part(spelled.get(name, name)) for name in unnamed))
+    if len(families) > 1 and not all(_ANNOTATOR.fullmatch(one) for one in families):
+        del found[""]  # several plain fields or lists are criteria of their own
+        for name in unnamed:
+            found.setdefault(name.partition(".")[0], []).append(name)
+    elif unnamed and len(found) > 1 and len(unnamed) == 1 and not _ANNOTATOR.fullmatch(families[0]):
+        del found[""]
+        found[unnamed[0]] = unnamed
+    return found
+
+
+def _is_annotator_part(part: str) -> bool:
+    """Return True if a part of a field's name tells an annotator: a place in a list, or such a name."""
+    return part.isdecimal() or _ANNOTATOR.fullmatch(part) is not None
+
+
+def _group_by_judge(
+    fields: Iterable[str], spelled: Mapping[str, str], human: Mapping[str, list[str]]
+) -> dict[tuple[str, str], str]:
+    """The field of each judge and criterion. The criterion is the longest part of a name that people have rated too; of
+    lists each place is a judge of its own, as where a judge was asked several times.
+    """
+    found = {}
+    for name in fields:
+        parts = spelled.get(name, name).split(".")
+        rest = [at for at in range(1, len(parts)) if not parts[at].isdecimal()]
+        spans = [rest[low:high] for low in range(len(rest)) for high in range(len(rest), low, -1)]
+        named = [span for span in spans if ".".join(parts[at] for at in span) in human]
+        if named:
+            span = max(named, key=lambda one: (len(one), one[-1]))
+            judge = ".".join(part for at, part in enumerate(parts) if at not in span)
+            found[judge, ".".join(parts[at] for at in span)] = name
+        else:
+            found[name, name if name in human else ""] = name
+    return found
+
+
+def _list_some(names: Sequence[str], most: int = 8) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,479 @@
+"""Rating sheet: rows of human ratings and judges' scores, read from files or a recorded run, and joined.
+
+A score of -1 in a column without other negative ones stands for a judgment that could not be parsed (MT-Bench
+writes it so): it is counted and never averaged.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from viva.data.items import preview
+from viva.engine.conversation_replay import Exchange
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.orchestration.launch import recorded_settings
+from viva.orchestration.transcripts import Transcripts
+from viva.scenarios.contract import RecordedReply, compared_role, judge_role
+from viva.scenarios.models import label_of_key
+from viva.scoring.agreement import Rating
+
+from .rating_files import (
+    MISSING_VALUES,
+    Columns,
+    FlatRecord,
+    NamedColumns,
+    find_columns,
+    flat_records,
+    flatten,
+    form_hint,
+    is_rating_name,
+    parse_ratings,
+)
+
+RatingKey: TypeAlias = tuple[str, str | None, str | None]  # item, system, turn
+UNPARSED = -1.0
+MOST_LABELS = 12  # so many distinct values are labels, which kappa compares
+_SEVERAL_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d+)?(?:\s*[,;|/]\s*[-+]?\d+(?:\.\d+)?|\s+[-+]?\d+(?:\.\d+)?)+")
+
+
+@dataclass(slots=True)
+class SheetRow:
+    """One output: ``human`` has by criterion the ratings of its annotators, ``scores`` by judge and criterion a score;
+    None where somebody said nothing, or nothing that could be read.
+    """
+
+    line: int
+    item: str
+    system: str | None = None
+    turn: str | None = None
+    group: str | None = None
+    human: dict[str, list[Rating | None]] = field(default_factory=dict)
+    scores: dict[tuple[str, str], Rating | None] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> RatingKey:
+        """What tells it from other rows."""
+        return self.item, self.system, self.turn
+
+
+@dataclass(slots=True)
+class Sheet:
+    """``annotators`` has by criterion their names; ``told`` says which fields were read as what; ``texts`` of rows are
+    there where outputs themselves are known.
+    """
+
+    source: str
+    rows: list[SheetRow]
+    annotators: dict[str, list[str]] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def judges(self) -> list[str]:
+        """The judges, in the order in which they first appear."""
+        return list(dict.fromkeys(judge for row in self.rows for judge, _ in row.scores))
+
+    def criteria_of(self, judge: str) -> list[str]:
+        """What a judge has scored."""
+        return list(dict.fromkeys(one for row in self.rows for name, one in row.scores if name == judge))
+
+
+def read_rating_sheet(path: Path, named: NamedColumns | None = None, unscored: Sequence[str] = ()) -> Sheet:
+    """The rows of a file. ``unscored``: values that stand for no score besides empty ones.
+
+    :raises DatasetError: naming file, line and field.
+    """
+    records = flat_records(path)
+    named = named or NamedColumns()
+    _unfold_ratings(records, named, path)
+    names = dict.fromkeys(name for _, record in records for name in record)
+    numeric = {name for name in names if _all_numbers(record.get(name) for _, record in records)}
+    unvaried = {
+        name for name in names if name not in numeric and _is_unvaried(record.get(name) for _, record in records)
+    }
+    columns = find_columns(names, named, str(path), numeric, unvaried)
+    if not columns.human and not columns.scores:
+        have = ", ".join(list(names)[:30])
+        hint = form_hint(path) if len(records) == 1 else ""
+        raise DatasetError(
+            f"neither human ratings nor scores were found among its fields ({have}); name them with --human, "
+            f"--annotator and --score{hint}",
+            path=str(path),
+        )
+    # What annotators say of one criterion is of one kind, and so is what each judge says.
+    together = [*columns.human.values(), *([one] for one in columns.scores.values())]
+    values = {
+        name: column for names_ in together for name, column in _column_values(path, names_, records, unscored).items()
+    }
+    spelling: dict[str, str] = {}
+    values = {name: _unify_spelling(column, spelling) for name, column in values.items()}
+    raters = _named_raters(records, columns)
+    rows = [_make_row(place, line, record, columns, values, raters) for place, (line, record) in enumerate(records)]
+    rows = _merge_rows(rows, columns, str(path))
+    _group_by_item(rows, columns)
+    annotators = {_row_criterion(record, columns, criterion): raters or names
+                  for _, record in records for criterion, names in columns.human.items()}  # fmt: skip
+    sheet = Sheet(str(path), rows, annotators, [columns.told()])
+    if columns.group is None and any(row.group is not None for row in rows):
+        sheet.told.append(f"rows of one {columns.item} are one group")
+    return sheet
+
+
+def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
+    """The rows of ``scores`` with the human ratings of ``ratings`` on the same item, system and turn.
+
+    A rating without a system or turn is for the only one there is.
+
+    :raises DatasetError: a rating is for a row that ``scores`` does not have, or for several of them.
+    """
+    if not ratings.annotators:
+        raise DatasetError("holds no human ratings; name their fields with --human", path=ratings.source)
+    by_place: dict[RatingKey, list[SheetRow]] = {}
+    for row in scores.rows:
+        item, system, turn = row.place
+        for key in {(item, system, turn), (item, None, turn), (item, system, None), (item, None, None)}:
+            by_place.setdefault(key, []).append(row)
+    whole = {row.place for row in scores.rows if row.turn is None}
+    met: dict[int, int] = {}
+    spelling = {one.casefold(): one for row in scores.rows for one in row.scores.values() if isinstance(one, str)}
+    for rating in ratings.rows:
+        found = by_place.get(rating.place, [])
+        if rating.turn is None and whole:  # rated as a whole
+            found = [row for row in found if row.turn is None]
+        if len(found) != 1:
+            raise _join_error(rating, found, scores, ratings)
+        row = found[0]
+        if id(row) in met:
+            message = f"rates {_describe_row(row)} once more (line {met[id(row)]} does already); keep one of them"
+            raise DatasetError(message, path=ratings.source, line=rating.line)
+        met[id(row)] = rating.line
+        row.human = {name: _unify_spelling(ratings_, spelling) for name, ratings_ in rating.human.items()}
+        row.texts = rating.texts | row.texts
+        row.group = row.group or rating.group
+    rated = [row for row in scores.rows if id(row) in met]
+    notes = [*scores.notes, *ratings.notes]
+    if left := len(scores.rows) - len(rated):
+        notes.append(f"{left:,} of {len(scores.rows):,} scored rows have no human rating and are left out")
+    return Sheet(scores.source, rated, ratings.annotators, [*scores.told, *ratings.told], notes)
+
+
+def _join_error(rating: SheetRow, found: Sequence[SheetRow], scores: Sheet, ratings: Sheet) -> DatasetError:
+    told = _describe_row(rating)
+    if found:
+        message = (
+            f"{told} is {len(found)} rows of {scores.source}, such as {_describe_row(found[0])}; name system and turn"
+        )
+    else:
+        near = [row for row in scores.rows if row.item == rating.item]
+        known = _describe_row(near[0]) if near else ", ".join(dict.fromkeys(row.item for row in scores.rows[:3]))
+        message = f"{told} is not in {scores.source}, which has {known}"
+    return DatasetError(message, path=ratings.source, line=rating.line)
+
+
+def _describe_row(row: SheetRow) -> str:
+    parts = [f"item '{row.item}'"] + ([f"system '{row.system}'"] if row.system is not None else [])
+    return ", ".join([*parts, *([f"turn {row.turn}"] if row.turn is not None else [])])
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+def _named_raters(records: Sequence[tuple[int, FlatRecord]], columns: Columns) -> list[str]:
+    """Return the annotators whom a field names, where each row is what one of them said."""
+    if columns.annotator is None:
+        return []
+    return list(dict.fromkeys(_to_text(record.get(columns.annotator)) or "" for _, record in records))
+
+
+def _row_criterion(record: FlatRecord, columns: Columns, named: str) -> str:
+    """Return the criterion of a rating: what its field names, within what the row is about."""
+    about = _to_text(record.get(columns.criterion)) if columns.criterion is not None else None
+    return ".".join(one for one in (about, named) if one)
+
+
+def _make_row(
+    number: int,
+    line: int,
+    record: FlatRecord,
+    columns: Columns,
+    values: dict[str, list[Rating | None]],
+    raters: Sequence[str],
+) -> SheetRow:
+    item = _to_text(record.get(columns.item)) if columns.item is not None else None
+    row = SheetRow(line, item or str(line))
+    row.system, row.turn, row.group = (_to_text(record.get(name)) if name is not None else None
+                                       for name in (columns.system, columns.turn, columns.group))  # fmt: skip
+    rater = _to_text(record.get(columns.annotator)) or "" if columns.annotator is not None else ""
+    for criterion, names in columns.human.items():
+        ratings = [values[name][number] for name in names]
+        if raters:
+            ratings = [ratings[0] if one == rater else None for one in raters]
+        row.human[_row_criterion(record, columns, criterion)] = ratings
+    said = "/".join(text for name in columns.judge if (text := _to_text(record.get(name))))
+    alone = Counter(criterion for _, criterion in columns.scores)
+    for (judge, criterion), name in columns.scores.items():
+        whose = judge if not said else said if alone[criterion] == 1 else f"{said}: {judge}"
+        row.scores[(whose, _row_criterion(record, columns, criterion))] = values[name][number]
+    row.texts = {name: value for name, value in record.items() if isinstance(value, str)}
+    return row
+
+
+def _group_by_item(rows: Sequence[SheetRow], columns: Columns) -> None:
+    """Where no field names groups, rows of the same item are one."""
+    if columns.group is None and columns.item is not None and len({row.item for row in rows}) < len(rows):
+        for row in rows:
+            row.group = row.item
+
+
+def _merge_rows(rows: Sequence[SheetRow], columns: Columns, path: str) -> list[SheetRow]:
+    """One row for each place where a field names the judge, the criterion or the annotator: what several rows say of
+    one output comes together.
+    """
+    if not columns.judge and columns.criterion is None and columns.annotator is None:
+        return list(rows)
+    found: dict[RatingKey, SheetRow] = {}
+    for row in rows:
+        before = found.setdefault(row.place, row)
+        if before is not row:
+            _merge_row(before, row, columns, path)
+    return list(found.values())
+
+
+def _merge_row(before: SheetRow, row: SheetRow, columns: Columns, path: str) -> None:
+    """:raises DatasetError: both say something of the same, by the same judge or annotator."""
+    for criterion, ratings in row.human.items():
+        known = before.human.setdefault(criterion, [None] * len(ratings))
+        for at, rating in enumerate(ratings):
+            if rating is None or (columns.judge and known[at] == rating):
+                continue
+            if known[at] is not None:
+                message = (
+                    f"people have rated {_describe_row(row)} in line {before.line} already; keep one of them, or name"
+                )
+                raise DatasetError(f"{message} what tells the two apart (--system, --turn)", path=path, line=row.line)
+            known[at] = rating
+    for key, score in row.scores.items():
+        if key in before.scores and (columns.judge or (score is not None and before.scores[key] not in (None, score))):
+            message = f"{key[0]} has scored {_describe_row(row)} in line {before.line} already; keep one of them"
+            raise DatasetError(message, path=path, line=row.line)
+        if before.scores.get(key) is None:
+            before.scores[key] = score
+
+
+def _unfold_ratings(records: Sequence[tuple[int, FlatRecord]], named: NamedColumns, path: Path) -> None:
+    """Make fields of lists and objects of ratings that stand in texts (``"[4, 5]"``), and ``NAME.1`` of a single rating
+    where other records have a list.
+
+    :raises DatasetError: a field is a single value in one record and an object in another; the message names the line.
+    """
+    for _, record in records:
+        for name in [name for name, value in record.items() if isinstance(value, str) and is_rating_name(name, named)]:
+            inner = parse_ratings(record[name])
+            if inner is not None:
+                del record[name]
+                record |= flatten(inner, name)
+    lists = {name.rpartition(".")[0] for _, record in records for name in record if name.endswith(".1")}
+    for _, record in records:
+        for name in [one for one in record if one in lists and f"{one}.1" not in record and is_rating_name(one, named)]:
+            value = record.pop(name)
+            if value != [] and not _is_missing(value, ()):
+                record[f"{name}.1"] = value
+    families: dict[str, int] = {}
+    for line, record in records:
+        for name in record:
+            for at, sign in enumerate(name):
+                if sign == ".":
+                    families.setdefault(name[:at], line)
+    for line, record in records:
+        for name in families.keys() & record.keys():
+            apart = not any(one.startswith(f"{name}.") for one in record)
+            if apart and is_rating_name(name, named) and not _is_missing(record[name], ()):
+                message = f"found {preview(record[name])} here, and a list or an object in line {families[name]}"
+                raise DatasetError(message, path=str(path), line=line, field=name)
+
+
+def _column_values(
+    path: Path, names: Sequence[str], records: Sequence[tuple[int, FlatRecord]], unscored: Sequence[str]
+) -> dict[str, list[Rating | None]]:
+    """The values of fields that belong together: numbers, or labels where no value is a number.
+
+    :raises DatasetError: some are numbers and one is not, or a value is several ratings; the message names the line.
+    """
+    found = {
+        name: [_parse_rating(path, line, name, record.get(name), unscored) for line, record in records]
+        for name in names
+    }
+    if any(isinstance(value, float) for column in found.values() for value in column):
+        for name, column in found.items():
+            for (line, _), one in zip(records, column, strict=True):
+                if isinstance(one, str):
+                    message = (
+                        f"expected a number as in the other lines, found {preview(one)}; leave it empty if there is "
+                        "none, or name it with --unscored"
+                    )
+                    raise DatasetError(message, path=str(path), line=line, field=name)
+    for name, column in found.items():
+        numbers = [one for one in column if isinstance(one, float)]
+        if numbers and min(numbers) == UNPARSED and all(one >= 0 for one in numbers if one != UNPARSED):
+            found[name] = [None if one == UNPARSED else one for one in column]
+    return found
+
+
+def _unify_spelling(ratings: Iterable[Rating | None], spelling: dict[str, str]) -> list[Rating | None]:
+    """Return labels as they were first spelled: "Pass" and "pass" are one."""
+    return [spelling.setdefault(one.casefold(), one) if isinstance(one, str) else one for one in ratings]
+
+
+def _parse_rating(path: Path, line: int, name: str, value: Any, unscored: Sequence[str]) -> Rating | None:
+    """:raises DatasetError: it is a list, an object, or a text of several numbers."""
+    if isinstance(value, list | dict):
+        if not value:
+            return None
+        raise DatasetError(
+            f"expected a number or a label, found {preview(value)}", path=str(path), line=line, field=name
+        )
+    if _is_missing(value, unscored):
+        return None
+    number = _to_number(value)
+    if number is not None:
+        return number
+    text = _to_text(value)
+    if text is not None and _SEVERAL_NUMBERS.fullmatch(text):
+        message = f"expected one number or a label, found {preview(text)}; write several ratings as a list: [4, 5]"
+        raise DatasetError(message, path=str(path), line=line, field=name)
+    return text
+
+
+def _is_missing(value: Any, unscored: Sequence[str]) -> bool:
+    text = _to_text(value)
+    return not isinstance(value, list | dict) and (text is None or text.lower() in MISSING_VALUES or text in unscored)
+
+
+def _is_unvaried(values: Iterable[Any]) -> bool:
+    """Return True for texts that can be no ratings: the same in every row, or so many that they are no labels."""
+    known = [value for value in values if not _is_missing(value, ())]
+    texts = {value for value in known if isinstance(value, str)}
+    if (
+        not texts
+        or len(texts) != len({_to_text(value) for value in known})
+        or any(_to_number(one) is not None for one in texts)
+    ):
+        return False
+    return len(texts) == 1 or len(texts) > MOST_LABELS
+
+
+def _all_numbers(values: Iterable[Any]) -> bool:
+    known = [value for value in values if not _is_missing(value, ())]
+    return bool(known) and all(_to_number(value) is not None for value in known)
+
+
+def _to_number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _to_text(value: Any) -> str | None:
+    if value is None or isinstance(value, list | dict):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip()
+    return text or None
+
+
+def check_scored(sheet: Sheet) -> None:
+    """:raises ConfigurationError: there is nothing to compare."""
+    if not sheet.judges and all(len(names) < 2 for names in sheet.annotators.values()):
+        raise ConfigurationError(
+            f"{sheet.source}: human ratings of one annotator and no score beside them; name scores with --score"
+        )
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether this is a run folder rather than a file."""
+    return path.is_dir()
+
+
+def run_sheet(path: Path) -> Sheet:
+    """A row for each conversation as a whole (no turn) and for each scored turn of it.
+
+    The judge of the sheet is the model that judged, by its label; where none did, the scenario itself.
+
+    :raises ConfigurationError: the folder holds no run that can be read.
+    :raises JournalError: its journal is damaged.
+    """
+    folder = RunFolder.open(path)
+    which, settings = recorded_settings(folder)
+    folder.require_journal()
+    scores_of = which.turn_scores(settings)
+    roles = which.roles_of(settings)
+    labels = list(folder.manifest["models"][compared_role(roles).name])
+    judge = which.name
+    if (role := judge_role(roles)) is not None and not role.many:
+        judge = f"{which.name}: {_model_label(folder.manifest['models'][role.name])}"
+    rows: list[SheetRow] = []
+    failed = 0
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            failed += ended.failed
+            if ended.failed:
+                continue
+            label = label_of_key(ended.key, labels)
+            item = ended.key.removeprefix(f"{label}/")
+            for one in scores_of(ended.result):
+                turn = None if one.turn is None else str(one.turn)
+                row = SheetRow(len(rows) + 1, item, label, turn, group=item)
+                row.scores = {(judge, name): score for name, score in one.scores.items()}
+                rows.append(row)
+    notes = [f"{failed:,} conversations failed and have no score"] if failed else []
+    told = f"the run's {which.plural or 'conversations'} by item, {compared_role(roles).name} and turn"
+    return Sheet(str(path), rows, told=[told], notes=notes)
+
+
+async def read_replies(path: Path) -> list[RecordedReply]:
+    """What the compared models said in a run, in the order of the run; conversations are held again against the record.
+
+    :raises ConfigurationError, JournalError: as ``run_sheet``.
+    """
+    folder = RunFolder.open(path)
+    which, settings = recorded_settings(folder)
+    folder.require_journal()
+    role = compared_role(which.roles_of(settings)).name
+    transcripts, found = Transcripts(folder), list[RecordedReply]()
+    with History(folder.journal) as history:
+        for number in list(history.numbers()):
+            key = (history.started(number) or ("", None))[0]
+            if not key:
+                continue
+            label = transcripts.label_of(key)
+            lines = (await transcripts.rerun(history, number)).lines
+            found += _conversation_replies(lines, role, label, key.removeprefix(f"{label}/"))
+    return found
+
+
+def _conversation_replies(lines: list[Any], role: str, label: str, item: str) -> Iterator[RecordedReply]:
+    own = (one for one in lines if isinstance(one, Exchange) and one.role == role)
+    said = ((one, one.completion) for one in own if one.completion is not None)
+    for turn, (one, completion) in enumerate(said):  # ordinals count in branches
+        asked = one.messages[-1].content if one.messages else ""
+        yield RecordedReply(label, item, turn, asked, completion.text)
+
+
+def _model_label(model: Any) -> str:
+    from viva.engine.backends.base import ModelSpec
+
+    return ModelSpec.parse(str(model)).label if model is not None else ""

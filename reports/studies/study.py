@@ -1,0 +1,556 @@
+"""Study of several runs and sweeps: cells found, read and compared, as plain data and as tables.
+
+The same records give the same report, byte for byte, in whatever order and company the conversations were run. A
+system that lends static figures is studied with the registered system that takes them, and by itself if there is
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.run_folder import RunFolder
+from viva.orchestration.launch import recorded_settings
+from viva.scenarios.contract import Findings, Role, compared_role, judge_role
+from viva.scenarios.registry import get_scenario, installed_scenarios
+from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
+from viva.scenarios.study_sections import Material, Section, Subject, SystemStudy
+from viva.scoring.aggregates import merge_reasons
+from viva.sweeps.recorded_sweep import RecordedCell, planned_conversations, recorded_cells
+from viva.sweeps.sweep_folder import is_sweep
+
+from ..page import Record
+from ..run_tables import FAILURES_TITLE
+from ..tables import DASH, Table
+from .cache import ReportCache, cache_key, folder_state
+
+_T = TypeVar("_T")
+# In the report's record, in exports and on a page.
+RECORD_ORDER = tuple(Subject)
+# Printed tables and notes: what one figure is worth beside another comes before pairs of candidates.
+_FIRST = (Subject.RESULTS, Subject.CONTAMINATION, Subject.CORRELATIONS, Subject.VARIANTS)
+PRINT_ORDER = (*_FIRST, *(subject for subject in Subject if subject not in _FIRST))
+# Drawings: the one that shows most comes first.
+PAGE_ORDER = (Subject.CORRELATIONS, *(subject for subject in Subject if subject is not Subject.CORRELATIONS))
+
+
+def sort_by_subject(order: tuple[Subject, ...], about: Iterable[tuple[Subject, _T]]) -> list[_T]:
+    """Things in the order of their subjects, as they come within one."""
+    return [thing for _, thing in sorted(about, key=lambda pair: order.index(pair[0]))]
+
+
+@dataclass(slots=True)
+class SystemsTogether:
+    """The systems whose cells one study takes together. ``study`` makes the sections; ``readers`` has by scenario who
+    reads its runs, the study's own system first.
+    """
+
+    study: SystemStudy
+    readers: dict[str, SystemStudy]
+
+    def own(self, cells: Iterable[StudyCell]) -> list[StudyCell]:
+        """The cells that are studied here."""
+        return [cell for cell in cells if cell.scenario in self.readers]
+
+    def part_of(self, report: Mapping[str, Any]) -> Record:
+        """The report with the cells alone that are studied here."""
+        return {**report, "cells": [cell for cell in report["cells"] if cell["scenario"] in self.readers]}
+
+
+def group_systems(names: Iterable[str]) -> list[SystemsTogether]:
+    """The systems of these scenarios, in the order in which they are met.
+
+    :raises ConfigurationError: a scenario is not registered, or two systems have sections of one name.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        groups.setdefault(_host_system(name), []).append(name)
+    found = []
+    for name, members in groups.items():
+        readers = {member: get_scenario(member).study() for member in members if member != name}
+        lent = next((reader.static for reader in readers.values() if reader.static is not None), None)
+        study = get_scenario(name).study(lent)
+        found.append(SystemsTogether(study, {name: study, **readers}))
+    _check_keys(found)
+    return found
+
+
+def systems_of_report(report: Mapping[str, Any]) -> list[SystemsTogether]:
+    """The systems of a report's cells.
+
+    :raises ConfigurationError: a scenario is not registered here.
+    """
+    return group_systems(cell["scenario"] for cell in report["cells"])
+
+
+def sections_of(together: Iterable[SystemsTogether]) -> Iterator[tuple[SystemsTogether, Section[Any]]]:
+    """All sections with the systems that they are of."""
+    return ((systems, section) for systems in together for section in systems.study.sections)
+
+
+def _host_system(name: str) -> str:
+    if get_scenario(name).study().static is None:
+        return name
+    return next((which.name for which in installed_scenarios() if which.study().takes_static), name)
+
+
+def _check_keys(together: Iterable[SystemsTogether]) -> None:
+    seen: dict[str, str] = {}
+    for systems, section in sections_of(together):
+        name = systems.study.which.name
+        for key in {section.key, section.anchor} - {""}:
+            if seen.setdefault(key, name) != name:
+                raise ConfigurationError(
+                    f"the studies of {seen[key]} and {name} both have a section '{key}': report them apart"
+                )
+
+
+class FailureSection(Section[Material]):
+    """Reasons over all cells, by scenario and candidate."""
+
+    subject, heading, anchor = Subject.FAILURES, "Failures", "failures"
+
+    def tables(self, report: Record) -> list[Table]:
+        found: dict[tuple[str, str], list[Mapping[str, int]]] = {}
+        for one in report["cells"]:
+            reasons = (one["result"] or {}).get("failure_reasons")
+            if reasons:
+                found.setdefault((one["scenario"], one["candidate"]), []).append(reasons)
+        rows = [
+            [scenario, candidate, str(count), reason]
+            for (scenario, candidate), every in found.items()
+            for reason, count in merge_reasons(every).items()
+        ]
+        return [(FAILURES_TITLE, ["scenario", "candidate", "failed", "reason"], rows)]
+
+
+class CellSection(Section[Material]):
+    """What was run, and how far it has come. ``readers`` says by scenario whose words the results are shown in."""
+
+    subject, heading, anchor = Subject.CELLS, "Cells and transcripts", "cells"
+
+    def __init__(self, readers: Mapping[str, SystemStudy]) -> None:
+        self._readers = readers
+
+    def tables(self, report: Record) -> list[Table]:
+        rows = []
+        for one in report["cells"]:
+            result, until = one["result"] or {}, one["until"] or {}
+            state = f"stopped after {until['stopped_at']}" if one["state"] == "stopped" else one["state"]
+            row = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or DASH, state]
+            done = f"{one['ended']:,}/{one['planned']:,}" if one["planned"] is not None else f"{one['ended']:,}"
+            failed = str(result["failed"]) if result else DASH
+            rows.append([*row, done, failed, self._readers[one["scenario"]].shown_result(one)])
+        header = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", "ended", "failed", "result"]
+        return [(f"{len(rows)} cells", header, rows)]
+
+
+def common_sections(readers: Mapping[str, SystemStudy]) -> list[Section[Any]]:
+    """The sections of every study."""
+    return [FailureSection(), CellSection(readers)]
+
+
+def describe_differences(cells: Sequence[StudyCell], together: Sequence[SystemsTogether]) -> list[str]:
+    """A sentence for each difference between cells beyond their place."""
+    begun = [cell for cell in cells if cell.manifest]
+    found = []
+    for candidate in dict.fromkeys(cell.candidate for cell in begun):
+        models = {cell.model for cell in begun if cell.candidate == candidate and not cell.model.startswith("replay:")}
+        if len(models) > 1:
+            found.append(f"'{candidate}' stands for {len(models)} models: {', '.join(sorted(models))}")
+    judges: dict[str, set[str]] = {}
+    for cell in begun:
+        role = judge_role(get_scenario(cell.scenario).roles)
+        model = None if role is None or role.many else cell.manifest["models"].get(role.name)
+        if cell.evaluator is not None and isinstance(model, str) and not model.startswith("replay:"):
+            judges.setdefault(cell.evaluator, set()).add(model)
+    found += [
+        f"the judge '{label}' stands for {len(models)} models: {', '.join(sorted(models))}"
+        for label, models in judges.items()
+        if len(models) > 1
+    ]
+    for dataset, digests in _dataset_versions(begun).items():
+        if len(digests) > 1:
+            apart = ", which stand apart" if _is_pooled(begun, dataset, together) else ""
+            found.append(f"'{dataset}' was not the same file everywhere: {len(digests)} versions of it{apart}")
+    for systems in together:
+        for name, study in systems.readers.items():
+            own = [cell for cell in begun if cell.scenario == name]
+            found += _system_differences(own, study.settings, study.parts)
+    places: dict[tuple[Any, ...], list[str]] = {}
+    for cell in begun:
+        place = (cell.scenario, cell.candidate, cell.dataset, cell.seed, cell.evaluator)
+        places.setdefault(place, []).append(cell.name)
+    found += [f"of the same place, and all counted: {', '.join(names)}" for names in places.values() if len(names) > 1]
+    return found
+
+
+def disambiguate_datasets(cells: Sequence[StudyCell], together: Sequence[SystemsTogether]) -> None:
+    """Give files of one name and other content names of their own, where figures are pooled and compared by item."""
+    begun = [cell for cell in cells if cell.manifest]
+    versions = _dataset_versions(begun)
+    for cell in begun:
+        name = cell.manifest["dataset"]["name"]
+        if cell.dataset == name and len(versions[name]) > 1 and _is_pooled([cell], name, together):
+            cell.dataset = f"{name} ({cell.manifest['dataset']['digest'][:6]})"
+
+
+def _dataset_versions(cells: Sequence[StudyCell]) -> dict[str, set[str]]:
+    """The contents of each dataset, by the name that its manifests have."""
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        found.setdefault(cell.manifest["dataset"]["name"], set()).add(cell.manifest["dataset"]["digest"])
+    return found
+
+
+def _is_pooled(cells: Sequence[StudyCell], dataset: str, together: Sequence[SystemsTogether]) -> bool:
+    by_item = {name for systems in together for name, study in systems.readers.items() if study.by_item}
+    return any(cell.scenario in by_item for cell in cells if cell.manifest["dataset"]["name"] == dataset)
+
+
+def _system_differences(cells: Sequence[StudyCell], settings: Sequence[str], parts: Sequence[str]) -> list[str]:
+    """In which settings, and in which prompt packs and models of other roles, cells of one system differ."""
+    found = []
+    for name in settings:
+        values = sorted({cell.settings(name) for cell in cells})
+        if len(values) > 1:
+            found.append(f"cells differ in {name}: {', '.join(map(str, values))}")
+    for name in parts:
+        if name == "pack":
+            of = {cell.manifest["pack"]["digest"] for cell in cells}
+        else:  # the model of a fork only repeats what another said
+            models = [cell.manifest["models"].get(name) for cell in cells]
+            of = {model for model in models if model is not None and not model.startswith("replay:")}
+        if len(of) > 1:
+            found.append(f"cells differ in their {name}: {len(of)} of them")
+    return found
+
+
+def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
+    """The cells of runs and sweeps, in the order of the folders. What is named twice counts once.
+
+    :raises ConfigurationError: a folder is neither a run nor a sweep, or its manifest cannot be used.
+    """
+    cells: list[StudyCell] = []
+    seen: set[tuple[Path, str]] = set()
+    for folder, name in zip(folders, _folder_names(folders), strict=True):
+        if is_sweep(folder):
+            prefix = "" if len(folders) == 1 else f"{name}/"
+            found = [_sweep_cell(recorded, prefix) for recorded in recorded_cells(folder)]
+        else:
+            found = _cells_of_run(RunFolder.open(folder), name)
+        for cell in found:
+            where = cell.run.path if cell.run is not None else folder / cell.name
+            key = (where.resolve(), cell.candidate)
+            if key not in seen:
+                seen.add(key)
+                cells.append(cell)
+    return cells
+
+
+def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:
+    name = prefix + recorded.name
+    run, roles = recorded.folder, get_scenario(recorded.scenario).roles
+    cell = StudyCell(name, name, recorded.scenario, recorded.candidate, recorded.model, recorded.dataset, recorded.seed)
+    cell.evaluator, cell.run, cell.until, cell.planned = recorded.evaluator, run, recorded.until, recorded.planned
+    cell.compared = compared_role(roles).name
+    if run is not None:
+        cell.manifest = run.manifest
+        cell.evaluator = cell.evaluator or _evaluator_of(cell, roles)
+    return cell
+
+
+def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
+    which, settings = recorded_settings(run)  # checks the manifest
+    roles = which.roles_of(settings)
+    manifest, compared = run.manifest, compared_role(roles).name
+    models, dataset = manifest["models"][compared], manifest["dataset"]["name"]
+    cells = []
+    for label, model in models.items():
+        own = name if len(models) == 1 else f"{name}#{label}"
+        cell = StudyCell(own, name, which.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
+        cell.compared, cell.planned = compared, planned_conversations(run)
+        cell.evaluator = _evaluator_of(cell, roles)
+        cells.append(cell)
+    return cells
+
+
+def _evaluator_of(cell: StudyCell, roles: Iterable[Role]) -> str | None:
+    role = judge_role(roles)
+    # Where judges are what is compared, a cell's own model is the judge.
+    return None if role is None or role.many else cell.label(role.name)
+
+
+def _folder_names(folders: Sequence[Path]) -> list[str]:
+    """A name for each folder: its own, with as many of those above it as tell it from the others."""
+    parts = [folder.resolve().parts for folder in folders]
+    different = set(parts)
+    names = []
+    for mine in parts:
+        length = 1
+        while length < len(mine) and sum(other[-length:] == mine[-length:] for other in different) > 1:
+            length += 1
+        names.append("/".join(mine[-length:]))
+    return names
+
+
+# What the cache keeps of a reading.
+_CACHED_FIELDS = ("columns", "result", "ended", "failed", "usage", "damaged", "own_tables")
+
+
+def read_cells(
+    cells: Sequence[StudyCell],
+    together: Sequence[SystemsTogether],
+    scorings: Mapping[str, Any],
+    items: dict[str, ItemNumbers],
+    cache: ReportCache | None = None,
+) -> list[RunReading]:
+    """Read every cell, each journal once. ``items`` takes up the items' names by dataset. Of runs that are in the
+    ``cache`` as they are, nothing is read.
+
+    :raises JournalError: a journal is damaged.
+    """
+    readings = [RunReading(cell) for cell in cells]
+    runs: dict[Path, list[RunReading]] = {}
+    for one in readings:
+        if one.cell.run is not None and one.cell.run.begun:
+            runs.setdefault(one.cell.run.path, []).append(one)
+    for group in runs.values():
+        cell = group[0].cell
+        numbers = items.setdefault(cell.dataset, ItemNumbers())
+        systems = next(one for one in together if cell.scenario in one.readers)
+        reader = systems.readers[cell.scenario]
+        # How the results of a system that lends its figures are scored is its own affair.
+        own = scorings[reader.which.name] if reader is systems.study else reader.scoring([cell], None)
+        if cache is None:
+            reader.read(group, own, numbers)
+        else:
+            _read_cached(reader, group, own, numbers, cache)
+    return readings
+
+
+def _read_cached(
+    reader: SystemStudy, group: list[RunReading], scoring: Any, numbers: ItemNumbers, cache: ReportCache
+) -> None:
+    """Fill in the readings of one run from the cache, or read them and put them there."""
+    cell = group[0].cell
+    before = run_key(cell, scoring)
+    # Columns hold the numbers of items, which follow from those that were met before.
+    key = None if before is None else cache_key("run", before, [one.cell.candidate for one in group], numbers.names)
+    known = {"items": numbers, "run": cell.run, "manifest": cell.manifest}
+    if (found := cache.load(key, known)) is not None:
+        names, fields = found
+        for name in names:
+            numbers.number(name)
+        for reading, values in zip(group, fields, strict=True):
+            for name, value in zip(_CACHED_FIELDS, values, strict=True):
+                setattr(reading, name, value)
+        return
+    met = len(numbers.names)
+    reader.read(group, scoring, numbers)
+    if run_key(cell, scoring) == before and not any(reading.damaged for reading in group):
+        fields = [[getattr(reading, name) for name in _CACHED_FIELDS] for reading in group]
+        cache.store(key, (numbers.names[met:], fields), known)
+
+
+def run_key(cell: StudyCell, scoring: Any) -> str | None:
+    """What a reading of a cell's run follows from; None where that cannot be told, and nothing is to be kept of it."""
+    if cell.run is None:
+        return cache_key(None)
+    ours = type(get_scenario(cell.scenario)).__module__.startswith("viva.scenarios.")
+    state = folder_state(cell.run.path) if ours else None
+    return (
+        None if state is None else cache_key(str(cell.run.path), state, cell.scenario, cell.stopped_at, repr(scoring))
+    )
+
+
+def cell_record(reading: RunReading) -> dict[str, Any]:
+    """A cell as every report shows it; its system may add to it."""
+    cell, manifest = reading.cell, reading.cell.manifest
+    record: dict[str, Any] = {
+        "name": cell.name,
+        "scenario": cell.scenario,
+        "candidate": cell.candidate,
+        "model": cell.model,
+        "dataset": cell.dataset,
+        "seed": cell.seed,
+        "evaluator": cell.evaluator,
+        "tier": manifest.get("tier"),
+        "pack": manifest.get("pack"),
+        "planned": cell.planned,
+        "ended": reading.ended,
+        "state": reading.state,
+        "result": reading.result,
+        "usage": reading.usage,
+        "until": cell.until,
+    }
+    return record | ({"damaged": reading.damaged} if reading.damaged else {})
+
+
+STUDY_VERSION = 1
+
+
+class Study:
+    """The study over runs and sweeps in ``folders``, read when it is made. No model is called.
+
+    ``scorings`` has by system how its results are scored. With a ``cache`` nothing is read or computed that an earlier
+    report has, as long as it rests on the same; the report is the same, byte for byte.
+
+    :raises ConfigurationError: a folder is neither a run nor a sweep, or the runs do not agree on a scorer and none is
+        named.
+    :raises JournalError: a journal is damaged.
+    """
+
+    def __init__(self, folders: Sequence[Path], scorer: str | None = None, cache: ReportCache | None = None) -> None:
+        self._cells = find_cells(folders)
+        self._together = group_systems(cell.scenario for cell in self._cells)
+        disambiguate_datasets(self._cells, self._together)
+        self.scorings = self._scorings(scorer)
+        key = None if cache is None else self._key()
+        self._report: dict[str, Any] | None = None if cache is None else cache.load(key, {})
+        if self._report is None:
+            items: dict[str, ItemNumbers] = {}
+            self._readings = read_cells(self._cells, self._together, self.scorings, items, cache)
+            self._catalogue = ItemCatalogue(items)
+            if cache is not None and not any(one.damaged for one in self._readings) and self._key() == key:
+                cache.store(key, self.report(), {})
+
+    def _key(self) -> str | None:
+        """What the whole report follows from; None where that cannot be told."""
+        found = []
+        for cell in self._cells:
+            if (key := run_key(cell, self.scorings)) is None:
+                return None
+            named = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
+            found.append((key, named, cell.planned, cell.until))
+        return cache_key("report", STUDY_VERSION, found)
+
+    def report(self) -> dict[str, Any]:
+        """Everything as plain data; docs/reports.md names the fields."""
+        if self._report is None:
+            self._report = self._made()
+        return self._report
+
+    def tables(self) -> list[Table]:
+        """The report as titled tables: title, header, rows."""
+        return [(one["title"], one["header"], one["rows"]) for one in self.report()["tables"]]
+
+    def _scorings(self, scorer: str | None) -> dict[str, Any]:
+        """:raises ConfigurationError: a scorer is named that no system knows, or none where the runs do not agree."""
+        with_scorers = [
+            one.study.which.name for one in self._together if "scorer" in one.study.which.scoring.model_fields
+        ]
+        if scorer is not None and not with_scorers:
+            names = " and ".join(one.study.which.name for one in self._together)
+            raise ConfigurationError(f"--scorer: {names} has no scorer to choose")
+        return {
+            name: one.study.scoring(one.own(self._cells), scorer if name in with_scorers else None)
+            for one in self._together
+            for name in [one.study.which.name]
+        }
+
+    def _made(self) -> dict[str, Any]:
+        report: dict[str, Any] = {"study": STUDY_VERSION}
+        for one in self._together:
+            report |= one.study.head(self.scorings[one.study.which.name])
+        report |= {"facts": self._facts(), "notes": describe_differences(self._cells, self._together)}
+        report["cells"] = self._records()
+        for one in self._together:
+            study = one.study
+            begun = [reading for reading in self._own(one) if reading.result is not None]
+            material = study.material(begun, self.scorings[study.which.name], self._catalogue)
+            for section in sort_by_subject(RECORD_ORDER, ((section.subject, section) for section in study.sections)):
+                if section.key:
+                    report[section.key] = section.compute(material, report)
+        report["notes"] += self._notes(report)
+        report["tables"] = [
+            {"title": title, "header": header, "rows": rows}
+            for title, header, rows in study_tables(report, self._together)
+        ]
+        return report
+
+    def _own(self, one: SystemsTogether) -> list[RunReading]:
+        return [reading for reading in self._readings if reading.cell.scenario in one.readers]
+
+    def _records(self) -> list[dict[str, Any]]:
+        """The records of all cells, each as its system has it."""
+        by_scenario = {name: one for one in self._together for name in one.readers}
+        records = []
+        for reading in self._readings:
+            study = by_scenario[reading.cell.scenario].study
+            records.append(study.cell(cell_record(reading), reading, self.scorings[study.which.name]))
+        return records
+
+    def _notes(self, report: Mapping[str, Any]) -> list[str]:
+        notes = []
+        for one in self._together:
+            notes += one.study.notes(one.own(self._cells), self.scorings[one.study.which.name])
+        for systems, section in sections_in_order(PRINT_ORDER, self._together):
+            notes += section.notes(systems.part_of(report))
+        return notes
+
+    def _facts(self) -> dict[str, Any]:
+        """What was run, for titles and first lines."""
+        read = [one for one in self._readings if one.result is not None]
+        states = [one.state for one in self._readings]
+        facts: dict[str, Any] = {
+            "candidates": _distinct_names(one.candidate for one in self._cells),
+            "datasets": _distinct_names(one.dataset for one in self._cells),
+            "seeds": sorted({one.seed for one in self._cells}),
+            "evaluators": _distinct_names(one.evaluator for one in self._cells if one.evaluator is not None),
+            "tiers": sorted({one.cell.manifest["tier"] for one in read}),
+            "failed": sum(one.failed for one in read),
+            "states": {name: states.count(name) for name in ("done", "part", "stopped", "not begun")},
+        }
+        for one in self._together:
+            facts = one.study.facts(facts, self._own(one))
+        return facts
+
+
+def sections_in_order(order: Any, together: Iterable[SystemsTogether]) -> list[tuple[SystemsTogether, Section[Any]]]:
+    """The sections of all systems in an order of subjects."""
+    return sort_by_subject(order, ((section.subject, (systems, section)) for systems, section in sections_of(together)))
+
+
+def study_tables(report: Mapping[str, Any], together: Sequence[SystemsTogether] | None = None) -> list[Table]:
+    """All tables of a report that have a row, in the order in which they are printed.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
+    """
+    together = systems_of_report(report) if together is None else together
+    readers = {name: study for one in together for name, study in one.readers.items()}
+    found = [(section.subject, section.tables(systems.part_of(report))) for systems, section in sections_of(together)]
+    found += [(section.subject, section.tables(report)) for section in common_sections(readers)]
+    return [table for tables in sort_by_subject(PRINT_ORDER, found) for table in tables if table[2]]
+
+
+def study_findings(report: Mapping[str, Any]) -> list[Findings]:
+    """What a report says in words, system by system; empty where no system has words for it.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
+    """
+    return [
+        replace(one, scenario=systems.study.which.name)
+        for systems in systems_of_report(report)
+        for one in systems.study.findings(systems.part_of(report))
+    ]
+
+
+def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """The sentences of ``study_findings`` in groups, each with a heading where there are several; last the rule that
+    they keep to, without a heading.
+
+    :raises ConfigurationError: a scenario of the report is not registered here.
+    """
+    found = [one for one in study_findings(report) if one.sentences]
+    groups = [(one.about if len(found) > 1 else "", one.sentences) for one in found]
+    rules = list(dict.fromkeys(one.rule for one in found if one.rule))
+    return [*groups, ("", rules)] if rules else groups
+
+
+def _distinct_names(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

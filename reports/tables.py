@@ -1,0 +1,230 @@
+"""Tables of reports: figures and foreign texts as cells, rows in long form, and LaTeX and Markdown.
+
+Cells show so many digits, and a dash for nothing. Control characters in texts of models, endpoints and datasets
+are made visible. In markup everything is shown as it is: names are text, never markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+# What could move a cursor, set a title, hide text or turn its direction, were it shown as a model wrote it.
+_VISIBLE_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r")  # how a cell begins that is computed
+
+
+def escape_controls(text: str) -> str:
+    """The text with its control characters made visible, those that turn the direction of writing included."""
+    return _VISIBLE_CONTROLS.sub(lambda match: _visible_code(ord(match.group())), text)
+
+
+def one_line(text: str) -> str:
+    """The text made harmless and kept on one line: what a model or an endpoint says cannot pass for a line of ours."""
+    return escape_controls(text).replace("\n", "\\n")
+
+
+def spreadsheet_cell(text: str, *, lines: bool = False) -> str:
+    """The text as a spreadsheet program and a terminal may be given it: an apostrophe stands before what would be taken
+    for a formula, control characters are made visible, and so are ends of lines unless ``lines`` are kept.
+    """
+    shown = escape_controls(text) if lines else one_line(text)
+    return f"'{shown}" if text.startswith(_FORMULA_STARTS) else shown
+
+
+def _visible_code(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+Table: TypeAlias = tuple[str, list[str], list[list[str]]]
+DASH = "–"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A number, or a dash."""
+    return DASH if value is None else f"{value:z,.{digits}f}"
+
+
+def signed(value: float | None, digits: int = 1) -> str:
+    """A number with its sign."""
+    return DASH if value is None else f"{value:+z,.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """A share, 0–1, as per cent."""
+    return DASH if share is None else f"{100 * share:z.1f}%"
+
+
+def p_value(p: float | None) -> str:
+    """A p-value: three digits, or the power of ten."""
+    return DASH if p is None else f"{p:.3f}" if p >= 0.0005 else f"{p:.1e}"
+
+
+def mean_and_error(told: Mapping[str, Any] | None, digits: int = 1) -> tuple[str, str]:
+    """A mean and its standard error."""
+    return number((told or {}).get("mean"), digits), number((told or {}).get("se"), digits)
+
+
+def mean(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+    """A mean with its standard error in one cell; one dash where there is neither."""
+    value, error = mean_and_error(told, digits)
+    return value if value == DASH else f"{value} ± {error}"
+
+
+def interval(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+    """A value with the ends of its interval."""
+    if told is None or told.get("value") is None:
+        return DASH
+    if told["low"] is None:
+        return number(told["value"], digits)
+    return f"{number(told['value'], digits)} ({number(told['low'], digits)} to {number(told['high'], digits)})"
+
+
+def mean_and_interval(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+    """A mean with the ends of its interval."""
+    return interval(None if told is None else {**told, "value": told["mean"]}, digits)
+
+
+_NUMBER = r"(?:[-−+]?(?:\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?|∞)%?|–)"
+_NUMERIC = re.compile(rf"{_NUMBER}(?: ± {_NUMBER}| of {_NUMBER}|/{_NUMBER}| \({_NUMBER} to {_NUMBER}\))?")
+
+
+def is_numeric_column(table: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether a column holds numbers: each cell is one, with its error or interval maybe, or a dash."""
+    return all(_NUMERIC.fullmatch(row[column]) for row in table)
+
+
+FIGURE_COLUMNS = (
+    *("scenario", "candidate", "dataset", "seed", "evaluator", "scorer"),
+    *("measure", "value", "se", "low", "high", "n"),
+)
+TEXT_COLUMNS = ("scenario", "candidate", "dataset", "evaluator", "scorer", "measure")
+INTEGER_COLUMNS = ("seed", "n")
+Row: TypeAlias = dict[str, Any]
+# Numbers of a record that are no figures of their own: every other number is one.
+_NO_MEASURES = frozenset({"n_items", "n_observations"})
+
+
+def figure_row(place: Row, measure: str, **figures: Any) -> Row:
+    """One figure. ``place`` gives the first columns, ``figures`` the last; what neither names is None."""
+    return dict.fromkeys(FIGURE_COLUMNS) | place | {"measure": measure} | figures
+
+
+def mean_row(record: Mapping[str, Any]) -> Row:
+    """The last columns for the record of a mean."""
+    return {
+        "value": record["mean"],
+        "se": record.get("se"),
+        "low": record.get("low"),
+        "high": record.get("high"),
+        "n": record["n"],
+    }
+
+
+def record_rows(place: Row, measure: str, record: Any) -> Iterator[Row]:
+    """A record's figures: means and estimates are one row, other records are gone into, numbers are rows. The measure
+    of a figure is its place in the record, joined by dots.
+    """
+    if isinstance(record, Mapping):
+        if "mean" in record and "n" in record:
+            yield figure_row(place, measure, **mean_row(record))
+        elif {"value", "low", "high"} <= record.keys():
+            yield figure_row(place, measure, **{field: record[field] for field in ("value", "low", "high")})
+            rest = {field: value for field, value in record.items() if field not in ("value", "low", "high")}
+            yield from record_rows(place, measure, rest)
+        else:
+            for field, value in record.items():
+                if field not in _NO_MEASURES:
+                    yield from record_rows(place, f"{measure}.{field}" if measure else field, value)
+    elif isinstance(record, int | float) and not isinstance(record, bool):
+        yield figure_row(place, measure, value=record)
+
+
+_MARKUP_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "–": "--",
+    "−": "$-$",
+    "Δ": r"$\Delta$",
+    "α": r"$\alpha$",
+    "κ": r"$\kappa$",
+    "ρ": r"$\rho$",
+    "τ": r"$\tau$",
+    "∞": r"$\infty$",
+}
+_LATEX_SPECIAL = re.compile("|".join([*map(re.escape, _LATEX), "-(?=-)"]))
+_LATEX["-"] = "-{}"  # before another one, which would join with it into a dash
+_MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~$!&]|:(?=//)|(?<=\bwww)\.", re.IGNORECASE)
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", ":": "&#58;", ".": "&#46;"}
+
+
+def to_latex(tables: Iterable[Table]) -> str:
+    r"""Each table as a ``table`` of its own, the title its caption; needs ``\usepackage{booktabs}``.
+
+    ``\textquotedbl`` wants the T1 encoding (``\usepackage[T1]{fontenc}``, or XeLaTeX and LuaLaTeX as they are).
+    """
+    parts = ["% \\usepackage{booktabs}\n% \\usepackage[T1]{fontenc}\n"]
+    for title, header, rows in tables:
+        columns = "".join("r" if right else "l" for right in _numeric_columns(header, rows))
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{latex_text(title)}}}"]
+        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(header), r"\midrule"]
+        lines += [*map(_latex_row, rows), r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
+        parts.append("\n".join(lines))
+    return "\n".join(parts)
+
+
+def to_markdown(tables: Iterable[Table]) -> str:
+    """Each table as a heading and a pipe table (GitHub's Markdown)."""
+    parts = []
+    for title, header, rows in tables:
+        rule = ["---:" if right else ":---" for right in _numeric_columns(header, rows)]
+        lines = [f"### {markdown_text(title)}", "", _markdown_row([markdown_text(name) for name in header])]
+        lines += [_markdown_row(rule), *(_markdown_row([markdown_text(cell) for cell in row]) for row in rows), ""]
+        parts.append("\n".join(lines))
+    return "\n".join(parts)
+
+
+def latex_text(text: str) -> str:
+    """Text so that LaTeX prints it as it is; what controls a terminal, and ends of lines, become spaces."""
+    return _LATEX_SPECIAL.sub(lambda found: _LATEX[found.group()], escape_controls(_MARKUP_CONTROLS.sub(" ", text)))
+
+
+def markdown_text(text: str) -> str:
+    """Text so that Markdown shows it as it is, also in a cell of a table: no HTML, no link, no picture.
+
+    What HTML is made of becomes an entity, for a backslash is not enough where Markdown is not read by the standard.
+    """
+    plain = escape_controls(_MARKUP_CONTROLS.sub(" ", text))
+    return _MARKDOWN_SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), plain)
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    # A cell that begins with a bracket would be read as an option of the line's end before it.
+    texts = [latex_text(cell) for cell in cells]
+    return " & ".join(f"{{}}{text}" if text.startswith(("[", "*")) else text for text in texts) + r" \\"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _numeric_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Which columns hold numbers, to be set flush right."""
+    return [is_numeric_column(rows, index) for index in range(len(header))]

@@ -1,0 +1,81 @@
+"""Assistants in a system's settings: their full names, and roles for those that ask a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from viva.agents.assistants.assistant import Assistant
+from viva.agents.assistants.registry import absolute_name, open_assistant, open_assistants
+from viva.engine.errors import ConfigurationError
+
+from .contract import Role
+from .run_settings import RunSettings
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantRole(Role):
+    """The model that the assistant at ``place`` of the setting ``open_assistant`` asks."""
+
+    place: int = 0
+
+    def models(self, settings: RunSettings) -> list[str]:
+        named: list[str] = getattr(settings, "assistant", [])
+        model = open_assistant(named[self.place]).model if self.place < len(named) else None
+        return [] if model is None else [model]
+
+
+def assistant_roles(names: list[str]) -> tuple[Role, ...]:
+    """The roles of the assistants that ask a model. A fork calls them anew: it says nothing of what they said.
+
+    :raises ConfigurationError: a name is none of an assistant.
+    """
+    return tuple(
+        AssistantRole(one.role, replayed=False, place=place)
+        for place, one in enumerate(open_assistants(names))
+        if one.model is not None
+    )
+
+
+def full_assistant_names(names: list[str], folder: Path) -> list[str]:
+    """The assistants' names with full paths; checks that there are such assistants.
+
+    :raises ValueError, ConfigurationError: there are not, as pydantic's validators raise it.
+    """
+    found = [absolute_name(name, folder) for name in names]
+    open_assistants(found)
+    return found
+
+
+def check_assistant_texts(asked: Iterable[Assistant], texts: Sequence[str], default: str | None, where: str) -> None:
+    """See that each assistant has a text to compare the response with. ``where`` says in errors who names the texts,
+    ``default`` is the one that assistants take which name none.
+
+    :raises ConfigurationError: one has none.
+    """
+    for one in asked:
+        against = (one.against or default) if one.comparing else None
+        if one.comparing and against is None:
+            raise ConfigurationError(
+                f"assistant '{one.name}': {where} names no text to compare with; write @TEXT behind it, one of: "
+                f"{', '.join(texts)}"
+            )
+        if against is not None and against not in texts:
+            raise ConfigurationError(
+                f"assistant '{one.name}': {where} has no text '{against}' besides the response; it has "
+                f"{', '.join(texts)}"
+            )
+
+
+def assistant_facts(asked: Iterable[Assistant]) -> list[dict[str, Any]]:
+    """What a manifest says of the assistants, once it is seen that each can be used.
+
+    :raises ConfigurationError: one cannot; the message says what is missing.
+    """
+    found = []
+    for one in asked:
+        one.check()
+        found.append(one.facts())
+    return found

@@ -1,0 +1,226 @@
+"""Settings and cases of an audit: questions with answers, their model families, and human preferences."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+import orjson
+from pydantic import Field, ValidationInfo, field_validator
+
+from viva.data.items import FieldError, preview, record_id, text_field
+from viva.data.record_files import read_records
+from viva.engine import seeds
+from viva.engine.backends.registry import with_absolute_path
+from viva.engine.errors import ConfigurationError, DatasetError
+
+from ..contract import RecordedReply
+from ..run_settings import RunSettings, absolute_file, context_folder
+
+AuditName = Literal["position", "verbosity", "format", "self", "labels", "retest"]
+AUDITS: tuple[AuditName, ...] = get_args(AuditName)
+EXAMPLES = "examples"
+
+
+class AuditSettings(RunSettings):
+    """Audits of judges: does what should not matter change their verdicts?"""
+
+    judge: list[str] = Field(
+        min_length=1, description="Model that judges; may be given several times: all are audited."
+    )
+    cases: str = Field(
+        default=EXAMPLES,
+        description="JSONL with question, answers, and optionally id, families, preferred; or 'examples' (shipped).",
+    )
+    audit: list[AuditName] = Field(
+        default=[], description="position, verbosity, format, self, labels, retest (all if not given)."
+    )
+    family: list[str] = Field(
+        default=[],
+        description="LABEL=FAMILY: the family of a judge, as the cases name families (else that in its label).",
+    )
+    n: int | None = Field(default=None, ge=1, description="Cases drawn by the seed (all if not given).")
+    retests: int = Field(default=5, ge=2, le=100, description="How often the same answer is graded (retest).")
+    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the judge.")
+    retest_temperature: float = Field(default=0.7, ge=0, le=2, description="That of the audit retest.")
+    judge_tokens: int = Field(default=1024, ge=1, description="Longest reasoning with verdict, in tokens.")
+    pack: str = Field(default="audit", description="Prompt pack: a shipped name or a YAML file.")
+
+    @field_validator("audit")
+    @classmethod
+    def _once(cls, audits: list[AuditName]) -> list[AuditName]:
+        return list(dict.fromkeys(audits))
+
+    @field_validator("family")
+    @classmethod
+    def _pairs(cls, families: list[str]) -> list[str]:
+        for text in families:
+            label, sign, family = text.rpartition("=")
+            if not (label and sign and family):
+                raise ValueError(f"found '{text}', expected LABEL=FAMILY")
+        return families
+
+    @field_validator("pack", "cases")
+    @classmethod
+    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
+        return name if name == EXAMPLES else absolute_file(name, context_folder(info))
+
+    @field_validator("judge")
+    @classmethod
+    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
+        return [with_absolute_path(model, context_folder(info)) for model in models]
+
+    examples: ClassVar[dict[str, str]] = {}
+
+    @property
+    def audits(self) -> tuple[AuditName, ...]:
+        """The audits that are made, in a fixed order."""
+        return tuple(name for name in AUDITS if not self.audit or name in self.audit)
+
+
+TIE = "tie"
+_MAX_ANSWERS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCase:
+    """``families`` has that of each answer, None where it is not known. ``preferred``: the index of the answer that
+    people prefer, ``tie``, or None where nobody has said.
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    families: tuple[str | None, ...]
+    preferred: int | str | None = None
+
+    @property
+    def paired(self) -> bool:
+        """Whether there are two answers."""
+        return len(self.answers) == 2
+
+    @property
+    def single(self) -> int:
+        """The answer that is taken where one is enough: either, by the id."""
+        return int(seeds.uniform(self.id, "single") * len(self.answers))
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data; ``from_record`` reads it back, and so does a file of such lines."""
+        return {
+            "id": self.id,
+            "question": self.question,
+            "answers": list(self.answers),
+            "families": list(self.families),
+            "preferred": self.preferred,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> AuditCase:
+        """:raises KeyError: a field is missing."""
+        answers, families = tuple(record["answers"]), tuple(record["families"])
+        return cls(record["id"], record["question"], answers, families, record["preferred"])
+
+
+def case_lines(cases: Iterable[AuditCase]) -> bytes:
+    """Cases as JSON lines, which ``open_cases`` reads."""
+    return b"".join(orjson.dumps(case.to_record()) + b"\n" for case in cases)
+
+
+def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
+    """The cases of a file, or the shipped ones; ``limit`` of them, drawn by the seed.
+
+    A line with more than two answers is a case for each pair of them.
+
+    :raises DatasetError: naming file, line and field.
+    """
+    path = Path(__file__).parent / "items" / "audit.jsonl" if source == EXAMPLES else Path(source)
+    cases: list[AuditCase] = []
+    lines: dict[str, int] = {}
+    for line, raw in read_records(path):
+        if isinstance(raw, DatasetError):
+            raise raw
+        try:
+            for case in _parse_cases(raw, line):
+                if lines.setdefault(case.id, line) != line or any(case.id == other.id for other in cases[-1:]):
+                    raise FieldError("id", f"'{case.id}' stands in line {lines[case.id]} already; ids are unique")
+                cases.append(case)
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
+    if not cases:
+        raise DatasetError("holds no case", path=str(path))
+    return sample_cases(cases, limit, seed)
+
+
+def sample_cases(cases: list[AuditCase], limit: int | None, seed: int) -> list[AuditCase]:
+    """So many of the cases, drawn by the seed, in their order."""
+    if limit is None or limit >= len(cases):
+        return cases
+    chosen = sorted(cases, key=lambda case: seeds.uniform(seed, case.id, "case"))[:limit]
+    names = {case.id for case in chosen}
+    return [case for case in cases if case.id in names]
+
+
+def reply_cases(replies: Iterable[RecordedReply]) -> list[AuditCase]:
+    """Two answers to the same words, by different models, as a case, an answer's family being its model's label; empty
+    answers, and questions that only one was asked, give none.
+    """
+    by_question: dict[tuple[str, int, str], dict[str, str]] = {}
+    for one in replies:
+        if one.question.strip() and one.reply.strip():
+            by_question.setdefault((one.item, one.number, one.question), {})[one.label] = one.reply
+    return [
+        AuditCase(f"{item}/{number}:{a}-{b}", question, (said[a], said[b]), (a, b))
+        for (item, number, question), said in by_question.items()
+        for a, b in combinations(said, 2)
+    ]
+
+
+def cases_digest(cases: Iterable[AuditCase]) -> str:
+    """What identifies the cases in a manifest."""
+    return hashlib.sha256(case_lines(cases)).hexdigest()[:16]
+
+
+def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
+    question = text_field(raw, "question")
+    answers = raw.get("answers")
+    if not isinstance(answers, list) or not 1 <= len(answers) <= _MAX_ANSWERS:
+        raise FieldError("answers", f"expected a list of 1 to {_MAX_ANSWERS} texts, found {preview(answers)}")
+    for at, answer in enumerate(answers):
+        if not isinstance(answer, str) or not answer.strip():
+            raise FieldError(f"answers.{at}", f"expected text, found {preview(answer)}")
+    families = raw.get("families") or [None] * len(answers)
+    if not isinstance(families, list) or len(families) != len(answers):
+        raise FieldError("families", f"expected one for each of {len(answers)} answers, found {preview(families)}")
+    if wrong := [one for one in families if one is not None and (not isinstance(one, str) or not one.strip())]:
+        raise FieldError("families", f"expected texts or null, found {preview(wrong[0])}")
+    preferred = raw.get("preferred")
+    if (
+        preferred is not None
+        and preferred != TIE
+        and (isinstance(preferred, bool) or not isinstance(preferred, int) or not 0 <= preferred < len(answers))
+    ):
+        message = f"expected an index from 0 to {len(answers) - 1} or 'tie', found {preview(preferred)}"
+        raise FieldError("preferred", message)
+    case = AuditCase(record_id(raw, "id") or f"line {line}", question, tuple(answers), tuple(families), preferred)
+    if len(answers) < 3:
+        yield case
+        return
+    for one, other in combinations(range(len(answers)), 2):
+        best = {one: 0, other: 1}.get(preferred) if isinstance(preferred, int) else preferred  # of this pair
+        yield replace(
+            case,
+            id=f"{case.id}:{one}-{other}",
+            answers=(answers[one], answers[other]),
+            families=(families[one], families[other]),
+            preferred=best,
+        )
+
+
+def check_has_pairs(cases: Iterable[AuditCase], audits: Iterable[str]) -> None:
+    """:raises ConfigurationError: there is nothing for any of the audits to look at."""
+    if not any(case.paired for case in cases) and set(audits) <= {"position", "self"}:
+        raise ConfigurationError("cases: none has two answers, which the audits position and self compare")

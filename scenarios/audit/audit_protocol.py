@@ -1,0 +1,195 @@
+"""One audit of one judge on one case: the same content in variants that should not matter, each in its own view.
+
+Variants of an answer are longer at equal content, or a list with a heading. The judge's prompts are in
+``packs/audit.yaml``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from viva.agents.agent import Agent
+from viva.agents.judge import PREFERENCE_SIGNS, SCALES, GradeScale, PairVerdict, grade_form
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.engine import seeds
+from viva.engine.conversation import Conversation, ConversationStopped
+from viva.engine.messages import Sampling
+
+from .audit_cases import AuditCase, AuditSettings
+from .simulated_judge import AnswerHint, PairHint, answer_qualities
+
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text, roughly: what ends in a mark with blanks behind it, and lines."""
+    return [part for line in text.splitlines() for part in _SENTENCE.split(line.strip()) if part]
+
+
+def pad_answer(text: str, fillers: list[str], again: str, key: str) -> str:
+    """The text with words that add nothing: a filler before each sentence, and each sentence said once more.
+
+    ``again`` has the placeholder ``{sentence}``, filled in without its last mark. Which filler stands where depends on
+    ``key`` alone.
+    """
+    said = []
+    for at, sentence in enumerate(split_sentences(text)):
+        filler = fillers[int(seeds.uniform(key, "filler", at) * len(fillers))]
+        said += [filler, sentence, again.replace("{sentence}", sentence.rstrip(".!?。！？"))]
+    return " ".join(said)
+
+
+def as_list(text: str, heading: str) -> str:
+    """The text as Markdown: a heading and a bullet for each sentence, its first word in bold."""
+    lines = []
+    for sentence in split_sentences(text):
+        first, blank, rest = sentence.partition(" ")
+        lines.append(f"- **{first}**{blank}{rest}")
+    return f"## {heading}\n\n" + "\n".join(lines)
+
+
+JUDGE = "judge"
+# What is asked about a case. Position and self-preference are read off the same verdicts.
+Question = Literal["pair", "verbosity", "format", "labels", "retest"]
+QUESTIONS: tuple[Question, ...] = get_args(Question)
+BASE_SCALE = "1-10"  # the scale that others are compared with
+
+TEMPLATES = PackTemplates({
+    "judge.system": frozenset[str](),
+    "judge.pair": frozenset({"question", "answer_a", "answer_b"}),
+    "judge.single": frozenset({"question", "answer", "scale"}),
+    "padding.fillers": frozenset[str](),
+    "padding.again": frozenset({"sentence"}),
+    "format.heading": frozenset[str](),
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTask:
+    """One question about one case."""
+
+    case: AuditCase
+    question: Question
+
+    @property
+    def id(self) -> str:
+        return f"{self.question}/{self.case.id}"
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data; ``from_record`` reads it back."""
+        return {"question": self.question, "case": self.case.to_record()}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> AuditTask:
+        """The task of a record."""
+        return cls(AuditCase.from_record(record["case"]), record["question"])
+
+
+def questions_for(audits: tuple[str, ...]) -> list[Question]:
+    """What has to be asked for these audits."""
+    asked = {"position": "pair", "self": "pair"}
+    wanted = {asked.get(name, name) for name in audits}
+    return [question for question in QUESTIONS if question in wanted]
+
+
+@dataclass(slots=True)
+class AuditProtocol:
+    """How a run's audits are held. ``families`` has by judge the family that it belongs to."""
+
+    pack: PromptPack
+    settings: AuditSettings
+    families: Mapping[str, str]
+
+    async def hold(self, conversation: Conversation, task: AuditTask) -> dict[str, Any]:
+        """Ask; the record has ``said``, the verdicts by what was asked, None where one could not be read."""
+        record: dict[str, Any] = {"case": task.case.id, "question": task.question, "said": {}}
+        conversation.tell(lambda: [("case", task.case.question)])
+        try:
+            await self._ask(conversation, task, record["said"])
+        except ConversationStopped as stop:
+            record["stopped"] = f"{stop.by}: {stop.reason}"
+        case = task.case
+        record |= {"families": list(case.families), "preferred": case.preferred, "answer": case.single}
+        record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
+        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+
+    async def _ask(self, conversation: Conversation, task: AuditTask, said: dict[str, Any]) -> None:
+        case, quality = task.case, answer_qualities(task.case)
+        own = tuple(family is not None and family == self.families.get(conversation.label) for family in case.families)
+        at = case.single
+        answer = case.answers[at]
+        if task.question == "pair":
+            shown = [ShownVariant(text, quality[i], False, own[i]) for i, text in enumerate(case.answers)]
+            await self._both_orders(conversation, case, shown, said)
+        elif task.question in ("verbosity", "format"):
+            plain = ShownVariant(answer, quality[at], False, False)
+            other = self._variant(task, answer)
+            changed = ShownVariant(other, quality[at], task.question == "format", False)
+            await self._both_orders(conversation, case, [changed, plain], said)
+        elif task.question == "labels":
+            for scale in SCALES.values():
+                hint = AnswerHint(quality[at], scale)
+                said[scale.name] = await self._grade(conversation, case.question, answer, scale, hint)
+        else:
+            for number in range(self.settings.retests):
+                hint = AnswerHint(quality[at], SCALES[BASE_SCALE])
+                temperature = self.settings.retest_temperature
+                said[str(number + 1)] = await self._grade(
+                    conversation, case.question, answer, SCALES[BASE_SCALE], hint, temperature
+                )
+
+    def _variant(self, task: AuditTask, answer: str) -> str:
+        if task.question == "format":
+            return as_list(answer, self.pack.render("format.heading"))
+        fillers = [line.strip() for line in self.pack.render("padding.fillers").splitlines() if line.strip()]
+        again = self.pack.render("padding.again", sentence="{sentence}")
+        return pad_answer(answer, fillers, again, task.case.id)
+
+    async def _both_orders(
+        self, conversation: Conversation, case: AuditCase, shown: list[ShownVariant], said: dict[str, Any]
+    ) -> None:
+        """``first`` and ``second``: the sign of the verdict where the first of ``shown`` stands first, and second; 1
+        where that which stands first in the prompt wins, -1 where the other one does.
+        """
+        for name, (a, b) in (("first", shown), ("second", reversed(shown))):
+            hint = PairHint((a.quality, b.quality), (a.length, b.length), (a.markdown, b.markdown), (a.own, b.own))
+            content = self.pack.render("judge.pair", question=case.question, answer_a=a.text, answer_b=b.text)
+            agent = self._agent(conversation, self.settings.temperature, hint)
+            verdict = await agent.ask_for(PairVerdict, content, f"{a.text}\n{b.text}")
+            said[name] = None if verdict is None else PREFERENCE_SIGNS[verdict.verdict]
+
+    async def _grade(
+        self,
+        conversation: Conversation,
+        question: str,
+        answer: str,
+        scale: GradeScale,
+        hint: AnswerHint,
+        temperature: float | None = None,
+    ) -> float | None:
+        content = self.pack.render("judge.single", question=question, answer=answer, scale=scale.words())
+        agent = self._agent(conversation, self.settings.temperature if temperature is None else temperature, hint)
+        found: Any = await agent.ask_for(grade_form(scale), content, answer)
+        return None if found is None else round(scale.grade(found.score), 6)
+
+    def _agent(self, conversation: Conversation, temperature: float, hint: Any) -> Agent:
+        sampling = Sampling(temperature=temperature, max_tokens=self.settings.judge_tokens)
+        return Agent(conversation, JUDGE, self.pack.render("judge.system"), sampling, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVariant:
+    """An answer as it is shown, and what a simulated judge may know of it."""
+
+    text: str
+    quality: float
+    markdown: bool
+    own: bool
+
+    @property
+    def length(self) -> int:
+        """Letters and digits: Markdown's marks make no answer longer."""
+        return sum(letter.isalnum() for letter in self.text)

@@ -1,0 +1,90 @@
+"""Simulated judges: they judge by the quality of answers, and by biases that are planted in them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from viva.agents.judge import GradeScale
+from viva.engine import seeds
+from viva.engine.backends.simulated import SimulatedBackend, SimulatedReply
+from viva.engine.messages import Request
+
+from ..simulated_knowledge import judgement
+from .audit_cases import AuditCase
+
+TRAITS = ("position", "length", "format", "family", "labels", "unsteady")
+_LONGER = 1.2
+
+
+def answer_qualities(case: AuditCase) -> tuple[float, ...]:
+    """How good the answers are, 0–1: those that people prefer are better, whatever their order."""
+    drawn = [seeds.uniform(case.id, "quality", at) for at in range(len(case.answers))]
+    if case.preferred == "tie":
+        return tuple(drawn[:1] * len(drawn))
+    if isinstance(case.preferred, int):
+        return tuple(0.55 + 0.4 * one if at == case.preferred else 0.05 + 0.4 * one for at, one in enumerate(drawn))
+    return tuple(drawn)
+
+
+@dataclass(slots=True, frozen=True)
+class PairHint:
+    """What a simulated judge knows of two answers in the order in which they are shown: quality, length, whether it is
+    Markdown, whether it is of the judge's own family.
+    """
+
+    quality: tuple[float, float]
+    length: tuple[int, int]
+    markdown: tuple[bool, bool]
+    own: tuple[bool, bool]
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
+        """A verdict as JSON."""
+        verdict = self.verdict(model, chance)
+        text = json.dumps({"reasoning": "One of them serves the question better.", "verdict": verdict})
+        return judgement(model, text, chance), None
+
+    def verdict(self, model: SimulatedBackend, chance: list[float]) -> str:
+        """``A``, ``B`` or ``tie``."""
+        longer = (self.length[0] > _LONGER * self.length[1]) - (self.length[1] > _LONGER * self.length[0])
+        habits = (
+            ("position", 1),
+            ("length", longer),
+            ("format", self.markdown[0] - self.markdown[1]),
+            ("family", self.own[0] - self.own[1]),
+        )
+        for at, (name, side) in enumerate(habits):
+            amount = model.traits.get(name, 0.0)
+            if side and chance[4 + at] < abs(amount):
+                return "A" if side * amount > 0 else "B"
+        if chance[1] < model.noise:
+            return ("A", "B", "tie")[int(chance[2] * 3)]
+        better = self.quality[0] - self.quality[1]
+        return "tie" if abs(better) < 1e-9 else "A" if better > 0 else "B"
+
+
+@dataclass(slots=True, frozen=True)
+class AnswerHint:
+    """What a simulated judge knows of one answer that it grades on a scale."""
+
+    quality: float
+    scale: GradeScale
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
+        """A grade as JSON."""
+        label = self.label(model, chance)
+        score: str | int = int(label) if self.scale.numeric else label
+        return judgement(model, json.dumps({"reasoning": "It answers in part.", "score": score}), chance), None
+
+    def label(self, model: SimulatedBackend, chance: list[float]) -> str:
+        """One of the labels; between two of them either, so that scales of other lengths have the same mean."""
+        last = len(self.scale.labels) - 1
+        if chance[8] < model.traits.get("unsteady", 0.0):
+            return self.scale.labels[int(chance[9] * (last + 1))]
+        shift = 0.0 if self.scale.name == "1-10" else model.traits.get("labels", 0.0)
+        # The finest scale shows a quality as it is; noise moves the grade a step now and then.
+        place = min(1.0, max(0.0, self.quality + shift)) * last
+        if chance[1] < model.noise:
+            place += 1 if chance[2] < 0.5 else -1
+        label = int(place + seeds.uniform(round(self.quality, 9), self.scale.name, "between"))
+        return self.scale.labels[min(last, max(0, label))]

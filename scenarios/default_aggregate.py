@@ -1,0 +1,203 @@
+"""Default aggregate of a scenario: means and counts of whatever its conversations return."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from viva.reports.run_tables import (
+    Irregular,
+    add_irregular,
+    add_usage,
+    failure_table,
+    irregular_answers,
+    irregular_record,
+    usage_by_role,
+    usage_table,
+)
+from viva.reports.tables import Table, mean_and_interval, number
+from viva.scoring.aggregates import Failures, Tally
+from viva.scoring.clustered_means import ClusteredMean, clustered_mean
+from viva.scoring.intervals import Estimate
+
+from .models import label_of_key, role_prices
+
+SCORE = "score"
+TRUTH_RANGE = (0.0, 1.0)
+# By measure the least and the greatest value that it can have; infinite where there is none.
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]
+
+
+class CandidateMeasures:
+    """What the conversations of one of the compared models returned, in any order."""
+
+    def __init__(self, ranges: Ranges | None = None) -> None:
+        self.ranges = ranges or {}
+        self.conversations = 0
+        self.values: dict[str, list[tuple[str, float]]] = {}  # by measure: task and value
+        self._truths: dict[str, bool] = {}  # by measure: whether all values are truth values
+        self.unscored, self.stops = Tally(), Tally()
+        self.counts: dict[str, Tally] = {}
+        self.failures = Failures()
+        self.usage: dict[str, list[int]] = {}
+        self.irregular: Irregular = {}
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """One conversation's record, as ``FunctionScenario`` makes it."""
+        self.conversations += 1
+        stopped = "stopped" in record and record["value"] is None  # it came to no value
+        for name, value in [] if stopped else named_values(record["value"]).items():
+            if value is None:
+                self.unscored.add(name)
+            elif isinstance(value, str):
+                self.counts.setdefault(name, Tally()).add(value)
+            else:
+                self.values.setdefault(name, []).append((record["task"], float(value)))
+                self._truths[name] = self._truths.get(name, True) and isinstance(value, bool)
+        if "stopped" in record:
+            self.stops.add(f"{record['stopped']['by']}: {record['stopped']['reason']}")
+        add_usage(self.usage, record["usage"])
+        add_irregular(self.irregular, record.get("irregular", {}))
+
+    def mean(self, name: str) -> ClusteredMean | None:
+        """The mean of a measure; conversations on one task are a cluster."""
+        values = self.values.get(name, [])
+        return clustered_mean([value for _, value in values], [task for task, _ in values])
+
+    def interval(self, name: str, mean: ClusteredMean) -> Estimate | None:
+        """Return the mean of a measure with its interval, None where none can be told."""
+        declared = TRUTH_RANGE if self._truths[name] else self.ranges.get(name)
+        return measure_interval(mean, [value for _, value in self.values[name]], declared)
+
+    def to_dict(self, prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
+        """Everything as plain data."""
+        names = sorted(self.values.keys() | self.unscored.counts.keys())
+        return {
+            "conversations": self.conversations,
+            "failed": self.failures.total,
+            "measures": {name: self._measure(name) for name in names},
+            "counts": {name: tally.to_dict() for name, tally in sorted(self.counts.items())},
+            "stopped": self.stops.to_dict(),
+            **self.failures.to_record(),
+            "irregular": irregular_record(self.irregular),
+            "usage": usage_by_role(self.usage, prices),
+        }
+
+    def _measure(self, name: str) -> dict[str, Any]:
+        mean = self.mean(name)
+        found: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
+        if mean is not None:
+            ends = self.interval(name, mean)
+            found |= {"mean": _rounded(mean.mean), "se": _rounded(mean.se)}
+            found |= {} if ends is None else {"low": _rounded(ends.low), "high": _rounded(ends.high)}
+        return found | {"n": 0 if mean is None else mean.n, "unscored": self.unscored.counts.get(name, 0)}
+
+
+class Measures:
+    """All of the compared models of a run. ``role`` is the one whose models are compared."""
+
+    def __init__(self, manifest: dict[str, Any], role: str, ranges: Ranges | None = None) -> None:
+        self._manifest = manifest
+        self._role = role
+        self.candidates = {label: CandidateMeasures(ranges) for label in manifest["models"][role]}
+
+    def add(self, key: str, result: Any) -> None:
+        self.candidates[label_of_key(key, list(self.candidates))].add(result)
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
+
+    def headline(self) -> str:
+        parts = []
+        for label, one in self.candidates.items():
+            name = SCORE if SCORE in one.values else next(iter(sorted(one.values)), "")
+            mean = one.mean(name)
+            parts += [] if mean is None else [f"{label} {number(mean.mean, 2)}"]
+        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+
+    def report(self) -> dict[str, Any]:
+        manifest = self._manifest
+        return {
+            "scenario": manifest["scenario"],
+            "seed": manifest["seed"],
+            "tier": manifest["tier"],
+            "models": manifest["models"],
+            "dataset": manifest["dataset"],
+            "pack": manifest["pack"],
+            "candidates": {label: one.to_dict(role_prices(manifest, label)) for label, one in self.candidates.items()},
+        }
+
+    def tables(self) -> list[Table]:
+        report = self.report()
+        tables = [self._main(report), *self._counts(report), self._stops(report), failure_table(report)]
+        return [*tables, irregular_answers(report), usage_table(report)]
+
+    def _main(self, report: dict[str, Any]) -> Table:
+        names = sorted({name for one in report["candidates"].values() for name in one["measures"]})
+        names.sort(key=lambda name: name != SCORE)
+        unscored = any(measure["unscored"] for one in report["candidates"].values()
+                       for measure in one["measures"].values())  # fmt: skip
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [label, f"{one['conversations']:,}"]
+            row += [mean_and_interval(one["measures"].get(name), 2) for name in names]
+            row += [f"{sum(measure['unscored'] for measure in one['measures'].values()):,}"] if unscored else []
+            rows.append([*row, f"{one['failed']:,}"])
+        header = [self._role, "conversations", *names, *(["unscored"] if unscored else []), "failed"]
+        title = f"{report['scenario']} on {report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
+        return (title, header, rows)
+
+    def _counts(self, report: dict[str, Any]) -> list[Table]:
+        found = []
+        for name in sorted({name for one in report["candidates"].values() for name in one["counts"]}):
+            counts = {label: one["counts"].get(name, {}) for label, one in report["candidates"].items()}
+            every = sorted({value for one in counts.values() for value in one})
+            rows = [[label, *(f"{one.get(value, 0):,}" for value in every)] for label, one in counts.items()]
+            found.append((f"{name}: how often each value was returned", [self._role, *every], rows))
+        return found
+
+    def _stops(self, report: dict[str, Any]) -> Table:
+        rows = [
+            [label, reason, f"{count:,}"]
+            for label, one in report["candidates"].items()
+            for reason, count in one["stopped"].items()
+        ]
+        return ("Why conversations ended early", [self._role, "reason", "conversations"], rows)
+
+
+def measure_interval(
+    mean: ClusteredMean, values: Sequence[float], declared: tuple[float, float] | None
+) -> Estimate | None:
+    """Return the mean of a measure with its interval, None where none can be told.
+
+    Of values without a ``declared`` range those that are 0 and 1 alone are a share, and whole numbers of which none is
+    negative are counts. A range that a value leaves, as of a run from before it was declared, is none.
+    """
+    found = set(values)
+    low, high = declared or (-math.inf, math.inf)
+    if not low <= min(found) <= max(found) <= high:
+        low, high = -math.inf, math.inf
+    if math.isinf(high - low) and found == set(TRUTH_RANGE):
+        low, high = TRUTH_RANGE
+    elif math.isinf(low) and min(found) >= 0.0 and all(value.is_integer() for value in found):
+        low = 0.0
+    return mean.ends(low, high, rate=(low, high) == TRUTH_RANGE and found <= set(TRUTH_RANGE))
+
+
+def named_values(value: Any) -> dict[str, float | bool | str | None]:
+    """What is added up of a conversation's value: a lone number is its score; what has no place in a table is left out,
+    numbers that are not finite are unscored.
+    """
+    values = value if isinstance(value, Mapping) else {SCORE: value}
+    found: dict[str, float | bool | str | None] = {}
+    for name, one in values.items():
+        if one is None or isinstance(one, bool | str | int):
+            found[str(name)] = one
+        elif isinstance(one, float):
+            found[str(name)] = one if math.isfinite(one) else None
+    return found
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)

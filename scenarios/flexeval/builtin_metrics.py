@@ -1,0 +1,322 @@
+"""Built-in metrics: plain functions with an annotated first argument, by name in ``BUILTIN``.
+
+Contents (phrases, patterns, questions, JSON, refusals), texts (lengths, readability, language), counts (messages,
+turns, tokens, seconds, tool calls), the shape of tool calls, and a moderation endpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from viva.agents.forms import is_refusal
+from viva.engine.imports import import_under_lock
+from viva.engine.json_data import find_schema_violations
+from viva.engine.permissions import permissions
+
+from .dialog import Dialog, Message, ToolCall, Turn
+
+_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
+
+
+def has_question_mark(text: str) -> bool:
+    """Whether a question is asked."""
+    return any(mark in text for mark in "?？؟")
+
+
+def contains(text: str, what: str | list[str], ignore_case: bool = True, every: bool = False) -> bool:
+    """Whether the text holds a phrase: one of several, or ``every`` one of them."""
+    phrases = [what] if isinstance(what, str) else what
+    said = text.casefold() if ignore_case else text
+    found = [(phrase.casefold() if ignore_case else phrase) in said for phrase in phrases]
+    return all(found) if every else any(found)
+
+
+def matches(text: str, pattern: str, ignore_case: bool = False) -> int:
+    """How often a regular expression is found."""
+    flags = re.IGNORECASE if ignore_case else 0
+    return sum(1 for _ in re.finditer(pattern, text, flags))
+
+
+def is_json(text: str, fenced: bool = True) -> bool:
+    """Whether the text is JSON; in a code fence, too, unless ``fenced`` is false."""
+    return _parse_json(text, fenced) is not None
+
+
+def follows_schema(text: str, schema: dict[str, Any], fenced: bool = True) -> dict[str, Any]:
+    """Whether the text is JSON that follows a JSON schema (``valid``), and what is wrong with it otherwise."""
+    value = _parse_json(text, fenced)
+    if value is None:
+        return {"valid": False, "problem": "not JSON"}
+    errors = find_schema_violations(schema, value[0])
+    if not errors:
+        return {"valid": True, "problem": None}
+    error = errors[0]
+    where = ".".join(map(str, error.path)) or "the whole"
+    return {"valid": False, "problem": f"{where}: {error.validator}"}
+
+
+def refusal(text: str) -> bool:
+    """Whether the text begins by refusing: by phrases in English and some other languages; no model is asked."""
+    return is_refusal(text)
+
+
+def _parse_json(text: str, fenced: bool) -> list[Any] | None:
+    """The value in a list; None of what is not JSON."""
+    inner = _FENCE.match(text) if fenced else None
+    try:
+        return [json.loads(inner[1] if inner else text)]
+    except (ValueError, RecursionError):
+        return None
+
+
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_SENTENCE = re.compile(r"[^.!?。！？…]+(?:[.!?。！？…]+|$)")
+FORMULAS = (
+    "automated_readability_index",
+    "coleman_liau_index",
+    "crawford",
+    "dale_chall_readability_score",
+    "dale_chall_readability_score_v2",
+    "difficult_words",
+    "fernandez_huerta",
+    "flesch_kincaid_grade",
+    "flesch_reading_ease",
+    "gulpease_index",
+    "gunning_fog",
+    "gutierrez_polini",
+    "linsear_write_formula",
+    "lix",
+    "mcalpine_eflaw",
+    "osman",
+    "reading_time",
+    "rix",
+    "smog_index",
+    "spache_readability",
+    "syllable_count",
+    "szigriszt_pazos",
+)
+_MIN_CHARACTERS = 20  # characters; of less no language can be told
+
+
+def length(text: str) -> int:
+    """Characters."""
+    return len(text)
+
+
+def words(text: str) -> int:
+    """Words: runs of letters and digits."""
+    return len(_WORD.findall(text))
+
+
+def sentences(text: str) -> int:
+    """Sentences, told by their final marks."""
+    return sum(bool(_WORD.search(one)) for one in _SENTENCE.findall(text))
+
+
+def flesch_reading_ease(text: str) -> float | None:
+    """Flesch's reading ease (Flesch 1948) of English text: 100 is very easy, 0 very hard. None without words."""
+    return _textstat_value("flesch_reading_ease", text)
+
+
+def flesch_kincaid_grade(text: str) -> float | None:
+    """The school grade that a text asks for (Kincaid et al. 1975). None without words."""
+    return _textstat_value("flesch_kincaid_grade", text)
+
+
+def readability(text: str, formula: str = "flesch_reading_ease") -> float | None:
+    """A formula of textstat by its name, such as ``smog_index`` or ``gunning_fog``. None without words.
+
+    :raises ValueError: there is no such formula.
+    """
+    if formula not in FORMULAS:
+        raise ValueError(f"there is no formula '{formula}'; there are: {', '.join(FORMULAS)}")
+    return _textstat_value(formula, text)
+
+
+def language(text: str) -> str | None:
+    """The language as a two-letter code (py3langid). None of fewer than 20 characters: too few to tell."""
+    if len(text.strip()) < _MIN_CHARACTERS:
+        return None
+    return str(_import_extra("py3langid").classify(text)[0])
+
+
+def _textstat_value(formula: str, text: str) -> float | None:
+    if not words(text):
+        return None
+    return float(getattr(_import_extra("textstat"), formula)(text))
+
+
+def _import_extra(name: str) -> Any:
+    try:
+        return import_under_lock(name)
+    except ImportError:
+        raise ImportError(f"needs the package {name}: pip install 'viva-exam[suites]'") from None
+
+
+def is_role(unit: Turn | Message, role: str) -> dict[str, int]:
+    """Whether this role said it: 1 or 0 under the role's name."""
+    return {role: int(unit.role == role)}
+
+
+def identity(text: str, **anything: Any) -> str:
+    """The text itself, as a category."""
+    return text[:200]
+
+
+def turns(dialog: Dialog) -> int:
+    """Turns: how often the sides alternate."""
+    return len(dialog.turns)
+
+
+def messages_per_role(unit: Dialog | Turn) -> dict[str, int]:
+    """How many messages each role has."""
+    counts: dict[str, int] = {}
+    for one in unit.messages:
+        counts[one.role] = counts.get(one.role, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def latency(unit: Turn | Message | Dialog) -> float | None:
+    """Seconds that answers took, as they were recorded, added up. None where nobody recorded them."""
+    known = [one.latency for one in _messages_of(unit) if one.latency is not None]
+    return math.fsum(known) if known else None
+
+
+def tokens(unit: Turn | Message | Dialog) -> dict[str, int] | None:
+    """Tokens of prompts and answers, as they were recorded. None where nobody recorded them."""
+    known = [one.tokens for one in _messages_of(unit) if one.tokens]
+    if not known:
+        return None
+    return {kind: sum(one.get(kind, 0) for one in known) for kind in ("prompt", "completion")}
+
+
+def tool_calls(unit: Turn | Message | Dialog) -> int:
+    """How many tools were called."""
+    return len(unit.tool_calls)
+
+
+def tool_calls_by_name(unit: Turn | Message | Dialog) -> dict[str, int]:
+    """How often each tool was called."""
+    counts: dict[str, int] = {}
+    for call in unit.tool_calls:
+        counts[call.name] = counts.get(call.name, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def tool_call_arguments(call: ToolCall, numeric: bool = False) -> int | None:
+    """How many arguments a call has; only the ``numeric`` ones if wanted. None where they are not a JSON object."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(arguments, dict):
+        return None
+    if not numeric:
+        return len(arguments)
+    return sum(isinstance(value, int | float) and not isinstance(value, bool) for value in arguments.values())
+
+
+def _messages_of(unit: Turn | Message | Dialog) -> tuple[Message, ...]:
+    return (unit,) if isinstance(unit, Message) else unit.messages
+
+
+def tool_call_shape(call: ToolCall, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """Whether a call can be made: its tool is one of ``tools`` (OpenAI's form), its arguments are a JSON object that
+    follows the tool's parameters. ``valid``, and the ``problem`` otherwise.
+    """
+    declared = {}
+    for tool in tools:
+        function = tool.get("function", tool)
+        declared[function["name"]] = function.get("parameters", {})
+    if call.name not in declared:
+        return _invalid("no such tool")
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return _invalid("arguments are not JSON")
+    if not isinstance(arguments, dict):
+        return _invalid("arguments are no object")
+    errors = sorted(f"{'.'.join(map(str, one.path)) or 'arguments'}: {one.validator}"
+                    for one in find_schema_violations(declared[call.name], arguments))  # fmt: skip
+    return _invalid(errors[0]) if errors else {"valid": True, "problem": None}
+
+
+def _invalid(problem: str) -> dict[str, Any]:
+    return {"valid": False, "problem": problem}
+
+
+_PUBLIC_URL = "https://api.openai.com/v1/moderations"
+_MAX_BYTES = 1_000_000
+
+
+def moderation(
+    text: str,
+    url: str = _PUBLIC_URL,
+    model: str = "omni-moderation-latest",
+    key: str | None = None,
+    seconds: float = 30.0,
+) -> dict[str, Any]:
+    """The scores of an endpoint in OpenAI's form, one a category, and ``flagged``. ``key`` names the environment
+    variable that holds the endpoint's key, "" for none; of the public endpoint it is OPENAI_API_KEY. No client of a
+    server may use it.
+
+    :raises RuntimeError: it cannot be reached, or answers otherwise.
+    """
+    import urllib.error  # takes a tenth of a second to load
+    import urllib.request
+
+    headers = {"Content-Type": "application/json"}
+    permissions().check_network("moderation")
+    if key is None:  # a key for one place is never sent to another unasked
+        key = "OPENAI_API_KEY" if url == _PUBLIC_URL else ""
+    if key:
+        value = permissions().variable(key)
+        if value is None:
+            raise RuntimeError(f"moderation: the environment variable {key} is not set")
+        headers["Authorization"] = f"Bearer {value}"
+    request = urllib.request.Request(url, json.dumps({"model": model, "input": text}).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
+            told = json.loads(answer.read(_MAX_BYTES))
+        result = told["results"][0]
+        scores = {str(name): float(score) for name, score in result["category_scores"].items()}
+        return {"flagged": bool(result["flagged"]), **dict(sorted(scores.items()))}
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"moderation: {url}: HTTP {error.code}") from None
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise RuntimeError(f"moderation: {url}: {type(error).__name__}: {error}") from None
+
+
+BUILTIN: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        contains,
+        flesch_kincaid_grade,
+        flesch_reading_ease,
+        follows_schema,
+        has_question_mark,
+        identity,
+        is_json,
+        is_role,
+        language,
+        latency,
+        length,
+        matches,
+        messages_per_role,
+        moderation,
+        readability,
+        refusal,
+        sentences,
+        tokens,
+        tool_call_arguments,
+        tool_call_shape,
+        tool_calls,
+        tool_calls_by_name,
+        turns,
+        words,
+    )
+}

@@ -1,0 +1,362 @@
+"""``viva suite run``, ``check``, ``gate``, ``init``, ``export``, ``watch`` and ``schema``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from viva.cli.exit_codes import handle_errors
+from viva.cli.lazy_command import HELP, CommandGroup
+
+if TYPE_CHECKING:
+    from viva.cli.run import RunResult
+    from viva.orchestration.launch import Launch
+
+    from ..scenario import FlexEvalSettings
+
+RUN_EXAMPLE = """\b
+Exit codes: 0 every threshold holds; 1 one is broken; 2 the suite cannot be run; 3 tests failed or were not made;
+130 interrupted.
+
+Examples:
+  viva suite init mysuite && viva suite run mysuite/suite.yaml
+  viva suite run suite.yaml --candidate 'openai:http://127.0.0.1:8000/v1#bot' --baseline runs/last --junit gate.xml"""
+
+_MAX_SHOWN = 10
+SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="The suite file; FILE#NAME where it holds several.")]
+Baseline = Annotated[Path | None, typer.Option("--baseline", help="Run folder that `fall` and `rise` compare with.")]
+JUnit = Annotated[Path | None, typer.Option("--junit", help="Also write the gate as JUnit XML, for CI systems.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
+
+
+def run(
+    suite: SuiteFile,
+    candidate: Annotated[
+        list[str] | None, typer.Option("--candidate", help="System under test in place of the suite's; or several.")
+    ] = None,
+    grader: Annotated[str | None, typer.Option("--grader", help="Model that grades rubrics, likewise.")] = None,
+    baseline: Baseline = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each is tested.")] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Only the first so many conversations.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Every random choice derives from it.")] = None,
+    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    max_cost: Annotated[float | None, typer.Option("--max-cost", help="Begin nothing more beyond this.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    junit: JUnit = None,
+    json: Json = False,
+    max_failures: Annotated[
+        int, typer.Option("--max-failures", min=0, help="Failed or missing tests that count as success.")
+    ] = 0,
+) -> None:
+    """Run a suite: exit code 0 where every threshold holds, 1 where one is broken."""
+    from viva.cli.output_files import check_output_files
+    from viva.orchestration.folders import fresh_folder
+    from viva.orchestration.launch import new_run
+
+    from ..scenario import SCENARIO
+
+    check_output_files({"--junit": junit}, [Path(suite.partition("#")[0])])
+    given: dict[str, Any] = {"candidate": candidate, "grader": grader, "baseline": baseline, "repeats": repeats}
+    given |= {"n": n, "seed": seed, "concurrency": concurrency, "max_cost": max_cost}
+    launch = new_run(SCENARIO, suite_settings(suite, given), out or fresh_folder("suite"))
+    run_and_report(launch, junit=junit, json=json, max_failures=max_failures)
+
+
+def suite_settings(suite: str, given: dict[str, Any]) -> FlexEvalSettings:
+    """The settings of a suite's run with what was given besides; what is empty counts as not given.
+
+    :raises ConfigurationError: the suite, or what was given, is wrong.
+    """
+    from viva.cli.options import read_settings
+
+    from ..scenario import SCENARIO
+
+    chosen = {name: str(value) if isinstance(value, Path) else value for name, value in given.items() if value}
+    return read_settings(SCENARIO.settings, {"suite": suite, **chosen}, None)
+
+
+def run_and_report(launch: Launch, *, junit: Path | None, json: bool, max_failures: int) -> None:
+    """Run, print the report, write the gate, and leave with the exit code that says how it went."""
+    from viva.cli.exit_codes import DONE, FAILED, FAILURES
+    from viva.cli.output import print_json, print_tables
+    from viva.cli.run import exit_with, run_launch
+    from viva.reports.tables import escape_controls
+
+    from ..result_files import missing_tests, write_results
+    from .suite_runs import SoftBudget
+
+    for note in launch.prepared.notes:
+        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+    budget = SoftBudget(launch)
+    held: RunResult = run_launch(launch)
+    write_results(launch.folder.path)
+    if json:
+        print_json(held.aggregate.report())
+    else:
+        print_tables(held.aggregate.tables())
+    broken = report_gate(held.aggregate, junit, launch.folder.path)
+    missing = missing_tests(launch.folder.path)
+    if missing:
+        named = ", ".join(key for key, _ in missing[:_MAX_SHOWN]) + (", …" if len(missing) > _MAX_SHOWN else "")
+        print(f"viva: {len(missing):,} tests were not made: {named}", file=sys.stderr)
+    code = None
+    if held.outcome.how == "done" or budget.used is not None:
+        enough = held.outcome.failed + len(missing) <= max_failures
+        code = FAILED if broken else DONE if enough else FAILURES
+    exit_with(launch, held, max_failures, code)
+
+
+def report_gate(aggregate: Any, junit: Path | None, path: Path) -> bool:
+    """Say how the gate stands, write it where it is wanted, and give whether it is broken."""
+    from ..result_files import write_junit
+
+    checks = aggregate.gate()
+    broken = [check for check in checks if check.broken]
+    for check in broken:
+        print(f"viva: BROKEN: {check.told()}", file=sys.stderr)
+    if checks and not broken:
+        print(f"viva: the gate holds: {len(checks)} thresholds", file=sys.stderr)
+    if junit is not None:
+        write_junit(aggregate, junit, path)
+    return bool(broken)
+
+
+def gate(
+    run: Annotated[Path, typer.Argument(help="Folder of a suite's run.")],
+    baseline: Baseline = None,
+    thresholds: Annotated[
+        Path | None, typer.Option("--thresholds", help="Suite file whose thresholds count, in place of the run's own.")
+    ] = None,
+    junit: JUnit = None,
+    json: Json = False,
+) -> None:
+    """Check a recorded run's thresholds; no model is asked. Exit code 1 where one is broken."""
+    from viva.cli.exit_codes import FAILED
+    from viva.cli.output import print_json, print_tables
+    from viva.cli.output_files import check_output_files
+    from viva.engine.run_folder import RunFolder
+    from viva.orchestration.launch import recorded_results
+
+    from ..suite_file import read_suite
+    from ..suite_report import gate_table
+
+    check_output_files({"--junit": junit}, [] if thresholds is None else [thresholds])
+    options = {} if baseline is None else {"baseline": str(baseline)}
+    aggregate = recorded_results(RunFolder.open(run), options)
+    if thresholds is not None:
+        suite = read_suite(thresholds).suite
+        aggregate.take_thresholds(suite, str(thresholds))  # type: ignore[attr-defined]
+    report = aggregate.report()
+    if json:
+        print_json({"gate": report["gate"], "untested": report["untested"]})
+    else:
+        print_tables([gate_table(report)])
+    if report_gate(aggregate, junit, run):
+        sys.exit(FAILED)
+
+
+def check(suite: SuiteFile) -> None:
+    """Say what a suite would test, and what is wrong with it; no model is asked."""
+    from viva.cli.options import read_settings
+    from viva.orchestration.prepared_run import PreparedRun
+    from viva.reports.tables import escape_controls
+
+    from ..scenario import SCENARIO
+
+    prepared = PreparedRun(SCENARIO, read_settings(SCENARIO.settings, {"suite": suite}, None))
+    for note in prepared.notes:
+        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+    records = prepared.opened.records
+    told = records["suite"]
+    typer.echo(f"{told['name']}: {len(prepared.opened.tasks):,} conversations, {', '.join(prepared.labels)}")
+    typer.echo(f"  {prepared.total:,} tests ({told['complete']}), {len(told.get('thresholds', []))} thresholds")
+    for metric in records["metrics"]:
+        spec = metric["metric"]
+        what = f"function {metric['reference']}" if metric["reference"] else f"rubric {spec['rubric']}"
+        role = f" of the {spec['role']}" if "role" in spec else ""
+        after = f", where {', '.join(one['metric'] for one in spec['when'])} allows" if spec.get("when") else ""
+        typer.echo(f"  {metric['name']}: {what}, each {metric['level']}{role}{after}")
+
+
+def schema(
+    indent: Annotated[int, typer.Option("--indent", min=0, max=8, help="Blanks for each level.")] = 2,
+) -> None:
+    """Print the JSON schema of suite files, for editors (yaml-language-server: $schema=…)."""
+    import json
+
+    from ..spec import Suite
+
+    typer.echo(json.dumps(Suite.model_json_schema(), indent=indent, ensure_ascii=False))
+
+
+_TEMPLATE_FILES = ("suite.yaml", "conversations.jsonl", "metrics.py")
+_TEMPLATES = Path(__file__).parent.parent / "templates"
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Folder to make.")] = Path("suite"),
+) -> None:
+    """Write a small suite with comments; it runs at once against a simulated application."""
+    import shlex
+
+    from viva.engine.errors import ConfigurationError
+
+    there = [name for name in _TEMPLATE_FILES if (folder / name).exists()]
+    if there:
+        raise ConfigurationError(f"{folder}: holds {', '.join(there)} already; name another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in _TEMPLATE_FILES:
+            template = (_TEMPLATES / name).with_suffix(".txt" if name.endswith(".py") else Path(name).suffix)
+            (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from None
+    for name, what in zip(
+        _TEMPLATE_FILES, ("the suite, with comments", "ten conversations", "metrics of your own"), strict=True
+    ):
+        typer.echo(f"{folder / name}: {what}")
+    typer.echo(f"run it with: viva suite run {shlex.quote(str(folder / 'suite.yaml'))}")
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a suite's run.")],
+    csv: Annotated[Path | None, typer.Option("--csv", help="Folder for a CSV file a table.")] = None,
+    parquet: Annotated[Path | None, typer.Option("--parquet", help="Likewise, Parquet (extra `parquet`).")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Likewise, JSON lines.")] = None,
+) -> None:
+    """Write results.sqlite into the run folder (conversations, turns, messages, tool_calls, metrics), and copies."""
+    from ..result_files import export_tables as write
+    from ..result_files import write_results
+
+    typer.echo(write_results(run))
+    for kind, folder in (("csv", csv), ("parquet", parquet), ("json", json)):
+        if folder is not None:
+            for file in write(run, folder, kind):
+                typer.echo(file)
+
+
+def watch(
+    log: Annotated[Path, typer.Argument(help="Growing log: OpenTelemetry spans, OpenAI requests or dialogs, by line.")],
+    suite: Annotated[str, typer.Option("--suite", help="The suite whose metrics and thresholds count.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder to make, or to go on with.")] = None,
+    every: Annotated[float, typer.Option("--every", min=0.05, help="Seconds between two looks at the log.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Score what is there, and leave.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON when it ends.")] = False,
+) -> None:  # fmt: skip
+    """Score new lines of a growing log as they come; Ctrl-C ends it with the report.
+
+    The conversations are scored as they stand; of one that goes on, what is new. The same command with the same --out
+    goes on where it stopped.
+    """
+    from viva.cli.exit_codes import FAILED
+    from viva.cli.output import print_json, print_tables
+    from viva.cli.signals import run_with_signals
+    from viva.engine.errors import ConfigurationError
+    from viva.engine.event_loop import gc_tuned
+    from viva.orchestration.folders import fresh_folder
+    from viva.orchestration.launch import recorded_results
+
+    from ..result_files import write_results
+
+    path = (out or fresh_folder("watch")).absolute()
+    if once and not log.exists():
+        raise ConfigurationError(f"{log}: there is no such file")
+    watcher, show = _open_watcher(log, suite, path)
+    later = "" if log.exists() else " (it is not there yet)"
+    print(f"viva: watching {log}{later}; run folder: {path}", file=sys.stderr)
+    with gc_tuned():
+        show.clock.run(lambda: run_with_signals(lambda ready: watcher.follow(None if once else every, ready), show))
+    for note in watcher.notes:
+        print(f"viva: note: {note}", file=sys.stderr)
+    write_results(path)
+    aggregate: Any = recorded_results(show.folder)
+    if json:
+        print_json(aggregate.report())
+    else:
+        print_tables(aggregate.tables())
+    if report_gate(aggregate, None, path):
+        sys.exit(FAILED)
+
+
+class _WatchDisplay:
+    """Says after each batch what has come, and once that a threshold is broken by now."""
+
+    def __init__(self, folder: Any, clock: Any) -> None:
+        from viva.orchestration.launch import empty_results
+        from viva.orchestration.run_progress import RunProgress
+
+        self.folder, self.clock = folder, clock
+        self.note = ""
+        self._aggregate: Any = empty_results(folder)
+        self._tally = RunProgress(self._aggregate)
+        self._told: set[str] = set()
+
+    def hear(self, event: Any) -> None:
+        """The listener of every batch."""
+        self._tally.hear(event)
+
+    def batch_done(self, count: int) -> None:
+        """Say what a batch has brought."""
+        tally = self._tally
+        said = f"{count:,} new, {tally.done:,} in all" + (f", {tally.failed:,} failed" if tally.failed else "")
+        print(f"viva: {said}; {self._aggregate.headline()}", file=sys.stderr, flush=True)
+        for check in self._aggregate.gate():
+            name = f"{check.system} {check.name}"
+            if check.broken and check.found is not None and name not in self._told:
+                self._told.add(name)
+                print(f"viva: BROKEN: {check.told()}", file=sys.stderr, flush=True)
+            elif not check.broken and name in self._told:
+                self._told.discard(name)
+                print(f"viva: holds again: {check.told()}", file=sys.stderr, flush=True)
+
+    async def show(self) -> None:
+        """Nothing moves between batches."""
+        import anyio
+
+        await anyio.sleep_forever()
+
+
+def _open_watcher(log: Path, suite: str, path: Path) -> tuple[Any, _WatchDisplay]:
+    """The watcher of a new folder, or of one that goes on.
+
+    :raises ConfigurationError: the suite is wrong, or the folder holds another run.
+    """
+    from viva.engine.clock import RealClock
+    from viva.engine.run_folder import RunFolder
+    from viva.orchestration.launch import check_settings, check_unchanged
+    from viva.orchestration.prepared_run import PreparedRun
+
+    from ..scenario import SCENARIO
+    from .suite_runs import SPOOL_FILE, Watcher
+
+    settings = suite_settings(suite, {"watched": str(path / SPOOL_FILE)})
+    prepared = PreparedRun(SCENARIO, settings)
+    if (path / "manifest.json").exists():
+        folder = RunFolder.open(path)
+        check_settings(folder, SCENARIO.name, settings)
+        check_unchanged(folder, prepared)
+    else:
+        folder = RunFolder.create(path, prepared.manifest())
+    clock = RealClock()
+    display = _WatchDisplay(folder, clock)
+    return Watcher(log, folder, prepared, clock, display.hear, display.batch_done), display
+
+
+app = typer.Typer(
+    cls=CommandGroup,
+    name="suite",
+    help="Test a chatbot by a suite of conversations, metrics and thresholds.",
+    no_args_is_help=True,
+    context_settings=HELP,
+    rich_markup_mode=None,
+)
+app.command("run", epilog=RUN_EXAMPLE)(handle_errors(run))
+app.command("check")(handle_errors(check))
+app.command("gate")(handle_errors(gate))
+app.command("init")(handle_errors(init))
+app.command("export")(handle_errors(export))
+app.command("watch")(handle_errors(watch))
+app.command("schema")(handle_errors(schema))

@@ -1,0 +1,205 @@
+"""Runs of suites beyond ``viva run``: a spend budget that starts nothing more once used up, and the watcher of a log.
+
+The watcher reads the new lines of a growing log, keeps the dialogs they make, and runs the suite on them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+
+from viva.engine.backends.registry import BackendPool
+from viva.engine.clock import Clock
+from viva.engine.computation import StepExecutor
+from viva.engine.errors import JournalError
+from viva.engine.event_loop import LoopYield
+from viva.engine.events import CallFinished, Event, RunStarted
+from viva.engine.run_folder import RunFolder
+from viva.engine.runner import Outcome, Slots
+from viva.orchestration.launch import Launch, SharedResources
+from viva.orchestration.prepared_run import PreparedRun
+
+from ...contract import Prepared
+from ..conversation_files import STATE_PREFIX, WatchedTasks
+from ..dialog import Dialog
+from ..readers.logs import GrowingFile, GrowingLog, GrownDialog
+from ..readers.records import UnreadableRecord
+from ..suite_conversation import DialogTask
+
+_BUDGET_SETTINGS = {"cost": "max_cost", "calls": "max_calls", "tokens": "max_tokens_total", "seconds": "max_seconds"}
+
+
+class SoftBudget:
+    """Listens to a run and drains it when what it spends reaches a bound, in place of the run's own budgets.
+
+    ``used`` says which bound was reached; None before.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._limits = {name: getattr(launch.settings, setting) for name, setting in _BUDGET_SETTINGS.items()}
+        self._spent = dict.fromkeys(_BUDGET_SETTINGS, 0.0)
+        self._began = 0.0
+        self.used: str | None = None
+        for setting in _BUDGET_SETTINGS.values():
+            setattr(launch.settings, setting, None)
+        launch.events.listen(self._hear)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._began = event.at
+        elif isinstance(event, CallFinished) and not event.replayed and self.used is None:
+            self._spent["cost"] += event.cost
+            self._spent["calls"] += 1
+            self._spent["tokens"] += event.prompt_tokens + event.completion_tokens
+            self._spent["seconds"] = event.at - self._began
+            self._look()
+
+    def _look(self) -> None:
+        for name, limit in self._limits.items():
+            if limit is not None and self._spent[name] >= limit and self._launch.runner is not None:
+                self.used = f"the budget of {limit:g} {name} is used up"
+                print(f"viva: note: {self.used}: nothing more is begun, what is begun is finished", file=sys.stderr)
+                self._launch.runner.drain()
+                return
+
+
+SPOOL_FILE = "watched.jsonl"
+_MAX_BATCH = 1000  # dialogs of one batch
+
+
+class Watcher:
+    """Follows one log until it is asked to stop. ``taken`` counts dialogs; ``outcome`` is that of the last batch.
+
+    ``hear`` listens to every batch's events; ``batch_done`` is called after each with how many dialogs it had.
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        folder: RunFolder,
+        prepared: PreparedRun,
+        clock: Clock,
+        hear: Callable[[Event], None],
+        batch_done: Callable[[int], None],
+    ) -> None:
+        self._folder, self._prepared, self._clock = folder, prepared, clock
+        self._hear, self._batch_done = hear, batch_done
+        self._spool = folder.path / SPOOL_FILE
+        self._growing = GrowingFile(log, WatchedTasks(self._spool).recovered())
+        self._log = GrowingLog(log)
+        self.taken = len(prepared.opened.tasks)
+        self.outcome: Outcome | None = None
+        self._launch: Launch | None = None
+        self._stopping = anyio.Event()
+
+    @property
+    def notes(self) -> list[str]:
+        """What happened to the log, a sentence each."""
+        return self._growing.notes
+
+    def interrupt(self) -> None:
+        """Finish the calls under way, then stop."""
+        self._stopping.set()
+        if self._launch is not None and self._launch.runner is not None:
+            self._launch.runner.interrupt()
+
+    def halt(self) -> None:
+        """Stop now."""
+        self._stopping.set()
+        if self._launch is not None and self._launch.runner is not None:
+            self._launch.runner.halt()
+
+    async def follow(self, seconds: float | None, ready: Callable[[Any], None] | None = None) -> None:
+        """Score what is there, and what comes, looking every so many ``seconds``; None: what is there, then stop.
+
+        :raises VivaError: the log, a model or the folder cannot be used.
+        """
+        if ready is not None:
+            ready(self)
+        async with BackendPool(self._clock, lambda event: None) as pool:
+            computer = StepExecutor(self._clock)
+            slots = Slots(self._prepared.settings.concurrency)
+            shared = SharedResources(pool, slots, LoopYield(), computer)
+            try:
+                if self.taken:
+                    await self._run(self._prepared, shared, resumed=True)
+                while not self._stopping.is_set():
+                    more = await self._batch(shared)
+                    if seconds is None and not more:
+                        return
+                    if not more:
+                        with anyio.move_on_after(seconds):
+                            await self._stopping.wait()
+            finally:
+                computer.close()
+                self._growing.close()
+
+    async def _batch(self, shared: SharedResources) -> bool:
+        """Take and score what is new; False where nothing was."""
+        found: list[DialogTask] = []
+        for line, text in self._growing.lines():
+            found += [_make_task(one, self.taken + len(found) + place)
+                      for place, one in enumerate(self._log.take(line, text))]  # fmt: skip
+            if len(found) >= _MAX_BATCH:
+                break
+        if not found:
+            return False
+        self._keep(found)
+        prepared = self._prepared
+        batch = PreparedBatch(prepared, found, self.taken * len(prepared.labels))
+        self.taken += len(found)
+        await self._run(batch, shared, resumed=False)
+        self._batch_done(len(found))
+        return True
+
+    def _keep(self, found: list[DialogTask]) -> None:
+        """Put dialogs into the folder for good, together with where the next line of the log begins.
+
+        :raises JournalError: the folder cannot be written.
+        """
+        try:
+            with self._spool.open("ab") as spool:
+                spool.write(b"".join(orjson.dumps(one.to_record()) + b"\n" for one in found))
+                spool.write(STATE_PREFIX + orjson.dumps(self._growing.state) + b"}\n")
+                spool.flush()
+                os.fsync(spool.fileno())
+        except OSError as error:
+            raise JournalError(f"{self._folder.path}: cannot be written: {error.strerror}") from error
+
+    async def _run(self, prepared: PreparedRun, shared: SharedResources, *, resumed: bool) -> None:
+        self._launch = launch = Launch(prepared, self._folder, self._clock, resumed=resumed)
+        launch.events.listen(self._hear)
+        self.outcome = await launch.run(shared=shared)
+        if self.outcome.error is not None:
+            raise self.outcome.error
+
+
+class PreparedBatch(PreparedRun):
+    """The watched run, with the tasks of one batch alone; ``first`` is the number of its first conversation."""
+
+    def __init__(self, whole: PreparedRun, tasks: list[DialogTask], first: int) -> None:
+        vars(self).update(vars(whole))
+        self.opened: Prepared[Any] = Prepared(tasks, whole.opened.records)
+        self.first = first
+        self.total = len(tasks) * len(self.labels)
+
+
+def _make_task(one: GrownDialog | UnreadableRecord, number: int) -> DialogTask:
+    """The task of what a line has brought; ``number`` tells it from others of the same conversation."""
+    if isinstance(one, UnreadableRecord):
+        return DialogTask(f"{one.id}@{number}", None, one.message, str(one.path), one.line)
+    id_ = f"{one.dialog.id}@{number}".replace("#", ":")
+    messages, known = [], one.known
+    for message in one.dialog.messages:
+        counts = message.role != "system"
+        messages.append(replace(message, new=counts and known <= 0))
+        known -= counts
+    return DialogTask(id_, Dialog.of(id_, messages, one.dialog.metadata))

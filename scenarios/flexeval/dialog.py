@@ -1,0 +1,236 @@
+"""Dialogs, finished or growing, with the units that metrics are computed on: turns, messages and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+Level: TypeAlias = Literal["conversation", "turn", "message", "tool_call"]
+LEVELS: tuple[Level, ...] = ("conversation", "turn", "message", "tool_call")
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that an assistant's message asked for.
+
+    ``arguments`` is the text as it was recorded, JSON as a rule; ``result`` what the tool said, None where the dialog
+    does not hold it. ``index`` counts the dialog's calls from 0, ``message`` is the index of its message.
+    """
+
+    name: str
+    arguments: str
+    id: str = ""
+    result: str | None = None
+    index: int = 0
+    message: int = 0
+
+    @property
+    def role(self) -> str:
+        """Whoever asked for the call."""
+        return "assistant"
+
+    @property
+    def text(self) -> str:
+        """The call as one line of text."""
+        return f"{self.name}({self.arguments})"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. ``index`` counts the dialog's messages from 0, ``turn`` is the index of its turn (None: a system
+    message, which belongs to no turn).
+
+    ``latency`` in seconds and ``tokens`` (``prompt``, ``completion``) are None and empty where nobody recorded them;
+    ``new`` says that the system under test, or the user played beside it, said it in this run.
+    """
+
+    role: str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    name: str = ""
+    call_id: str = ""
+    latency: float | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    new: bool = False
+    index: int = 0
+    turn: int | None = None
+
+    @property
+    def text(self) -> str:
+        """What was said."""
+        return self.content
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON data; what is empty is left out."""
+        found: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            found["tool_calls"] = [[call.id, call.name, call.arguments] for call in self.tool_calls]
+        for key in ("name", "call_id", "latency", "new"):
+            if (value := getattr(self, key)) not in ("", None, False):
+                found[key] = value
+        for key in ("tokens", "metadata"):
+            if value := getattr(self, key):
+                found[key] = dict(value)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """All messages that one side says in a row: the user's, or the assistant's with its tools' results between them.
+
+    ``index`` counts the dialog's turns from 0. ``before`` are all messages ahead of it, system messages among them.
+    """
+
+    role: str
+    messages: tuple[Message, ...]
+    index: int
+    before: tuple[Message, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What was said, a paragraph a message; tools' results left out."""
+        return "\n\n".join(one.content for one in self.messages if one.role != "tool" and one.content)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """All calls of its messages, in order."""
+        return tuple(call for one in self.messages for call in one.tool_calls)
+
+    @property
+    def new(self) -> bool:
+        """Whether it was said in this run."""
+        return any(one.new for one in self.messages)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of its messages together; of a key that comes twice the last value counts."""
+        return {key: value for one in self.messages for key, value in one.metadata.items()}
+
+
+@dataclass(frozen=True)
+class Dialog:
+    """A dialog: its messages, and what is known of it. ``id`` is unique among a run's dialogs.
+
+    Messages and tool calls are numbered, and a tool's result put with its call, when it is made with ``of``.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, id_: str, messages: Sequence[Message], metadata: Mapping[str, Any] | None = None) -> Dialog:
+        """A dialog of messages whose numbers are not yet known."""
+        return cls(id_, tuple(_number_messages(messages)), metadata or {})
+
+    @property
+    def role(self) -> str:
+        """A dialog is nobody's."""
+        return ""
+
+    @property
+    def index(self) -> int:
+        """There is one."""
+        return 0
+
+    @property
+    def new(self) -> bool:
+        """Whether any of it was said in this run."""
+        return any(one.new for one in self.messages)
+
+    @property
+    def text(self) -> str:
+        """All messages but the system's, each behind its role."""
+        return "\n\n".join(f"{one.role}: {one.content}" for one in self.messages if one.role != "system")
+
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """Its turns, in order."""
+        found: list[Turn] = []
+        begin = 0
+        while begin < len(self.messages):
+            number = self.messages[begin].turn
+            end = begin + 1
+            if number is None:
+                begin = end
+                continue
+            while end < len(self.messages) and self.messages[end].turn in (number, None):
+                end += 1
+            said = tuple(one for one in self.messages[begin:end] if one.turn is not None)
+            found.append(Turn(_side_of(said[0].role), said, number, self.messages[:begin]))
+            begin = end
+        return tuple(found)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """All tool calls, in order."""
+        return tuple(call for one in self.messages for call in one.tool_calls)
+
+    def units(self, level: Level) -> Sequence[Dialog | Turn | Message | ToolCall]:
+        """What metrics of a level are computed on, in order."""
+        if level == "conversation":
+            return (self,)
+        if level == "turn":
+            return self.turns
+        return self.messages if level == "message" else self.tool_calls
+
+    def grown(self, messages: Sequence[Message]) -> Dialog:
+        """The same dialog with more messages behind it."""
+        return Dialog.of(self.id, (*self.messages, *messages), self.metadata)
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON data, from which ``from_record`` makes the dialog again."""
+        found: dict[str, Any] = {"id": self.id, "messages": [one.to_record() for one in self.messages]}
+        return found | ({"metadata": dict(self.metadata)} if self.metadata else {})
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Dialog:
+        """The dialog of a record that ``to_record`` made."""
+        return cls.of(
+            str(record["id"]), [message_from_record(one) for one in record["messages"]], record.get("metadata")
+        )
+
+
+Unit: TypeAlias = Dialog | Turn | Message | ToolCall
+LEVEL_OF: dict[type, Level] = {Dialog: "conversation", Turn: "turn", Message: "message", ToolCall: "tool_call"}
+
+
+def message_from_record(record: Mapping[str, Any]) -> Message:
+    """The message of a record that ``Message.to_record`` made; not yet numbered."""
+    calls = tuple(ToolCall(name, arguments, id_) for id_, name, arguments in record.get("tool_calls", ()))
+    rest = {key: record[key] for key in ("name", "call_id", "latency", "tokens", "metadata", "new") if key in record}
+    return Message(record["role"], record["content"], calls, **rest)
+
+
+def _side_of(role: str) -> str:
+    return "user" if role == "user" else "assistant"
+
+
+def _result_of_call(messages: Sequence[Message], index: int, id_: str) -> str | None:
+    """What the first tool message behind this place says of a call; some endpoints give ids anew in each turn."""
+    for one in messages[index + 1 :]:
+        if one.role == "tool" and one.call_id == id_:
+            return one.content
+        if one.role == "assistant" and any(call.id == id_ for call in one.tool_calls):
+            return None
+    return None
+
+
+def _number_messages(messages: Sequence[Message]) -> Iterator[Message]:
+    side, turn, calls = "", -1, 0
+    for index, one in enumerate(messages):
+        if one.role != "system" and _side_of(one.role) != side:
+            side, turn = _side_of(one.role), turn + 1
+        numbered = []
+        for call in one.tool_calls:
+            result = _result_of_call(messages, index, call.id) if call.id else None
+            numbered.append(ToolCall(call.name, call.arguments, call.id, result, calls, index))
+            calls += 1
+        number = None if one.role == "system" else turn
+        # By hand: ``dataclasses.replace`` takes three times as long, and every message comes here several times.
+        yield Message(one.role, one.content, tuple(numbered), one.name, one.call_id, one.latency, one.tokens,
+                      one.metadata, one.new, index, number)  # fmt: skip

@@ -1,0 +1,203 @@
+"""Figures of metrics: means with intervals, percentiles, shares, pass rates and F1, as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viva.scoring.aggregates import pass_hat_k
+from viva.scoring.clustered_means import clustered_mean
+
+from .metric_values import SeriesValues, SystemValues
+from .scales import TRUTH_SCALE, Scale, are_truth_values
+from .spec import Bounds
+
+
+def number_figures(collected: SystemValues, values: SeriesValues, scale: Scale | None = None) -> dict[str, Any]:
+    """Mean with its interval (conversations are clusters), median, 98th percentile and ends of a series' numbers.
+
+    The interval stays within ``scale``, the ends of the metric's scores; that of numbers which are 0 or 1 alone is a
+    share's. Without a scale it is Student's, from five conversations on.
+    """
+    numbers = values.numbers
+    found: dict[str, Any] = {"n": len(numbers)}
+    if not len(numbers):
+        return found
+    mean = clustered_mean(numbers, collected.dialogs(values.number_tests))
+    assert mean is not None
+    truth = are_truth_values(numbers)
+    ends = mean.ends(*(TRUTH_SCALE if truth else scale or (-math.inf, math.inf)), rate=truth)
+    median, high = (float(one) for one in np.percentile(numbers, (50, 98)))
+    found |= {"mean": mean.mean, "se": mean.se, "low": ends and ends.low, "high": ends and ends.high}
+    found |= {"median": median, "p98": high, "min": float(numbers.min()), "max": float(numbers.max())}
+    return {key: round(one, 9) if isinstance(one, float) else one for key, one in found.items()}
+
+
+def statistic(
+    collected: SystemValues,
+    values: SeriesValues,
+    name: str,
+    passes: Bounds | None,
+    tests: NDArray[np.bool_] | None = None,
+) -> float | None:
+    """One figure by the name that thresholds have for it; None where there is nothing to compute it from.
+
+    Args:
+        tests: Of which tests the values are; None: of all.
+    """
+    numbers = values.numbers
+    if name == "count":
+        return float(len(values.rows))
+    if name == "errors":
+        wrong = values.series.error_count(tests)
+        whole = wrong + len(values.series.taken(None, tests).rows)
+        return wrong / whole if whole else None
+    if name == "pass_rate":
+        rate = pass_rate(collected, values, passes)
+        return None if rate is None else rate["mean"]
+    if name.startswith("share:"):
+        counts = values.counts()
+        return counts.get(name[6:], 0) / sum(counts.values()) if counts else None
+    if name.startswith("f1"):
+        classes = class_figures(values.labelled())
+        return class_f1(classes, name[3:])
+    if not len(numbers):
+        return None
+    if name.startswith("p"):
+        return float(np.percentile(numbers, float(name[1:])))
+    if name in ("mean", "sum"):
+        total = math.fsum(numbers)
+        return total if name == "sum" else total / len(numbers)
+    return float({"median": np.percentile(numbers, 50), "min": numbers.min(), "max": numbers.max()}[name])
+
+
+def pass_rate(collected: SystemValues, values: SeriesValues, passes: Bounds | None) -> dict[str, Any] | None:
+    """The share of values that keep a metric's ``passes``, with Wilson's interval, conversations being clusters; None
+    without values. Numbers without ``passes`` pass where they are not 0.
+    """
+    kept = [float(keeps_bounds(value, passes)) for value in values.values()]
+    return _rate_record(kept, collected.dialogs(values.tests))
+
+
+def flat_value(value: Any) -> float | str | tuple[float, str]:
+    """A recorded value as ``SeriesValues.values`` has it; several by name keep no bounds: they are 0."""
+    if isinstance(value, Mapping):
+        return (float(value["score"]), str(value["choice"])) if "choice" in value else 0.0
+    return value if isinstance(value, str) else float(value or 0.0)
+
+
+def keeps_bounds(value: float | str | tuple[float, str], passes: Bounds | None) -> bool:
+    """Whether a value keeps the bounds; of a rubric, its score or its choice, as the bounds ask."""
+    if passes is None:
+        return not isinstance(value, str) and bool(value[0] if isinstance(value, tuple) else value)
+    if not isinstance(value, tuple):
+        return passes.hold(value)
+    by_choice = isinstance(passes.equals, str) or any(isinstance(one, str) for one in passes.among or ())
+    return passes.hold(value[1] if by_choice else value[0])
+
+
+def _rate_record(kept: Sequence[float], clusters: Sequence[str]) -> dict[str, Any] | None:
+    mean = clustered_mean(kept, clusters)
+    if mean is None:
+        return None
+    ends = mean.within(0.0, 1.0, rate=True)
+    return {"n": mean.n, "mean": mean.mean, "low": round(ends.low, 9), "high": round(ends.high, 9)}
+
+
+def tests_passed(collected: SystemValues, checks: Mapping[str, Bounds]) -> tuple[int, int]:
+    """How many tests passed, and how many are decided, of those that ended (``test_figures``)."""
+    bad, undecided = _wrong_and_undecided(collected, checks)
+    return int((~bad & ~undecided).sum()), int((~undecided).sum())
+
+
+def _wrong_and_undecided(
+    collected: SystemValues, checks: Mapping[str, Bounds | None]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """By test, whether a value does not keep its metric's ``passes``, and whether one of these values is an error."""
+    bad, undecided = np.zeros(len(collected.tests), dtype=bool), np.zeros(len(collected.tests), dtype=bool)
+    for name, passes in checks.items():
+        series = collected.series.get(name)
+        if series is None:
+            continue
+        undecided[list(series.failed_tests)] = True
+        values = series.taken(None, None)
+        wrong = [
+            test for test, value in zip(values.tests, values.values(), strict=True) if not keeps_bounds(value, passes)
+        ]
+        bad[wrong] = True
+    return bad, undecided
+
+
+def decided_tests(
+    collected: SystemValues, checks: Mapping[str, Bounds], chosen: NDArray[np.bool_] | None
+) -> tuple[NDArray[np.int64], list[float]]:
+    """Return the tests that are decided, and 1 for each that passes, else 0."""
+    bad, undecided = _wrong_and_undecided(collected, checks)
+    decided = np.flatnonzero(~undecided if chosen is None else ~undecided & chosen)
+    return decided, (~bad[decided]).astype(float).tolist()
+
+
+def test_figures(
+    collected: SystemValues,
+    checks: Mapping[str, Bounds | None],
+    failed: Mapping[str, int],
+    chosen: NDArray[np.bool_] | None = None,  # noqa: PT028 (no test)
+) -> dict[str, Any] | None:
+    """How many tests pass: those in which every value of every metric with ``passes`` keeps it. A test in which one of
+    these values is an error, and a conversation that failed, is *not decided*: neither passed nor failed.
+
+    ``passes^k``: the chance that k repeats of one conversation all pass (Yao et al. 2024, section 3).
+
+    :param failed: conversations that failed, by dialog.
+    :param chosen: of which tests alone; None: of all.
+    :return: None where no metric has ``passes``.
+    """
+    if not checks:
+        return None
+    bad, undecided = _wrong_and_undecided(collected, checks)
+    of = np.ones(len(undecided), dtype=bool) if chosen is None else chosen
+    decided = np.flatnonzero(~undecided & of)
+    tries: dict[str, list[int]] = {}
+    for test in decided:
+        tries.setdefault(collected.tests[test].dialog, []).append(int(not bad[test]))
+    every = sorted((len(one), sum(one)) for one in tries.values())
+    most = max((n for n, _ in every), default=0)
+    rate = _rate_record([float(not bad[test]) for test in decided], [collected.tests[test].dialog for test in decided])
+    hats = {}
+    for k in range(1, most + 1):
+        mean = pass_hat_k(every, k)
+        hats[str(k)] = {"mean": mean.mean, "se": mean.standard_error, "n": mean.n}
+    not_decided = int((undecided & of).sum()) + sum(failed.values())
+    return {"tests": int(of.sum()) + sum(failed.values()), "passed": int((~bad[decided]).sum()),
+            "undecided": not_decided, "rate": rate, "pass^k": hats}  # fmt: skip
+
+
+def class_figures(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Precision, recall and F1 of each class against the labels; a class is every label and every answer."""
+    counts = Counter(pairs)
+    found = {}
+    for name in sorted({one for pair in pairs for one in pair}):
+        true = counts[(name, name)]
+        told = sum(count for (_, answer), count in counts.items() if answer == name)
+        there = sum(count for (label, _), count in counts.items() if label == name)
+        found[name] = {
+            "precision": true / told if told else None,
+            "recall": true / there if there else None,
+            "f1": 2 * true / (told + there),
+            "labels": there,
+            "answers": told,
+        }
+    return found
+
+
+def class_f1(classes: Mapping[str, Any], name: str) -> float | None:
+    """The F1 of a class, or the mean of all classes that are labels (macro F1) where ``name`` is empty."""
+    if name:
+        return None if name not in classes else float(classes[name]["f1"])
+    every = [one["f1"] for one in classes.values() if one["labels"]]
+    return math.fsum(every) / len(every) if every else None

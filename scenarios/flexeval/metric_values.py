@@ -1,0 +1,224 @@
+"""Recorded values of a suite's metrics as columns, collected in any order: the input of all figures."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viva.engine.journal_reader import History
+
+_MAX_REASON = 300  # characters of an error's message
+ROLES = ("", "system", "user", "assistant", "tool")
+
+
+class MetricSeries:
+    """One metric's values: numbers, or categories, each with its test (conversation and repeat), role and unit.
+
+    ``errors`` by reason and ``skipped`` (conditions that did not hold) are counted; ``empty`` counts None.
+    """
+
+    def __init__(self) -> None:
+        self.numbers, self.choices = array("d"), array("i")  # nan, -1: the value is of the other kind
+        self.tests, self.roles, self.units = array("i"), array("b"), array("i")
+        self.categories: dict[str, int] = {}
+        self.labels: dict[int, str] = {}  # by row
+        self.errors: dict[str, int] = {}
+        self.failed_tests = Counter[int]()
+        self.skipped = self.empty = 0
+
+    def add(self, test: int, unit: int, role: str, number: float | None, choice: str | None, label: str | None) -> None:
+        """One value."""
+        if label is not None:
+            self.labels[len(self.tests)] = label
+        self.numbers.append(float("nan") if number is None else number)
+        self.choices.append(-1 if choice is None else self.categories.setdefault(choice, len(self.categories)))
+        self.tests.append(test)
+        self.roles.append(ROLES.index(role) if role in ROLES else 0)
+        self.units.append(unit)
+
+    def fail(self, test: int, reason: str) -> None:
+        """A value that there should be."""
+        self.errors[reason] = self.errors.get(reason, 0) + 1
+        self.failed_tests[test] += 1
+
+    def error_count(self, tests: NDArray[np.bool_] | None) -> int:
+        """Count the values that are errors, of some tests if wanted."""
+        return sum(count for test, count in self.failed_tests.items() if tests is None or tests[test])
+
+    def taken(self, role: str | None, tests: NDArray[np.bool_] | None) -> SeriesValues:
+        """Its values, of one role and of some tests if wanted."""
+        rows = np.ones(len(self.tests), dtype=bool)
+        if role is not None:
+            rows &= np.frombuffer(self.roles, dtype=np.int8) == ROLES.index(role) if role in ROLES else False
+        if tests is not None and len(rows):
+            rows &= tests[np.frombuffer(self.tests, dtype=np.intc)]
+        return SeriesValues(self, np.flatnonzero(rows))
+
+
+@dataclass(frozen=True)
+class SeriesValues:
+    """Some rows of a series."""
+
+    series: MetricSeries
+    rows: NDArray[np.intp]
+
+    @cached_property
+    def numbers(self) -> NDArray[np.float64]:
+        """The numbers among them."""
+        every = self._of(self.series.numbers, np.float64)
+        found: NDArray[np.float64] = every[~np.isnan(every)]
+        return found
+
+    @cached_property
+    def number_tests(self) -> NDArray[np.int64]:
+        """The test of each number."""
+        every = self._of(self.series.numbers, np.float64)
+        found: NDArray[np.int64] = self._of(self.series.tests, np.intc)[~np.isnan(every)].astype(np.int64)
+        return found
+
+    @property
+    def units(self) -> NDArray[np.int64]:
+        """The unit of each row."""
+        return self._of(self.series.units, np.intc).astype(np.int64)
+
+    @property
+    def tests(self) -> NDArray[np.int64]:
+        """The test of each row."""
+        return self._of(self.series.tests, np.intc).astype(np.int64)
+
+    @property
+    def roles(self) -> list[str]:
+        """The role of each row."""
+        return [ROLES[code] for code in self._of(self.series.roles, np.int8)]
+
+    def values(self) -> list[float | str | tuple[float, str]]:
+        """Each row's value: a number, a category, or a rubric's score with its choice."""
+        names = list(self.series.categories)
+        found: list[float | str | tuple[float, str]] = []
+        for row in self.rows:
+            number, choice = self.series.numbers[row], self.series.choices[row]
+            if choice < 0:
+                found.append(number)
+            else:
+                found.append(names[choice] if number != number else (number, names[choice]))
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """How often each category stands there, by name."""
+        codes = self._of(self.series.choices, np.intc)
+        counted = np.bincount(codes[codes >= 0], minlength=len(self.series.categories))
+        return {name: int(counted[code]) for name, code in sorted(self.series.categories.items()) if counted[code]}
+
+    def labelled(self) -> list[tuple[str, str]]:
+        """Label and category of each row that has both; of a number, its shortest form is the category."""
+        names = list(self.series.categories)
+        found = []
+        for row in self.rows:
+            label = self.series.labels.get(int(row))
+            if label is not None:
+                choice, number = self.series.choices[row], self.series.numbers[row]
+                found.append((label, names[choice] if choice >= 0 else f"{number:g}"))
+        return found
+
+    def where(self, keep: NDArray[np.bool_]) -> SeriesValues:
+        """Those of its rows."""
+        return SeriesValues(self.series, self.rows[keep])
+
+    def _of(self, column: Any, kind: Any) -> NDArray[Any]:
+        return np.frombuffer(column, dtype=kind)[self.rows] if len(column) else np.zeros(0, dtype=kind)
+
+
+@dataclass(frozen=True, slots=True)
+class DialogTest:
+    """A conversation at one repeat, as it was tested."""
+
+    dialog: str
+    metadata: Mapping[str, Any]
+
+
+def read_values_by_system(journal: Path, labels: Collection[str]) -> dict[str, SystemValues]:
+    """The values in a run's journal of these systems; what others have is passed over.
+
+    :raises JournalError: it cannot be read.
+    """
+    found = {label: SystemValues() for label in labels}
+    with History(journal) as history:
+        for ended in history.ended():
+            label = max((one for one in found if ended.key.startswith(f"{one}/")), key=len, default=None)
+            if label is not None and not ended.failed and "dialog" in ended.result:
+                found[label].add(ended.result)
+    return found
+
+
+class SystemValues:
+    """All series of one system under test. ``tests`` are numbered as they came."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, MetricSeries] = {}
+        self.tests: list[DialogTest] = []
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """One conversation's record."""
+        test = len(self.tests)
+        self.tests.append(DialogTest(record["dialog"], record["metadata"]))
+        for name, one in record["metrics"].items():
+            series = self._series(name)
+            series.skipped += one["skipped"]
+            for error in one["errors"]:
+                message = " ".join(str(error[2]).split())  # whole in the results
+                message = message if len(message) <= _MAX_REASON else f"{message[:_MAX_REASON]}…"
+                series.fail(test, f"{error[1]}: {message}" + (f" (at {error[3]})" if error[3] else ""))
+            roles = _role_lookup(record["roles"], one.get("level", ""))
+            labels = dict(record["labels"].get(name, ()))
+            for unit, value in one["values"]:
+                self._add(name, test, unit, roles(unit), value, labels.get(unit))
+
+    def _add(self, name: str, test: int, unit: int, role: str, value: Any, label: str | None) -> None:
+        if isinstance(value, Mapping) and "choice" in value:
+            self._series(name).add(test, unit, role, float(value["score"]), value["choice"], label)
+            if "expected" in value:
+                self._series(f"{name}.expected").add(test, unit, role, value["expected"], None, None)
+        elif isinstance(value, Mapping):
+            for key, one in value.items():
+                self._add(f"{name}.{key}", test, unit, role, one, None)
+        elif value is None:
+            self._series(name).empty += 1
+        elif isinstance(value, str):
+            self._series(name).add(test, unit, role, None, value, label)
+        else:
+            self._series(name).add(test, unit, role, float(value), None, label)
+
+    def _series(self, name: str) -> MetricSeries:
+        return self.series.setdefault(name, MetricSeries())
+
+    def chosen(self, where: Mapping[str, Any]) -> NDArray[np.bool_] | None:
+        """Which tests have this metadata; None stands for all."""
+        if not where:
+            return None
+        return np.array([all(str(test.metadata.get(key)) == str(value) for key, value in where.items())
+                         for test in self.tests], dtype=bool)  # fmt: skip
+
+    def means(self, tests: NDArray[np.int64], values: Iterable[float]) -> dict[str, float]:
+        """The mean of values in each conversation, over its units and repeats; ``tests`` has the test of each."""
+        sums: dict[str, list[float]] = {}
+        for dialog, value in zip(self.dialogs(tests), values, strict=True):
+            sums.setdefault(dialog, []).append(value)
+        return {dialog: one[0] if len(one) == 1 else math.fsum(one) / len(one) for dialog, one in sums.items()}
+
+    def dialogs(self, tests: NDArray[np.int64]) -> list[str]:
+        """The conversation of each test."""
+        return [self.tests[test].dialog for test in tests]
+
+
+def _role_lookup(roles: Mapping[str, Sequence[str]], level: str) -> Callable[[int], str]:
+    known = roles.get(level, ())
+    return lambda unit: known[unit] if unit is not None and unit < len(known) else ""

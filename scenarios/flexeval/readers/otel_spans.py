@@ -1,0 +1,412 @@
+"""OpenTelemetry spans of model calls, by the conventions for generative AI, and the messages in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from viva.data.items import FieldError, Raw, preview
+
+from ..dialog import Message, ToolCall
+from .logged_calls import LoggedCall
+from .records import link_tool_results, parse_role, read_message, to_text
+
+TOOLS_ATTRIBUTE = "gen_ai.tool.definitions"
+# Attributes that hold messages. ``gen_ai.prompt.name`` is none of them.
+CONTENT_ATTRIBUTE = re.compile(
+    r"gen_ai\.(input\.messages|output\.messages|system_instructions|tool\.definitions|(prompt|completion)(\.\d+\..*)?)$"
+    r"|events$"
+)
+_NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(.+)$")
+_NUMBERED_CALL = re.compile(r"tool_calls\.(\d+)\.(?:function\.)?(id|name|arguments)$")
+_EVENT_ROLES = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+_TYPED_VALUES = ("stringValue", "boolValue", "doubleValue", "bytesValue")
+
+
+def read_attributes(value: Any, field: str) -> dict[str, Any]:
+    """Attributes as a dict: an object as it is, OTLP's list of keys with typed values made plain.
+
+    :raises FieldError: it is neither.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) and "key" in one for one in value):
+        raise FieldError(field, f"expected an object or a list of keys and values, found {preview(value)}")
+    return {str(one["key"]): _plain_value(one.get("value")) for one in value}
+
+
+def span_messages(
+    attributes: Mapping[str, Any], events: Sequence[Mapping[str, Any]], field: str
+) -> tuple[list[Message], list[Message]]:
+    """What a model was sent, and its answers, one a choice.
+
+    :raises FieldError: a message is not as the conventions say; ``field`` is the path of the span's fields.
+    """
+    told = [*_event_bodies(events, field), *_attribute_events(attributes, field)]
+    # The conventions moved messages from attributes to events, and back to attributes of another name.
+    details = dict(attributes)
+    for name, body in told:
+        if name == "gen_ai.client.inference.operation.details":
+            details.update(body)
+    path = f"{field}attributes."
+    sent = _messages_with_parts(details, "gen_ai.input.messages", path)
+    answers = _messages_with_parts(details, "gen_ai.output.messages", path)
+    if instructions := _system_message(details, path):
+        sent.insert(0, instructions)
+    if not sent and not answers:
+        sent, answers = _messages_of_events(told, field)
+    if not sent and not answers:
+        sent, answers = (
+            _messages_of_numbered(attributes, "prompt", path),
+            _messages_of_numbered(attributes, "completion", path),
+        )
+    if not sent and not answers:
+        texts = dict(attributes)
+        for name, body in told:
+            if name in ("gen_ai.content.prompt", "gen_ai.content.completion"):
+                texts.update(body)
+        sent = _messages_of_text(texts.get("gen_ai.prompt"), "user", f"{path}gen_ai.prompt")
+        answers = _messages_of_text(texts.get("gen_ai.completion"), "assistant", f"{path}gen_ai.completion")
+    return link_tool_results(sent), [link_tool_results([one])[0] for one in answers]
+
+
+def _plain_value(value: Any) -> Any:
+    """A value of OTLP/JSON without its type."""
+    if not isinstance(value, Mapping):
+        return value
+    if "intValue" in value:  # JSON's numbers are too small for it: a text as a rule
+        try:
+            return int(value["intValue"])
+        except (TypeError, ValueError):
+            return value["intValue"]
+    for key in _TYPED_VALUES:
+        if key in value:
+            return value[key]
+    for key in ("arrayValue", "kvlistValue"):
+        if isinstance(value.get(key), Mapping):
+            values = value[key].get("values") or []
+            return [_plain_value(one) for one in values] if key == "arrayValue" else read_attributes(values, key)
+    return None
+
+
+def _parse_json(value: Any, field: str) -> Any:
+    """A structured attribute: many exporters write it as JSON text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise FieldError(field, f"not valid JSON ({error.msg}): {preview(value)}") from None
+
+
+def _messages_with_parts(attributes: Mapping[str, Any], name: str, path: str) -> list[Message]:
+    if attributes.get(name) is None:
+        return []
+    values = _parse_json(attributes[name], path + name)
+    if not isinstance(values, list):
+        raise FieldError(path + name, f"expected a list of messages, found {preview(values)}")
+    return [one for index, raw in enumerate(values) for one in _split_parts(raw, f"{path}{name}[{index}]")]
+
+
+def _system_message(attributes: Mapping[str, Any], path: str) -> Message | None:
+    name = "gen_ai.system_instructions"
+    value = attributes.get(name)
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        return Message("system", value)
+    value = _parse_json(value, path + name)
+    return None if not value else _split_parts({"role": "system", "parts": value}, path + name)[0]
+
+
+def _split_parts(raw: Any, field: str) -> list[Message]:
+    """A message with parts; results of tools among them are messages of their own."""
+    if not isinstance(raw, Mapping) or "parts" not in raw:
+        return [read_message(raw, field)]
+    parts = raw["parts"]
+    if not isinstance(parts, list):
+        raise FieldError(f"{field}.parts", f"expected a list, found {preview(parts)}")
+    role = parse_role(raw.get("role"), f"{field}.role")
+    metadata = {key: value for key, value in raw.items() if key not in ("role", "parts", "name") and value is not None}
+    texts, thoughts, others = [], [], []
+    calls: list[ToolCall] = []
+    results: list[Message] = []
+    for index, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind == "text":
+            texts.append(to_text(part.get("content", part.get("text", ""))))
+        elif kind == "tool_call":
+            calls.append(_part_tool_call(part, f"{field}.parts[{index}]"))
+        elif kind == "tool_call_response":
+            result = part.get("response", part.get("result", ""))
+            results.append(Message("tool", to_text(result), name=str(part.get("name") or ""), call_id=_part_id(part)))
+        elif kind == "reasoning":
+            thoughts.append(to_text(part.get("content", "")))
+        elif isinstance(kind, str):
+            others.append(kind)
+        else:
+            raise FieldError(f"{field}.parts[{index}]", f"expected a part with a type, found {preview(part)}")
+    metadata |= {"reasoning": "\n".join(thoughts)} if thoughts else {}
+    metadata |= {"parts": others} if others else {}
+    if results and not (texts or calls or others):
+        return results
+    name = raw.get("name")
+    said = Message(role, "\n".join(texts), tuple(calls), name if isinstance(name, str) else "", metadata=metadata)
+    return [*results, said]
+
+
+def _part_tool_call(part: Mapping[str, Any], field: str) -> ToolCall:
+    name = part.get("name")
+    if not isinstance(name, str) or not name:
+        raise FieldError(f"{field}.name", "is missing" if name is None else f"expected text, found {preview(name)}")
+    arguments = part.get("arguments")
+    return ToolCall(name, "" if arguments is None else to_text(arguments), _part_id(part))
+
+
+def _part_id(part: Mapping[str, Any]) -> str:
+    return "" if part.get("id") is None else str(part["id"])
+
+
+def _event_bodies(events: Sequence[Mapping[str, Any]], field: str) -> list[tuple[str, dict[str, Any]]]:
+    """The events with their names and bodies: attributes, or an object as JSON text in one of them."""
+    found = []
+    for index, event in enumerate(events):
+        body = read_attributes(event.get("attributes"), f"{field}events[{index}].attributes")
+        inner = body.pop("gen_ai.event.content", None)
+        if inner is not None:
+            value = _parse_json(inner, f"{field}events[{index}].gen_ai.event.content")
+            body |= value if isinstance(value, dict) else {"content": to_text(value)}
+        found.append((str(event.get("name", "")), body))
+    return found
+
+
+def _attribute_events(attributes: Mapping[str, Any], field: str) -> list[tuple[str, dict[str, Any]]]:
+    """The events that an attribute ``events`` holds, as some instrumentations put them."""
+    values = attributes.get("events")
+    if values is None or (isinstance(values, str) and not values.lstrip().startswith("[")):
+        return []
+    found = _parse_json(values, f"{field}attributes.events")
+    return [(str(one.get("event.name", "")), dict(one)) for one in found or () if isinstance(one, Mapping)]
+
+
+def _messages_of_events(told: Sequence[tuple[str, dict[str, Any]]], field: str) -> tuple[list[Message], list[Message]]:
+    sent, answers = [], []
+    for index, (name, body) in enumerate(told):
+        where = f"{field}events[{index}]"
+        if name == "gen_ai.choice":
+            message = _parse_json(body.get("message", {"content": body.get("content")}), f"{where}.message")
+            if isinstance(message, Mapping):
+                finish = {"finish_reason": body["finish_reason"]} if body.get("finish_reason") else {}
+                calls = {"tool_calls": body["tool_calls"]} if "tool_calls" in body else {}
+                answers.append(_event_message({"role": "assistant", **message, **finish, **calls}, where))
+        elif name in _EVENT_ROLES:
+            sent.append(_event_message({"role": _EVENT_ROLES[name], **body}, where))
+    return sent, answers
+
+
+def _event_message(body: Mapping[str, Any], field: str) -> Message:
+    kept = {key: value for key, value in body.items() if not key.startswith(("gen_ai.", "event."))}
+    if isinstance(kept.get("tool_calls"), str):
+        kept["tool_calls"] = _parse_json(kept["tool_calls"], f"{field}.tool_calls")
+    if kept["role"] == "tool" and "id" in kept:
+        kept["tool_call_id"] = kept.pop("id")
+    if kept.get("content") is None:
+        kept["content"] = ""
+    elif not isinstance(kept["content"], str | list):
+        kept["content"] = to_text(kept["content"])
+    return read_message(kept, field)
+
+
+def _messages_of_numbered(attributes: Mapping[str, Any], which: str, path: str) -> list[Message]:
+    """The messages of attributes such as ``gen_ai.prompt.0.content``."""
+    found: dict[int, dict[str, Any]] = {}
+    for key, value in attributes.items():
+        if (match := _NUMBERED.match(key)) and match[1] == which:
+            found.setdefault(int(match[2]), {})[match[3]] = value
+    messages = []
+    for number, fields in sorted(found.items()):
+        calls: dict[int, dict[str, Any]] = {}
+        for key in [one for one in fields if one.startswith("tool_calls.")]:
+            if match := _NUMBERED_CALL.match(key):
+                calls.setdefault(int(match[1]), {})[match[2]] = fields.pop(key)
+        role = fields.setdefault("role", "user" if which == "prompt" else "assistant")
+        content = fields.get("content")
+        if isinstance(content, str) and content.startswith('[{"type"'):  # parts as JSON text
+            content = _parse_json(content, f"{path}gen_ai.{which}.{number}.content")
+        made = {**fields, "content": "" if content is None else content}
+        made |= {"tool_calls": [one for _, one in sorted(calls.items())]} if calls else {}
+        messages.append(read_message(made | {"role": role}, f"{path}gen_ai.{which}.{number}"))
+    return messages
+
+
+def _messages_of_text(value: Any, role: str, field: str) -> list[Message]:
+    """A prompt or a completion in one attribute: messages as JSON text, or the text itself."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        if not value.lstrip().startswith(("[", "{")):
+            return [Message(role, value)]
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return [Message(role, value)]
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, Mapping) for one in values):
+        return [Message(role, to_text(value))]
+    return [_event_message({"role": role, **one}, f"{field}[{index}]") for index, one in enumerate(values)]
+
+
+_EXPORT_KEYS = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
+_DETAILS_EVENT = "gen_ai.client.inference.operation.details"
+_CONVERSATION_ATTRIBUTES = ("gen_ai.conversation.id", "session.id", "gen_ai.thread.id")
+_USAGE_ATTRIBUTES = {
+    "prompt": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "completion": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+}
+_SKIPPED_OPERATIONS = ("embeddings", "execute_tool", "retrieval", "create_agent")
+
+
+def is_span(raw: Raw) -> bool:
+    """Whether a record looks like a span, or an export of spans."""
+    if any(key in raw for key in _EXPORT_KEYS):
+        return True
+    return "attributes" in raw and any(key in raw for key in ("name", "trace_id", "traceId", "context", "span_id"))
+
+
+def span_calls(raw: Raw) -> Iterator[LoggedCall]:
+    """The calls of chat models that a record holds; those without recorded messages come without any.
+
+    :raises FieldError: it is no span, or one of its fields is not as the conventions say.
+    """
+    for span, resource, field in _each_span(raw):
+        attributes = read_attributes(span.get("attributes"), f"{field}attributes")
+        if any(key.startswith("gen_ai.") for key in attributes) or any(
+            str(one.get("name", "")).startswith("gen_ai.") for one in _span_events(span, field)
+        ):
+            if attributes.get("gen_ai.operation.name") in _SKIPPED_OPERATIONS:
+                continue
+            yield _logged_call(span, attributes, resource, field)
+
+
+def _each_span(raw: Raw) -> Iterator[tuple[Mapping[str, Any], dict[str, Any], str]]:
+    """Each span with its resource's attributes, and the path of its fields for errors."""
+    exports = [key for key in _EXPORT_KEYS if key in raw]
+    if not exports:
+        resource = raw.get("resource")
+        inner = resource.get("attributes") if isinstance(resource, Mapping) else None
+        yield raw, read_attributes(inner, "resource.attributes"), ""
+        return
+    for key in exports:
+        for index, one in enumerate(_read_objects(raw, key, "")):
+            path = f"{key}[{index}]."
+            resource = one.get("resource")
+            inner = resource.get("attributes") if isinstance(resource, Mapping) else None
+            known = read_attributes(inner, f"{path}resource.attributes")
+            scopes = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "scopeLogs", "scope_logs")
+            for scope in (name for name in scopes if name in one):
+                for place, group in enumerate(_read_objects(one, scope, path)):
+                    for list_ in (name for name in ("spans", "logRecords", "log_records") if name in group):
+                        within = f"{path}{scope}[{place}]."
+                        for number, span in enumerate(_read_objects(group, list_, within)):
+                            if list_ == "spans" or _is_details(span, within):
+                                yield span, known, f"{within}{list_}[{number}]."
+
+
+def _is_details(record: Mapping[str, Any], field: str) -> bool:
+    name = record.get("eventName") or record.get("event_name")
+    return (name or read_attributes(record.get("attributes"), f"{field}attributes").get("event.name")) == _DETAILS_EVENT
+
+
+def _read_objects(holder: Mapping[str, Any], key: str, path: str) -> list[Mapping[str, Any]]:
+    value = holder[key]
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise FieldError(f"{path}{key}", f"expected a list of objects, found {preview(value)}")
+    return value
+
+
+def _span_events(span: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]:
+    return [] if span.get("events") is None else _read_objects(span, "events", field)
+
+
+def _logged_call(
+    span: Mapping[str, Any], attributes: dict[str, Any], resource: dict[str, Any], field: str
+) -> LoggedCall:
+    sent, answers = span_messages(attributes, _span_events(span, field), field)
+    trace = _first_text(span, "trace_id", "traceId")
+    conversation = next((str(attributes[key]) for key in _CONVERSATION_ATTRIBUTES if attributes.get(key)), trace)
+    answer: list[Message] = []
+    if answers:
+        first = answers[0]
+        own = {**first.metadata, **_metadata(attributes)}
+        if answers[1:]:
+            own["other_choices"] = [one.content for one in answers[1:]]
+        answer = [replace(first, latency=_read_latency(span), tokens=_read_tokens(attributes), metadata=own)]
+    metadata = dict(resource)
+    if TOOLS_ATTRIBUTE in attributes:
+        metadata[TOOLS_ATTRIBUTE] = attributes[TOOLS_ATTRIBUTE]
+    status = span.get("status")
+    if isinstance(status, Mapping) and str(status.get("code", status.get("status_code"))).upper().endswith(
+        ("2", "ERROR")
+    ):
+        metadata["error"] = status.get("message") or status.get("description") or attributes.get("error.type", "error")
+    return LoggedCall(conversation, _first_text(span, "span_id", "spanId"), sent, answer, metadata)
+
+
+def _first_text(span: Mapping[str, Any], *names: str) -> str:
+    for holder in (span, span.get("context"), span.get("spanContext")):
+        if isinstance(holder, Mapping):
+            for name in names:
+                if holder.get(name):
+                    return str(holder[name]).removeprefix("0x")
+    return ""
+
+
+def _metadata(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """All attributes that hold no message, under their names; the model also as ``model``."""
+    found = {key: value for key, value in attributes.items() if not CONTENT_ATTRIBUTE.match(key)}
+    model = attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")
+    return found if model is None else {**found, "model": model}
+
+
+def _read_tokens(attributes: Mapping[str, Any]) -> dict[str, int]:
+    found = {}
+    for name, keys in _USAGE_ATTRIBUTES.items():
+        value = next((attributes[key] for key in keys if key in attributes), None)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+            found[name] = int(value)
+    return found
+
+
+def _read_latency(span: Mapping[str, Any]) -> float | None:
+    """The seconds from a span's begin to its end; None where one of the two is not known."""
+    begin = _nanoseconds(span, "startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")
+    end = _nanoseconds(span, "endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")
+    return None if begin is None or end is None or end < begin else (end - begin) / 1e9
+
+
+def _nanoseconds(span: Mapping[str, Any], *names: str) -> int | None:
+    value = next((span[name] for name in names if span.get(name) is not None), None)
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        # A moment of this century in nano-, micro- or milliseconds, or in seconds: its size tells.
+        return value * (1 if value > 10**17 else 1000 if value > 10**14 else 10**6 if value > 10**11 else 10**9)
+    if isinstance(value, float):
+        return int(value * 1e9)
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(one, int) for one in value):
+        return int(value[0]) * 10**9 + int(value[1])  # seconds and nanoseconds, as JavaScript's exporter writes them
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return None if moment is None else int(moment.timestamp() * 1_000_000) * 1000

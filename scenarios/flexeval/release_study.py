@@ -1,0 +1,245 @@
+"""Study of several suite runs: releases side by side, metric by metric, each compared with the first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viva.reports.page import Plot, Record
+from viva.reports.tables import DASH, Row, Table, mean_and_interval, number, p_value, record_rows, signed
+from viva.scoring.clustered_means import clustered_mean
+from viva.scoring.comparison import adjust_p_values, compare
+from viva.scoring.intervals import Estimate, extend_to_zero
+
+from ..contract import Findings, RankedCandidate
+from ..study_cells import ItemNumbers, RunReading
+from ..study_sections import Material, RunTables, Section, Subject, SystemStudy
+from .metric_values import SystemValues, read_values_by_system
+from .scales import Scale, rubric_scales, scale_width
+
+_MAX_PLOTTED = 6  # metrics of each kind
+
+
+class FlexEvalStudy(SystemStudy):
+    """Suites."""
+
+    drawn = True
+
+    def make_sections(self) -> Sequence[Section[Any]]:
+        return [ReleaseSection(), RunTables(self.which)]
+
+    def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
+        super().read(readings, scoring, items)
+        run = readings[0].cell.run
+        assert run is not None
+        found = read_values_by_system(run.journal, [reading.cell.candidate for reading in readings])
+        for reading in readings:
+            reading.columns = found[reading.cell.candidate]
+
+    def findings(self, report: Record) -> list[Findings]:
+        """Whether each release passes its gate, and how many of its tests do, suite by suite."""
+        suites: dict[str, list[Record]] = {}
+        for cell in report["cells"]:
+            if cell["result"]:
+                suites.setdefault(cell["dataset"], []).append(cell)
+        return [_suite_findings(name, cells) for name, cells in suites.items()]
+
+    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
+        metrics = (cell["result"] or {}).get("metrics", {})
+        for name, metric in metrics.items():
+            yield from record_rows(place, name, {key: one for key, one in metric.items() if key != "errors"})
+
+
+def _suite_findings(suite: str, cells: Sequence[Record]) -> Findings:
+    sentences, standings = [], []
+    names = Counter(cell["candidate"] for cell in cells)
+    for cell in cells:
+        result = cell["result"]
+        name = cell["candidate"] if names[cell["candidate"]] == 1 else f"{cell['candidate']} ({cell['name']})"
+        broken, tests = result.get("broken") or [], result.get("tests")
+        if broken:
+            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+            sentences.append(f"{name} breaks its gate: {', '.join(broken[:3])}{more}.")
+        else:
+            sentences.append(f"{name} breaks no threshold.")
+        rate = (tests or {}).get("rate")
+        if rate is not None:
+            value, low, high = (100 * rate[end] for end in ("mean", "low", "high"))
+            standings.append(RankedCandidate(name, value, low, high, rate["n"], bool(broken), ", ".join(broken)))
+    sentences.sort(key=lambda sentence: " breaks its gate" not in sentence)
+    standings.sort(key=lambda one: -(one.value or 0.0))
+    return Findings(sentences, "tests passed, percent" if standings else "", standings, suite)
+
+
+class ReleaseSection(Section[Material]):
+    """Every metric of every release, and how far it is from the first release's."""
+
+    key = "releases"
+    subject = Subject.RESULTS
+    heading = "Releases side by side"
+    anchor = "releases"
+
+    def compute(self, material: Material, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """By suite and metric the figures of each release, and the others' differences from the first, item by item."""
+        suites: dict[str, list[RunReading]] = {}
+        for one in material.readings:
+            if one.result is not None:
+                suites.setdefault(one.cell.dataset, []).append(one)
+        return [
+            metric for name, readings in suites.items() for metric in self._of_suite(name, readings, len(suites) > 1)
+        ]
+
+    def _of_suite(self, suite: str, readings: Sequence[RunReading], several: bool) -> list[dict[str, Any]]:
+        names = list(dict.fromkeys(name for one in readings for name in one.result.get("metrics", {})))  # type: ignore[union-attr]
+        found: list[dict[str, Any]] = []
+        scales = rubric_scales(readings[0].cell.manifest)
+        for name in names:
+            releases = []
+            for one in readings:
+                metric = (one.result or {}).get("metrics", {}).get(name)
+                if metric is not None and (metric["n"] or metric["errors_total"]):
+                    releases.append({"release": _release_name(one, readings), **metric})
+            if releases:
+                told = {"suite": suite} if several else {}
+                against = self._against(name, readings, scales.get(name))
+                found.append(told | {"metric": name, "releases": releases, "against": against})
+        every = [one for metric in found for one in metric["against"]]
+        for one, p in zip(every, adjust_p_values([one["p"] for one in every]), strict=True):
+            one["p_corrected"] = p
+        return found
+
+    def _against(self, name: str, readings: Sequence[RunReading], scale: Scale | None) -> list[dict[str, Any]]:
+        first, *others = readings
+        base = _means_by_item(first.columns, name)
+        found = []
+        for other in others if base else ():
+            own = _means_by_item(other.columns, name)
+            if not own:
+                continue
+            ends = scale_width(scale, [_numbers(one.columns, name) for one in (first, other)])
+            scores = {"own": {(item, ""): value for item, value in own.items()},
+                      "base": {(item, ""): value for item, value in base.items()}}  # fmt: skip
+            one = compare("own", "base", scores, most=ends or _beyond_range(base, own))
+            if one.mean is not None:
+                told = {"release": _release_name(other, readings), "difference": one.mean, "p": one.p, "n": one.n}
+                # Of numbers without ends it is Student's, as that of each release's mean is.
+                student = None if ends is not None else _mean_difference(own, base)
+                interval = one.difference if ends is not None else student and extend_to_zero(student, one.p)
+                found.append(told | {"low": interval and interval.low, "high": interval and interval.high})
+        return found
+
+    def tables(self, report: Record) -> list[Table]:
+        rows, differences = [], []
+        for metric in report[self.key]:
+            name = _metric_name(metric)
+            for one in metric["releases"]:
+                rate = one.get("pass_rate")
+                row = [name, one["release"], f"{one['n']:,}"]
+                row += [mean_and_interval(one, 3) if "mean" in one else DASH, number(one.get("p98"), 3)]
+                row += [DASH if rate is None else f"{100 * rate['mean']:.1f}%", f"{one['errors_total']:,}"]
+                rows.append(row)
+            for one in metric["against"]:
+                ends = f" ({number(one['low'], 3)} to {number(one['high'], 3)})" if one["low"] is not None else ""
+                row = [name, one["release"], f"{signed(one['difference'], 3)}{ends}"]
+                differences.append([*row, p_value(one["p"]), p_value(one["p_corrected"]), f"{one['n']:,}"])
+        head = ["metric", "release", "n", "mean", "p98", "passed", "errors"]
+        against = ["metric", "release", "difference", "p", "Holm p", "conversations"]
+        firsts = {one["releases"][0]["release"] for one in report[self.key]}
+        first = firsts.pop() if len(firsts) == 1 else "the first"
+        return [
+            ("Releases side by side", head, rows),
+            (f"Differences from {first}, conversation by conversation (Holm over all rows)", against, differences),
+        ]
+
+    def plots(self, report: Record) -> list[Plot]:
+        from viva.reports import row_plots
+
+        tails: list[tuple[str, str]] = []
+        kinds: list[tuple[str, str]] = []
+        classes: list[tuple[str, str]] = []
+        for name, rows in _panels(report[self.key]).items():
+            bars = {row: row_plots.Bar(one["p98"]) for row, one in rows.items() if _has_percentiles(one)}
+            if bars and len(tails) < _MAX_PLOTTED:
+                told = ", ".join(f"{row} {bar.value:.3g}" for row, bar in bars.items())
+                tails.append((row_plots.bar_plot(name, bars, "98th percentile"), f"{name}: {told}"))
+            counts = {row: one["counts"] for row, one in rows.items() if one.get("counts")}
+            order = sorted({category for one in counts.values() for category in one})
+            if counts and len(order) <= row_plots.MAX_CATEGORIES and len(kinds) < _MAX_PLOTTED:
+                kinds.append((row_plots.stacked_bar_plot(name, counts, order), f"{name}: {', '.join(order)}"))
+            f1 = {row: {kind: figures["f1"] for kind, figures in one["classes"].items()}
+                  for row, one in rows.items() if one.get("classes")}  # fmt: skip
+            order = sorted({kind for one in f1.values() for kind in one})
+            if f1 and len(order) <= row_plots.MAX_CATEGORIES:
+                told = "; ".join(f"{row} {', '.join(f'{kind} {value:.3g}' for kind, value in one.items())}"
+                                 for row, one in f1.items())  # fmt: skip
+                classes.append((row_plots.grouped_bar_plot(name, f1, order, "F1"), f"{name}: {told}"))
+        origin = f"{len(report['cells'])} releases"
+        beyond = "Two of a hundred values lie beyond it."
+        drawn = [
+            ("tails", "98th percentile by release", beyond, tails),
+            ("categories", "Categories by release", "How often each category was given.", kinds),
+            ("classes", "F1 by class", "Agreement with the given labels, each class as the positive one.", classes),
+        ]
+        return [Plot(anchor, heading, caption, origin, panels) for anchor, heading, caption, panels in drawn if panels]
+
+
+def _metric_name(metric: Mapping[str, Any]) -> str:
+    """A metric with its suite, where there are several: others of its name are other metrics."""
+    return f"{metric['suite']}: {metric['metric']}" if "suite" in metric else str(metric["metric"])
+
+
+def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By panel its rows: of each metric its releases, and of a rubric that several graders grade (``NAME@GRADER``) each
+    release by each grader.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for metric in metrics:
+        name, _, grader = _metric_name(metric).partition("@")
+        for one in metric["releases"]:
+            row = one["release"]
+            if grader:
+                row = grader if len(metric["releases"]) == 1 else f"{row}, {grader}"
+            found.setdefault(name, {})[row] = one
+    return found
+
+
+def _has_percentiles(figures: Mapping[str, Any]) -> bool:
+    """Whether a percentile says something: not of categories, and not of what is only ever 0 or 1."""
+    ends = {figures.get(key) for key in ("min", "median", "p98", "max")}
+    return figures.get("p98") is not None and not figures.get("counts") and not ends <= {0, 1}
+
+
+def _release_name(reading: RunReading, readings: Sequence[RunReading]) -> str:
+    """The system's label where no two are alike, else the run's name, too."""
+    alike = sum(one.cell.candidate == reading.cell.candidate for one in readings)
+    return reading.cell.candidate if alike == 1 else reading.cell.name
+
+
+def _numbers(collected: SystemValues, name: str) -> NDArray[np.float64]:
+    """A metric's numbers, those of all conversations and units."""
+    return collected.series[name].taken(None, None).numbers
+
+
+def _beyond_range(*means: Mapping[str, float]) -> float:
+    """Further apart than two of these are."""
+    return 2 * max(abs(value) for one in means for value in one.values()) or 1.0
+
+
+def _mean_difference(own: Mapping[str, float], base: Mapping[str, float]) -> Estimate | None:
+    """The mean difference over the conversations of both, with Student's interval; None below five."""
+    shared = [item for item in own if item in base]
+    mean = clustered_mean([own[item] - base[item] for item in shared], shared)
+    return None if mean is None else mean.ends()
+
+
+def _means_by_item(collected: SystemValues, name: str) -> dict[str, float]:
+    """The mean of a metric's numbers in each conversation."""
+    series = collected.series.get(name)
+    if series is None:
+        return {}
+    values = series.taken(None, None)
+    return collected.means(values.number_tests, values.numbers.tolist())

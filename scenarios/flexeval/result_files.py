@@ -1,0 +1,344 @@
+"""Results of a suite as files for other programs: a SQLite database, CSV, Parquet, JSON lines, and JUnit XML."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as Xml
+
+import orjson
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.files import write_atomically
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.reports.tables import escape_controls, spreadsheet_cell
+
+from ..models import label_of_key
+from .conversation_files import DialogTasks
+from .dialog import Dialog, message_from_record
+
+if TYPE_CHECKING:
+    from .suite_report import SuiteAggregate
+
+RESULTS_FILE = "results.sqlite"
+TABLE_COLUMNS: dict[str, dict[str, str]] = {
+    "conversations": {
+        "key": "TEXT",  # CANDIDATE/CONVERSATION, from the second repeat on with #REPEAT
+        "conversation": "TEXT",
+        "candidate": "TEXT",
+        "repeat": "INTEGER",
+        "status": "TEXT",  # finished, failed, stopped, untested
+        "reason": "TEXT",
+        "passed": "INTEGER",  # NULL where no metric has `passes`, or one of its values is an error
+        "messages": "INTEGER",
+        "metadata": "TEXT",  # JSON
+    },
+    "turns": {"key": "TEXT", "turn": "INTEGER", "role": "TEXT", "text": "TEXT", "new": "INTEGER"},
+    "messages": {
+        "key": "TEXT",
+        "message": "INTEGER",
+        "turn": "INTEGER",
+        "role": "TEXT",
+        "content": "TEXT",
+        "new": "INTEGER",  # said in this run
+        "latency": "REAL",  # seconds
+        "prompt_tokens": "INTEGER",
+        "completion_tokens": "INTEGER",
+        "metadata": "TEXT",
+    },
+    "tool_calls": {
+        "key": "TEXT",
+        "tool_call": "INTEGER",
+        "message": "INTEGER",
+        "name": "TEXT",
+        "arguments": "TEXT",
+        "result": "TEXT",
+    },
+    "metrics": {
+        "key": "TEXT",
+        "metric": "TEXT",
+        "level": "TEXT",
+        "unit": "INTEGER",  # index of the turn, message or tool call
+        "role": "TEXT",
+        "value": "REAL",
+        "category": "TEXT",
+        "reasoning": "TEXT",
+        "label": "TEXT",
+        "error": "TEXT",
+    },
+}
+_Row = dict[str, Any]
+_BATCH_ROWS = 1_000  # rows
+
+
+def write_results(path: Path) -> Path:
+    """Make ``results.sqlite`` in a run folder.
+
+    :return: its path.
+    :raises ConfigurationError: there is no run of a suite, or the file cannot be written.
+    :raises JournalError: the journal cannot be read.
+    """
+    target = path / RESULTS_FILE
+    part = target.with_name(f".{RESULTS_FILE}.{os.getpid()}.part")
+    try:
+        part.unlink(missing_ok=True)
+        with closing(sqlite3.connect(part)) as database:
+            database.execute("PRAGMA synchronous=OFF")
+            for table, columns in TABLE_COLUMNS.items():
+                database.execute(
+                    f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
+                )
+            waiting: dict[str, list[list[Any]]] = {table: [] for table in TABLE_COLUMNS}
+            for table, row in result_rows(path):
+                rows = waiting[table]
+                rows.append([row.get(name) for name in TABLE_COLUMNS[table]])
+                if len(rows) == _BATCH_ROWS:
+                    _insert_rows(database, table, rows)
+            for table, rows in waiting.items():
+                _insert_rows(database, table, rows)
+                database.execute(f"CREATE INDEX {table}_key ON {table} (key)")
+            database.commit()
+        part.replace(target)
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigurationError(f"{target}: cannot be written: {error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return target
+
+
+def _insert_rows(database: sqlite3.Connection, table: str, rows: list[list[Any]]) -> None:
+    database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(TABLE_COLUMNS[table]))})", rows)
+    rows.clear()
+
+
+def result_rows(path: Path) -> Iterator[tuple[str, _Row]]:
+    """Every row of a run's results, with the name of its table, in the order of the run.
+
+    :raises ConfigurationError, JournalError: as ``write_results``.
+    """
+    folder = RunFolder.open(path)
+    if "suite" not in folder.manifest:
+        raise ConfigurationError(f"{path}: is no run of a suite")
+    labels = list(folder.manifest["models"]["candidate"])
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            label = label_of_key(ended.key, labels)
+            yield from _conversation_row(ended.key, label, ended.item, ended.result, failed=ended.failed)
+    yield from (("conversations", row) for _, row in missing_tests(path))
+
+
+def missing_tests(path: Path) -> list[tuple[str, _Row]]:
+    """The tests of a run that were not made, by key, in the order of the run; none where its files are no longer there.
+
+    :raises ConfigurationError, JournalError: as ``write_results``.
+    """
+    folder = RunFolder.open(path)
+    manifest = folder.manifest
+    labels, repeats = list(manifest["models"]["candidate"]), manifest["settings"]["repeats"]
+    if manifest["settings"].get("watched") is not None:
+        return []
+    with History(folder.journal) as history:
+        if len(history.ended_numbers()) == manifest["dataset"]["chosen"] * len(labels) * repeats:
+            return []
+        ended = {one.key for one in history.ended()}
+    try:
+        tasks = DialogTasks([Path(file) for file in manifest["dataset"]["files"]], manifest["settings"]["n"])
+    except ConfigurationError:
+        return []
+    found = []
+    for task in tasks:
+        for label in labels:
+            for repeat in range(1, repeats + 1):
+                key = f"{label}/{task.id}" + (f"#{repeat}" if repeat > 1 else "")
+                if key not in ended:
+                    row = {"key": key, "conversation": task.id, "candidate": label, "repeat": repeat}
+                    found.append((key, row | {"status": "untested"}))
+    return found
+
+
+def _conversation_row(
+    key: str, label: str, item: Any, result: Mapping[str, Any], *, failed: bool
+) -> Iterator[tuple[str, _Row]]:
+    name = key.removeprefix(f"{label}/")
+    id_ = str((item or {}).get("id", name))
+    repeat = name.removeprefix(id_).removeprefix("#")
+    row: _Row = {"key": key, "conversation": id_, "candidate": label, "repeat": int(repeat or 1)}
+    whole = None if item is None or "problem" in item else Dialog.from_record(item)
+    if failed:
+        row |= {"status": "failed", "reason": f"{result['type']}: {result['message']}"}
+    elif "stopped" in result:
+        row |= {"status": "stopped", "reason": f"{result['stopped']['by']}: {result['stopped']['reason']}"}
+    else:
+        row |= {"status": "finished", "reason": None, "passed": result.get("passed")}
+    dialog = whole
+    if whole is not None and not failed and "said" in result:
+        kept = whole.messages[: result["kept"]]
+        dialog = Dialog.of(whole.id, [*kept, *map(message_from_record, result["said"])], whole.metadata)
+    row |= {"messages": 0 if dialog is None else len(dialog.messages)}
+    row["metadata"] = None if dialog is None else _json(dialog.metadata)
+    yield "conversations", row
+    if dialog is not None:
+        yield from _dialog_rows(key, dialog)
+    if not failed and "metrics" in result:
+        yield from _metric_rows(key, result)
+
+
+def _dialog_rows(key: str, dialog: Dialog) -> Iterator[tuple[str, _Row]]:
+    for turn in dialog.turns:
+        yield "turns", {"key": key, "turn": turn.index, "role": turn.role, "text": turn.text, "new": int(turn.new)}
+    for one in dialog.messages:
+        yield (
+            "messages",
+            {
+                "key": key,
+                "message": one.index,
+                "turn": one.turn,
+                "role": one.role,
+                "content": one.content,
+                "new": int(one.new),
+                "latency": one.latency,
+                "prompt_tokens": one.tokens.get("prompt"),
+                "completion_tokens": one.tokens.get("completion"),
+                "metadata": _json(one.metadata) if one.metadata else None,
+            },
+        )
+    for call in dialog.tool_calls:
+        told = {"name": call.name, "arguments": call.arguments, "result": call.result}
+        yield "tool_calls", {"key": key, "tool_call": call.index, "message": call.message, **told}
+
+
+def _metric_rows(key: str, result: Mapping[str, Any]) -> Iterator[tuple[str, _Row]]:
+    for name, one in result["metrics"].items():
+        roles = result["roles"].get(one["level"], ())
+        labels = dict(result["labels"].get(name, ()))
+        for unit, value in one["values"]:
+            row = {"key": key, "level": one["level"], "unit": unit, "role": roles[unit] if unit < len(roles) else None}
+            yield from (("metrics", row | part) for part in _value_rows(name, value, labels.get(unit)))
+        for unit, kind, message, *_ in one["errors"]:
+            row = {"key": key, "metric": name, "level": one["level"], "unit": unit}
+            yield "metrics", row | {"role": roles[unit] if unit is not None and unit < len(roles) else None,
+                                    "error": f"{kind}: {message}"}  # fmt: skip
+
+
+def _value_rows(name: str, value: Any, label: str | None) -> Iterator[_Row]:
+    """A value's rows: one, or of several by name one each."""
+    if isinstance(value, Mapping) and "choice" in value:
+        row = {"metric": name, "value": value["score"], "category": value["choice"], "label": label}
+        yield row | {"reasoning": value["reasoning"]}
+        if "expected" in value:
+            yield {"metric": f"{name}.expected", "value": value["expected"]}
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _value_rows(f"{name}.{key}", part, None)
+    elif isinstance(value, str):
+        yield {"metric": name, "category": value, "label": label}
+    elif value is not None:
+        yield {"metric": name, "value": float(value), "label": label}
+
+
+def export_tables(path: Path, target: Path, kind: str) -> list[Path]:
+    """Write the five tables into a folder as ``csv``, ``parquet`` or ``json`` (lines).
+
+    :return: the files.
+    :raises ConfigurationError: a file cannot be written, or pyarrow is not there.
+    """
+    database = write_results(path)
+    found = []
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(database)) as connection:
+            for table, columns in TABLE_COLUMNS.items():
+                file = target / f"{table}.{'jsonl' if kind == 'json' else kind}"
+                _write_table(connection.execute(f"SELECT * FROM {table}"), list(columns), columns, file, kind)
+                found.append(file)
+    except OSError as error:
+        raise ConfigurationError(f"{target}: cannot be written: {error.strerror}") from None
+    return found
+
+
+def _write_table(rows: sqlite3.Cursor, names: list[str], kinds: Mapping[str, str], file: Path, kind: str) -> None:
+    if kind == "csv":
+        with file.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(names)
+            writer.writerows([_harmless_cell(cell) for cell in row] for row in rows)
+    elif kind == "json":
+        with file.open("wb") as lines:
+            for row in rows:
+                lines.write(orjson.dumps(dict(zip(names, row, strict=True))) + b"\n")
+    else:
+        try:
+            arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        except ImportError:
+            raise ConfigurationError("Parquet needs the package pyarrow: pip install 'viva-exam[parquet]'") from None
+        types = {"TEXT": arrow.string(), "INTEGER": arrow.int64(), "REAL": arrow.float64()}
+        schema = arrow.schema([(name, types[kinds[name]]) for name in names])
+        with parquet.ParquetWriter(file, schema) as out:
+            while part := rows.fetchmany(50_000):
+                columns = dict(zip(names, map(list, zip(*part, strict=True)), strict=True))
+                out.write_table(arrow.table(columns, schema=schema))
+
+
+def _harmless_cell(cell: Any) -> Any:
+    return spreadsheet_cell(cell, lines=True) if isinstance(cell, str) else cell
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def write_junit(aggregate: SuiteAggregate, path: Path, run: Path) -> None:
+    """Write the gate of a run.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
+    report = aggregate.report()
+    checks = aggregate.gate()
+    suites = Xml.Element("testsuites", name="viva")
+    for label, one in report["candidates"].items():
+        own = [check for check in checks if check.system == label]
+        broken = sum(check.broken for check in own)
+        told = {
+            "name": _xml_text(f"{report['suite']}.{label}"),
+            "tests": str(len(own) + 1),
+            "failures": str(broken),
+            "errors": str(int(one["failed"] > 0)),
+        }
+        suite = Xml.SubElement(suites, "testsuite", told)
+        properties = Xml.SubElement(suite, "properties")
+        facts = {"run": str(run), "conversations": str(one["conversations"]), "seed": str(report["seed"])}
+        for name, value in facts.items():
+            Xml.SubElement(properties, "property", name=name, value=_xml_text(value))
+        for check in own:
+            case = Xml.SubElement(suite, "testcase", classname=told["name"], name=_xml_text(check.name), time="0")
+            if check.broken:
+                Xml.SubElement(
+                    case, "failure", message=_xml_text(check.told()), type="ThresholdBroken"
+                ).text = _xml_text(check.told())
+        case = Xml.SubElement(suite, "testcase", classname=told["name"], name="every conversation was held", time="0")
+        if one["failed"]:
+            reasons = [f"{count} x {reason}" for reason, count in one["failure_reasons"].items()]
+            message = f"{one['failed']} conversations failed"
+            Xml.SubElement(case, "error", message=message, type="ConversationFailed").text = _xml_text(
+                "\n".join(reasons)
+            )
+        if report["untested"]:
+            Xml.SubElement(case, "system-out").text = f"{report['untested']} tests were not made"
+    Xml.indent(suites)
+    try:
+        write_atomically(path, Xml.tostring(suites, encoding="utf-8", xml_declaration=True) + b"\n")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _xml_text(value: str) -> str:
+    """Without what XML cannot hold."""
+    return "".join(one if one >= " " or one in "\t\n" else " " for one in escape_controls(value))

@@ -1,0 +1,505 @@
+"""Comparison of an output's calls with the ground truth, argument by argument; several calls in any order.
+
+Includes comparing argument values, and looking up which values the messages of the dialog mention.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from viva.data.items import preview
+from viva.engine.errors import MalformedOutput
+from viva.engine.tools import ToolCall
+
+from .turns import DialogTurn, message_calls
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "null": (type(None),),
+}
+
+
+def fits_schema(value: Any, schema: Any) -> bool:
+    """Whether a value is of the type that a schema names, within arrays and objects too.
+
+    An integer is a number, but a number written with a fraction or exponent (3.0, 3e0) is no integer, as the rubric
+    for calls says; true and false are neither. A schema that names no type, or one unknown here, lets everything pass.
+    """
+    if not isinstance(schema, dict):
+        return True
+    choices = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(choices, list) and not any(fits_schema(value, one) for one in choices):
+        return False
+    kinds = schema_types(schema)
+    if kinds and not any(_is_of_type(value, kind) for kind in kinds):
+        return False
+    if isinstance(value, list):
+        return all(fits_schema(one, schema.get("items")) for one in value)
+    if isinstance(value, dict):
+        known = schema.get("properties")
+        return not isinstance(known, dict) or all(fits_schema(one, known.get(name)) for name, one in value.items())
+    return True
+
+
+def type_names(schema: Any) -> str:
+    """The types that a schema names, its alternatives' too, in words."""
+    return " or ".join(_types_within(schema)) or "of another type"
+
+
+def required_parameters(parameters: Any) -> Sequence[str]:
+    """The names that the schema of a function's parameters requires."""
+    held: Sequence[str] = (parameters or {}).get("required") or ()
+    return held
+
+
+def _types_within(schema: Any) -> tuple[str, ...]:
+    branches = (schema.get("anyOf") or schema.get("oneOf") or ()) if isinstance(schema, dict) else ()
+    return schema_types(schema) or tuple(kind for one in branches for kind in schema_types(one))
+
+
+def schema_types(schema: Any) -> tuple[str, ...]:
+    """The types that a schema names itself, as far as they are JSON Schema's; none means any."""
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(kind, str):
+        return (kind,) if kind in _KINDS else ()
+    several: list[Any] = kind if isinstance(kind, list) else [kind]
+    return tuple(several) if all(isinstance(one, str) and one in _KINDS for one in several) else ()
+
+
+def _is_of_type(value: Any, kind: str) -> bool:
+    return isinstance(value, _KINDS[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def type_tags(value: Any, schema: Any) -> list[str]:
+    """How a value that does not fit fails to."""
+    kinds, found = _types_within(schema), ["wrong_type"]
+    if isinstance(value, float) and "integer" in kinds:
+        found.append("integer_as_float")
+    elif isinstance(value, str) and {"integer", "number"} & set(kinds) and _is_number_text(value):
+        found.append("number_as_text")
+    elif isinstance(value, int | float) and not isinstance(value, bool) and "string" in kinds:
+        found.append("text_as_number")
+    return found
+
+
+def same_value(first: Any, second: Any) -> bool:
+    """Whether two values are the same: numbers by their value (170 is 170.0), truth values apart from numbers.
+
+    Texts are compared character by character, after Unicode's canonical composition: what looks the same by
+    definition is the same.
+    """
+    if type(first) is type(second) is str:
+        return first == second or to_nfc(first) == to_nfc(second)
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        return first == second
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(same_value, first, second))
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same_value(one, second[name]) for name, one in first.items())
+    return bool(first == second)
+
+
+def to_nfc(text: str) -> str:
+    """The text in Unicode's normal form C."""
+    return unicodedata.normalize("NFC", text)
+
+
+def leaf_values(value: Any) -> Iterator[Any]:
+    """What a value holds that holds nothing itself: texts, numbers, truth values, nulls."""
+    waiting = [value]  # a model may nest deeper than Python recurses
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+        else:
+            yield one
+
+
+def has_text(value: Any) -> bool:
+    """Whether a value is a text, or has one within."""
+    return any(isinstance(one, str) for one in leaf_values(value))
+
+
+def text_hints(text: str, right: Sequence[Any]) -> list[str]:
+    """What strikes the eye about a text that is none of the right ones."""
+    found = []
+    for other in right:
+        if not isinstance(other, str):
+            continue
+        one, two = to_nfc(text), to_nfc(other)
+        if one.split() == two.split() or "".join(one.split()) == "".join(two.split()):
+            found.append("different_spacing")
+        elif one.casefold() == two.casefold():
+            found.append("different_case")
+        elif one.strip() and one.strip() in two:
+            found.append("partial_value")
+        elif two.strip() and two.strip() in one:
+            found.append("extended_value")
+    first = next((other for other in right if isinstance(other, str)), "")
+    if unicode_scripts(text) and unicode_scripts(first) and not unicode_scripts(text) & unicode_scripts(first):
+        found.append("other_script")
+    return found
+
+
+def unicode_scripts(text: str) -> frozenset[str]:
+    """The scripts that a text's letters belong to, by the first word of their Unicode names (HANGUL, LATIN, CJK, …)."""
+    return frozenset(_script_of(character) for character in set(to_nfc(text)) if character.isalpha())
+
+
+@cache  # a text has few distinct letters, and so has a run
+def _script_of(letter: str) -> str:
+    return unicodedata.name(letter, "?").split(" ", 1)[0]
+
+
+def _is_number_text(text: str) -> bool:
+    try:
+        float(text.strip().replace(",", ""))
+    except ValueError:
+        return False
+    return any(character.isdigit() for character in text)
+
+
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+_MARKS = re.compile(r"[\W_]+")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+class Mentions:
+    """The words and numbers of a dialog's messages, the arguments of its calls included."""
+
+    __slots__ = ("_numbers", "_text")
+
+    def __init__(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        texts: list[str] = []
+        for message in messages:
+            texts += map(_unescape, [message["content"] or "", *(call.arguments for call in message_calls(message))])
+        whole = _fold("\n".join(texts))
+        self._text = _letters_and_digits(whole)
+        self._numbers = set(map(_normalize_number, _NUMBER.findall(whole)))
+
+    def has(self, value: Any) -> bool:
+        """Whether a value is mentioned: its text with or without spaces and marks, or all its words and numbers.
+
+        A number is, if its digits are, with or without zeros at the end (3만 mentions 30000). Whether a truth value
+        is, cannot be seen: then yes.
+        """
+        return all(map(self._has, leaf_values(value)))
+
+    def _has(self, value: Any) -> bool:
+        if value is None or isinstance(value, bool):
+            return True
+        text = _fold(str(value))
+        if isinstance(value, str):
+            if _letters_and_digits(text) in self._text:
+                return True
+            if not all(word in self._text for word in _WORD.findall(text)):
+                return False
+        return not self.strange_numbers(text)
+
+    def strange_numbers(self, text: str) -> list[str]:
+        """The numbers of a text that no message mentions, in the order of the text."""
+        found = map(_normalize_number, _NUMBER.findall(_fold(text)))
+        return [one for one in found if one not in self._numbers and (one.rstrip("0") or "0") not in self._numbers]
+
+
+def _unescape(text: str) -> str:
+    """JSON with its escapes undone; any other text as it is."""
+    if "\\" not in text:
+        return text
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _letters_and_digits(text: str) -> str:
+    """Letters and digits alone."""
+    return _MARKS.sub("", text)
+
+
+def _normalize_number(text: str) -> str:
+    """A number's digits without separators, zeros in front, and a fraction of zeros."""
+    whole, _, fraction = text.replace(",", "").partition(".")
+    fraction = fraction.rstrip("0")
+    return (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
+
+
+# scipy.optimize takes a while to load, and runs wait meanwhile: only several calls to several need it.
+
+Matching = Literal["strict", "official"]
+_ABSENT = object()
+# What an assignment costs: any error more than all that is open, another function more than errors within a call.
+_ERROR, _OTHER_FUNCTION = 1_000, 1_000_000
+
+
+@dataclass(slots=True)
+class CallComparison:
+    """What was found: ``errors`` and ``hints`` are tags; ``why``: a clause for each finding."""
+
+    errors: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+    why: list[str] = field(default_factory=list)
+
+    def error(self, why: str, *tags: str) -> None:
+        """Something that is wrong beyond doubt."""
+        self.errors += tags
+        self.why.append(why)
+
+    def open(self, why: str, *tags: str) -> None:
+        """Something for the judge."""
+        self.hints += tags
+        self.why.append(why)
+
+    def merge(self, other: CallComparison) -> None:
+        """Take in another's findings."""
+        self.errors += other.errors
+        self.hints += other.hints
+        self.why += other.why
+
+
+def compare_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison:
+    """Compares at least one call with the at least one that the ground truth has.
+
+    Of several calls each is compared with the one of the ground truth that it is nearest to over all (an assignment
+    with the least errors), so their order does not matter.
+    """
+    rules = turn.acceptable.values or ({},) * len(turn.expected())
+    expected = list(zip(turn.expected(), rules, strict=True))
+    if len(expected) == len(calls) == 1:
+        return _compare(turn, *expected[0], calls[0])
+    expected.sort(key=lambda one: (one[0].name, one[0].arguments))
+    calls = sorted(calls, key=lambda one: (one.name, one.arguments))
+    return _assign_calls(turn, expected, calls)
+
+
+def matches_officially(turn: DialogTurn, calls: Sequence[ToolCall]) -> bool:
+    """Return True where the authors' exact match passes the calls (``compare_arguments`` of their code).
+
+    Texts are equal without spaces and in small letters, values as Python compares them; arguments beyond those of the
+    ground truth fail. Where the data have one acceptable value that is neither a text nor a list, any value passes, and
+    so does a missing one. One call that is due is compared with the first call alone; several are compared in their
+    order, if there are as many.
+    """
+    expected = turn.expected()
+    if not calls or (len(expected) > 1 and len(calls) != len(expected)):
+        return False
+    try:
+        rules = json.loads(turn.acceptable.text)
+    except ValueError:  # a sentence
+        rules = {}
+    several = rules if isinstance(rules, list) else [rules] * len(expected)
+    return all(
+        right.name == call.name and _arguments_match_officially(right, call, rule if isinstance(rule, dict) else {})
+        for right, call, rule in zip(expected, calls, several, strict=False)
+    )
+
+
+def _arguments_match_officially(right: ToolCall, call: ToolCall, rule: Mapping[str, Any]) -> bool:
+    try:
+        wanted, given = right.parsed(), call.parsed()
+    except MalformedOutput:
+        return False
+    if given.keys() - wanted.keys():
+        return False
+    for name, value in wanted.items():
+        others = rule.get(name, [])
+        others = others if isinstance(others, list) else [others] if isinstance(others, str) else None
+        if others is not None and not any(_equal_officially(given.get(name), one) for one in (value, *others)):
+            return False
+    return True
+
+
+def _equal_officially(first: Any, second: Any) -> bool:
+    if isinstance(first, str) and isinstance(second, str):
+        return first.replace(" ", "").lower() == second.replace(" ", "").lower()
+    return bool(first == second)
+
+
+def _assign_calls(
+    turn: DialogTurn, expected: Sequence[tuple[ToolCall, Mapping[str, Any]]], calls: Sequence[ToolCall]
+) -> CallComparison:
+    table = [[_compare(turn, right, rule, call) for call in calls] for right, rule in expected]
+    costs = [
+        [_cost(found, right.name == call.name) for found, call in zip(row, calls, strict=True)]
+        for row, (right, _) in zip(table, expected, strict=True)
+    ]
+    pairs = _cheapest_assignment(costs)
+    whole = CallComparison()
+    for row, column in sorted(pairs):
+        whole.merge(table[row][column])
+    for row in sorted(set(range(len(expected))) - {row for row, _ in pairs}):
+        whole.error(f"{expected[row][0].name} was not called", "missing_call")
+    for column in sorted(set(range(len(calls))) - {column for _, column in pairs}):
+        offered = _function(turn, calls[column].name) is not None
+        tags = ["extra_call"] if offered else ["extra_call", "unoffered_function"]
+        whole.error(f"{calls[column].name} was called beyond what was due", *tags)
+    return whole
+
+
+def _cheapest_assignment(costs: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
+    """Rows and columns that belong together, each used once, at the least cost over all."""
+    if len(costs) == 1:
+        return {(0, min(range(len(costs[0])), key=costs[0].__getitem__))}
+    if len(costs[0]) == 1:
+        return {(min(range(len(costs)), key=lambda row: costs[row][0]), 0)}
+    from scipy.optimize import linear_sum_assignment
+
+    return {(int(row), int(column)) for row, column in zip(*linear_sum_assignment(costs), strict=True)}
+
+
+def _cost(found: CallComparison, same_function: bool) -> int:
+    return (0 if same_function else _OTHER_FUNCTION) + _ERROR * len(found.errors) + len(found.hints)
+
+
+def _compare(turn: DialogTurn, right: ToolCall, rule: Mapping[str, Sequence[Any]], call: ToolCall) -> CallComparison:
+    """One call with one of the ground truth; ``rule``: further values by argument."""
+    found = CallComparison()
+    if call.name != right.name:
+        asked = call.name or "a function without a name"
+        found.error(f"called {asked} instead of {right.name}", _wrong_name_tag(turn, right, call))
+        return found
+    try:
+        given = call.parsed()
+    except MalformedOutput as error:
+        absent = call.arguments.strip() in ("", "null")
+        found.error(str(error), "no_arguments" if absent else "malformed_arguments")
+        return found
+    wanted, known = right.parsed(), parameters(turn, right.name)
+    for name in wanted.keys() - given.keys():
+        if not same_value(_default(known.get(name)), wanted[name]):
+            found.error(f"'{name}' is missing", "missing_argument")
+    for name, value in given.items():
+        schema, others = known.get(name), list(rule.get(name, ()))
+        if name not in known:
+            found.error(f"{right.name} has no parameter '{name}'", "unknown_argument")
+        elif not fits_schema(value, schema):
+            found.error(
+                f"'{name}' is specified as {type_names(schema)}, found {preview(value)}", *type_tags(value, schema)
+            )
+        elif name in wanted:
+            if not (same_value(value, wanted[name]) or any(same_value(value, one) for one in others)):
+                _check_value(turn, found, name, value, [wanted[name], *others], schema)
+        elif others:
+            if not any(same_value(value, one) for one in (_default(schema), *others)):
+                _check_value(turn, found, name, value, others, schema)
+        elif not same_value(value, _default(schema)):
+            found.error(f"'{name}' was to be left out", "extra_argument")
+    return found
+
+
+def _check_value(
+    turn: DialogTurn, found: CallComparison, name: str, value: Any, right: Sequence[Any], schema: Any
+) -> None:
+    """A value of a right type that is none of the right ones: an error, or open."""
+    why = f"'{name}' is {preview(value)} instead of {preview(right[0])}"
+    kind, choices = turn.acceptable.kind, schema.get("enum") if isinstance(schema, dict) else None
+    if isinstance(choices, list) and not any(same_value(value, one) for one in choices):
+        found.error(why, "outside_choices")
+    elif isinstance(value, str) and not value.strip() and isinstance(right[0], str):
+        found.error(why, "empty_value")
+    elif kind != "only" and (kind == "remark" or (choices is None and _may_differ_in_wording(value, right))):
+        hints = text_hints(value, right) if isinstance(value, str) else []
+        if has_text(value) and not Mentions(turn.messages).has(value):
+            hints.append("unmentioned_value")
+        found.open(why, "different_value", *hints)
+    else:
+        opposite = any(_is_number(one) and one and same_value(-one, value) for one in right)
+        found.error(why, "wrong_value", *(["flipped_sign"] if _is_number(value) and opposite else []))
+
+
+def _may_differ_in_wording(value: Any, right: Sequence[Any]) -> bool:
+    """Whether wording leaves room: from one of the right ones the value differs in texts alone."""
+    return any(_equal_but_for_texts(value, one) for one in right)
+
+
+def _equal_but_for_texts(value: Any, other: Any) -> bool:
+    """Whether two values are the same but for texts, of which a list may hold more or fewer."""
+    if isinstance(value, str) or isinstance(other, str):
+        return True
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(
+            _equal_but_for_texts(one, other[name]) for name, one in value.items()
+        )
+    if isinstance(value, list) and isinstance(other, list):
+        if len(value) != len(other):
+            return all(isinstance(one, str) for one in (*value, *other))
+        return all(map(_equal_but_for_texts, value, other))
+    return same_value(value, other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def unneeded_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison:
+    """What is to be said of calls where text was due."""
+    found, mentions = CallComparison(), Mentions(turn.messages)
+    for call in calls:
+        found.error(f"{call.name or 'a function without a name'} was called where text was due", "unneeded_call")
+        if _function(turn, call.name) is None:
+            found.error(f"{call.name} is not among the tools", "unoffered_function")
+            continue
+        try:
+            given = call.parsed()
+        except MalformedOutput as error:
+            absent = call.arguments.strip() in ("", "null")
+            found.error(str(error), "no_arguments" if absent else "malformed_arguments")
+            continue
+        if turn.type == "slot":
+            _check_slots(turn, found, call, given, mentions)
+    return found
+
+
+def _check_slots(
+    turn: DialogTurn, found: CallComparison, call: ToolCall, given: Mapping[str, Any], mentions: Mentions
+) -> None:
+    for name in required_parameters((_function(turn, call.name) or {}).get("parameters")):
+        if name not in given:
+            found.error(f"'{name}' is missing", "missing_argument")
+        elif not mentions.has(given[name]):
+            found.error(f"'{name}' is {preview(given[name])}, which no message mentions", "fabricated_argument")
+
+
+def _wrong_name_tag(turn: DialogTurn, right: ToolCall, call: ToolCall) -> str:
+    if _function(turn, call.name) is not None:
+        return "wrong_function"
+    return "misspelt_function" if _normalize_name(call.name) == _normalize_name(right.name) else "unoffered_function"
+
+
+def _normalize_name(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
+def _function(turn: DialogTurn, name: str) -> Mapping[str, Any] | None:
+    return next((tool["function"] for tool in turn.tools if tool["function"]["name"] == name), None)
+
+
+def parameters(turn: DialogTurn, name: str) -> Mapping[str, Any]:
+    """The parameters of an offered function, each with its schema."""
+    held: Mapping[str, Any] = ((_function(turn, name) or {}).get("parameters") or {}).get("properties") or {}
+    return held
+
+
+def _default(schema: Any) -> Any:
+    return schema.get("default", _ABSENT) if isinstance(schema, dict) else _ABSENT

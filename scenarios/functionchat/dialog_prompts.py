@@ -1,0 +1,132 @@
+"""Prompts of a FunctionChat run: its prompt pack, rubrics read from a folder instead, and the judge's questions.
+
+The wording is in ``packs/functionchat.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.engine.errors import ConfigurationError
+from viva.engine.permissions import permissions
+from viva.engine.tools import ToolCall
+from viva.engine.yaml_file import parse_yaml
+
+from .functionchat_settings import DATA, PACK, FunctionChatSettings
+from .turns import DialogTurn
+
+_RULE = frozenset({"language_rule"})
+_JUDGED = _RULE | {"tools", "query", "ground_truth", "response"}
+RUBRICS = ("call", "completion", "slot", "relevance")
+_NEEDED = {
+    "candidate.system": _RULE,
+    "candidate.language": frozenset({"language"}),
+    "judge.system": frozenset[str](),
+    "judge.language": frozenset({"language"}),
+    "judge.call": _JUDGED | {"acceptable_arguments"},
+    "judge.completion": _JUDGED,
+    "judge.slot": _JUDGED,
+    "judge.relevance": _JUDGED,
+    "judge.again": frozenset({"problem"}),
+    "user.system": _RULE | {"goal", "done"},
+    "user.language": frozenset({"language"}),
+    "user.opening": frozenset[str](),
+}
+TEMPLATES = PackTemplates(_NEEDED)
+_SYSTEM_PROMPT = "system_prompt.txt"
+
+
+@dataclass(slots=True)
+class DialogPrompts:
+    """What models are told in a run: ``system`` to the candidate, everything else from the ``pack``. ``language``: that
+    of replies, empty for any.
+    """
+
+    pack: PromptPack
+    language: str
+    system: str = ""
+
+    def render(self, template: str, **values: str) -> str:
+        """A template filled in, with the language rule of its own section where the run names a language."""
+        section = template.partition(".")[0]
+        rule = self.pack.render(f"{section}.language", language=self.language) if self.language else ""
+        return self.pack.render(template, language_rule=rule, **values).strip()
+
+    def question(self, turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> str:
+        """What the judge is asked about a candidate's answer to ``turn``."""
+        return self.render(
+            f"judge.{turn.type}",
+            tools="\n".join(map(_json_text, turn.tools)),
+            query=turn.query(),
+            ground_truth=_json_text(_without_call_ids(turn.ground_truth)),
+            acceptable_arguments=turn.acceptable.text or "(none given)",
+            response=_json_text(_without_call_ids(assistant_message(content, calls))),
+        )
+
+
+def open_prompts(settings: FunctionChatSettings, language: str) -> DialogPrompts:
+    """The words of a run as its settings name them; a shipped pack as the run was recorded with it.
+
+    :raises ConfigurationError: the pack, a rubric or the system prompt cannot be used; the message names it.
+    """
+    recorded = None if settings.rubrics is not None else settings.recorded_prompts
+    pack = TEMPLATES.open(settings.pack, recorded)
+    if settings.rubrics is not None:
+        pack = _with_rubrics(pack, Path(settings.rubrics))
+    words = DialogPrompts(pack, language)
+    words.system = _system_prompt(settings, words)
+    return words
+
+
+def _system_prompt(settings: FunctionChatSettings, words: DialogPrompts) -> str:
+    if settings.system == PACK:
+        return words.render("candidate.system")
+    place = Path(settings.data) if settings.system == DATA else Path(settings.system)
+    if settings.system == DATA:
+        place = (place if place.is_dir() else place.parent) / _SYSTEM_PROMPT
+    return _read_file(place, "system").strip()
+
+
+def assistant_message(content: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
+    """A candidate's answer as an assistant's message in OpenAI's form; what it has not is None."""
+    return {
+        "role": "assistant",
+        "content": content or None,
+        "tool_calls": [call.to_openai() for call in calls] or None,
+    }
+
+
+def _without_call_ids(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an assistant's message without the ids of its calls: they are ours or the endpoint's, not its words."""
+    calls = [{name: part for name, part in call.items() if name != "id"} for call in said.get("tool_calls") or ()]
+    return {**said, "tool_calls": calls or None} if "tool_calls" in said else dict(said)
+
+
+def _json_text(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _with_rubrics(pack: PromptPack, folder: Path) -> PromptPack:
+    """The pack with the rubrics of a folder, which speak for themselves: no other words are put before them."""
+    data = parse_yaml(pack.text, f"prompt pack {pack.name}")
+    for name in RUBRICS:
+        data["judge"][name] = _read_file(folder / f"rubric_{name}.txt", "rubrics")
+    data["judge"]["system"] = ""
+    data["name"] = f"{pack.name} with rubrics of {folder.name}"
+    text = yaml.safe_dump(data, allow_unicode=True, sort_keys=False)
+    return TEMPLATES.read(text, str(folder))
+
+
+def _read_file(path: Path, setting: str) -> str:
+    permissions().check_file(path)
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{setting}: {path}: cannot be read: {error}") from None

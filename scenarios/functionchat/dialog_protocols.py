@@ -1,0 +1,288 @@
+"""The two protocols of tool-use dialogs: answer one recorded turn, or hold a whole dialog with a simulated user.
+
+A turn is graded by rules, then by a judge; a dialog by its task's own conditions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+
+from viva.agents.judge import Judge
+from viva.engine.conversation import Conversation, ConversationStopped
+from viva.engine.messages import Completion, Sampling, View
+from viva.engine.tools import Toolbox
+
+from .call_matching import Matching
+from .dialog_prompts import DialogPrompts
+from .rule_grading import RuleGrade, grade
+from .simulated_dialog import AssistantHint, NextCallHint, RulingHint, UserHint
+from .turns import DialogTurn, message_calls, output_text
+from .user_tasks import DialogTask, ToolSimulator
+
+
+class ToolboxCache:
+    """Toolboxes by the tools in them: turns with the same tools share one. Holds so many and no more."""
+
+    MOST = 512
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Toolbox] = {}
+
+    def of(self, tools: list[dict[str, Any]]) -> Toolbox:
+        """The toolbox of these tools.
+
+        :raises ConfigurationError: one of the tools is not of the form.
+        """
+        key = hashlib.blake2b(orjson.dumps(tools), digest_size=16).digest()
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= self.MOST:
+                self._known.clear()
+            found = self._known[key] = Toolbox(tools)
+        return found
+
+
+CANDIDATE, JUDGE = "candidate", "judge"
+
+
+@dataclass(slots=True)
+class TurnContext:
+    """What a candidate is given with a turn: its tools, and the dialog before it."""
+
+    turn: DialogTurn
+    tools: Toolbox
+    view: View  # shared by all who are given the turn: nobody appends to it
+
+
+class TurnProtocol:
+    """How a run's turns are held."""
+
+    def __init__(
+        self, words: DialogPrompts, answering: Sampling, judging: Sampling, matching: Matching = "strict"
+    ) -> None:
+        self.words, self.answering, self.judging, self.matching = words, answering, judging, matching
+        self._toolboxes = ToolboxCache()
+        self._shown: TurnContext | None = None  # of a turn come all candidates and repeats before the next
+
+    def shown(self, turn: DialogTurn) -> TurnContext:
+        """What a candidate is given with a turn."""
+        if self._shown is None or self._shown.turn is not turn:
+            view = recorded_view("" if turn.has_system else self.words.system, turn.messages)
+            self._shown = TurnContext(turn, self._toolboxes.of(turn.tools), view)
+        return self._shown
+
+    async def hold(self, conversation: Conversation, turn: DialogTurn) -> dict[str, Any]:
+        """The turn's record. ``passed`` None: unscored, as the judge gave no verdict, a budget ended the dialog, or the
+        candidate was kept from answering (``stopped`` says why).
+        """
+        record: dict[str, Any] = {
+            "candidate": conversation.label,
+            "item": turn.id,
+            "repeat": conversation.repeat,
+            "subset": turn.subset,
+            "type": turn.type,
+            "tool_list": turn.tool_list,
+            "output": None,
+            "grade": None,
+            "judge": None,
+            "passed": None,
+        }
+        conversation.tell(
+            lambda: ((m["role"], output_text(m["content"] or "", message_calls(m))) for m in turn.messages)
+        )
+        try:
+            await self._answer_and_grade(conversation, turn, record)
+        except ConversationStopped as stop:
+            record["stopped"] = stop.by
+        if turn.category is not None:
+            record |= {"category": turn.category, "cluster": turn.cluster}
+        usage = conversation.usage
+        record["usage"] = {role: usage[role].to_record() for role in sorted(usage)}
+        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+
+    async def _answer_and_grade(self, conversation: Conversation, turn: DialogTurn, record: dict[str, Any]) -> None:
+        shown, hint = self.shown(turn), AssistantHint(turn.ground_truth)
+        completion = await conversation.generate(CANDIDATE, shown.view, self.answering, tools=shown.tools, hint=hint)
+        calls = completion.calls or []
+        truth = turn.ground_truth.get("content") or ""
+        conversation.tell(lambda: [("ground truth", output_text(truth, turn.expected()))])
+        record["output"] = output_record(completion)
+        if completion.kept_silent is not None:
+            record["stopped"] = completion.kept_silent
+            return
+        graded = grade(turn, completion.text, calls, self.matching)
+        record["grade"] = grade_record(graded)
+        record["passed"] = graded.passed
+        if graded.passed is None:
+            judge = Judge(conversation, self.words.pack, self.judging)
+            question = self.words.question(turn, completion.text, calls)
+            # What a simulated judge may know: an answer in the very words of the ground truth is a good one.
+            known = not calls and completion.text.strip() == truth.strip()
+            ruling = await judge.rule(question, RulingHint(known), output_text(completion.text, calls))
+            record["judge"] = ruling.to_record()
+            record["passed"] = ruling.passed
+
+
+def grade_record(graded: RuleGrade) -> dict[str, Any]:
+    """What the rules said; half a surrogate pair, which a model may have escaped in an argument, stays escaped."""
+    why = graded.why.encode("utf-8", "backslashreplace").decode()
+    return {"passed": graded.passed, "tags": graded.tags, "why": why}
+
+
+def output_record(completion: Completion) -> dict[str, Any]:
+    """What a candidate answered: its text, its calls as ``[id, name, arguments]``, and how the answer ended."""
+    calls = [call.to_record() for call in completion.calls or ()]
+    return {"content": completion.text, "calls": calls, "finish": completion.finish}
+
+
+def recorded_view(system: str, messages: Sequence[dict[str, Any]]) -> View:
+    """A recorded dialog in OpenAI's form, behind a system prompt (none if it is empty), as a model is shown it."""
+    view = View()
+    if system:
+        view.append("system", system)
+    for message in messages:
+        content = message.get("content") or ""
+        match message["role"]:
+            case "assistant":
+                view.append("assistant", content, calls=message_calls(message))
+            case "system":
+                view.append("system", content)
+            case "tool":
+                view.append("tool", content, call_id=message.get("tool_call_id") or "", name=message.get("name") or "")
+            case role:
+                view.append(role, content)
+    return view
+
+
+INTERACTOR = "interactor"
+DONE = "[DONE]"  # how a played user says that the dialog is over
+
+
+@dataclass(slots=True)
+class UserProtocol:
+    """What all dialogs of a run share. ``exchanges`` bounds the user's messages, ``steps`` the answers to one."""
+
+    words: DialogPrompts
+    answering: Sampling
+    asking: Sampling
+    exchanges: int
+    steps: int
+
+    async def hold(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
+        """The dialog's record. ``ended_by``: user, exchanges, steps, or who stopped it: a budget, the candidate
+        that was kept from answering, the interactor that said nothing.
+        """
+        if task.goal is not None:
+            conversation.tell(lambda: [("task", (task.goal or "").strip())])
+        talk = Dialog(conversation, self, task)
+        try:
+            ended_by = await talk.hold()
+        except ConversationStopped as stop:
+            ended_by = stop.by
+        workshop = talk.workshop
+        missing, forbidden, reached = workshop.missing(), workshop.forbidden(), workshop.state_reached()
+        usage = conversation.usage
+        return {
+            "candidate": conversation.label,
+            "item": task.id,
+            "repeat": conversation.repeat,
+            "success": not missing and not forbidden and reached,
+            "missing": missing,
+            "forbidden": forbidden,
+            "state_reached": reached,
+            "calls": [[made.name, made.text] for made in workshop.calls],
+            "exchanges": talk.exchanges,
+            "ended_by": ended_by,
+            "usage": {role: usage[role].to_record() for role in sorted(usage)},
+            **({"irregular": conversation.irregular} if conversation.irregular else {}),
+        }
+
+
+class Dialog:
+    """One dialog under way."""
+
+    __slots__ = ("_conversation", "_protocol", "_seen_by_candidate", "_task", "_user", "exchanges", "workshop")
+
+    def __init__(self, conversation: Conversation, protocol: UserProtocol, task: DialogTask) -> None:
+        self._conversation, self._protocol, self._task = conversation, protocol, task
+        self.workshop = ToolSimulator.of(task)
+        self.exchanges = 0
+        self._seen_by_candidate = View()
+        self._seen_by_candidate.append("system", task.system or protocol.words.system)
+        self._user = User(conversation, protocol, task)
+
+    async def hold(self) -> str:
+        """Hold the dialog to its end; says what ended it."""
+        reply: str | None = None
+        while True:
+            said = await self._user.next(reply)
+            if said is None:
+                return "user"
+            if self.exchanges == self._protocol.exchanges:
+                return "exchanges"
+            self.exchanges += 1
+            if self._task.goal is None:
+                self._conversation.tell(partial(_line, "user", said))
+            self._seen_by_candidate.append("user", said)
+            reply = await self._reply()
+            if reply is None:
+                return "steps"
+
+    async def _reply(self) -> str | None:
+        """The candidate's answer in words, after all its calls; None where the calls do not end."""
+        view = self._seen_by_candidate
+        hint = NextCallHint(self.workshop)
+        for _ in range(self._protocol.steps):
+            completion = await self._conversation.generate(
+                CANDIDATE, view, self._protocol.answering, tools=self._task.toolbox, hint=hint
+            )
+            if completion.kept_silent is not None:
+                raise self._conversation.stop("candidate", completion.kept_silent)
+            calls = completion.calls or []
+            view.append("assistant", completion.text, completion.pieces, calls=calls)
+            if not calls:
+                return completion.text
+            for call in calls:
+                result = self.workshop.answer(call)
+                self._conversation.tell(partial(_line, f"tool {call.name}", result))
+                view.append("tool", result, call_id=call.id, name=call.name)
+        return None
+
+
+def _line(party: str, text: str) -> list[tuple[str, str]]:
+    return [(party, text)]
+
+
+class User:
+    """The user: a model with a goal, or lines that are read out."""
+
+    __slots__ = ("_conversation", "_lines", "_sampling", "_view")
+
+    def __init__(self, conversation: Conversation, protocol: UserProtocol, task: DialogTask) -> None:
+        self._conversation, self._sampling = conversation, protocol.asking
+        self._lines = None if task.says is None else iter(task.says)
+        self._view = View()
+        if task.goal is not None:
+            self._view.append("system", protocol.words.render("user.system", goal=task.goal.strip(), done=DONE))
+            self._view.append("user", protocol.words.render("user.opening"))
+
+    async def next(self, reply: str | None) -> str | None:
+        """What the user says to the candidate's reply (None at the beginning); None when the dialog is over."""
+        if self._lines is not None:
+            return next(self._lines, None)
+        if reply is not None:
+            self._view.append("user", reply)
+        hint = UserHint()
+        completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling, hint=hint)
+        if not completion.text.strip():  # asked once more, in another seed
+            completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling, hint=hint)
+        if not completion.text.strip():
+            raise self._conversation.stop("interactor", "no_message")
+        self._view.append("assistant", completion.text, completion.pieces)
+        return None if DONE in completion.text else completion.text

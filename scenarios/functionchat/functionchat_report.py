@@ -1,0 +1,587 @@
+"""Reports of FunctionChat runs: the paper's tables of judged turns, and success of dialogs with a simulated user.
+
+Turns: passes by tool list (Table 3), by type (Table 4), reviewed verdicts (Table 5), as judged and as corrected.
+Dialogs: success and its reliability over repeats. Both by candidate, as plain data and as tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from viva.reports.run_tables import (
+    Irregular,
+    add_irregular,
+    add_usage,
+    failure_table,
+    irregular_answers,
+    irregular_record,
+    usage_by_role,
+    usage_table,
+)
+from viva.reports.tables import DASH, Table, interval, number, percent
+from viva.scoring.aggregates import Failures, Mean, Tally, pass_hat_k
+from viva.scoring.clustered_means import clustered_mean
+
+from ..models import label_of_key, role_prices
+from .rule_grading import TAGS
+from .turns import OUTPUT_TYPES, TOOL_LISTS, OutputType, Subset
+from .verdict_review import Correction, disputed_outputs, effective_corrections, recorded_corrections
+
+
+class CandidateDialogs:
+    """One candidate's dialogs, in any order."""
+
+    def __init__(self) -> None:
+        self.trials: dict[str, list[int]] = {}  # by task: tried, succeeded
+        self.ends, self.faults, self.failures = Tally(), Tally(), Failures()
+        self.calls, self.exchanges = Mean(), Mean()
+        self.usage: dict[str, list[int]] = {}
+        self.irregular: Irregular = {}
+
+    def add(self, result: dict[str, Any]) -> None:
+        """One dialog's record."""
+        trial = self.trials.setdefault(result["item"], [0, 0])
+        trial[0] += 1
+        trial[1] += result["success"]
+        self.ends.add(result["ended_by"])
+        for fault, there in (
+            ("expected call missing", result["missing"]),
+            ("forbidden call made", result["forbidden"]),
+            ("state not reached", not result["state_reached"]),
+        ):
+            if there:
+                self.faults.add(fault)
+        self.calls.add(len(result["calls"]))
+        self.exchanges.add(result["exchanges"])
+        add_usage(self.usage, result["usage"])
+        add_irregular(self.irregular, result.get("irregular", {}))
+
+    def to_dict(self, prices: dict[str, list[float] | None], repeats: int) -> dict[str, Any]:
+        """Everything as plain data."""
+        trials = [(tried, succeeded) for tried, succeeded in self.trials.values()]
+        tried, succeeded = sum(n for n, _ in trials), sum(c for _, c in trials)
+        outcomes = [(float(at < won), task) for task, (held, won) in self.trials.items() for at in range(held)]
+        mean = clustered_mean([value for value, _ in outcomes], [task for _, task in outcomes])
+        share = mean and mean.within(0.0, 1.0, rate=True)
+        return {
+            "tasks": len(trials),
+            "talks": tried,
+            "succeeded": succeeded,
+            "success": None
+            if share is None
+            else {name: round_figure(100 * getattr(share, name)) for name in ("value", "low", "high")},
+            "pass_hat": {str(k): _mean_record(pass_hat_k(trials, k)) for k in range(1, repeats + 1)},
+            "faults": self.faults.to_dict(),
+            "ends": self.ends.to_dict(),
+            "calls": _mean_record(self.calls),
+            "exchanges": _mean_record(self.exchanges),
+            "failed": self.failures.total,
+            **self.failures.to_record(),
+            "irregular": irregular_record(self.irregular),
+            "usage": usage_by_role(self.usage, prices),
+        }
+
+
+class UserAggregate:
+    """All candidates of a run in mode user."""
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self._manifest = manifest
+        self.candidates = {label: CandidateDialogs() for label in manifest["models"]["candidate"]}
+
+    def add(self, key: str, result: Any) -> None:
+        self.candidates[result["candidate"]].add(result)
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
+
+    def headline(self) -> str:
+        return success_headline({
+            label: (sum(c for _, c in one.trials.values()), sum(n for n, _ in one.trials.values()))
+            for label, one in self.candidates.items()
+        })  # fmt: skip
+
+    def report(self) -> dict[str, Any]:
+        manifest, repeats = self._manifest, self._manifest["settings"]["repeats"]
+        return {
+            "scenario": "functionchat",
+            "mode": "user",
+            "seed": manifest["seed"],
+            "tier": manifest["tier"],
+            "repeats": repeats,
+            "models": manifest["models"],
+            "dataset": manifest["dataset"],
+            "pack": manifest["pack"],
+            "candidates": {
+                label: one.to_dict(role_prices(manifest, label), repeats) for label, one in self.candidates.items()
+            },
+        }
+
+    def tables(self) -> list[Table]:
+        report = self.report()
+        return [
+            self._main(report),
+            self._ends(report),
+            failure_table(report),
+            irregular_answers(report),
+            usage_table(report),
+        ]
+
+    def _main(self, report: dict[str, Any]) -> Table:
+        ks = _listed_ks(report["repeats"])
+        header = ["candidate", "tasks", "talks", "success", *(f"pass^{k}" for k in ks), "calls", "exchanges", "failed"]
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [label, str(one["tasks"]), str(one["talks"]), interval(one["success"])]
+            row += [number(one["pass_hat"][str(k)]["mean"], 3) for k in ks]
+            row += [number(one[name]["mean"]) for name in ("calls", "exchanges")]
+            rows.append([*row, str(one["failed"])])
+        title = f"Talks with a played user on {report['dataset']['name']}, {report['repeats']} times each, "
+        return (title + f"seed {report['seed']}, tier {report['tier']}", header, rows)
+
+    def _ends(self, report: dict[str, Any]) -> Table:
+        candidates = report["candidates"]
+        every: dict[str, dict[str, int]] = {label: {} for label in candidates}
+        for part, prefix in (("faults", ""), ("ends", "ended by "), ("failures", "failed: ")):
+            for name in sorted({name for one in candidates.values() for name in one[part]}):
+                for label, one in candidates.items():
+                    every[label][prefix + name] = one[part].get(name, 0)
+        names = list(next(iter(every.values())))
+        rows = [[label, *map(str, one.values())] for label, one in every.items()]
+        return ("What went wrong, and how talks ended", ["candidate", *names], rows)
+
+
+def _listed_ks(repeats: int) -> list[int]:
+    """The ks that a table has room for: all up to 4, then powers of two, and the last."""
+    return [k for k in range(1, repeats + 1) if k <= 4 or k == repeats or k.bit_count() == 1]
+
+
+def success_headline(counts: dict[str, tuple[int, int]]) -> str:
+    """The shares of (passed, of) by label in a few words, for the progress line."""
+    parts = [f"{label} {100 * part / whole:.1f}%" for label, (part, whole) in counts.items() if whole]
+    return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+
+
+def round_figure(value: float | None) -> float | None:
+    """Six decimals: far below any error bar, and the same text on every platform."""
+    return None if value is None else round(value, 6)
+
+
+def _mean_record(mean: Mean) -> dict[str, Any]:
+    return {"mean": round_figure(mean.mean), "se": round_figure(mean.standard_error), "n": mean.n}
+
+
+_TYPE_NAMES = {"call": "tool call", "completion": "answer completion", "slot": "slot question"}
+_TYPE_NAMES["relevance"] = "relevance detection"
+
+
+@dataclass(slots=True, frozen=True)
+class GradedTurn:
+    """What became of one turn.
+
+    ``key``: unique in the run (the conversation's key); ``cluster``: as ``DialogTurn.cluster``; ``passed``: None where
+    there is no verdict; ``judged``: whether a judge was asked.
+    """
+
+    key: str
+    cluster: str
+    subset: Subset
+    type: OutputType
+    tool_list: str | None
+    passed: bool | None
+    judged: bool = False
+    category: str | None = None
+
+
+def apply_corrections(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correction]) -> list[GradedTurn]:
+    """The outcomes as reviewers left them; ``standing``: the correction that counts, by key."""
+    return [replace(one, passed=standing[one.key].passed) if one.key in standing else one for one in outcomes]
+
+
+def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
+    """Passes by tool list, their sum and their average over the tool lists there are (Table 3: the sum by five).
+
+    ``rate``: the share of all turns, with its standard error over queries. Outcomes of dialogs are left out.
+    """
+    held = [one for one in outcomes if one.subset == "singlecall"]
+    lists = {name: _pass_counts([one for one in held if one.tool_list == name]) for name in TOOL_LISTS}
+    tried = [one for one in lists.values() if one["n"]]
+    total = sum(one["passed"] for one in tried)
+    average = _round_six(total / len(tried)) if tried else None
+    return {"lists": lists, "sum": total, "average": average, "rate": _pass_rate(held)}
+
+
+def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
+    """Pass rates by type; their plain mean over the types there are (macro), and the share of all turns (micro).
+
+    Standard errors of both are over dialogs. Outcomes of single calls are left out.
+    """
+    held = [one for one in outcomes if one.subset == "dialog"]
+    types = {kind: _pass_counts([one for one in held if one.type == kind]) for kind in OUTPUT_TYPES}
+    return {"types": types, "macro": _macro_mean(held), "micro": _pass_rate(held)}
+
+
+def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]]:
+    """Of each subset that has categories: pass rates by category, sorted by name, and ``rate``, the share of all turns.
+
+    Its standard error is over turns that begin with the same message of the user. Other subsets are left out.
+    """
+    held = [one for one in outcomes if one.category is not None]
+    found: dict[str, dict[str, Any]] = {}
+    for subset in sorted({one.subset for one in held}):
+        part = [one for one in held if one.subset == subset]
+        names = sorted({str(one.category) for one in part})
+        categories = {name: _pass_counts([one for one in part if one.category == name]) for name in names}
+        found[subset] = {"categories": categories, "rate": _pass_rate(part)}
+    return found
+
+
+def averages(rates: Mapping[str, float], counts: Mapping[str, int]) -> tuple[float, float]:
+    """The macro and the micro average of rates by type: Σ rate / types, and Σ rate · count / Σ count.
+
+    :raises ValueError: there is no rate, or a type has no count.
+    """
+    if not rates or any(counts.get(name, 0) < 1 for name in rates):
+        raise ValueError(f"averages need a rate at least, and a count for each: {dict(rates)}, {dict(counts)}")
+    micro = sum(rate * counts[name] for name, rate in rates.items()) / sum(counts[name] for name in rates)
+    return sum(rates.values()) / len(rates), micro
+
+
+def _scored_outcomes(outcomes: Iterable[GradedTurn]) -> list[GradedTurn]:
+    return [one for one in outcomes if one.passed is not None]
+
+
+def _pass_counts(outcomes: Sequence[GradedTurn]) -> dict[str, Any]:
+    scored = _scored_outcomes(outcomes)
+    mean = clustered_mean([float(one.passed is True) for one in scored], [one.cluster for one in scored])
+    share = mean and mean.within(0.0, 1.0, rate=True)
+    ends = share and {"value": _round_six(share.value), "low": _round_six(share.low), "high": _round_six(share.high)}
+    passed = sum(one.passed is True for one in scored)
+    return {"n": len(outcomes), "passed": passed, "unscored": len(outcomes) - len(scored), "rate": ends}
+
+
+def _pass_rate(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
+    scored = _scored_outcomes(outcomes)
+    return _clustered_mean([float(one.passed is True) for one in scored], [one.cluster for one in scored])
+
+
+def _macro_mean(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
+    """The mean of the types' rates with an error over dialogs.
+
+    A turn counts macro + weight · (passed - rate of its type), the weight being turns / (types · turns of its type):
+    their mean is the macro average, and their spread that of its linearisation.
+    """
+    scored = _scored_outcomes(outcomes)
+    groups = {kind: [one for one in scored if one.type == kind] for kind in OUTPUT_TYPES}
+    groups = {kind: group for kind, group in groups.items() if group}
+    rates: dict[str, float] = {
+        kind: sum(one.passed is True for one in group) / len(group) for kind, group in groups.items()
+    }
+    if not rates:
+        return _clustered_mean([], [])
+    macro, _ = averages(rates, {kind: len(group) for kind, group in groups.items()})
+    values = [
+        macro + len(scored) / (len(groups) * len(groups[one.type])) * ((one.passed is True) - rates[one.type])
+        for one in scored
+    ]
+    return _clustered_mean(values, [one.cluster for one in scored])
+
+
+def _clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> dict[str, Any]:
+    mean = clustered_mean(values, clusters)
+    if mean is None:
+        return {"mean": None, "se": None, "n": 0, "clusters": 0}
+    error = None if mean.se is None else _round_six(mean.se)
+    return {"mean": _round_six(mean.mean), "se": error, "n": mean.n, "clusters": mean.clusters}
+
+
+def judge_errors(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
+    """Count the verdicts, of rules and of the judge, that reviewers took back, by subset and over ``all`` of them.
+
+    A false positive passed and should have failed, a false negative the reverse. Rates are shares of all cases, graded
+    by rule or judged, as in Table 5 (its 202 of 5000 cases are printed as 5.1%, which they are of 4000: 500 items for
+    each of eight models); ``of_judged`` has the judge's wrong verdicts as shares of all that it gave, and ``by_rule``
+    counts those of the wrong verdicts that rules gave.
+    """
+    held = list(outcomes)
+    names: list[str] = ["singlecall", "dialog", *sorted({one.subset for one in held} - {"singlecall", "dialog"})]
+    parts = {name: [one for one in held if one.subset == name] for name in names}
+    return {name: _judge_errors(part, standing) for name, part in {**parts, "all": held}.items()}
+
+
+def _judge_errors(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
+    scored = [one for one in outcomes if one.passed is not None]
+    judged = [one for one in scored if one.judged]
+    counts, of_judge = _wrong_verdicts(scored, standing), _wrong_verdicts(judged, standing)
+    return {
+        "cases": len(outcomes),
+        "judged": len(judged),
+        "reviewed": sum(one.key in standing for one in scored),
+        **counts,
+        "by_rule": counts["both"] - of_judge["both"],
+        "of_cases": {name: _rounded_share(count, len(outcomes)) for name, count in counts.items()},
+        "of_judged": {name: _rounded_share(count, len(judged)) for name, count in of_judge.items()},
+    }
+
+
+def _wrong_verdicts(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, int]:
+    reviewed = [(one.passed, standing[one.key].passed) for one in outcomes if one.key in standing]
+    passed = sum(said is True and not right for said, right in reviewed)
+    failed = sum(said is False and right for said, right in reviewed)
+    return {"false_positives": passed, "false_negatives": failed, "both": passed + failed}
+
+
+def singlecall_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Table 3: passes by tool list, sum and average, from ``singlecall_figures`` by candidate."""
+    header = ["candidate", *TOOL_LISTS, "SUM", "AVG", "±", "unscored"]
+    cells = []
+    for label, one in rows.items():
+        lists = [one["lists"][name] for name in TOOL_LISTS]
+        if any(part["n"] for part in lists):
+            row = [label, *(str(part["passed"]) if part["n"] else DASH for part in lists), str(one["sum"])]
+            error, tried = one["rate"]["se"], [part["n"] for part in lists if part["n"]]
+            # The average counts turns of a list: its error is the rate's, times a list's turns.
+            spread = None if error is None else error * sum(tried) / len(tried)
+            row += [number(one["average"]), number(spread), str(sum(part["unscored"] for part in lists))]
+            cells.append(row)
+    return (title, header, cells)
+
+
+def dialog_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Table 4: pass rates by type, macro and micro average, from ``dialog_figures`` by candidate."""
+    header = ["candidate", *(_TYPE_NAMES[kind] for kind in OUTPUT_TYPES), "macro", "±", "micro", "±", "unscored"]
+    cells = []
+    for label, one in rows.items():
+        types = [one["types"][kind] for kind in OUTPUT_TYPES]
+        if any(part["n"] for part in types):
+            rates = [number((part["rate"] or {}).get("value"), 2) for part in types]
+            means = [number(one[name][what], 2) for name in ("macro", "micro") for what in ("mean", "se")]
+            cells.append([label, *rates, *means, str(sum(part["unscored"] for part in types))])
+    return (title, header, cells)
+
+
+def category_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Passes and turns by category, and their share in all, from one subset's ``category_figures`` by candidate."""
+    names = sorted({name for one in rows.values() for name in one["categories"]})
+    header = ["candidate", *names, "all", "rate", "±", "unscored"]
+    cells = []
+    for label, one in rows.items():
+        parts = [one["categories"].get(name) for name in names]
+        given = [part for part in parts if part is not None]
+        row = [label, *(DASH if part is None else _passed_of(part["passed"], part["n"]) for part in parts)]
+        row.append(_passed_of(sum(part["passed"] for part in given), sum(part["n"] for part in given)))
+        row += [number(one["rate"][what], 2) for what in ("mean", "se")]
+        cells.append([*row, str(sum(part["unscored"] for part in given))])
+    return (title, header, cells)
+
+
+def _passed_of(passed: int, turns: int) -> str:
+    return f"{passed}/{turns}"
+
+
+def judge_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Table 5: cases, what was judged and reviewed, false positives and negatives, from ``judge_errors`` of a run."""
+    header = ["subset", "cases", "judged", "reviewed", "FP", "FP %", "FN", "FN %", "FP+FN", "FP+FN %", "by rule"]
+    cells = []
+    for name, one in rows.items():
+        if one["cases"]:
+            row = [name, *(str(one[part]) for part in ("cases", "judged", "reviewed"))]
+            for part in ("false_positives", "false_negatives", "both"):
+                share = one["of_cases"][part]
+                row += [str(one[part]), number(None if share is None else 100 * share)]
+            cells.append([*row, str(one["by_rule"])])
+    return (title, header, cells)
+
+
+def _rounded_share(part: int, whole: int) -> float | None:
+    return _round_six(part / whole) if whole else None
+
+
+def _round_six(value: float) -> float:
+    return round(value, 6)
+
+
+class CandidateTurns:
+    """One candidate's turns, in any order."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[GradedTurn] = []
+        self.tags: dict[str, Tally] = {kind: Tally() for kind in OUTPUT_TYPES}
+        self.unscored = self.judged = self.parse_failures = 0
+        self.stops, self.failures = Tally(), Failures()
+        self.usage: dict[str, list[int]] = {}
+        self.irregular: Irregular = {}
+
+    def add(self, key: str, result: dict[str, Any]) -> None:
+        """One turn's record."""
+        judge, passed = result["judge"], result["passed"]
+        cluster = result.get("cluster") or result["item"].rpartition("/")[0]
+        kind, part, category = result["type"], result["tool_list"], result.get("category")
+        self.outcomes.append(
+            GradedTurn(key, cluster, result["subset"], kind, part, passed, judge is not None, category)
+        )
+        self.unscored += passed is None
+        if judge is not None:
+            self.judged += 1
+            self.parse_failures += judge["failures"]
+        if passed is False and result["grade"] is not None:
+            for tag in result["grade"]["tags"]:
+                self.tags[kind].add(tag)
+        if "stopped" in result:
+            self.stops.add(result["stopped"])
+        add_usage(self.usage, result["usage"])
+        add_irregular(self.irregular, result.get("irregular", {}))
+
+    def to_dict(self, prices: dict[str, list[float] | None], corrections: dict[str, Correction]) -> dict[str, Any]:
+        """Everything as plain data; the corrected figures only where there are corrections of this candidate's."""
+        outcomes = sorted(self.outcomes, key=lambda one: one.key)
+        turns, texts = len(outcomes), self.judged + self.parse_failures
+        texts -= sum(one.judged and one.passed is None for one in outcomes)  # the second failure was the last text
+        data: dict[str, Any] = {
+            "turns": turns,
+            "decided_by_rule": turns - self.judged - sum(self.stops.counts.values()),
+            "judged": self.judged,
+            "unscored": self.unscored,
+            "unscored_rate": _report_share(self.unscored, turns),
+            "parse_failures": self.parse_failures,
+            "parse_failure_rate": _report_share(self.parse_failures, texts),
+            "stopped": self.stops.to_dict(),
+            "failed": self.failures.total,
+            **self.failures.to_record(),
+            "irregular": irregular_record(self.irregular),
+            "singlecall": singlecall_figures(outcomes),
+            "dialog": dialog_figures(outcomes),
+            "tags": {
+                kind: {name: tally.counts[name] for name in TAGS if name in tally.counts}
+                for kind, tally in self.tags.items()
+            },
+            "usage": usage_by_role(self.usage, prices),
+        }
+        data |= _by_category(outcomes)
+        if any(one.key in corrections for one in outcomes):
+            mended = apply_corrections(outcomes, corrections)
+            data["corrected"] = {"singlecall": singlecall_figures(mended), "dialog": dialog_figures(mended)}
+            data["corrected"] |= _by_category(mended)
+        return data
+
+
+class TurnAggregate:
+    """All candidates of a run in mode turns."""
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self._manifest = manifest
+        self._corrections: list[Correction] = []
+        self.candidates = {label: CandidateTurns() for label in manifest["models"]["candidate"]}
+
+    def beside(self, folder: Path) -> None:
+        """Take in what reviewers have corrected in a run's folder.
+
+        :raises DatasetError: the file with corrections cannot be read.
+        """
+        self._corrections = recorded_corrections(folder)
+
+    def add(self, key: str, result: Any) -> None:
+        self.candidates[result["candidate"]].add(key, result)
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
+
+    def headline(self) -> str:
+        return success_headline({
+            label: (sum(out.passed is True for out in one.outcomes), len(one.outcomes) - one.unscored)
+            for label, one in self.candidates.items()
+        })  # fmt: skip
+
+    def report(self) -> dict[str, Any]:
+        manifest = self._manifest
+        counting = effective_corrections(self._corrections)
+        report = {
+            "scenario": "functionchat",
+            "mode": "turns",
+            "seed": manifest["seed"],
+            "tier": manifest["tier"],
+            "repeats": manifest["settings"]["repeats"],
+            "models": manifest["models"],
+            "dataset": manifest["dataset"],
+            "pack": manifest["pack"],
+            "candidates": {
+                label: one.to_dict(role_prices(manifest, label), counting) for label, one in self.candidates.items()
+            },
+        }
+        if self._corrections:
+            every = sorted((out for one in self.candidates.values() for out in one.outcomes), key=lambda out: out.key)
+            report["corrections"] = {
+                "outputs": len(counting),
+                "reviewers": sorted({one.reviewer for one in self._corrections}),
+                "disputed": disputed_outputs(self._corrections),
+                "judge_errors": judge_errors(every, counting),
+            }
+        return report
+
+    def tables(self) -> list[Table]:
+        report = self.report()
+        of = f"{report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
+        told = {"": report["candidates"]}
+        if "corrections" in report:
+            mended = {label: one.get("corrected", one) for label, one in report["candidates"].items()}
+            told = {", as judged": report["candidates"], ", as corrected": mended}
+        tables = []
+        for how, candidates in told.items():
+            single = {label: one["singlecall"] for label, one in candidates.items()}
+            tables.append(singlecall_table(f"Single calls passed, by tool list: {of}{how}", single))
+        for how, candidates in told.items():
+            dialogs = {label: one["dialog"] for label, one in candidates.items()}
+            tables.append(dialog_table(f"Pass rates in dialogs, by type: {of}{how}", dialogs))
+        for subset in sorted({name for one in report["candidates"].values() for name in one.get("categories", ())}):
+            for how, candidates in told.items():
+                rows = {label: one["categories"][subset] for label, one in candidates.items()
+                        if subset in one.get("categories", ())}  # fmt: skip
+                tables.append(category_table(f"Passed in {subset}, by category: {of}{how}", rows))
+        if "corrections" in report:
+            tables.append(judge_table("Wrong verdicts, as far as reviewed", report["corrections"]["judge_errors"]))
+        tables += [self._tags(report), self._grading(report), failure_table(report), _unread_files(report["dataset"])]
+        return [*tables, irregular_answers(report), usage_table(report)]
+
+    def _tags(self, report: dict[str, Any]) -> Table:
+        """What was wrong with, or struck the eye in, outputs that failed."""
+        candidates = report["candidates"]
+        rows = [
+            [kind, name, *(str(one["tags"][kind].get(name, 0)) for one in candidates.values()), TAGS[name].meaning]
+            for kind in OUTPUT_TYPES
+            for name in TAGS
+            if any(name in one["tags"][kind] for one in candidates.values())
+        ]
+        return ("What was seen in answers that failed, by type of turn", ["type", "tag", *candidates, "meaning"], rows)
+
+    def _grading(self, report: dict[str, Any]) -> Table:
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [label, *(str(one[name]) for name in ("turns", "decided_by_rule", "judged"))]
+            row += [percent(one["unscored_rate"]), percent(one["parse_failure_rate"])]
+            rows.append([*row, str(sum(one["stopped"].values())), str(one["failed"])])
+        header = ["candidate", "turns", "by rule", "judged", "unscored", "unparsed", "stopped", "failed"]
+        return ("How turns were graded", header, rows)
+
+
+def _by_category(outcomes: list[GradedTurn]) -> dict[str, Any]:
+    """The figures by category, where any turn has one."""
+    figures = category_figures(outcomes)
+    return {"categories": figures} if figures else {}
+
+
+def _unread_files(dataset: dict[str, Any]) -> Table:
+    """What stands beside or in the files and was not read."""
+    rows = [[name, "", "no known file of the benchmark"] for name in dataset.get("unread_files", ())]
+    skipped = dataset.get("skipped_lines", {"count": 0, "first": []})
+    rows += [[one["file"], str(one["line"]), one["problem"]] for one in skipped["first"]]
+    more = skipped["count"] - len(skipped["first"])
+    if more:
+        rows.append([f"{more} more lines", "", ""])
+    return ("Left out of the data", ["file", "line", "why"], rows)
+
+
+def _report_share(part: int, whole: int) -> float | None:
+    return round_figure(part / whole) if whole else None

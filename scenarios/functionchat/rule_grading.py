@@ -1,0 +1,238 @@
+"""Grading by rules as far as they leave no doubt, with the error taxonomy of the paper's section 6.2."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal
+
+from viva.engine.errors import MalformedOutput
+from viva.engine.tools import ToolCall
+
+from .call_matching import (
+    CallComparison,
+    Matching,
+    Mentions,
+    compare_calls,
+    matches_officially,
+    to_nfc,
+    unicode_scripts,
+    unneeded_calls,
+)
+from .turns import DialogTurn, message_calls
+
+
+@dataclass(slots=True, frozen=True)
+class Tag:
+    """A kind of error, or a hint at one, with its meaning in one sentence."""
+
+    name: str
+    kind: Literal["error", "hint"]
+    meaning: str
+
+
+def _tags(kind: Literal["error", "hint"], meanings: dict[str, str]) -> list[Tag]:
+    return [Tag(name, kind, meaning) for name, meaning in meanings.items()]
+
+
+_ERRORS = {
+    # nothing called
+    "empty_output": "The output holds neither text nor a call.",
+    "no_call": "A call was due, and none was made.",
+    "call_as_text": "A call is written into the text instead of being made.",
+    "asked_instead": "A call was due, and the text holds a question.",
+    # which function
+    "unoffered_function": "A function was called that is not among those offered.",
+    "misspelt_function": "A function's name differs from the right one in letter case or separators alone.",
+    "wrong_function": "An offered function was called, but not the right one.",
+    "missing_call": "Several calls were due, and fewer were made.",
+    "extra_call": "More calls were made than were due.",
+    # the arguments as an object
+    "no_arguments": "The call has a function's name, and no object of arguments.",
+    "malformed_arguments": "The arguments are not a JSON object.",
+    "missing_argument": "An argument is missing, and its default does not stand for it.",
+    "extra_argument": "An argument of the function was given, not at its default, that should have been left out.",
+    "unknown_argument": "An argument was given that the function does not have.",
+    # values
+    "wrong_type": "A value is not of the type that the function's specification names.",
+    "integer_as_float": "An integer was due, and a number with a fraction or exponent was written, such as 3.0.",
+    "number_as_text": "A number was due, and its digits were given as text.",
+    "text_as_number": "Text was due, and a number was given.",
+    "outside_choices": "A value is not among those that the specification enumerates.",
+    "empty_value": "An empty text was given where the ground truth is not empty.",
+    "wrong_value": "A value differs from all that are right, where wording leaves no room.",
+    "flipped_sign": "A number has the opposite sign of the right one.",
+    # a call where text was due
+    "unneeded_call": "A call was made where the user was to be answered or asked.",
+    "fabricated_argument": "Information was to be asked for, and a required value was given that no message mentions.",
+    "repeated_call": "A call was made that the dialog holds already.",
+    # text
+    "raw_json": "A result was passed to the user as JSON instead of being put into words.",
+}
+_HINTS = {
+    "different_value": "A value differs from the ground truth and from all listed values.",
+    "different_spacing": "A text differs from a right one in white space alone.",
+    "different_case": "A text differs from a right one in letter case alone.",
+    "partial_value": "A text is a part of a right one.",
+    "extended_value": "A text has a right one as its part.",
+    "other_script": "A text is in other letters than the ground truth, as a translation is.",
+    "unmentioned_value": "A text has words or numbers that no message of the dialog holds.",
+    "unmentioned_number": "The reply has a number that no message of the dialog holds.",
+    "holds_json": "The reply holds a JSON object or array.",
+    "holds_call": "The reply has a call written into it.",
+    "mirrored_message": "The reply repeats an earlier message word for word.",
+    "other_language": "The reply has none of the letters that the user writes with.",
+}
+
+TAGS: dict[str, Tag] = {tag.name: tag for tag in (*_tags("error", _ERRORS), *_tags("hint", _HINTS))}
+_TAG_ORDER = {name: place for place, name in enumerate(TAGS)}
+
+
+def sort_tags(names: Iterable[str]) -> list[str]:
+    """Distinct tags in the order of the table; raises KeyError for one that is not in it."""
+    return sorted(set(names), key=_TAG_ORDER.__getitem__)
+
+
+def tag_rows() -> list[list[str]]:
+    """The table of tags: name, kind, meaning."""
+    return [[tag.name, tag.kind, tag.meaning] for tag in TAGS.values()]
+
+
+_JSON_BEGINS = re.compile(r"[{\[]")
+_DECODER = json.JSONDecoder()
+_FENCE = "```"
+_FENCES = re.compile(r"^```\w*\s*|```$")
+# So many brackets of a text are looked at: an endless row of them is a habit of broken models.
+_MOST_BRACKETS = 64
+
+
+@dataclass(slots=True)
+class RuleGrade:
+    """What the rules say of an output.
+
+    ``passed``: None where the judge is to decide. ``tags``: of ``taxonomy``, in its order; on a failure what was wrong,
+    where the judge decides what strikes the eye, else none. ``why``: the findings in words, empty where there is none.
+    """
+
+    passed: bool | None
+    tags: list[str] = field(default_factory=list)
+    why: str = ""
+
+
+def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall], matching: Matching = "strict") -> RuleGrade:
+    """Grade an output, its text and its calls, by the rules above.
+
+    With ``official`` matching an output passes where it does in the authors' code, and the judge is asked about all
+    others; what the rules above find wrong is then but a hint.
+    """
+    if matching == "official":
+        if turn.type == "call" and matches_officially(turn, calls):
+            return RuleGrade(True)
+        strict = grade(turn, content, calls)
+        return RuleGrade(None, strict.tags, strict.why)
+    found = _grade_call(turn, content, calls) if turn.type == "call" else _grade_text(turn, content, calls)
+    why = "; ".join(dict.fromkeys(found.why))
+    if found.errors:
+        return RuleGrade(False, sort_tags(found.errors), why)
+    if found.hints or found.why:
+        return RuleGrade(None, sort_tags(found.hints), why)
+    if turn.type == "call" or _is_right_text(turn, content):
+        return RuleGrade(True)
+    return RuleGrade(None)
+
+
+def _grade_call(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> CallComparison:
+    if calls:
+        return compare_calls(turn, calls)
+    found = CallComparison()
+    if not content.strip():
+        found.error("there is neither text nor a call", "no_call", "empty_output")
+        return found
+    found.error("no call was made", "no_call")
+    if _writes_call(turn, content):
+        found.error("a call is written into the text", "call_as_text")
+    elif "?" in content or "？" in content:
+        found.error("the text asks instead", "asked_instead")
+    return found
+
+
+def _grade_text(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> CallComparison:
+    if calls:
+        found = unneeded_calls(turn, calls)
+        held = [_call_key(call) for message in turn.messages for call in message_calls(message)]
+        if any(_call_key(call) in held for call in calls):
+            found.error("the dialog holds such a call already", "repeated_call")
+        return found
+    found = CallComparison()
+    if not content.strip():
+        found.error("there is neither text nor a call", "empty_output")
+    elif _is_right_text(turn, content):
+        pass
+    elif turn.type == "completion" and _is_bare_json(turn, content):
+        found.error("the text is JSON", "raw_json")
+    else:
+        _judge_hints(turn, content, found)
+    return found
+
+
+def _is_right_text(turn: DialogTurn, content: str) -> bool:
+    return turn.type != "call" and to_nfc(content).strip() == to_nfc(turn.ground_truth["content"]).strip()
+
+
+def _judge_hints(turn: DialogTurn, content: str, found: CallComparison) -> None:
+    """Hints at what the judge should look at in a text."""
+    if _writes_call(turn, content):
+        found.open("a call is written into the text", "holds_call")
+    elif _has_json(content):
+        found.open("there is JSON in the text", "holds_json")
+    told = [(message["role"], message["content"] or "") for message in turn.messages]
+    if any(to_nfc(text).strip() == to_nfc(content).strip() for _, text in told):
+        found.open("an earlier message is repeated", "mirrored_message")
+    own = unicode_scripts("".join(text for role, text in told if role == "user"))
+    if own and unicode_scripts(content) and not own & unicode_scripts(content):
+        found.open("the user writes in other letters", "other_language")
+    if turn.type == "completion" and (strange := Mentions(turn.messages).strange_numbers(content)):
+        found.open(f"no message has the number {strange[0]}", "unmentioned_number")
+
+
+def _writes_call(turn: DialogTurn, content: str) -> bool:
+    """Whether a call of an offered function is written out: as ``name(`` or as JSON with its name."""
+    names = "|".join(re.escape(tool["function"]["name"]) for tool in turn.tools)
+    return re.search(rf'"name"\s*:\s*"(?:{names})"|(?<![\w.])(?:{names})\(', content) is not None
+
+
+def _is_bare_json(turn: DialogTurn, content: str) -> bool:
+    """Whether a text is JSON and nothing else, fenced or not; or a tool's message that only tries to be JSON."""
+    text = content.strip()
+    if text.startswith(_FENCE) and text.endswith(_FENCE):
+        text = _FENCES.sub("", text).strip()
+    if not _JSON_BEGINS.match(text):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return any(one["role"] == "tool" and one["content"].strip() == text for one in turn.messages)
+    return True
+
+
+def _has_json(content: str) -> bool:
+    """Whether there is a JSON object, or an array of objects, somewhere in a text."""
+    for begin in islice(_JSON_BEGINS.finditer(content), _MOST_BRACKETS):
+        try:
+            value, _ = _DECODER.raw_decode(content, begin.start())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict) for one in value)):
+            return True
+    return False
+
+
+def _call_key(call: ToolCall) -> Any:
+    """What makes two calls the same."""
+    try:
+        return (call.name, json.dumps(call.parsed(), sort_keys=True))
+    except MalformedOutput:
+        return (call.name, call.arguments)

@@ -1,0 +1,261 @@
+"""Tasks for dialogs with a simulated user: the goal, what tools answer, and what must have happened at the end."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from heapq import nsmallest
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from viva.data.record_files import read_records
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError, DatasetError, MalformedOutput
+from viva.engine.imports import find_function, import_by_name
+from viva.engine.tools import Toolbox, ToolCall
+from viva.engine.yaml_file import parse_list, read_text
+
+from .call_matching import required_parameters, same_value
+from .functionchat_settings import EXAMPLES
+from .turn_files import file_digest
+
+EXAMPLE_TASKS = Path(__file__).parent / "examples" / "tasks.yaml"
+PythonTool = Callable[[str, dict[str, Any], dict[str, Any]], Any]
+
+
+@dataclass(slots=True, frozen=True)
+class ExecutedCall:
+    """A call that was made; ``text`` are its arguments as they were sent."""
+
+    name: str
+    arguments: dict[str, Any]
+    text: str
+
+
+class CallPattern(BaseModel):
+    """A call to ``name`` in which each argument named here has this very value; others may have any."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    arguments: dict[str, Any] = {}
+
+    def matches(self, made: ExecutedCall) -> bool:
+        """Whether a call is one of these."""
+        return made.name == self.name and all(
+            key in made.arguments and same_value(value, made.arguments[key]) for key, value in self.arguments.items()
+        )
+
+
+class ScriptedResult(CallPattern):
+    """What a call that fits is answered with: text as it is, everything else as JSON."""
+
+    result: Any
+
+
+class DialogTask(BaseModel):
+    """One task. The user is played by a model with a ``goal``, or reads what it ``says``, line by line."""
+
+    model_config = ConfigDict(extra="forbid", ignored_types=(cached_property,))
+
+    id: str = Field(pattern=r"^[^#]+$")  # behind # a conversation's key has the number of the repeat
+    goal: str | None = None
+    says: list[str] | None = Field(default=None, min_length=1)
+    system: str | None = None
+    tools: list[dict[str, Any]] = Field(min_length=1)
+    results: list[ScriptedResult] = []
+    python: str | None = None
+    state: dict[str, Any] = {}
+    expected: list[CallPattern] = []
+    expected_state: dict[str, Any] | None = None
+    forbidden: list[CallPattern] = []
+
+    @field_validator("python")
+    @classmethod
+    def _is_a_place(cls, name: str | None) -> str | None:
+        # Not looked up here: a task is data, and also read from records that somebody else may have written.
+        if name is not None and not all(name.partition(":")):
+            raise ValueError(f"'{name}': expected module:function")
+        return name
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> DialogTask:
+        if (self.goal is None) == (self.says is None):
+            raise ValueError("give either a goal (a model plays the user) or what the user says, and not both")
+        if not self.expected and self.expected_state is None and not self.forbidden:
+            raise ValueError("nothing is expected and nothing forbidden: there is nothing to succeed in")
+        if self.python is None and (self.state or self.expected_state is not None):
+            raise ValueError("only a Python tool has a state; name one under python")
+        offered = set(self.toolbox.names)
+        for where in ("results", "expected", "forbidden"):
+            for index, pattern in enumerate(getattr(self, where)):
+                if pattern.name not in offered:
+                    raise ValueError(f"{where}.{index}.name: '{pattern.name}' is none of the tools")
+        return self
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        """The tools that the candidate is offered."""
+        try:
+            return Toolbox(self.tools)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the journal: what was written in the file."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def python_tool(name: str) -> PythonTool:
+    """Return the function ``module:function`` of a task.
+
+    Raises:
+        ValueError: Nobody has granted the module, or there is no such function.
+    """
+    module, _, function = name.partition(":")
+    try:
+        found: PythonTool | None = find_function(import_by_name(module), function)
+    except ConfigurationError as error:
+        raise ValueError(f"'{name}': {error}") from None
+    if found is None:
+        raise ValueError(f"'{name}': {module} has no function '{function}'")
+    return found
+
+
+@dataclass(slots=True)
+class ToolSimulator:
+    """A task's tools at work in one dialog: answers calls, keeps the state, remembers what was called.
+
+    ``calls`` are those of offered functions whose arguments could be read, in their order.
+    """
+
+    task: DialogTask
+    state: dict[str, Any]
+    calls: list[ExecutedCall] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, task: DialogTask) -> ToolSimulator:
+        """The workshop at the beginning of a dialog."""
+        return cls(task, copy.deepcopy(task.state))
+
+    def answer(self, call: ToolCall) -> str:
+        """The result of a call as the candidate is told it; what cannot be done is told as ``{"error": …}``."""
+        try:
+            arguments = call.parsed() if call.arguments.strip() else {}
+        except MalformedOutput as error:
+            return _result_text({"error": str(error)})
+        if call.name not in self.task.toolbox.names:
+            return _result_text({"error": f"there is no function {call.name}"})
+        self.calls.append(ExecutedCall(call.name, arguments, call.arguments))
+        for scripted in self.task.results:
+            if scripted.matches(self.calls[-1]):
+                return _result_text(scripted.result)
+        if self.task.python is None:
+            return _result_text({"error": "nothing was found for these arguments"})
+        absent = [
+            name for name in required_parameters(self.task.toolbox.parameters(call.name)) if name not in arguments
+        ]
+        if absent:  # a tool may rely on them
+            return _result_text({"error": f"{call.name} requires {', '.join(absent)}"})
+        try:
+            return _result_text(python_tool(self.task.python)(call.name, copy.deepcopy(arguments), self.state))
+        except ValueError as error:  # how a tool refuses; anything else is a fault of its own
+            return _result_text({"error": str(error)})
+
+    def missing(self) -> list[int]:
+        """The expected calls, by index, that were not made. Order does not matter; one call serves one expectation."""
+        # Kuhn's augmenting paths: a call that fits two expectations goes where it is needed.
+        served: dict[int, int] = {}
+
+        def place(wanted: int, seen: set[int]) -> bool:
+            for index, made in enumerate(self.calls):
+                if index not in seen and self.task.expected[wanted].matches(made):
+                    seen.add(index)
+                    if index not in served or place(served[index], seen):
+                        served[index] = wanted
+                        return True
+            return False
+
+        return [wanted for wanted in range(len(self.task.expected)) if not place(wanted, set())]
+
+    def forbidden(self) -> list[int]:
+        """The calls, by index, that are forbidden."""
+        return [index for index, made in enumerate(self.calls) if any(one.matches(made) for one in self.task.forbidden)]
+
+    def state_reached(self) -> bool:
+        """Whether each part of the state that the task names is as it should be."""
+        wanted = self.task.expected_state or {}
+        return all(key in self.state and same_value(value, self.state[key]) for key, value in wanted.items())
+
+
+def _result_text(result: Any) -> str:
+    return result if isinstance(result, str) else orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class DialogTasks:
+    """The chosen tasks of a file, all held: a task is small, and dialogs share it."""
+
+    def __init__(self, data: str, *, limit: int | None, seed: int) -> None:
+        """
+        :raises ConfigurationError: the file or a task in it is wrong, or an id comes twice.
+        """
+        path = EXAMPLE_TASKS if data == EXAMPLES else Path(data)
+        self.name = EXAMPLES if data == EXAMPLES else path.stem
+        self.digest = file_digest([path])
+        every: dict[str, DialogTask] = {}
+        for line, raw in _raw_tasks(path):
+            task = _parse_task(raw, path, line)
+            if task.python is not None:
+                try:
+                    python_tool(task.python)
+                except ValueError as error:
+                    raise DatasetError(str(error), path=str(path), line=line, field="python") from None
+            if task.id in every:
+                raise DatasetError(f"a second task has the id '{task.id}'", path=str(path), line=line, field="id")
+            every[task.id] = task
+        if not every:
+            raise DatasetError("holds no task", path=str(path))
+        self.total = len(every)
+        chosen = set(every)
+        if limit is not None:
+            chosen = set(nsmallest(limit, every, key=lambda id_: (seeds.uniform(seed, "sample", id_), id_)))
+        self._tasks = [task for id_, task in every.items() if id_ in chosen]
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[DialogTask]:
+        return iter(self._tasks)
+
+    def to_record(self) -> dict[str, Any]:
+        """What a run's manifest says of them."""
+        return {"name": self.name, "digest": self.digest, "tasks": self.total, "chosen": len(self)}
+
+
+def _raw_tasks(path: Path) -> Iterator[tuple[int | None, Any]]:
+    """The raw tasks of a file with their lines, where lines can be told."""
+    if path.suffix not in (".yaml", ".yml"):
+        for number, raw in read_records(path):
+            if isinstance(raw, DatasetError):
+                raise raw
+            yield number, raw
+        return
+    read, lines = parse_list(read_text(path), str(path))
+    if not isinstance(read, list):
+        raise DatasetError(f"expected a list of tasks, found {type(read).__name__}", path=str(path))
+    yield from zip(lines, read, strict=True)
+
+
+def _parse_task(raw: Any, path: Path, line: int | None) -> DialogTask:
+    try:
+        return DialogTask.model_validate(raw)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        place = ".".join(map(str, detail["loc"])) or None
+        message = str(detail["msg"]).removeprefix("Value error, ")
+        raise DatasetError(message, path=str(path), line=line, field=place) from None

@@ -1,0 +1,255 @@
+"""Reviews of verdicts by people: graded outputs as a table, and corrections that come back (paper, section 5)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from viva.data.items import FieldError, preview, text_field
+from viva.data.record_files import read_records
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.engine.tools import ToolCall
+from viva.reports.spreadsheet import read_spreadsheet, unescape_cell, write_spreadsheet
+
+from ..contract import ReviewOutcome
+from .turns import DialogTurn, output_text, readable_json
+
+CORRECTIONS_FILE = "corrections.jsonl"
+_ID, CORRECTED, REVIEWER, REASON = "id", "corrected verdict", "reviewer", "reason"
+COLUMNS = (
+    _ID,
+    "subset",
+    "type",
+    "query",
+    "tools",
+    "ground truth",
+    "acceptable",
+    "output",
+    "verdict",
+    "decided by",
+    "reasoning",
+    CORRECTED,
+    REVIEWER,
+    REASON,
+)
+_VERDICT_WORDS = {"pass": True, "fail": False}
+
+
+@dataclass(slots=True, frozen=True)
+class ReviewItem:
+    """A graded output, whether rules decided on it or the judge.
+
+    ``id``: unique in the run (the conversation's key). ``verdict``: None where the judge gave none. ``reasoning``: the
+    judge's, or what the rules found.
+    """
+
+    id: str
+    turn: DialogTurn
+    content: str
+    calls: Sequence[ToolCall]
+    verdict: bool | None
+    decided_by: Literal["rule", "judge"]
+    reasoning: str
+
+
+@dataclass(slots=True, frozen=True)
+class Correction:
+    """A reviewer's verdict on an output, which may be the recorded one if that is right, and why."""
+
+    id: str
+    passed: bool
+    reviewer: str
+    reason: str
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"id": self.id, "verdict": verdict_word(self.passed), "reviewer": self.reviewer, "reason": self.reason}
+
+
+def verdict_word(passed: bool | None) -> str:
+    """A verdict in a word."""
+    return "unscored" if passed is None else "pass" if passed else "fail"
+
+
+def export_rows(outputs: Iterable[ReviewItem]) -> Iterator[list[str]]:
+    """Yield a row of ``COLUMNS`` for each output; the last three cells are the reviewer's and empty."""
+    for one in outputs:
+        turn = one.turn
+        expected = output_text(turn.ground_truth.get("content") or "", turn.expected())
+        given = [
+            one.id,
+            turn.subset,
+            turn.type,
+            turn.query(),
+            readable_json(turn.tools),
+            expected,
+            turn.acceptable.text,
+        ]
+        yield [
+            *given,
+            output_text(one.content, one.calls),
+            verdict_word(one.verdict),
+            one.decided_by,
+            one.reasoning,
+            "",
+            "",
+            "",
+        ]
+
+
+def write_tsv(path: Path, outputs: Iterable[ReviewItem]) -> int:
+    """Write what reviewers are to look at; gives the number of rows.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
+    return write_spreadsheet(path, COLUMNS, export_rows(outputs))
+
+
+def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
+    """The corrections in a table that came back; ``known``: the ids of the outputs that may be corrected.
+
+    Rows without a corrected verdict are left out. What reviewers wrote is taken as they wrote it, without the spaces
+    around it.
+
+    :raises DatasetError: the file is no such table; an id is unknown; a corrected verdict is neither pass nor fail,
+        has no reviewer or no reason, or is missing where there is a reason; or a reviewer says both of one output. The
+        error names file, line and column.
+    """
+    found: dict[tuple[str, str], Correction] = {}
+    for line, row in read_spreadsheet(path, (_ID, CORRECTED, REVIEWER, REASON)):
+
+        def refuse(column: str, problem: str, line: int = line) -> DatasetError:
+            return DatasetError(problem, path=str(path), line=line, field=column)
+
+        id_, verdict = unescape_cell(row[_ID].strip()), row[CORRECTED].strip().lower()
+        reviewer, reason = row[REVIEWER].strip(), row[REASON].strip()
+        if id_ not in known:
+            raise refuse(_ID, f"{preview(id_)} is no graded output of this run; keep the ids as they were exported")
+        if not verdict:
+            if reason:
+                raise refuse(CORRECTED, "is empty, but a reason is given; write pass or fail, or clear the reason")
+            continue
+        if verdict not in _VERDICT_WORDS:
+            raise refuse(CORRECTED, f"expected pass or fail, found {preview(verdict)}")
+        for column, text in ((REVIEWER, reviewer), (REASON, reason)):
+            if not text:
+                raise refuse(column, "is empty; a corrected verdict needs a reviewer and a reason")
+            try:
+                text_field({column: text}, column)  # or it could be recorded and never be read again
+            except FieldError as error:
+                raise refuse(column, str(error)) from None
+        before = found.get((id_, reviewer))
+        if before is not None and before.passed is not _VERDICT_WORDS[verdict]:
+            raise refuse(CORRECTED, f"{reviewer} says both pass and fail of {preview(id_)}; keep one")
+        found[id_, reviewer] = Correction(id_, _VERDICT_WORDS[verdict], reviewer, reason)
+    return list(found.values())
+
+
+def add_corrections(folder: Path, corrections: Iterable[Correction]) -> list[Correction]:
+    """Add corrections to those of a run's folder; gives those that were added.
+
+    One that says the same as its reviewer's last on that output is not added again.
+
+    :raises ConfigurationError: the file cannot be written.
+    :raises DatasetError: what stands in it already cannot be read.
+    """
+    last = {(one.id, one.reviewer): one for one in recorded_corrections(folder)}
+    added = [one for one in corrections if last.get((one.id, one.reviewer)) != one]
+    if added:
+        text = "".join(json.dumps(one.to_record(), ensure_ascii=False) + "\n" for one in added)
+        try:
+            with (folder / CORRECTIONS_FILE).open("a+b") as file:
+                file.seek(0)
+                whole = file.read()
+                file.write((b"" if whole.endswith(b"\n") or not whole else b"\n") + text.encode("utf-8", "replace"))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ConfigurationError(f"{folder / CORRECTIONS_FILE}: cannot be written: {error.strerror}") from None
+    return added
+
+
+def recorded_corrections(folder: Path) -> list[Correction]:
+    """All corrections of a run's folder, oldest first; none if it has no such file.
+
+    :raises DatasetError: a line is no correction; the error names it.
+    """
+    path = folder / CORRECTIONS_FILE
+    found = []
+    for line, raw in read_records(path) if path.exists() else ():
+        if isinstance(raw, DatasetError):
+            raise raw
+        try:
+            texts = {name: text_field(raw, name) for name in ("id", "verdict", "reviewer", "reason")}
+            if texts["verdict"] not in _VERDICT_WORDS:
+                raise FieldError("verdict", f"expected pass or fail, found {preview(texts['verdict'])}")
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
+        found.append(Correction(texts["id"], _VERDICT_WORDS[texts["verdict"]], texts["reviewer"], texts["reason"]))
+    return found
+
+
+def effective_corrections(corrections: Iterable[Correction]) -> dict[str, Correction]:
+    """By output the correction that counts: of each reviewer the last, and of several reviewers' the last of all."""
+    return {one.id: one for one in corrections}
+
+
+def disputed_outputs(corrections: Iterable[Correction]) -> list[str]:
+    """The outputs of which reviewers' last words differ, sorted."""
+    last = {(one.id, one.reviewer): one.passed for one in corrections}
+    verdicts: dict[str, set[bool]] = {}
+    for (id_, _), passed in last.items():
+        verdicts.setdefault(id_, set()).add(passed)
+    return sorted(id_ for id_, several in verdicts.items() if len(several) > 1)
+
+
+class TurnReview:
+    """The review sheet of graded turns (FunctionChat-Bench, section 5)."""
+
+    columns = (CORRECTED, REVIEWER, REASON)
+
+    def write(self, run: RunFolder, file: Path) -> int:
+        """As ``ReviewSheet.write``."""
+        return write_tsv(file, graded_outputs(run))
+
+    def apply(self, run: RunFolder, file: Path) -> ReviewOutcome:
+        """As ``ReviewSheet.apply``."""
+        known = {one.id for one in graded_outputs(run)}
+        read = read_corrections(file, known)
+        added = add_corrections(run.path, read)
+        notes = [
+            f"reviewers disagree on {id_}; the latest correction counts"
+            for id_ in disputed_outputs(recorded_corrections(run.path))
+        ]
+        return ReviewOutcome(len(added), len(read) - len(added), notes)
+
+
+def graded_outputs(folder: RunFolder) -> Iterator[ReviewItem]:
+    """Yield all outputs that rules or the judge graded, in the order of the run, whose manifest has been checked.
+
+    :raises ConfigurationError: the run has no judge; :raises JournalError: the journal cannot be read.
+    """
+    if folder.manifest["settings"]["mode"] != "turns":
+        raise ConfigurationError(
+            f"{folder.path}: there is nothing to review: mode user has no verdicts on single outputs"
+        )
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            if ended.failed or ended.item is None or ended.result["grade"] is None:
+                continue
+            output, grade, judge = (ended.result[name] for name in ("output", "grade", "judge"))
+            if grade["passed"] is None and judge is None:  # the conversation was stopped before the judge was asked
+                continue
+            calls = [ToolCall.from_record(call) for call in output["calls"]]
+            turn = DialogTurn.from_record(ended.item)
+            if judge is None:
+                yield ReviewItem(ended.key, turn, output["content"], calls, grade["passed"], "rule", grade["why"])
+            else:
+                reasoning = judge["reasoning"]
+                yield ReviewItem(ended.key, turn, output["content"], calls, judge["passed"], "judge", reasoning)

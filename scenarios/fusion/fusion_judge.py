@@ -1,0 +1,293 @@
+"""Judging one example: assistants first, concurrently, then the judge's predictions of all criteria.
+
+Also what a simulated judge knows of an example.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import NormalDist
+from typing import Any
+
+import orjson
+
+from viva.agents.assistants.assistant import AssistantResult, score_all, to_unit_scale
+from viva.agents.forms import readable_text, unquoted_objects
+from viva.agents.prompts import PromptPack
+from viva.engine import seeds
+from viva.engine.backends.simulated import SimulatedBackend, SimulatedReply
+from viva.engine.cancellation import gather
+from viva.engine.conversation import Conversation, ConversationStopped
+from viva.engine.messages import Completion, Request, Sampling, View
+
+from ..simulated_knowledge import judgement
+from .fusion_prompts import JudgePrompts
+from .fusion_settings import DIRECT
+from .task_files import Criterion, JudgedExample
+
+JUDGE = "judge"
+
+
+@dataclass(slots=True)
+class Prediction:
+    """What one answer gives: scores and explanations by criterion. ``problem``: why some are missing; ``failures``
+    counts texts that broke a rule; ``weighted`` whether scores are means over the model's probabilities.
+    """
+
+    scores: dict[str, float] = field(default_factory=dict)
+    explanations: dict[str, str] = field(default_factory=dict)
+    problem: str | None = None
+    failures: int = 0
+    weighted: bool = False
+
+
+def score_schema(criteria: Mapping[str, Criterion], *, whole: bool) -> dict[str, Any]:
+    """The JSON schema of a prediction. ``whole``: scores are whole numbers, from a list, so that a model can tell the
+    probability of each.
+    """
+    properties: dict[str, Any] = {}
+    for name, criterion in criteria.items():
+        score: dict[str, Any] = {"type": "number"}
+        if whole:
+            score = {"type": "integer", "enum": whole_scores(criterion)}
+        properties[name] = {
+            "type": "object",
+            "properties": {"explanation": {"type": "string"}, "score": score},
+            "required": ["explanation", "score"],
+            "additionalProperties": False,
+        }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def whole_scores(criterion: Criterion) -> list[int]:
+    """The whole numbers of a criterion's range; none where its ends are none."""
+    low, high = criterion.range
+    return list(range(int(low), int(high) + 1)) if low == int(low) and high == int(high) else []
+
+
+class Judge:
+    """One judge of one example. ``hint``: what a simulated one may know."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        pack: PromptPack,
+        criteria: Mapping[str, Criterion],
+        sampling: Sampling,
+        hint: Any = None,
+    ) -> None:
+        self._conversation, self._pack, self._criteria = conversation, pack, criteria
+        self._sampling, self._hint = sampling, hint
+
+    async def predict(self, system: str, question: str, count: int, judged: str = "") -> list[Prediction]:
+        """Ask for so many predictions at once, and for each that cannot be read once more. ``judged`` is the example's
+        text: what is quoted of it is no prediction.
+
+        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
+        """
+        view = View()
+        view.append("system", system)
+        view.append("user", question)
+        # First answers have the seeds of calls in turn, as in runs of versions without branches.
+        names = [f"prediction {number}" for number in range(1, count + 1)]
+        parts = [self._conversation.branch(name, continuing=JUDGE) for name in names]
+        return await gather([partial(self._predicted, part, view, judged) for part in parts])
+
+    async def _predicted(self, conversation: Conversation, view: View, judged: str) -> Prediction:
+        first = await conversation.generate(JUDGE, view, self._sampling, hint=self._hint)
+        found = self._read(first, judged)
+        if found.problem is None:
+            return found
+        again = view.branch()
+        again.append("assistant", first.text, first.pieces)
+        again.append("user", self._pack.render("judge.again", problem=found.problem))
+        second = await conversation.generate(JUDGE, again, self._sampling, hint=self._hint)
+        return _merge_repair(found, self._read(second, judged))
+
+    def _read(self, completion: Completion, judged: str) -> Prediction:
+        if completion.kept_silent is not None:
+            return Prediction(problem=f"it holds nothing (the call ended by {completion.kept_silent})", failures=1)
+        found = read_scores(completion.text, self._criteria, judged)
+        if found.problem is not None and completion.finish == "length":
+            found.problem += "; it was cut off at the token limit"
+        expected = completion.expected
+        if self._sampling.expected and found.problem is None and expected and len(expected) == len(self._criteria):
+            found.scores = dict(zip(self._criteria, expected, strict=True))
+            found.weighted = True
+        return found
+
+
+def read_scores(text: str, criteria: Mapping[str, Criterion], judged: str = "") -> Prediction:
+    """What a judge's text says: the usable scores of the last JSON object of its own that names a criterion."""
+    objects = [value for _, value in unquoted_objects(readable_text(text), judged) if criteria.keys() & value.keys()]
+    if not objects:
+        return Prediction(problem="it holds no JSON object with the criteria", failures=1)
+    found, problems = Prediction(), []
+    for name, criterion in criteria.items():
+        part = objects[-1].get(name)
+        said = part.get("score") if isinstance(part, dict) else part
+        score = _to_number(said)
+        low, high = criterion.range
+        if score is None or not low <= score <= high:
+            what = "is missing" if said is None else f"is {str(said)[:40]!r}"
+            problems.append(f"{name}: the score {what}, expected a number from {low:g} to {high:g}")
+            continue
+        found.scores[name] = score
+        if isinstance(part, dict) and isinstance(part.get("explanation"), str):
+            found.explanations[name] = part["explanation"].strip()
+    if problems:
+        found.problem, found.failures = "; ".join(problems), 1
+    return found
+
+
+def _merge_repair(first: Prediction, second: Prediction) -> Prediction:
+    """Both answers together: the second counts where it has a score, for it was asked for with the mistake in mind."""
+    scores = first.scores | second.scores
+    explanations = first.explanations | second.explanations
+    weighted = second.weighted
+    return Prediction(scores, explanations, second.problem, first.failures + second.failures, weighted)
+
+
+def _to_number(value: Any) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value.strip())
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+_NORMAL = NormalDist()
+_JITTER = 0.25
+
+
+@dataclass(slots=True, frozen=True)
+class JudgeHint:
+    """What a simulated model may know of an example: the true shares (0–1) by criterion, and of the criteria that are
+    served by assistants the shares that these gave.
+    """
+
+    example: str
+    criteria: Mapping[str, Criterion]
+    truth: Mapping[str, float]
+    told: Mapping[str, list[float]] = field(default_factory=dict)
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
+        """The answer of a judge, or the grade of one that assists."""
+        shares = {name: self._share(model, name, request.seed) for name in self.criteria}
+        if request.role != JUDGE:
+            mean = sum(shares.values()) / len(shares)
+            return orjson.dumps({"reasoning": "As a whole.", "grade": 1 + round(9 * mean)}).decode(), None
+        whole = _has_whole_scores(request.sampling.schema)
+        answer: dict[str, Any] = {}
+        for name, criterion in self.criteria.items():
+            low, high = criterion.range
+            score = low + shares[name] * (high - low)
+            answer[name] = {
+                "explanation": f"It is at {shares[name]:.2f} of the range.",
+                "score": round(score) if whole else round(score, 3),
+            }
+        return judgement(model, orjson.dumps(answer).decode(), chance), None
+
+    def _share(self, model: SimulatedBackend, name: str, seed: int) -> float:
+        true = self.truth.get(name, seeds.uniform(self.example, name, "true"))
+        own = true + model.noise * _normal_deviate(model.label, self.example, name, "impression")
+        own += _JITTER * model.noise * _normal_deviate(seed, name, "prediction")
+        told = self.told.get(name, [])
+        if told:
+            own = (own + sum(told) / len(told)) / 2
+        return min(1.0, max(0.0, own))
+
+
+def _normal_deviate(*parts: object) -> float:
+    return _NORMAL.inv_cdf(min(max(seeds.uniform(*parts), 1e-9), 1 - 1e-9))
+
+
+def _has_whole_scores(schema: Any) -> bool:
+    parts = schema["properties"].values() if schema else ()
+    return any(part["properties"]["score"]["type"] == "integer" for part in parts)
+
+
+class FusionProtocol:
+    """How a run's examples are judged."""
+
+    def __init__(self, words: JudgePrompts, sampling: Sampling, predictions: int) -> None:
+        self.words, self.sampling, self.predictions = words, sampling, predictions
+        self._system = words.system()
+
+    async def hold(self, conversation: Conversation, example: JudgedExample) -> dict[str, Any]:
+        """The example's record. ``scores`` by criterion: mean and standard deviation of its ``n`` predictions."""
+        record: dict[str, Any] = {
+            "judge": conversation.label,
+            "item": example.id,
+            "system": example.system,
+            "group": example.group,
+            "ratings": example.ratings,
+            "assistants": [],
+            "scores": {},
+            "explanations": {},
+            "repaired": 0,
+            "weighted": 0,
+        }
+        task = self.words.task
+        titles = [(task.texts[name].title, text) for name, text in example.texts.items()]
+        conversation.tell(lambda: titles)
+        try:
+            hint = self._hint(example, [])
+            advice = await score_all(conversation, self.words.assistants, self.words.given(example, hint))
+            record["assistants"] = [one.to_record() for one in advice]
+            shown = [] if self.words.mode == DIRECT else advice
+            judge = Judge(conversation, self.words.pack, task.criteria, self.sampling, self._hint(example, shown))
+            question, judged = self.words.question(example, shown), "\n\n".join(example.texts.values())
+            record |= self._scored(await judge.predict(self._system, question, self.predictions, judged))
+        except ConversationStopped as stop:
+            record["stopped"] = stop.by
+        usage = conversation.usage
+        record["usage"] = {role: usage[role].to_record() for role in sorted(usage)}
+        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+
+    def _scored(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
+        scores: dict[str, Any] = {}
+        explanations: dict[str, str] = {}
+        for name in self.words.task.criteria:
+            given = [one.scores[name] for one in predictions if name in one.scores]
+            scores[name] = {
+                "mean": statistics.fmean(given) if given else None,
+                "sd": statistics.stdev(given) if len(given) > 1 else None,
+                "n": len(given),
+            }
+            said = next((one.explanations[name] for one in predictions if one.explanations.get(name)), None)
+            if said is not None:
+                explanations[name] = said
+        return {
+            "scores": scores,
+            "explanations": explanations,
+            "repaired": sum(one.failures for one in predictions),
+            "weighted": sum(one.weighted for one in predictions),
+        }
+
+    def _hint(self, example: JudgedExample, advice: Sequence[AssistantResult]) -> JudgeHint:
+        """What simulated models may know; real ones read."""
+        words, criteria = self.words, self.words.task.criteria
+        truth = {name: criteria[name].share(rating) for name, rating in example.ratings.items()}
+        shares = {
+            one.name: to_unit_scale(asked.low, asked.high, asked.better, one.value)
+            for asked, one in zip(words.assistants, advice, strict=False)
+            if one.value is not None
+        }
+        use = {name: list(shares) for name in criteria}
+        if words.plan is not None and words.mode == "plan":
+            use = {name: words.plan.use.get(name, []) for name in criteria}
+        told = {name: [shares[one] for one in names if one in shares] for name, names in use.items()}
+        return JudgeHint(example.id, criteria, truth, told)

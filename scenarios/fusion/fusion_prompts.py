@@ -1,0 +1,132 @@
+"""Prompts of the judge: the prompt pack with the task and the plan in it, frozen when the run begins.
+
+The wording is in ``packs/fusion.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from viva.agents.assistants.assistant import Assistant, AssistantResult, Example, describe_assistants, format_results
+from viva.agents.assistants.registry import open_assistants as named_assistants
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.engine.errors import ConfigurationError
+from viva.engine.yaml_file import parse_yaml
+
+from ..assistant_roles import check_assistant_texts
+from .fusion_settings import DIRECT, PLAN, FusionSettings
+from .judge_plan import Plan, plan_text, read_plan, write_plan
+from .task_files import JudgedExample, TaskFile, read_task, task_text, text_digest
+
+_PLACEHOLDERS = frozenset({"about", "criteria", "form"})
+_TASK, _PLAN = "task_file", "plan_file"  # where the pack's text holds them
+TEMPLATES = PackTemplates({
+    "judge.direct": _PLACEHOLDERS,
+    "judge.noplan": _PLACEHOLDERS | {"assistants"},
+    "judge.plan": _PLACEHOLDERS | {"assistants", "plan"},
+    "judge.example": frozenset({"texts"}),
+    "judge.advised": frozenset({"texts", "numbers"}),
+    "judge.again": frozenset({"problem"}),
+    "planner.system": frozenset(),
+    "planner.question": frozenset({"about", "criteria", "assistants"}),
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class JudgePrompts:
+    """What a run's judges are told, and what it knows of the task."""
+
+    pack: PromptPack
+    mode: str
+    task: TaskFile
+    plan: Plan | None
+    assistants: tuple[Assistant, ...]
+
+    def system(self) -> str:
+        """What is the same for all examples."""
+        form = ", ".join(f'"{name}": {{"explanation": "…", "score": …}}' for name in self.task.criteria)
+        told = {"about": self.task.about.strip(), "criteria": self.task.described(), "form": f"{{{form}}}"}
+        if self.mode != DIRECT:
+            told["assistants"] = describe_assistants(self.assistants)
+        if self.mode == PLAN:
+            assert self.plan is not None
+            told["plan"] = self.plan.text.strip()
+        return self.pack.render(f"judge.{self.mode}", **told)
+
+    def question(self, example: JudgedExample, advice: list[AssistantResult]) -> str:
+        """What the judge is told of one example."""
+        texts = "\n\n".join(
+            f"{text.title}:\n{example.texts[name].strip() or '(nothing)'}"
+            for name, text in self.task.texts.items()
+            if name in example.texts
+        )
+        if self.mode == DIRECT:
+            return self.pack.render("judge.example", texts=texts)
+        return self.pack.render("judge.advised", texts=texts, numbers=format_results(advice))
+
+    def given(self, example: JudgedExample, hint: Any = None) -> Example:
+        """The example as assistants take it."""
+        task = self.task
+        around = {name: text for name, text in example.texts.items() if name != task.response}
+        against = task.against or ""
+        return Example(example.texts.get(task.response, ""), around, against, tuple(task.context), hint)
+
+    def records(self, settings: FusionSettings) -> dict[str, Any]:
+        """What the manifest says of task and plan, besides the pack's own text."""
+        held = _read_task_and_plan(self.pack.text)
+        found: dict[str, Any] = {"task": {"name": self.task.name, "digest": text_digest(held[_TASK])}, "plan": None}
+        if held[_PLAN] is not None:
+            text = held[_PLAN]
+            found["plan"] = {"name": Path(settings.plan or "").name, "digest": text_digest(text), "text": text}
+        return found
+
+
+def open_pack(settings: FusionSettings) -> PromptPack:
+    """The pack of a run, with its task and plan in it; of a recorded run, as it was recorded.
+
+    A planner writes the plan where its file is not there yet.
+
+    :raises ConfigurationError: pack, task or plan cannot be used; the message names file, line and field.
+    """
+    if settings.recorded_prompts is not None:
+        return TEMPLATES.read(settings.recorded_prompts, settings.pack)
+    pack = TEMPLATES.open(settings.pack)
+    written = task_text(settings.task)
+    task = read_task(written, settings.task)
+    asked = named_assistants(settings.assistant, task.against)
+    texts = [text for text in task.texts if text != task.response]
+    check_assistant_texts(asked, texts, task.against, settings.task)
+    planned: str | None = None
+    if settings.plan is not None:
+        path = Path(settings.plan)
+        if settings.planner is not None and not path.exists():
+            write_plan(path, settings.planner, pack, task, asked, settings.seed)
+        planned = plan_text(path)
+        read_plan(planned, settings.plan, task, asked)
+    whole = parse_yaml(pack.text, settings.pack)
+    whole |= {_TASK: written, _PLAN: planned}
+    return TEMPLATES.read(yaml.safe_dump(whole, allow_unicode=True, sort_keys=False, width=1_000_000), settings.pack)
+
+
+def prompts_of_pack(pack: PromptPack, settings: FusionSettings) -> JudgePrompts:
+    """The words that a run's pack holds.
+
+    :raises ConfigurationError: as ``open_pack``.
+    """
+    held = _read_task_and_plan(pack.text)
+    task = read_task(held[_TASK], settings.task)
+    asked = named_assistants(settings.assistant, task.against)
+    plan = None if held[_PLAN] is None else read_plan(held[_PLAN], settings.plan or "plan", task, asked)
+    return JudgePrompts(pack, settings.mode, task, plan, asked)
+
+
+def _read_task_and_plan(text: str) -> Mapping[str, Any]:
+    data = parse_yaml(text, "prompt pack")
+    if not isinstance(data, dict) or not isinstance(data.get(_TASK), str):
+        raise ConfigurationError("the recorded prompt pack holds no task; restore the run's manifest from a copy")
+    return {_TASK: data[_TASK], _PLAN: data.get(_PLAN)}

@@ -1,0 +1,201 @@
+"""Plans that tell a judge how to use its assistants: a YAML file, written by a person or once by a planning model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import yaml
+from pydantic import BaseModel, Field
+
+from viva.agents.assistants.assistant import Assistant, describe_assistants
+from viva.agents.forms import form_schema, read_form
+from viva.agents.prompts import PromptPack
+from viva.engine import seeds
+from viva.engine.backends.registry import build
+from viva.engine.backends.simulated import SimulatedBackend, SimulatedReply
+from viva.engine.clock import RealClock
+from viva.engine.errors import ConfigurationError, MalformedOutput
+from viva.engine.files import write_atomically
+from viva.engine.messages import Request, Sampling, View, request_digest
+from viva.engine.permissions import bound_permissions, permissions
+from viva.engine.yaml_file import parse_with_lines, read_text
+
+from ..yaml_models import YamlModel, validate_yaml
+from .task_files import Name, TaskFile
+
+_MAX_TOKENS = 2048
+
+
+class Plan(YamlModel):
+    """``text`` is what the judge reads; ``use`` names the assistants that serve each criterion. A criterion that is not
+    named, or with none, is judged without them.
+    """
+
+    text: str = Field(min_length=1)
+    use: dict[Name, list[str]] = Field(default_factory=dict)
+
+
+def plan_text(path: Path) -> str:
+    """The text of a plan's file.
+
+    :raises ConfigurationError: it cannot be read.
+    """
+    try:
+        return read_text(path)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"plan: {error}; write it, or name a model that writes it with --planner") from None
+
+
+def read_plan(text: str, name: str, task: TaskFile, assistants: Sequence[Assistant]) -> Plan:
+    """A plan from its text; ``name`` stands for the file in errors.
+
+    :raises ConfigurationError: it is no plan, or names a criterion or an assistant that there is not; the message has
+        file, line and field.
+    """
+    value, line = parse_with_lines(text, name)
+    plan = validate_yaml(Plan, value, name, line)
+    known = [one.name for one in assistants]
+    for criterion, used in plan.use.items():
+        if criterion not in task.criteria:
+            raise ConfigurationError(
+                f"{name}:{line(['use', criterion])}: use.{criterion}: the task '{task.name}' has no such criterion; "
+                f"it has {', '.join(task.criteria)}"
+            )
+        for place, one in enumerate(used):
+            if one not in known:
+                has = ", ".join(known) or "none"
+                raise ConfigurationError(
+                    f"{name}:{line(['use', criterion, place])}: use.{criterion}.{place}: the run has no assistant "
+                    f"'{one}'; it has {has}; name it with --assistant, or take it out of the plan"
+                )
+    return plan
+
+
+class _PlanSteps(BaseModel):
+    criterion: str = Field(description="Name of a criterion.")
+    assistants: list[str] = Field(description="Names of the assistants that serve it; none where none does.")
+
+
+class _WrittenPlan(BaseModel):
+    """The form of a planning model's answer."""
+
+    plan: str = Field(min_length=1, description="The plan, as instructions to the judge.")
+    use: list[_PlanSteps]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannerHint:
+    """What a simulated planner may know: all assistants serve every criterion."""
+
+    criteria: list[str]
+    assistants: list[str]
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
+        steps = [_PlanSteps(criterion=one, assistants=self.assistants) for one in self.criteria]
+        text = "Read everything first. Then set the assistants' numbers against your own impression, by criterion."
+        return _WrittenPlan(plan=text, use=steps).model_dump_json(), None
+
+
+def write_plan(
+    path: Path, model: str, pack: PromptPack, task: TaskFile, assistants: Sequence[Assistant], seed: int
+) -> None:
+    """Have a model write the plan into a file, once.
+
+    :raises ConfigurationError: its answer is no plan for this task and these assistants, twice.
+    :raises BackendError: it could not answer.
+    """
+    permissions().check_writing(f"plan {path}")
+    view = View()
+    view.append("system", pack.render("planner.system"))
+    question = pack.render(
+        "planner.question",
+        about=task.about.strip(),
+        criteria=task.described(),
+        assistants=describe_assistants(assistants),
+    )
+    view.append("user", question)
+    hint = _PlannerHint(list(task.criteria), [one.name for one in assistants])
+    written = _ask_planner(model, view, pack, task, assistants, seed, hint)
+    data = {
+        "text": written.plan.strip() + "\n",
+        "use": {one.criterion: one.assistants for one in written.use if one.assistants},
+    }
+    text = yaml.dump(data, Dumper=_BlockDumper, allow_unicode=True, sort_keys=False, width=100)
+    write_atomically(path, text.encode())
+
+
+class _BlockDumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, so that a person can read and mend them."""
+
+
+def _represent_block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_BlockDumper.add_representer(str, _represent_block)
+
+
+def _ask_planner(
+    model: str,
+    view: View,
+    pack: PromptPack,
+    task: TaskFile,
+    assistants: Sequence[Assistant],
+    seed: int,
+    hint: _PlannerHint,
+) -> _WrittenPlan:
+    sampling = Sampling(max_tokens=_MAX_TOKENS, schema=form_schema(_WrittenPlan))
+    problems: list[str] = []
+
+    async def ask() -> _WrittenPlan | None:
+        async with build(model, RealClock()) as backend:
+            for attempt in range(2):
+                drawn = seeds.derive(seed, "plan", attempt)
+                digest = request_digest(view, sampling, drawn, None)
+                request = Request(view.messages, sampling, drawn, digest, "plan", "planner", attempt, hint)
+                completion = await backend.generate(request)
+                try:
+                    return _fit_plan(read_form(_WrittenPlan, completion.text), task, assistants)
+                except MalformedOutput as error:
+                    problems.append(str(error))
+                    view.append("assistant", completion.text)
+                    view.append("user", pack.render("judge.again", problem=str(error)))
+        return None
+
+    found: list[Any] = []
+    permitted = permissions()
+
+    def work() -> None:
+        try:
+            with bound_permissions(permitted):
+                found.append(anyio.run(ask))
+        except BaseException as error:  # handed to the thread that waits
+            found.append(error)
+
+    # A thread of its own: the caller may stand in an event loop.
+    thread = threading.Thread(target=work, name="viva-plan")
+    thread.start()
+    thread.join()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    if found[0] is None:
+        raise ConfigurationError(f"planner '{model}': gave no plan, twice: {problems[-1]}; write the plan yourself")
+    return found[0]  # type: ignore[no-any-return]
+
+
+def _fit_plan(written: _WrittenPlan, task: TaskFile, assistants: Sequence[Assistant]) -> _WrittenPlan:
+    """:raises MalformedOutput: it names a criterion or an assistant that there is not."""
+    known = {one.name for one in assistants}
+    for step in written.use:
+        if step.criterion not in task.criteria:
+            raise MalformedOutput(f"there is no criterion '{step.criterion}'")
+        unknown = [one for one in step.assistants if one not in known]
+        if unknown:
+            raise MalformedOutput(f"there is no assistant '{unknown[0]}'")
+    once = [one.model_copy(update={"assistants": list(dict.fromkeys(one.assistants))}) for one in written.use]
+    return written.model_copy(update={"use": once})

@@ -1,0 +1,282 @@
+"""Task files (YAML: what is judged, by which criteria) and data files (JSON: the examples)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from pydantic import Field, model_validator
+
+from viva.data.items import preview
+from viva.data.record_files import read_records, require_regular_file
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.yaml_file import parse_with_lines, read_text
+
+from ..yaml_models import YamlModel, validate_yaml
+
+_SHIPPED = Path(__file__).parent / "examples"
+SHIPPED_TASKS = tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Criterion(YamlModel):
+    """One thing that is judged, on a scale of any number in ``range``. ``rating``: the field of the data that holds the
+    human rating, where there is one.
+    """
+
+    about: str = Field(min_length=1)
+    range: tuple[float, float]
+    rating: str | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Criterion:
+        low, high = self.range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"range: expected two numbers, the lower one first, found {low:g} and {high:g}")
+        return self
+
+    def share(self, score: float) -> float:
+        """A score mapped to 0–1."""
+        low, high = self.range
+        return (score - low) / (high - low)
+
+
+class Text(YamlModel):
+    """One text of an example: the field of the data (``a.b`` is b within a) and its heading in prompts."""
+
+    field: str = Field(min_length=1)
+    title: str = Field(min_length=1)
+    optional: bool = False
+
+
+class TaskFile(YamlModel):
+    """A task. ``response`` names the text that is judged, ``against`` the one that assistants compare it with unless
+    they name another, ``context`` those that it follows.
+
+    ``id``, ``system`` and ``group`` are fields of the data: the example's id (its place where there is none), the
+    system whose response it is, and what tells examples about one thing from others (by default all texts but the
+    response).
+    """
+
+    name: Name
+    about: str = Field(min_length=1)
+    texts: dict[Name, Text] = Field(min_length=1)
+    response: str
+    against: str | None = None
+    context: list[str] = Field(default=[])
+    criteria: dict[Name, Criterion] = Field(min_length=1)
+    id: str | None = None
+    system: str | None = None
+    group: str | None = None
+
+    @model_validator(mode="after")
+    def _texts_are_there(self) -> TaskFile:
+        named = {
+            "response": [self.response],
+            "against": [self.against] if self.against else [],
+            "context": self.context,
+        }
+        for key, names in named.items():
+            for name in names:
+                if name not in self.texts:
+                    raise ValueError(f"{key}: there is no text '{name}'; there are {', '.join(self.texts)}")
+                if name == self.response and key != "response":
+                    raise ValueError(f"{key}: '{name}' is the response itself")
+        return self
+
+    def described(self) -> str:
+        """The criteria for a prompt, a line each."""
+        lines = []
+        for name, one in self.criteria.items():
+            low, high = one.range
+            lines.append(f"- {name} (any number from {low:g} to {high:g}): {' '.join(one.about.split())}")
+        return "\n".join(lines)
+
+
+def task_text(name: str) -> str:
+    """The text of a task file: a shipped one by its name, another by its path.
+
+    :raises ConfigurationError: it cannot be read.
+    """
+    if name in SHIPPED_TASKS:
+        return read_text(_SHIPPED / f"{name}.yaml")
+    try:
+        return read_text(Path(name))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"task: {error}; shipped tasks: {', '.join(SHIPPED_TASKS)}") from None
+
+
+def read_task(text: str, name: str) -> TaskFile:
+    """A task from its text; ``name`` stands for the file in errors.
+
+    :raises ConfigurationError: it is no task; the message has file, line and field of the first mistake.
+    """
+    value, line = parse_with_lines(text, name)
+    return validate_yaml(TaskFile, value, name, line)
+
+
+def text_digest(text: str) -> str:
+    """16 hex digits that stand for a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_MAX_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedExample:
+    """One response with the texts around it. ``ratings``: human ones by criterion, where the data have them."""
+
+    id: str
+    texts: dict[str, str]
+    system: str = ""
+    group: str = ""
+    ratings: dict[str, float] = field(default_factory=dict)
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "texts": self.texts,
+            "system": self.system,
+            "group": self.group,
+            "ratings": self.ratings,
+        }
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> JudgedExample:
+        """The inverse of ``to_record``."""
+        return cls(**record)
+
+
+class Examples:
+    """The chosen examples of a file, all held.
+
+    :raises DatasetError: the file or an example in it is wrong; the message names line (or place) and field.
+    """
+
+    def __init__(self, path: Path, task: TaskFile, *, limit: int | None, seed: int) -> None:
+        self.name = path.stem
+        every: dict[str, JudgedExample] = {}
+        whole = hashlib.sha256()
+        for place, (line, raw) in enumerate(_raw_examples(path), 1):
+            whole.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
+            one = _parse_example(raw, task, place, path, line)
+            if one.id in every:
+                told = (
+                    f"a second example has the id '{one.id}'; ids must differ (`id:` in the task file names the field; "
+                )
+                told += "without it, places are ids)"
+                raise DatasetError(told, path=str(path), line=line, field=task.id)
+            every[one.id] = one
+        if not every:
+            raise DatasetError("holds no example", path=str(path))
+        self.digest, self.total = whole.hexdigest()[:16], len(every)
+        chosen = set(every)
+        if limit is not None:
+            chosen = set(nsmallest(limit, every, key=lambda id_: (seeds.uniform(seed, "sample", id_), id_)))
+        self._examples = [one for id_, one in every.items() if id_ in chosen]
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __iter__(self) -> Iterator[JudgedExample]:
+        return iter(self._examples)
+
+    def to_record(self) -> dict[str, Any]:
+        """What a run's manifest says of them."""
+        return {"name": self.name, "digest": self.digest, "examples": self.total, "chosen": len(self)}
+
+
+def _raw_examples(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
+    """The raw examples, with their lines; those of an array have none that could be told."""
+    require_regular_file(path)
+    try:
+        with path.open("rb") as file:
+            begins = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+            array = begins == b"[" and file.seek(0) == 0 and file.read(_MAX_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
+    if array is False:
+        for line, raw in read_records(path):
+            if isinstance(raw, DatasetError):
+                raise raw
+            yield line, dict(raw)
+        return
+    if len(array) > _MAX_BYTES:
+        raise DatasetError(f"an array of more than {_MAX_BYTES >> 20} MiB; write one object a line", path=str(path))
+    try:
+        entries = orjson.loads(array)
+    except orjson.JSONDecodeError as error:
+        raise DatasetError(f"not JSON: {error}", path=str(path)) from None
+    for place, raw in enumerate(entries, 1):
+        if not isinstance(raw, dict):
+            raise DatasetError(f"entry {place}: expected a JSON object, found {preview(raw)}", path=str(path))
+        yield None, raw
+
+
+def _parse_example(raw: dict[str, Any], task: TaskFile, place: int, path: Path, line: int | None) -> JudgedExample:
+    def wrong(name: str, message: str) -> DatasetError:
+        said = message if line is not None else f"{message} (entry {place})"
+        return DatasetError(said, path=str(path), line=line, field=name)
+
+    texts: dict[str, str] = {}
+    for name, text in task.texts.items():
+        value = _field_text(_value_at(raw, text.field))
+        # An empty response is one that can be judged; without the texts around it nothing can.
+        if value is None or not (value.strip() or text.optional or name == task.response):
+            if text.optional:
+                continue
+            found = _value_at(raw, text.field)
+            raise wrong(text.field, "is missing" if found is None else f"expected text, found {preview(found)}")
+        texts[name] = value
+    ratings: dict[str, float] = {}
+    for name, criterion in task.criteria.items():
+        if criterion.rating is not None and (value := _value_at(raw, criterion.rating)) is not None:
+            problem = _rating_problem(value, criterion)
+            if problem:
+                raise wrong(criterion.rating, problem)
+            ratings[name] = float(value)
+    identity = {name: "" if named is None else _label(_value_at(raw, named))
+                for name, named in (("id", task.id), ("system", task.system), ("group", task.group))}  # fmt: skip
+    for name, needed in (("id", task.id), ("system", task.system)):
+        if needed is not None and not identity[name]:
+            raise wrong(needed, "is missing, or neither text nor a number")
+    around = "\0".join(text for name, text in texts.items() if name != task.response)
+    group = identity["group"] or hashlib.sha256(around.encode("utf-8", "replace")).hexdigest()[:12]
+    return JudgedExample(identity["id"] or str(place), texts, identity["system"], group, ratings)
+
+
+def _value_at(raw: Any, path: str) -> Any:
+    """What stands at a path of keys; None where nothing does. A key may itself hold dots."""
+    if isinstance(raw, dict) and path in raw:
+        return raw[path]
+    for step in path.split("."):
+        raw = raw.get(step) if isinstance(raw, dict) else None
+    return raw
+
+
+def _field_text(value: Any) -> str | None:
+    """A field's text; a list of texts is one with a line for each. None of anything else."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return "\n".join(value)
+    return value if isinstance(value, str) else None
+
+
+def _label(value: Any) -> str:
+    usable = isinstance(value, str | int) and not isinstance(value, bool)
+    return str(value).strip() if usable else ""
+
+
+def _rating_problem(value: Any, criterion: Criterion) -> str:
+    low, high = criterion.range
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"expected a number, found {preview(value)}"
+    return "" if low <= value <= high else f"{value:g} is outside of the criterion's range, {low:g} to {high:g}"

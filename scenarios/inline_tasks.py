@@ -1,0 +1,135 @@
+"""Tasks from plain objects (strings, dicts, dataclasses, pydantic models), passed from Python or read from JSONL."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from viva.data.record_files import BadLine, KeyTwice, parse_json_line, read_lines
+from viva.engine.errors import ConfigurationError, DatasetError
+
+_LONGEST_ID = 80
+
+
+@dataclass(slots=True, frozen=True)
+class InlineTask:
+    """One object that a conversation is about. ``record`` is its JSON data, ``payload`` what the coroutine is given."""
+
+    id: str
+    payload: Any
+    record: Any
+
+    def to_record(self) -> Any:
+        return {"id": self.id, "task": self.record}
+
+
+class InlineTasks:
+    """Checked tasks, held in memory; ``digest`` stands for their records in their order.
+
+    :raises ConfigurationError: there are none, two have one id, or one is not JSON data.
+    """
+
+    def __init__(self, tasks: Iterable[InlineTask], source: str) -> None:
+        self._tasks = list(tasks)
+        if not self._tasks:
+            raise ConfigurationError(f"{source}: there are no tasks")
+        seen: set[str] = set()
+        digest = hashlib.sha256()
+        for task in self._tasks:
+            if task.id in seen:
+                raise ConfigurationError(f"{source}: two tasks have the id '{task.id}'; give each an 'id' of its own")
+            seen.add(task.id)
+            digest.update(_json(task.to_record(), task.id) + b"\n")
+        self.digest = digest.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[InlineTask]:
+        return iter(self._tasks)
+
+    def to_lines(self) -> bytes:
+        """The tasks as JSON lines, from which ``read_tasks`` reads the same ones."""
+        return b"".join(_json(task.record, task.id) + b"\n" for task in self._tasks)
+
+
+def inline_tasks(payloads: Iterable[Any], kind: TypeAdapter[Any]) -> InlineTasks:
+    """Tasks from Python objects of the type that ``kind`` knows.
+
+    :raises ConfigurationError: as ``InlineTasks``; or one has another type.
+    """
+    return InlineTasks((_task(payload, kind, number) for number, payload in enumerate(payloads, 1)), "tasks")
+
+
+def read_tasks(path: Path, kind: TypeAdapter[Any]) -> InlineTasks:
+    """Tasks from a JSONL file, one a line.
+
+    :raises DatasetError: a line is not JSON, or not of the type; the message names line and field.
+    :raises ConfigurationError: as ``InlineTasks``.
+    """
+
+    def read() -> Iterator[InlineTask]:
+        for number, line in read_lines(path):
+            if isinstance(line, BadLine):
+                raise DatasetError(line.message, path=str(path), line=number)
+            if not line.strip():
+                continue
+            try:
+                payload = kind.validate_python(parse_json_line(line))
+            except KeyTwice as error:
+                raise DatasetError(str(error), path=str(path), line=number) from None
+            except orjson.JSONDecodeError as error:
+                raise DatasetError(f"not JSON: {error}", path=str(path), line=number) from None
+            except ValidationError as error:
+                raise DatasetError(_error_text(error), path=str(path), line=number) from None
+            yield _task(payload, kind, number)
+
+    return InlineTasks(read(), str(path))
+
+
+def task_from_record(record: Any, kind: TypeAdapter[Any]) -> InlineTask:
+    """The task of a record that ``InlineTask.to_record`` made.
+
+    :raises pydantic.ValidationError: its type is another one today.
+    """
+    return InlineTask(record["id"], kind.validate_python(record["task"]), record["task"])
+
+
+def _task(payload: Any, kind: TypeAdapter[Any], number: int) -> InlineTask:
+    try:
+        payload = kind.validate_python(payload)
+        record = kind.dump_python(payload, mode="json")
+    except ValidationError as error:
+        raise ConfigurationError(f"task {number}: {_error_text(error)}") from None
+    except Exception as error:  # of a type that pydantic cannot write
+        raise ConfigurationError(f"task {number}: cannot be written as JSON: {error}") from None
+    return InlineTask(_id(record, number), payload, record)
+
+
+def _id(record: Any, number: int) -> str:
+    """The task's own ``id``; a short text is its own id, of everything else its place and a hash of it."""
+    if isinstance(record, dict) and isinstance(record.get("id"), str | int) and str(record["id"]).strip():
+        return str(record["id"])
+    if isinstance(record, str) and 0 < len(record) <= _LONGEST_ID and record.isprintable():
+        return record
+    return f"{number}-{hashlib.sha256(_json(record, str(number))).hexdigest()[:8]}"
+
+
+def _json(record: Any, id_: str) -> bytes:
+    try:
+        return orjson.dumps(record)
+    except TypeError as error:
+        shown = id_.encode("utf-8", "backslashreplace").decode()
+        raise ConfigurationError(f"task '{shown}': cannot be written as JSON: {error}") from None
+
+
+def _error_text(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"field '{where}': {first['msg']}" if where else str(first["msg"])

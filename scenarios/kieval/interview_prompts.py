@@ -1,0 +1,58 @@
+"""Prompts of the interview: the templates of candidate, interactor and evaluator in a prompt pack.
+
+The wording is in ``packs/kieval.yaml``, one part a role. Questions without choices need templates of their own.
+"""
+
+from __future__ import annotations
+
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.engine.errors import ConfigurationError
+
+from .evaluator import check_first_verdicts
+
+_ITEM = frozenset({"question", "choices", "answer", "reply"})
+_NEEDED = {
+    "candidate.system": frozenset[str](),
+    "candidate.question": frozenset({"question", "choices"}),
+    "interactor.system": frozenset[str](),
+    "interactor.opening": _ITEM,
+    "interactor.reply": frozenset({"reply"}),
+    "evaluator.system": frozenset[str](),
+    "evaluator.opening": _ITEM,
+    "evaluator.exchange": frozenset({"question", "reply"}),
+    "evaluator.repair": frozenset({"problem"}),
+}
+# What a pack may say: how the first answer was, the verdict the evaluator starts from, and that a question is missing.
+_FIRST_ANSWERS = ("right", "wrong", "unread")
+_OPTIONAL = {
+    f"{role}.{name}": frozenset[str]()
+    for role, names in {
+        "evaluator": (*_FIRST_ANSWERS, *(f"first_{how}" for how in _FIRST_ANSWERS)),
+        "interactor": ("again",),
+    }.items()
+    for name in names
+}
+# Questions without choices are put, opened and shown in words of their own: there is no letter to name, and no verdict
+# to start from. A pack may tell the interactor something else of them, too.
+_FREE = {
+    "candidate.free_question": frozenset({"question"}),
+    "interactor.free_opening": frozenset({"question", "answer", "reply"}),
+    "evaluator.free_opening": frozenset({"question", "answer", "reply"}),
+}
+_OPTIONAL |= _FREE | {"interactor.free_system": frozenset[str]()}
+
+
+def check_free_templates(pack: PromptPack) -> None:
+    """See that a pack can be used for questions without choices.
+
+    :raises ConfigurationError: it lacks a template; the message names it.
+    """
+    for name in _FREE:
+        if name not in pack:
+            raise ConfigurationError(
+                f"prompt pack '{pack.name}' has no template {name}, which questions without choices need; write one, "
+                "or put `base: kieval` into the file for those of the shipped pack"
+            )
+
+
+TEMPLATES = PackTemplates(_NEEDED, _OPTIONAL, check_first_verdicts)

@@ -1,0 +1,116 @@
+"""Interviews as people read them: the first answer and the rounds, each reply marked with the evaluator's scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from viva.agents.forms import json_objects
+from viva.data.items import choice_letter
+from viva.engine.conversation_replay import Exchange
+from viva.engine.errors import MalformedOutput
+
+from ..rendering import (
+    Detail,
+    Mark,
+    RecordedConversation,
+    RenderedConversation,
+    RenderedTurn,
+    ResultSummary,
+    Side,
+    pending_turns,
+    render_entry,
+)
+from .score import Interview, Scorer
+from .verdicts import ASPECTS, PartlyReadable, Verdict, read_verdict
+
+_BEST, _LEAST = 4, 1
+_ENDS = {"rounds": "all rounds", "transcript": "end of the record"}
+
+
+def render_interview(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
+    """The turns by round; verdicts stand on the reply that they are about, comments behind each score."""
+    interview = None if recorded.result is None else Interview.from_record(recorded.result)
+    turns: list[RenderedTurn] = []
+    replies: list[RenderedTurn] = []
+    asked = 0
+    for entry in recorded.entries:
+        turn = render_entry(entry, sides)
+        if isinstance(entry, Exchange):
+            if entry.role == "interactor":
+                asked += 1
+                turn.round = asked
+            elif entry.role == "candidate":
+                turn.round = len(replies) or None
+                turn.marks += [] if replies else _first_marks(interview)
+                replies.append(turn)
+            elif entry.role == "evaluator":
+                _render_verdict(turn, replies)
+        turns.append(turn)
+    turns += pending_turns(recorded, sides)
+    if interview is not None and interview.ended_by != "rounds":
+        turns.append(RenderedTurn("end", _end_text(interview), "given"))
+    return RenderedConversation(turns)
+
+
+def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
+    """Read the evaluator's text: its scores go onto the reply before it, the text itself is folded."""
+    turn.round = max(1, len(replies) - 1)
+    raw, turn.text = turn.text, ""
+    turn.details.append(Detail("as it was written", raw))
+    verdict: Verdict | None
+    try:
+        verdict = read_verdict(raw)
+    except PartlyReadable as error:
+        verdict = error.verdict
+        turn.marks.append(Mark("read in part", level=0, comment=str(error)))
+    except MalformedOutput as error:
+        turn.marks.append(Mark("unreadable", level=0, comment=str(error)))
+        return
+    comments = _comments(raw)
+    turn.text = comments.get("overall", "")
+    # A verdict that was asked for once more takes the place of the first.
+    reply = replies[-1] if replies else turn
+    reply.marks = [mark for mark in reply.marks if mark.name not in (*ASPECTS, "overall")]
+    for name, score in zip((*ASPECTS, "overall"), verdict.scores(), strict=True):
+        level = None if score is None else (score - _LEAST) / (_BEST - _LEAST)
+        reply.marks.append(Mark(name, "–" if score is None else str(score), level, comments.get(name, "")))
+    if verdict.stop is not None:
+        turn.marks.append(Mark("stop", verdict.stop, 0))
+
+
+def _comments(raw: str) -> dict[str, str]:
+    """The comments by aspect; ``overall`` is the one on all of the reply."""
+    found: dict[str, str] = {}
+    for _, value in json_objects(raw):
+        for name in ASPECTS:
+            aspect = value.get(name)
+            comment = aspect.get("comment") if isinstance(aspect, dict) else None
+            if isinstance(comment, str):
+                found[name] = comment
+        if isinstance(value.get("overall_comment"), str):
+            found["overall"] = value["overall_comment"]
+    return found
+
+
+def _first_marks(interview: Interview | None) -> list[Mark]:
+    """Which choice the first answer names, and whether it is right; nothing where there are no choices."""
+    if interview is None or interview.free:
+        return []
+    if interview.choice is None:
+        return [Mark("names no choice", level=0)]
+    return [Mark(choice_letter(interview.choice), "right" if interview.right else "wrong", float(interview.right))]
+
+
+def summarize_interview(result: Any, scorer: Scorer) -> ResultSummary:
+    """An interview's line in a list: its score under the run's scorer, and the same by aspect."""
+    interview = Interview.from_record(result)
+    scores = {name: scorer.score(interview, at) for at, name in enumerate(ASPECTS)}
+    unscored = sum(held.scores is None for held in interview.rounds)
+    known = {name: score for name, score in scores.items() if score is not None}
+    return ResultSummary(scorer.score(interview), _end_text(interview), known, unscored)
+
+
+def _end_text(interview: Interview) -> str:
+    told = _ENDS.get(interview.ended_by, interview.ended_by)
+    return f"{told}: {interview.reason}" if interview.reason else told

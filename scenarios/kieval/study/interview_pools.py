@@ -1,0 +1,528 @@
+"""Interviews as columns of numbers, pooled over seeds and evaluators by candidate and dataset.
+
+A cell's interviews are read once. Figures by round, and the intervals of scores where a stop rule ended the cell, are
+computed from the columns.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.reports.figures import (
+    EMPTY_MEAN,
+    LEVEL,
+    SCORES,
+    Codes,
+    Floats,
+    clustered_rate,
+    clustered_record,
+    clustered_score,
+    round_figure,
+    score_intervals,
+)
+from viva.scoring.clustered_means import ClusteredMean, clustered_counts
+from viva.scoring.sample_size import items_for_bounded
+
+from ...models import label_of_key
+from ...study_cells import Conditions, ItemNumbers, Pool, RunReading, StudyCell, pools
+from ...study_sections import Material, StaticFigures, static_readings
+from ..interview_report import InterviewAggregate, KievalAggregate, cached_scorer
+from ..score import ASPECTS, Interview, Scorer
+
+POINTS = 200  # of a running mean, at most
+# The ablation of KIEval's appendix D: decaying weights, early stop.
+SWITCHES = ((True, True), (False, True), (True, False), (False, False))
+_NAN = float("nan")
+_NO_CHOICES = 2  # in place of whether the first answer is right
+
+
+class InterviewColumns:
+    """One candidate's interviews of one run, in the order of their numbers.
+
+    Columns have a row for each finished interview; a score is nan where there is none. ``verdicts`` holds the overall
+    scores of all rounds that count, one interview after another, 0 where a round is unscored; ``lengths`` how many of
+    them belong to each.
+    """
+
+    def __init__(self, aggregate: InterviewAggregate, items: ItemNumbers, recorded_with_early_stop: bool) -> None:
+        self.aggregate, self._items = aggregate, items
+        self._scorer = aggregate.scorer
+        self._numbers, self._item, self._cluster = array("q"), array("i"), array("i")
+        self._scores = [array("d") for _ in ASPECTS]
+        self._right, self._lengths, self._verdicts = bytearray(), array("i"), bytearray()
+        self._variants = {
+            (decay, early_stop): (cached_scorer(Scorer(self._scorer.name, decay, early_stop)), array("d"))
+            for decay, early_stop in SWITCHES
+            # An interview that ended at its flag has no rounds after it: it cannot be scored as if it had gone on.
+            if (early_stop or not recorded_with_early_stop)
+            and (decay, early_stop) != (self._scorer.decay, self._scorer.early_stop)
+        }
+
+    def add(self, number: int, interview: Interview) -> None:
+        """The next finished interview."""
+        scores = self.aggregate.add(interview)
+        self._numbers.append(number)
+        self._item.append(self._items.number(interview.item))
+        self._cluster.append(self._items.cluster(interview.item, interview.cluster))
+        for column, score in zip(self._scores, scores, strict=True):
+            column.append(_NAN if score is None else score)
+        self._right.append(_NO_CHOICES if interview.free else interview.right)
+        held = self._scorer.rounds(interview)
+        self._lengths.append(len(held))
+        self._verdicts.extend([(one.scores[-1] or 0) if one.scores is not None else 0 for one in held])
+        for scorer, column in self._variants.values():
+            score = scorer.overall(interview)
+            column.append(_NAN if score is None else score)
+
+    # -- columns ----------------------------------------------------------------------------------------------------
+
+    @property
+    def numbers(self) -> Codes:
+        """The conversations' numbers, ascending."""
+        return np.frombuffer(self._numbers, dtype=np.int64)
+
+    @property
+    def items(self) -> Codes:
+        """Each interview's item, as ``ItemNumbers`` has them."""
+        return np.frombuffer(self._item, dtype=np.intc).astype(np.int64)
+
+    @property
+    def clusters(self) -> Codes:
+        """Each interview's cluster, numbered as items are: its item, where that belongs to no cluster."""
+        return np.frombuffer(self._cluster, dtype=np.intc).astype(np.int64)
+
+    @property
+    def right(self) -> Floats:
+        """1 where the first answer is right, else 0; nan where the question has no choices."""
+        found = np.frombuffer(self._right, dtype=np.uint8).astype(np.float64)
+        found[found == _NO_CHOICES] = _NAN
+        return found
+
+    @property
+    def lengths(self) -> Codes:
+        """Rounds that count."""
+        return np.frombuffer(self._lengths, dtype=np.intc).astype(np.int64)
+
+    @property
+    def verdicts(self) -> Codes:
+        """Overall scores of the rounds."""
+        return np.frombuffer(self._verdicts, dtype=np.uint8).astype(np.int64)
+
+    def scores(self, aspect: str = "overall") -> Floats:
+        """The scores of one aspect, 0–100."""
+        return np.frombuffer(self._scores[ASPECTS.index(aspect)], dtype=np.float64)
+
+    def variant(self, decay: bool, early_stop: bool) -> Floats | None:
+        """The overall scores with other switches; None where the interviews were not recorded for it."""
+        if (decay, early_stop) == (self._scorer.decay, self._scorer.early_stop):
+            return self.scores()
+        found = self._variants.get((decay, early_stop))
+        return None if found is None else np.frombuffer(found[1], dtype=np.float64)
+
+    def rounds(self) -> Codes:
+        """The number of its round, from 0, for each of ``verdicts``."""
+        lengths = self.lengths
+        return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+    # -- what a cell tells ------------------------------------------------------------------------------------------
+
+    def running(self) -> dict[str, list[Any]]:
+        """The mean of the first n scored interviews with its 95% interval, at no more than ``POINTS`` of the n."""
+        scores = self.scores()
+        known = ~np.isnan(scores)
+        scores, clusters = scores[known], self.clusters[known]
+        if not len(scores):
+            return {"n": [], "mean": [], "low": [], "high": []}
+        at = np.unique(np.linspace(1, len(scores), min(POINTS, len(scores))).round().astype(np.int64))
+        if len(np.unique(clusters)) < len(scores):
+            return _clustered_running_mean(scores, clusters, at)
+        # Measured from the overall mean, so that squares of small spreads keep their digits.
+        centre = float(scores.mean())
+        sums, squares = np.cumsum(scores - centre)[at - 1], np.cumsum((scores - centre) ** 2)[at - 1]
+        errors = np.full(len(at), np.nan)
+        several = at > 1
+        n = at[several]
+        spread = np.maximum(0.0, squares[several] - sums[several] ** 2 / n) / (n - 1)
+        errors[several] = np.sqrt(spread / n)
+        means = centre + sums / at
+        low, high = score_intervals(means, errors, at)
+        record: dict[str, list[Any]] = {"n": at.tolist()}
+        for name, values in (("mean", means), ("low", low), ("high", high)):
+            record[name] = [None if np.isnan(value) else round_figure(float(value)) for value in values]
+        return record
+
+    def examples(self) -> list[int]:
+        """The numbers of the interviews with the lowest, the median and the highest score; each once."""
+        scores = self.scores()
+        scored = np.flatnonzero(~np.isnan(scores))
+        if not len(scored):
+            return []
+        ordered = scored[np.lexsort((self.numbers[scored], scores[scored]))]
+        found = [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
+        return list(dict.fromkeys(int(self.numbers[index]) for index in found))
+
+
+def _clustered_running_mean(scores: Floats, clusters: Codes, at: Codes) -> dict[str, list[Any]]:
+    """The running mean of scores that come in clusters, at the numbers ``at``."""
+    record: dict[str, list[Any]] = {"n": at.tolist(), "mean": [], "low": [], "high": []}
+    for n in at.tolist():
+        told = clustered_score(scores[:n], [str(code) for code in clusters[:n].tolist()])
+        for name in ("mean", "low", "high"):
+            record[name].append(told[name])
+    return record
+
+
+@dataclass(slots=True)
+class ReadInterviews:
+    """A run of interviews read once: the scenario's own aggregate, each candidate's columns, and the names of damaged
+    records, which are in neither.
+    """
+
+    aggregate: KievalAggregate
+    columns: dict[str, InterviewColumns]
+    damaged: list[str]
+
+
+def read_interviews(run: RunFolder, scorer: Scorer, items: ItemNumbers, first: int | None = None) -> ReadInterviews:
+    """All ended interviews of a run, or the ``first`` of its order alone (where a stop rule has ended it).
+
+    :raises JournalError: the journal is missing or damaged.
+    """
+    aggregate = KievalAggregate(scorer, run.manifest)
+    stopping = bool(run.manifest["settings"]["early_stop"])
+    columns = {label: InterviewColumns(one, items, stopping) for label, one in aggregate.candidates.items()}
+    labels = list(columns)
+    with History(run.journal) as history:
+        for ended in history.ended():
+            if first is not None and ended.number >= first:
+                break
+            if ended.failed:
+                columns[label_of_key(ended.key, labels)].aggregate.add_failure(ended.result)
+            else:
+                interview = Interview.from_record(ended.result)
+                columns[interview.candidate].add(ended.number, interview)
+        return ReadInterviews(aggregate, columns, list(history.damage))
+
+
+def conversation_keys(run: RunFolder, numbers: Iterable[int]) -> list[str]:
+    """The keys of conversations, for ``viva show --conversation``."""
+    with History(run.journal) as history:
+        return [started[0] for number in numbers if (started := history.started(number)) is not None]
+
+
+_SCORE_LEVELS = 5  # 0 is a round without a score
+
+
+def round_figures(columns: Sequence[InterviewColumns], items: Sequence[Codes], scorer: Scorer) -> list[dict[str, Any]]:
+    """For each round how many interviews held it, and the mean overall score that it got.
+
+    Scores are 0–100 by the scorer's mapping. ``items`` are the numbers of each interview's item; errors and intervals
+    are clustered by them.
+    """
+    total = sum(len(one.numbers) for one in columns)
+    most = max((int(one.lengths.max(initial=0)) for one in columns), default=0)
+    places = [
+        (one.rounds(), one.verdicts, np.repeat(codes, one.lengths)) for one, codes in zip(columns, items, strict=True)
+    ]
+    worth = [scorer.combine([verdict]) or 0.0 for verdict in range(1, _SCORE_LEVELS)]
+    rounds_found = []
+    for number in range(most):
+        verdicts = np.concatenate([verdicts[rounds == number] for rounds, verdicts, _ in places])
+        codes = np.concatenate([codes[rounds == number] for rounds, _, codes in places])
+        found = _mean_of_rounds(verdicts, codes, worth)
+        held = {"round": number + 1, "held": len(verdicts), "share_held": round_figure(len(verdicts) / total)}
+        rounds_found.append(held | clustered_record(found, SCORES))
+    return rounds_found
+
+
+def _mean_of_rounds(verdicts: Codes, codes: Codes, worth: Sequence[float]) -> ClusteredMean | None:
+    """Of the rounds with a score. Items on which each verdict was given as often are counted together."""
+    scored = verdicts > 0
+    items, places = np.unique(codes[scored], return_inverse=True)
+    counts = np.bincount(places * _SCORE_LEVELS + verdicts[scored], minlength=len(items) * _SCORE_LEVELS)
+    alike, times = np.unique(counts.reshape(-1, _SCORE_LEVELS)[:, 1:], axis=0, return_counts=True)
+    return clustered_counts(worth, dict(zip(map(tuple, alike.tolist()), times.tolist(), strict=True)))
+
+
+def with_rule_interval(score: Mapping[str, Any], cells: Sequence[StudyCell], scorer: Scorer) -> dict[str, Any]:
+    """The record of a mean score over ``cells``, with the interval of the rule that ended at least one of them.
+
+    Of several cells it is the mean of their intervals, each weighed by its scored interviews. That covers at least with
+    probability 1 - (cells)·(1 - level), and in practice far more often. The record stays as it is where no rule ended a
+    cell, where a cell was watched by none, or where the rule saw scores of another scorer.
+    """
+    seen = [_confidence_sequence(cell, scorer) for cell in cells]
+    known = [one for one in seen if one is not None]
+    total = sum(one["n"] for one in known)
+    if len(known) < len(seen) or not total or all(cell.stopped_at is None for cell in cells):
+        return dict(score)
+    ends = {end: round_figure(sum(one["n"] * one[end] for one in known) / total) for end in ("low", "high")}
+    return {**score, **ends}
+
+
+def _confidence_sequence(cell: StudyCell, scorer: Scorer) -> dict[str, Any] | None:
+    """What the rule knows of a cell's mean score; None where it knows nothing of scores such as these."""
+    if cell.until is None:
+        return None
+    watched = Scorer(cell.settings("scorer"), cell.settings("decay"), cell.settings("early_stop"))
+    if watched.describe() != scorer.describe():
+        return None
+    record: dict[str, Any] = cell.until["intervals"][cell.candidate]
+    return record
+
+
+def rule_notes(cells: Sequence[StudyCell], scorer: Scorer) -> list[str]:
+    """What a reader should know of intervals where a rule ended cells; nothing where none did."""
+    ruled = [cell for cell in cells if cell.stopped_at is not None]
+    if not ruled:
+        return []
+    begun = sum(bool(cell.manifest) for cell in cells)
+    if any(_confidence_sequence(cell, scorer) is None for cell in ruled):
+        return [
+            f"a rule that watched the scores of another scorer than {scorer.describe()} ended {len(ruled)} of {begun} "
+            "cells: all intervals and p-values are for numbers of talks fixed beforehand and do not keep their level; "
+            "under the rule's scorer the intervals of scores do"
+        ]
+    units = dict.fromkeys((cell.until or {}).get("independent", "item") for cell in ruled)
+    return [
+        f"a rule that watched the scores ended {len(ruled)} of {begun} cells: the intervals of scores are the "
+        f"rule's, which hold at the stop; it takes {' and '.join(f'{unit}s' for unit in units)} to be independent "
+        "of one another; other intervals and p-values are for numbers of talks fixed beforehand and do not keep "
+        "their level"
+    ]
+
+
+HALF_WIDTHS = (1.0, 2.0, 5.0)  # points of the score
+
+
+class InterviewMaterial(Material):
+    """What the sections compute from: the cells, and the pools of their candidates. ``scoring`` is a ``Scorer``.
+
+    ``pools`` are apart where a dataset's candidates were not examined alike; ``by_items`` are not.
+    """
+
+    def __init__(self, material: Material, lent: StaticFigures | None) -> None:
+        super().__init__(material.scoring, material.readings, material.catalogue)
+        self.lent = lent
+        codes = self.catalogue.codes
+        for one in self.readings:
+            dataset, columns = one.cell.dataset, one.columns
+            if isinstance(columns, InterviewColumns):
+                self.catalogue.join(codes(dataset, columns.items), codes(dataset, columns.clusters))
+            elif lent is not None and lent.holds(one):
+                known = lent.clusters(Pool(one.cell.candidate, dataset, [one], self.catalogue))
+                items, clusters = (np.array(list(side), dtype=np.int64) for side in (known, known.values()))
+                self.catalogue.join(items, clusters)
+        self.pools = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue, _conditions)]
+        self.by_items = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue)]
+
+    @property
+    def scorer(self) -> Scorer:
+        """The one scorer of the study."""
+        scorer: Scorer = self.scoring
+        return scorer
+
+    @property
+    def whole(self) -> list[InterviewPool]:
+        """The pools of all datasets, or of the only one, of candidates that were interviewed."""
+        several = len({pool.dataset for pool in self.pools}) > 1
+        return [pool for pool in self.pools if (pool.dataset is None or not several) and pool.parts]
+
+
+@dataclass(slots=True)
+class InterviewPool:
+    """The interviews of a pool, and the static figures that were lent of the same candidate."""
+
+    pool: Pool
+    lent: StaticFigures | None
+
+    @property
+    def candidate(self) -> str:
+        """The candidate's label."""
+        return self.pool.candidate
+
+    @property
+    def dataset(self) -> str | None:
+        """The dataset's name; None stands for all datasets."""
+        return self.pool.dataset
+
+    @property
+    def parts(self) -> list[tuple[StudyCell, str, InterviewColumns]]:
+        """The interviews, each with its cell and dataset."""
+        return [
+            (one.cell, one.cell.dataset, one.columns)
+            for one in self.pool.readings
+            if isinstance(one.columns, InterviewColumns)
+        ]
+
+    @property
+    def interviews(self) -> int:
+        """How many interviews there are."""
+        return sum(len(columns.numbers) for _, _, columns in self.parts)
+
+    def labels(self, codes: Codes) -> list[str]:
+        """The items of codes, as DATASET/ITEM."""
+        return self.pool.catalogue.named(codes)
+
+    def codes(self) -> Codes:
+        """The item of each interview, in the order of ``column``; numbers of the catalogue."""
+        return concatenate_columns(self._codes()).astype(np.int64)
+
+    def clusters(self) -> Codes:
+        """The cluster of each interview, in the order of ``column``; numbers of the catalogue."""
+        return concatenate_columns(self._clusters()).astype(np.int64)
+
+    def codes_of(self, dataset: str, columns: InterviewColumns) -> Codes:
+        """The same for one of the ``parts``."""
+        return self.pool.catalogue.codes(dataset, columns.items)
+
+    def column(self, name: str) -> Floats:
+        """``right``, ``rounds`` or an aspect's scores, of all interviews."""
+        return concatenate_columns([_column(columns, name) for _, _, columns in self.parts])
+
+    def variant(self, decay: bool, early_stop: bool) -> dict[str, Any]:
+        """The overall score with other switches, empty where some interviews were not recorded for it."""
+        found = [columns.variant(decay, early_stop) for _, _, columns in self.parts]
+        known = [column for column in found if column is not None]
+        if len(known) < len(found):
+            return dict(EMPTY_MEAN)
+        return clustered_score(concatenate_columns(known), self.labels(self.clusters()))
+
+    def score(self, scorer: Scorer) -> dict[str, Any]:
+        """The mean score, with the interval of the rule that ended the interviews, where one did."""
+        found = clustered_score(self.column("overall"), self.labels(self.clusters()))
+        return with_rule_interval(found, [cell for cell, _, _ in self.parts], scorer)
+
+    def record(self, scorer: Scorer) -> dict[str, Any]:
+        """The pooled figures as the report shows them."""
+        readings, parts = self.pool.readings, self.parts
+        merged = InterviewAggregate(scorer)
+        for _, _, columns in parts:
+            merged.merge(columns.aggregate)
+        plain, codes = merged.to_dict(), self.codes()
+        labels = self.labels(self.clusters())
+        begun = [one.cell for one in readings if one.result is not None]
+        record: dict[str, Any] = {
+            "scenario": parts[0][0].scenario if parts else readings[0].cell.scenario,
+            "candidate": self.candidate,
+            "dataset": self.dataset,
+            "datasets": list(dict.fromkeys(cell.dataset for cell in begun)),
+            "seeds": sorted({cell.seed for cell in begun}),
+            "evaluators": sorted({cell.evaluator for cell, _, _ in parts if cell.evaluator}),
+            "n_items": len(np.unique(codes)),
+            "n_observations": len(codes),
+            "accuracy": clustered_rate(self.column("right"), labels),
+            "score": self.score(scorer),
+            "aspects": {name: clustered_score(self.column(name), labels) for name in ASPECTS[:-1]},
+            "rounds": clustered_score(self.column("rounds"), labels, (0.0, self._most_rounds())),
+            "by_round": round_figures([columns for _, _, columns in parts], self._clusters(), scorer),
+        }
+        for name in (
+            *("unanswered", "unanswered_rate", "unscored_interviews", "verdicts", "unscored_rounds", "unscored_rate"),
+            *("parse_failures", "parse_failure_rate", "failed", "ends", "stop_reasons", "failures"),
+        ):
+            record[name] = plain[name]
+        record |= {name: plain[name] for name in ("failure_reasons", "free") if name in plain}
+        record["items_needed"] = _items_needed(
+            record["score"], len(np.unique(codes)) / max(1, len(np.unique(self.clusters())))
+        )
+        record["probe"] = self._static()
+        return record
+
+    def _codes(self) -> list[Codes]:
+        return [self.codes_of(dataset, columns) for _, dataset, columns in self.parts]
+
+    def _clusters(self) -> list[Codes]:
+        catalogue = self.pool.catalogue
+        return [catalogue.clusters(catalogue.codes(dataset, columns.clusters)) for _, dataset, columns in self.parts]
+
+    def _most_rounds(self) -> float:
+        planned = [cell.settings("rounds") for cell, _, _ in self.parts]
+        return float(max([1, *planned, *(int(columns.lengths.max(initial=0)) for _, _, columns in self.parts)]))
+
+    # -- static figures ---------------------------------------------------------------------------------------------
+
+    def _static(self) -> dict[str, Any] | None:
+        if self.lent is None or not static_readings(self.lent, self.pool.readings):
+            return None
+        record = self.lent.pooled(self.pool)
+        if self.dataset is not None:
+            record["joined"] = self._joined_by_item(self.lent, record["accuracy"])
+        return record
+
+    def _joined_by_item(self, lent: StaticFigures, accuracy: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The score of interviews about items that were answered rightly, and about the others.
+
+        An item that several seeds asked counts as right if it was answered so more often than not.
+        """
+        method = next((name for name in lent.methods if name in accuracy), None)
+        if method is None or not self.parts:
+            return None
+        right, codes = lent.right(self.pool, method)
+        share = dict.fromkeys(codes.tolist(), 0.0)
+        for code, value in zip(codes.tolist(), right.tolist(), strict=True):
+            share[code] += value - 0.5
+        met, scores = self.codes(), self.column("overall")
+        labels = self.labels(self.clusters())
+        asked = np.array([share.get(code, np.nan) for code in met.tolist()], dtype=np.float64)
+        return {
+            "by": method,
+            "n": len(np.unique(met[~np.isnan(asked)])),
+            "right": clustered_score(np.where(asked > 0, scores, np.nan), labels),
+            "wrong": clustered_score(np.where(asked <= 0, scores, np.nan), labels),
+        }
+
+
+def pools_by_dataset(found: Sequence[InterviewPool]) -> list[tuple[str | None, list[InterviewPool]]]:
+    """The pools of candidates that were interviewed, by dataset, all datasets last."""
+    groups: dict[str | None, list[InterviewPool]] = {}
+    for pool in found:
+        if pool.interviews:
+            groups.setdefault(pool.dataset, []).append(pool)
+    return sorted(groups.items(), key=lambda group: group[0] is None)
+
+
+def concatenate_columns(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Columns of several cells, one after another."""
+    return np.concatenate(columns) if columns else np.empty(0)
+
+
+def _conditions(reading: RunReading) -> Conditions | None:
+    """Who judged and asked, and how many rounds by which prompts: scores of others are on another scale."""
+    cell, columns = reading.cell, reading.columns
+    if not isinstance(columns, InterviewColumns) or not len(columns.numbers):
+        return None
+    asked_by = "a recording" if cell.repeats("interactor") else cell.label("interactor")
+    pack = cell.manifest.get("pack") or {}
+    found = {"evaluator": cell.evaluator, "interactor": asked_by, "rounds": cell.settings("rounds")}
+    found["pack"] = f"{pack['name']} {pack['digest'][:6]}" if pack else None
+    return tuple((name, str(value)) for name, value in found.items() if value is not None)
+
+
+def _items_needed(score: Mapping[str, Any], size: float) -> dict[str, int] | None:
+    """Items for intervals of these half widths, if items go on to spread as they do; None where no spread is seen.
+
+    ``size`` is the number of items in a cluster: 1 where items come in none.
+    """
+    if not score["se"]:
+        return None
+    low, high = SCORES
+    share = (score["mean"] - low) / (high - low)
+    spread = (score["se"] / (high - low)) ** 2 * (score["items"] - 1) / (share * (1 - share))
+    needed = (items_for_bounded(width / (high - low), share, min(1.0, spread), LEVEL) for width in HALF_WIDTHS)
+    return {f"{width:g}": math.ceil(size * count) for width, count in zip(HALF_WIDTHS, needed, strict=True)}
+
+
+def _column(columns: InterviewColumns, name: str) -> Floats:
+    if name == "right":
+        return columns.right
+    return columns.lengths.astype(np.float64) if name == "rounds" else columns.scores(name)

@@ -1,0 +1,160 @@
+"""Studies of interviews: read as columns, pooled, and compared with what other systems measured statically."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from viva.engine.errors import ConfigurationError
+from viva.reports.page import Record
+from viva.reports.tables import Row, interval, mean, record_rows
+
+from ...contract import Findings
+from ...study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
+from ...study_sections import Material, Section, SystemStudy, insert_after, static_readings
+from ..score import SCORERS, Scorer
+from . import methods
+from .agreement_and_difficulty import AgreementSection, DifficultySection
+from .claims import Claims, Comparisons, findings
+from .correlations import AgainstAccuracy
+from .costs import Costs
+from .interview_pools import (
+    InterviewColumns,
+    InterviewMaterial,
+    conversation_keys,
+    read_interviews,
+    round_figures,
+    rule_notes,
+    with_rule_interval,
+)
+from .rounds_and_stops import RunningMeans, StopsSection, running_rows
+from .score_tables import Ablation, Contamination, Results, round_rows
+
+
+class InterviewStudy(SystemStudy):
+    """The tables and plots of the KIEval paper, and what several seeds and evaluators allow beyond."""
+
+    by_item: ClassVar[bool] = True
+    settings: ClassVar[tuple[str, ...]] = ("rounds",)
+    takes_static: ClassVar[bool] = True
+    drawn: ClassVar[bool] = True
+
+    def make_sections(self) -> Sequence[Section[Any]]:
+        return [
+            Results(),
+            Contamination(self.lent),
+            Comparisons(),
+            AgreementSection(),
+            DifficultySection(),
+            AgainstAccuracy(self.lent),
+            Ablation(),
+            StopsSection(),
+            RunningMeans(),
+            Costs(),
+            Claims(),
+        ]
+
+    # -- computing --------------------------------------------------------------------------------------------------
+
+    def scoring(self, cells: Sequence[StudyCell], name: str | None) -> Scorer:
+        """The one scorer of a study: the one named, else that of all its interviews.
+
+        Its switches are those of the runs; where they differ, both are on, for interviews that went on after a flag can
+        be cut there, but those that ended there cannot go on.
+        """
+        known = next((one for one in SCORERS if one == name), None)
+        if name is not None and known is None:
+            raise ConfigurationError(f"unknown scorer '{name}'; known: {', '.join(SCORERS)}")
+        recorded = [cell.manifest["settings"] for cell in cells if cell.scenario == methods.NAME and cell.manifest]
+        names = list(dict.fromkeys(settings["scorer"] for settings in recorded))
+        if known is None and len(names) > 1:
+            raise ConfigurationError(f"the runs have different scorers ({', '.join(names)}); choose one with --scorer")
+        switches = {
+            switch: next(iter(values)) if len(values) == 1 else True
+            for switch in ("decay", "early_stop")
+            for values in [{settings[switch] for settings in recorded}]
+        }
+        return Scorer(known or (names[0] if names else "official"), **switches)
+
+    def read(self, readings: Sequence[RunReading], scoring: Scorer, items: ItemNumbers) -> None:
+        cell = readings[0].cell
+        assert cell.run is not None
+        read = read_interviews(cell.run, scoring, items, cell.stopped_at)
+        results = read.aggregate.report()["candidates"]
+        for one in readings:
+            result = results[one.cell.candidate]
+            one.damaged, one.columns, one.result = read.damaged, read.columns[one.cell.candidate], result
+            one.ended, one.failed, one.usage = (
+                result["interviews"] + result["failed"],
+                result["failed"],
+                result["usage"],
+            )
+            one.own_tables = read.aggregate.tables
+
+    def material(self, readings: list[RunReading], scoring: Scorer, catalogue: ItemCatalogue) -> InterviewMaterial:
+        return InterviewMaterial(Material(scoring, readings, catalogue), self.lent)
+
+    def head(self, scoring: Scorer) -> dict[str, Any]:
+        return {"scorer": scoring.describe()}
+
+    def facts(self, common: dict[str, Any], readings: Sequence[RunReading]) -> dict[str, Any]:
+        read = [one for one in readings if one.result is not None]
+        held = [one for one in read if isinstance(one.columns, InterviewColumns)]
+        results = [one.result for one in held if one.result is not None]
+        asked = [one.cell.label("interactor") for one in readings]
+        facts = insert_after(
+            common, "evaluators", interactors=list(dict.fromkeys(one for one in asked if one is not None))
+        )
+        facts = insert_after(
+            facts,
+            "tiers",
+            rounds=sorted({one.cell.settings("rounds") for one in held}),
+            recorded_with_early_stop=sorted({one.cell.settings("early_stop") for one in held}),
+            interviews=sum(one["interviews"] for one in results),
+        )
+        verdicts = sum(one["verdicts"] for one in results)
+        probes = sum(one.ended for one in static_readings(self.lent, read))
+        return insert_after(facts, "failed", verdicts=verdicts, probes=probes)
+
+    def cell(self, common: dict[str, Any], reading: RunReading, scoring: Scorer) -> dict[str, Any]:
+        cell, columns = reading.cell, reading.columns
+        record = insert_after(common, "evaluator", interactor=cell.label("interactor"))
+        record = insert_after(record, "tier", scorer=scoring.describe() if cell.scenario == methods.NAME else None)
+        record = insert_after(record, "pack", rounds=cell.settings("rounds"), shots=cell.settings("shots"))
+        if isinstance(columns, InterviewColumns) and cell.run is not None:
+            if reading.result is not None and cell.stopped_at is not None:
+                score = with_rule_interval(reading.result["score"], [cell], scoring)
+                record["result"] = reading.result | {"score": score}
+            record["by_round"] = round_figures([columns], [columns.clusters], scoring)
+            record["running"] = columns.running()
+            record["transcripts"] = {"folder": cell.folder, "examples": conversation_keys(cell.run, columns.examples())}
+        return record
+
+    def notes(self, cells: Sequence[StudyCell], scoring: Scorer) -> list[str]:
+        return rule_notes(cells, scoring)
+
+    # -- from the report --------------------------------------------------------------------------------------------
+
+    def shown_result(self, cell: Record) -> str:
+        score = (cell["result"] or {}).get("score") or {}
+        if "low" in score:  # a rule ended the cell: its own interval
+            return interval({"value": score["mean"], "low": score["low"], "high": score["high"]})
+        return mean(score)
+
+    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
+        yield from record_rows(place, "", cell["result"] or {})
+        for one in cell.get("by_round", []):
+            yield from round_rows(place, one)
+        yield from running_rows(place, cell.get("running", {"n": []}))
+
+    def page_facts(self, common: dict[str, str], report: Record) -> dict[str, str]:
+        return methods.page_facts(common, report)
+
+    def origin(self, report: Record) -> str:
+        return methods.origin(report)
+
+    def methods(self, report: Record) -> list[tuple[str, str]]:
+        return methods.methods(report, self.lent)
+
+    def findings(self, report: Record) -> Sequence[Findings]:
+        return findings(report)

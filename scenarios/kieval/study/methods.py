@@ -1,0 +1,286 @@
+"""What all sections of a study share: the text on how figures are computed, the source of accuracies, plot panels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from viva.reports import plot_style
+from viva.reports.page import (
+    Plot,
+    Record,
+    count_of,
+    describe_seeds,
+    describe_tiers,
+    distinct_values,
+    join_names,
+    list_names,
+    percentage,
+)
+
+from ...study_sections import StaticFigures, insert_after
+from ..interview_report import MAX_UNANSWERED
+
+NAME = "kieval"
+FIRST_ANSWER = "first answer"
+_SCORERS = {
+    "official": (
+        "Verdicts of 1, 2, 3 and 4 count 1, 3, 7 and 10 (0 counts 0); the i-th scored round, from 0, weighs "
+        "exp(−0.2 i); a talk's score is ten times the weighted mean of its scored rounds, 0–100. This is how the "
+        "published KIEval figures were computed."
+    ),
+    "linear": (
+        "A verdict counts a quarter of its points; the i-th scored round, from 0, weighs exp(−0.2 i); a talk's score "
+        "is a hundred times the weighted mean of its scored rounds."
+    ),
+    "corrected": (
+        "Verdicts of 1, 2, 3 and 4 count 1, 3, 7 and 10 (0 counts 0); round i, from 0, weighs exp(−0.2 i) by its true "
+        "number; unscored rounds are left out without moving others up, and rounds lost to an early stop count 0."
+    ),
+}
+
+
+def title_facts(report: Record) -> str:
+    """What titles of tables say of how figures came about."""
+    facts = report["facts"]
+    seeds = ", ".join(map(str, facts["seeds"])) or "–"
+    tiers = " and ".join(facts["tiers"]) or "–"
+    scorer = f"scorer {report['scorer']}, " if facts["rounds"] else ""  # without interviews nothing is scored
+    return f"{scorer}seed{'s' * (len(facts['seeds']) > 1)} {seeds}, tier {tiers}"
+
+
+def row_prefix(report: Record, **where: Any) -> dict[str, Any]:
+    """The first columns of a figure in long form that is of the whole study."""
+    return {"scenario": NAME, "scorer": report["scorer"], **where}
+
+
+def page_facts(common: dict[str, str], report: Record) -> dict[str, str]:
+    """What was run, as terms and their descriptions."""
+    cells, totals = report["cells"], _totals(report)
+    lines = [(name, line) for name, line in ((report.get("correlations") or {}).get("lines") or {}).items() if line]
+    facts = insert_after(common, "Seeds", Interactor=list_names(distinct_values(cells, "interactor")))
+    scored = report["scorer"] if totals["interviews"] else ""
+    rounds = join_names(map(str, sorted(distinct_values(cells, "rounds"))))
+    facts = insert_after(facts, "Evaluator", Scorer=scored, Rounds=rounds)
+    facts = insert_after(facts, "Cells", Talks=_finished_text(totals))
+    return facts | {
+        "Unscored rounds": _share_of(totals["unscored_rounds"], totals["verdicts"], "rounds"),
+        "Unreadable verdicts": _share_of(totals["parse_failures"], _text_count(totals), "texts of the evaluator"),
+        "Ended by a rule": _stopped_by_rule(cells),
+        "Below the line": _outliers(lines, "below") if lines else "",
+        "Above the line": _outliers(lines, "above") if lines else "",
+    }
+
+
+def origin(report: Record) -> str:
+    """One line for under a figure: n, scorer, seeds, tier, and the rates of what could not be scored or read."""
+    cells, totals = report["cells"], _totals(report)
+    probes = sum(cell.get("ended") or 0 for cell in cells if cell["scenario"] != NAME)
+    parts = []
+    if totals["interviews"] or not probes:
+        parts += [f"n = {totals['interviews']:,} talks", f"scorer {report['scorer']}"]
+    if probes:
+        parts.append(f"n = {probes:,} probes")
+    parts += [describe_seeds(cells), describe_tiers(cells)]
+    if totals["interviews"] or not probes:
+        parts.append(f"unscored {percentage(totals['unscored_rounds'], totals['verdicts'])}")
+        parts.append(f"unparsed {percentage(totals['parse_failures'], _text_count(totals))}")
+    return " · ".join(parts)
+
+
+def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]:
+    """How figures are computed, as terms and their descriptions."""
+    scorer, cells = str(report["scorer"]), report["cells"]
+    found: list[tuple[str, str]] = []
+    if _totals(report)["interviews"]:
+        known = _SCORERS.get(scorer.split(" ")[0], "")
+        switched = " No decay: all rounds weigh the same." if "no decay" in scorer else ""
+        switched += " No early stop: flags of talks that went on are ignored." if "no early stop" in scorer else ""
+        found = [
+            (f"Score, scorer {scorer}", known + switched),
+            (
+                "Errors and intervals",
+                "Standard errors are clustered by item: talks about one item under several seeds or evaluators are "
+                "not independent. ± stands before one standard error; intervals are of 95% and stay within what a "
+                "figure can be: Wilson's for rates, their likes for scores. p-values of comparisons are those of sign "
+                "flips up to 100 items, of Student's t beyond."
+                + (
+                    " Where a rule ended the interviews, those of scores are its confidence sequences, which hold "
+                    "however often they are looked at."
+                    if any("low" in ((cell.get("result") or {}).get("score") or {}) for cell in cells)
+                    else ""
+                ),
+            ),
+            (
+                "Unanswered, unscored, unparsed",
+                "A first answer that names no choice is unanswered and counts as not right; one to a question without "
+                "choices is in no accuracy. "
+                "A round whose verdict could not be read, repairs included, is unscored, which is not the same as 0. "
+                "Unparsed is the share of the evaluator's texts that could not be read. Failed talks ended with an "
+                "error and are counted, not scored.",
+            ),
+        ]
+    if lent is not None and any(cell["scenario"] != NAME for cell in cells):
+        found += lent.explained()
+    if (report.get("correlations") or {}).get("figures"):
+        text = (
+            "Coefficients over models with two-sided p-values; pooled over datasets they take figures of one model for "
+            "independent, so those p-values are too small. Lines: reweighted least trimmed squares of score on "
+            "accuracy; a model is off the line beyond three expected spreads of the residuals, its own standard errors "
+            "joined. Of few models without errors, chance alone often puts one off the line."
+        )
+        found.append(("Correlations and lines", text))
+    return found
+
+
+def accuracy_label(source: str | None, lent: StaticFigures | None) -> str:
+    """Where accuracies come from, for an axis."""
+    return FIRST_ANSWER if not source or source == FIRST_ANSWER else source if lent is None else lent.said(source)
+
+
+def of_interviews(report: Record) -> list[Record]:
+    """The pooled rows of candidates that were interviewed."""
+    return [row for row in report["pooled"] if row["scenario"] == NAME]
+
+
+def _totals(report: Record) -> dict[str, int]:
+    names = ("interviews", "verdicts", "unscored_rounds", "partly_scored_rounds", "parse_failures", "failed")
+    totals = dict.fromkeys((*names, "planned"), 0)
+    for cell in report["cells"]:
+        result = cell.get("result") or {}
+        for name in names:
+            totals[name] += result.get(name) or 0
+        if cell["scenario"] == NAME:
+            totals["planned"] += cell.get("planned") or 0
+    return totals
+
+
+def _text_count(totals: Mapping[str, int]) -> int:
+    # Of a round that is not scored in full the last text is itself a failure.
+    return totals["verdicts"] + totals["parse_failures"] - totals["unscored_rounds"] - totals["partly_scored_rounds"]
+
+
+def _finished_text(totals: Mapping[str, int]) -> str:
+    if not totals["planned"] and not totals["interviews"]:
+        return ""
+    return f"{totals['interviews']:,} finished of {totals['planned']:,} planned"
+
+
+def _share_of(part: int, whole: int, of: str) -> str:
+    return f"{percentage(part, whole)} ({part:,} of {whole:,} {of})" if whole else ""
+
+
+def _stopped_by_rule(cells: Sequence[Record]) -> str:
+    stopped = [cell for cell in cells if (cell.get("until") or {}).get("stopped_at") is not None]
+    if not stopped:
+        return ""
+    counting, planned = (
+        sum(n) for n in zip(*((c["until"]["stopped_at"], c["planned"] or 0) for c in stopped), strict=True)
+    )
+    return f"{count_of(len(stopped), 'cell')}, after {counting:,} of {planned:,} talks planned"
+
+
+def _outliers(lines: Sequence[tuple[str, Record]], side: str) -> str:
+    """The models off the line, each with the datasets where it is."""
+    found: dict[str, list[str]] = {}
+    for dataset, line in lines:
+        for model in line[side]:
+            found.setdefault(model, []).append(dataset)
+    return "; ".join(f"{model} ({join_names(datasets)})" for model, datasets in found.items()) or "none"
+
+
+def accuracy_source(pooled: Sequence[Record], lent: StaticFigures | None) -> str:
+    """Return a static figure's way of answering if all that were interviewed have it, each but the first only where the
+    ones before it are missing; else that of the interviews' first answers. One kind for all rows, for kinds do not
+    compare: ``pooled`` are those of one dataset, or all.
+    """
+    rows = [row for row in pooled if row["dataset"] is not None and row["score"]["n"]]
+    for method in () if lent is None else lent.preferred:
+        if rows and all(row["probe"] is not None and method in row["probe"]["accuracy"] for row in rows):
+            return method
+    return FIRST_ANSWER
+
+
+def accuracy_of(row: Record, source: str) -> dict[str, Any]:
+    """A pooled row's accuracy by that source, per cent."""
+    if source == FIRST_ANSWER:
+        own: dict[str, Any] = row["accuracy"]
+        return own
+    return dict((row["probe"] or {}).get("accuracy", {}).get(source, {"mean": None, "se": None}))
+
+
+def unanswered_of(row: Record, source: str) -> float | None:
+    """The share of the items, 0–1, whose answer by that source names no choice, which accuracy counts as not right."""
+    found = row if source == FIRST_ANSWER else (row["probe"] or {}).get("unanswered", {}).get(source, {})
+    share: float | None = found.get("unanswered_rate")
+    return share
+
+
+def is_too_seldom_answered(row: Record, source: str) -> bool:
+    """Whether the accuracy tells how often an answer could be read rather than what a model knows."""
+    return (unanswered_of(row, source) or 0.0) > MAX_UNANSWERED
+
+
+def accuracy_titles(correlations: Record) -> str:
+    """Return the sources as titles of tables name them, dataset by dataset where they differ."""
+    sources = correlations.get("accuracies") or {}
+    if len(set(sources.values())) < 2:
+        return _source_title(next(iter(sources.values()), correlations["accuracy"]))
+    return join_names(f"{_source_title(source)} on {name}" for name, source in sources.items())
+
+
+def _source_title(source: str) -> str:
+    return f"of the {FIRST_ANSWER}s" if source == FIRST_ANSWER else f"probed by {source}"
+
+
+Drawing = tuple[str, str]  # an SVG, and what to say of it in one line
+
+
+def plot_group(report: Record, anchor: str, heading: str, caption: str, drawn: Sequence[Drawing]) -> list[Plot]:
+    """One kind of drawing, none where it has no panel."""
+    return [Plot(anchor, heading, caption, origin(report), drawn)] if drawn else []
+
+
+def overlap_sentence(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """A sentence for a caption: which candidates share a line, by dataset; empty where none do."""
+    if not groups:
+        return ""
+    several = len({dataset for dataset, _ in groups}) > 1
+    told = "; ".join(join_names(names) + (f" ({dataset})" if several else "") for dataset, names in groups)
+    return f" One line is drawn for candidates whose figures are the same throughout: {told}."
+
+
+def ranked_candidates(report: Record) -> list[str]:
+    """The candidates of the study, best overall score first; those without a score last, in the study's order."""
+    names = list(dict.fromkeys(row["candidate"] for row in report["pooled"]))
+    best: dict[str, tuple[bool, float]] = {}
+    for row in report["pooled"]:  # that of all datasets counts, or of the only one
+        mean = (row.get("score") or {}).get("mean")
+        if mean is not None and (row["dataset"] is None or row["candidate"] not in best):
+            best[row["candidate"]] = (True, mean)
+    return sorted(names, key=lambda name: -best[name][1] if name in best else math.inf)
+
+
+def rows_by_dataset(report: Record) -> Iterable[tuple[str, list[Record]]]:
+    """Each dataset with the pooled interviews of its candidates, best candidates first."""
+    place = {name: index for index, name in enumerate(ranked_candidates(report))}
+    rows = [row for row in report["pooled"] if row["dataset"] is not None and row["n_observations"]]
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        yield name, sorted((row for row in rows if row["dataset"] == name), key=lambda row: place[row["candidate"]])
+
+
+def dataset_names(report: Record) -> list[str]:
+    """The datasets of the study, in its order."""
+    return list(dict.fromkeys(cell["dataset"] for cell in report["cells"]))
+
+
+def short_dataset_name(name: str) -> str:
+    """A dataset's name, short enough for the title of a panel."""
+    return plot_style.shorten_names([name], 26)[name]
+
+
+def interval_reach(record: Record) -> tuple[float, float] | None:
+    """How far the interval reaches below the mean, and above."""
+    low, high = record.get("low"), record.get("high")
+    return None if low is None or high is None else (max(0.0, record["mean"] - low), max(0.0, high - record["mean"]))

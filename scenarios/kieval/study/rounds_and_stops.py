@@ -1,0 +1,194 @@
+"""The course of interviews: plots by round, reasons of early stops, and the running mean of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from viva.reports import line_plots, plot_style
+from viva.reports import row_plots as drawings
+from viva.reports.page import Plot, Record, join_names, number_range
+from viva.reports.tables import Row, Table, figure_row
+
+from ...study_sections import Section, Subject
+from .interview_pools import InterviewMaterial
+from .methods import (
+    Drawing,
+    dataset_names,
+    interval_reach,
+    of_interviews,
+    overlap_sentence,
+    plot_group,
+    ranked_candidates,
+    rows_by_dataset,
+    short_dataset_name,
+    title_facts,
+)
+
+
+def round_plots(report: Record) -> list[Plot]:
+    """Survival, and scores by round."""
+    survival = (
+        "How many of its talks a candidate holds through how many rounds. A curve that falls early belongs to a "
+        "candidate that loses the thread, or that the evaluator stops."
+    )
+    scores = (
+        "The mean overall score of each round by itself, unweighted, of the talks that held it; bars are 95% "
+        "intervals, clustered by item. A falling curve says that further questions reach what a "
+        "candidate does not know; later rounds have fewer talks, and the better ones."
+    )
+    return [
+        *_round_plot(report, "survival", "Rounds survived", survival, "talks that held the last round", _survival),
+        *_round_plot(report, "rounds", "Score by round", scores, "score of the last round", _round_scores),
+    ]
+
+
+def _survival(record: Record) -> line_plots.RoundValue | None:
+    share = record.get("share_held")
+    return None if share is None else line_plots.RoundValue(record["round"], 100 * share)
+
+
+def _round_scores(record: Record) -> line_plots.RoundValue | None:
+    if record.get("mean") is None:
+        return None
+    return line_plots.RoundValue(record["round"], record["mean"], interval_reach(record))
+
+
+def _round_plot(
+    report: Record,
+    anchor: str,
+    heading: str,
+    caption: str,
+    said: str,
+    read: Callable[[Record], line_plots.RoundValue | None],
+) -> list[Plot]:
+    draw = line_plots.survival_plot if read is _survival else line_plots.round_score_plot
+    drawn: list[Drawing] = []
+    many, shared = False, list[tuple[str, list[str]]]()
+    everywhere = list(rows_by_dataset(report))
+    known = {row["candidate"] for _, pooled in everywhere for row in pooled}
+    order = [candidate for candidate in ranked_candidates(report) if candidate in known]
+    for name, pooled in everywhere:
+        steps: dict[str, list[line_plots.RoundValue]] = {candidate: [] for candidate in order}
+        for row in pooled:
+            steps[row["candidate"]] = [
+                step for record in row.get("by_round") or () if (step := read(record)) is not None
+            ]
+        # One without interviews here keeps its place, so that a colour means the same candidate in every panel.
+        curves = [line_plots.RoundCurve(candidate, found) for candidate, found in steps.items()]
+        if any(steps.values()):
+            many |= len(curves) > plot_style.LINES
+            shared += [(name, group) for group in line_plots.overlapping_rounds(curves)]
+            n = [row["n_observations"] for row in pooled if steps[row["candidate"]]]
+            title = f"{short_dataset_name(name)} (n = {number_range(n)} talks each)"
+            last = [f"{curve.name} {curve.steps[-1].value:.0f}" for curve in curves if curve.steps]
+            drawn.append((draw(title, curves), f"{name}: {said}: {join_names(last)}"))
+    caption += overlap_sentence(shared)
+    if many:
+        caption += (
+            f" More than {plot_style.LINES} candidates are rows of numbers, the stronger their tint the higher, "
+            f"without "
+            "intervals."
+        )
+    return plot_group(report, anchor, heading, caption, drawn)
+
+
+class StopsSection(Section[InterviewMaterial]):
+    """Reasons by candidate; the counts are part of the pooled figures."""
+
+    subject, heading, anchor = Subject.ENDS, "Early stops", "reasons"
+
+    def tables(self, report: Record) -> list[Table]:
+        every = {
+            row["candidate"]: row["stop_reasons"]
+            | {f"failed: {name}": count for name, count in row["failures"].items()}
+            for row in of_interviews(report)  # all datasets, where there are several, come last
+        }
+        names = sorted({name for one in every.values() for name in one})
+        rows = [[candidate, *(str(one.get(name, 0)) for name in names)] for candidate, one in every.items()]
+        return [(f"Why talks ended early: {title_facts(report)}", ["candidate", *names], rows if names else [])]
+
+    def plots(self, report: Record) -> list[Plot]:
+        found = {
+            name: [drawings.StopCounts(row["candidate"], row["n_observations"], _stop_reasons(row)) for row in pooled]
+            for name, pooled in rows_by_dataset(report)
+        }
+        reasons = drawings.shown_reasons(one for stops in found.values() for one in stops)
+        drawn: list[Drawing] = []
+        for name, stops in found.items():
+            if reasons[0]:
+                title = f"{short_dataset_name(name)} (n = {number_range(one.talks for one in stops)} talks each)"
+                shares = [f"{one.name} {100 * sum(one.reasons.values()) / one.talks:.0f}%" for one in stops]
+                label = f"{name}: talks that stopped early: {join_names(shares)}"
+                drawn.append((drawings.stop_plot(title, stops, reasons), label))
+        caption = (
+            "Shares of talks that stopped early, by reason, and of those that held all their rounds. Numbers stand in "
+            "parts of 9% and more. Talks that failed are not counted. Long coloured parts say that a score rests on "
+            "short talks, and their colour says why."
+        )
+        if reasons[1]:
+            caption += f" The rarest reasons are drawn together: {join_names(reasons[1])}."
+        return plot_group(report, "stops", "Why talks stopped", caption, drawn)
+
+
+def _stop_reasons(row: Record) -> dict[str, int]:
+    """Why interviews ended before their last round: flags of the evaluator, and the end of a recording in a fork."""
+    ran_out = (row.get("ends") or {}).get("transcript", 0)
+    return {**row["stop_reasons"], **({"recorded talk ran out": ran_out} if ran_out else {})}
+
+
+class RunningMeans(Section[InterviewMaterial]):
+    """The mean of the first n interviews."""
+
+    subject = Subject.COURSE
+
+    def plots(self, report: Record) -> list[Plot]:
+        drawn: list[Drawing] = []
+        many, shared = False, list[tuple[str, list[str]]]()
+        runs = [(cell, run) for cell in report["cells"] if (run := _running_points(cell.get("running"))) is not None]
+        known = {cell["candidate"] for cell, _ in runs}
+        order = [candidate for candidate in ranked_candidates(report) if candidate in known]
+        for name in dataset_names(report):
+            here: dict[str, list[line_plots.RunningMean]] = {candidate: [] for candidate in order}
+            for cell, run in runs:
+                if cell["dataset"] == name:
+                    here[cell["candidate"]].append(run)
+            kept = [line_plots.CandidateRuns(candidate, found) for candidate, found in here.items()]
+            if any(here.values()):
+                many |= len(kept) > plot_style.LINES
+                shared += [(name, group) for group in line_plots.overlapping_runs(kept)]
+                n = [run.n[-1] for track in kept for run in track.runs]
+                title = f"{short_dataset_name(name)} (n = {number_range(n)} talks a run)"
+                last = [f"{track.name} {track.runs[0].mean[-1]:.1f}" for track in kept if track.runs]
+                drawn.append(
+                    (line_plots.running_mean_plot(title, kept), f"{name}: last running mean of {join_names(last)}")
+                )
+        caption = (
+            "The mean score of the first talks, in their seeded order, with its 95% interval at each number of talks; "
+            "a line for each seed and evaluator. The intervals hold at a number fixed beforehand, not at one that was "
+            "chosen by looking. Bands that have parted and lines that have levelled off say that more talks would "
+            "change little."
+        )
+        caption += overlap_sentence(shared)
+        if many:
+            caption += (
+                f" More than {plot_style.LINES} candidates have a strip each, which shows the mean less its last "
+                f"value, all "
+                "at one scale."
+            )
+        return plot_group(report, "running", "Running mean", caption, drawn)
+
+
+def running_rows(place: Row, record: Record) -> Iterator[Row]:
+    """A cell's running mean in long form, a row for each n."""
+    for index, n in enumerate(record["n"]):
+        ends = {name: record[name][index] for name in ("low", "high")}
+        yield figure_row(place, "running", value=record["mean"][index], n=n, **ends)
+
+
+def _running_points(record: Record | None) -> line_plots.RunningMean | None:
+    """The points that have an interval; None of none."""
+    if not record:
+        return None
+    columns = [record[name] for name in ("n", "mean", "low", "high")]
+    points = [point for point in zip(*columns, strict=True) if None not in point]
+    return line_plots.RunningMean(*(list(column) for column in zip(*points, strict=True))) if points else None

@@ -1,0 +1,278 @@
+"""The paper's tables of scores: results and aspects (Tables 2, 13-17), static figures (3), ablations (8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from viva.reports import row_plots as drawings
+from viva.reports.figures import round_figure, round_significant
+from viva.reports.page import Plot, Record, join_names, number_range
+from viva.reports.tables import (
+    Row,
+    Table,
+    figure_row,
+    interval,
+    mean,
+    mean_and_error,
+    mean_and_interval,
+    mean_row,
+    number,
+    percent,
+    record_rows,
+)
+from viva.scoring.correlation import pearson
+
+from ...study_sections import Section, StaticFigures, Subject
+from ..score import ASPECTS, Scorer
+from .interview_pools import SWITCHES, InterviewMaterial
+from .methods import (
+    FIRST_ANSWER,
+    Drawing,
+    accuracy_of,
+    accuracy_titles,
+    interval_reach,
+    is_too_seldom_answered,
+    of_interviews,
+    plot_group,
+    row_prefix,
+    rows_by_dataset,
+    short_dataset_name,
+    title_facts,
+)
+from .rounds_and_stops import round_plots
+
+SHORT_ASPECTS = ("acc", "log", "rel", "coh", "con")
+_LABEL_FIELDS = ("scenario", "candidate", "dataset", "datasets", "seeds", "evaluators", "by_round")
+
+
+class Results(Section[InterviewMaterial]):
+    """Accuracy, score and rounds (Table 2), and each aspect's score (Tables 13-17)."""
+
+    key, subject, heading, anchor = "pooled", Subject.RESULTS, "Results", "results"
+
+    def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [pool.record(material.scorer) for pool in material.pools]
+
+    def tables(self, report: Record) -> list[Table]:
+        return [_main_table(report), _aspect_table(report)]
+
+    def rows(self, report: Record) -> Iterator[Row]:
+        for one in report["pooled"]:
+            place = {name: one[name] for name in ("scenario", "candidate", "dataset")} | {"scorer": report["scorer"]}
+            yield from record_rows(place, "", {name: value for name, value in one.items() if name not in _LABEL_FIELDS})
+            for held in one["by_round"]:
+                yield from round_rows(place, held)
+
+    def plots(self, report: Record) -> list[Plot]:
+        return [*_aspect_plots(report), *round_plots(report)]
+
+
+def round_rows(place: Row, record: Record) -> Iterator[Row]:
+    """The figures of one round in long form."""
+    name = f"round.{record['round']}"
+    yield figure_row(place, f"{name}.score", **mean_row(record))
+    yield figure_row(place, f"{name}.share_held", value=record["share_held"], n=record["held"])
+
+
+def _main_table(report: Record) -> Table:
+    """Accuracy, KIEval and rounds by dataset and over all of them."""
+    rows, source = of_interviews(report), report["correlations"]["accuracy"]
+    sources = report["correlations"]["accuracies"]
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows if row["dataset"] is not None))
+    several = len(datasets) > 1
+    header = ["candidate"]
+    for name in datasets if several else []:
+        header += [f"{name} acc", f"{name} KIEval", f"{name} rnds"]
+    before = "overall " if several else ""
+    header += [f"{before}accuracy", f"{before}KIEval", "±", f"{before}rounds"]
+    header += ["n", "unanswered", "unscored", "unparsed", "failed"]
+    cells = []
+    for candidate in dict.fromkeys(row["candidate"] for row in rows):
+        own = {row["dataset"]: row for row in rows if row["candidate"] == candidate}
+        line = [candidate]
+        for name in datasets if several else []:
+            one = own.get(name)
+            line += ["–"] * 3 if one is None else _score_cells(one, sources[name])
+        # A mean over fewer datasets than the others' would be compared with theirs.
+        whole = own.get(None if several else datasets[0])
+        complete = whole is not None and all(name in own and own[name]["score"]["n"] for name in datasets)
+        shown = whole or next(iter(own.values()))
+        accuracy, score, rounds = (
+            _score_cells(shown, source if several else sources[datasets[0]]) if complete else ["–"] * 3
+        )
+        line += [accuracy, score, number(shown["score"]["se"]) if complete else "–", rounds]
+        line += [str(shown["score"]["n"]), percent(shown["unanswered_rate"]), percent(shown["unscored_rate"])]
+        cells.append([*line, percent(shown["parse_failure_rate"]), str(shown["failed"])])
+    kinds = {**sources, None: source}
+    if any(accuracy_of(row, kinds[row["dataset"]])["mean"] is not None for row in rows) or not any(
+        row.get("free") for row in rows
+    ):
+        kind = accuracy_titles(report["correlations"])
+        title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy: {kind}"
+        return (title, header, cells)
+    title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; questions without choices have no accuracy"
+    kept = [place for place, name in enumerate(header) if not name.endswith(("accuracy", " acc", "unanswered"))]
+    return (title, [header[at] for at in kept], [[line[at] for at in kept] for line in cells])
+
+
+def _score_cells(row: Record, source: str) -> list[str]:
+    accuracy = accuracy_of(row, source)
+    return [number(accuracy["mean"]), number(row["score"]["mean"]), number(row["rounds"]["mean"], 2)]
+
+
+def _aspect_table(report: Record) -> Table:
+    lines = []
+    for row in of_interviews(report):
+        values = [number(row["aspects"][name]["mean"]) for name in ASPECTS[:-1]]
+        lines.append(
+            [row["candidate"], row["dataset"] or "all", *values, *mean_and_error(row["score"]), str(row["score"]["n"])]
+        )
+    header = ["candidate", "dataset", *SHORT_ASPECTS, "overall", "±", "n"]
+    return (f"Aspects: {title_facts(report)}", header, lines)
+
+
+def _aspect_plots(report: Record) -> list[Plot]:
+    drawn: list[Drawing] = []
+    for name, pooled in rows_by_dataset(report):
+        overall = {row["candidate"]: dot for row in pooled if (dot := _plot_point(row["score"])) is not None}
+        marks = {
+            row["candidate"]: {aspect: dot for aspect, record in row["aspects"].items() if (dot := _plot_point(record))}
+            for row in pooled
+            if row["candidate"] in overall
+        }
+        if overall:
+            n = [row["score"].get("n", row["n_observations"]) for row in pooled if row["candidate"] in overall]
+            title = f"{short_dataset_name(name)} (n = {number_range(n)} talks each)"
+            means = [f"{candidate} {dot.value:.1f}" for candidate, dot in overall.items()]
+            drawn.append((drawings.aspect_plot(title, overall, marks), f"{name}: overall score of {join_names(means)}"))
+    caption = (
+        "Means over talks of the five aspects, and of the overall score with its 95% interval, errors clustered by "
+        "item. An aspect far from the bar is where a candidate is strong or weak beyond its overall level."
+    )
+    return plot_group(report, "aspects", "Aspects", caption, drawn)
+
+
+def _plot_point(record: Record | None) -> drawings.AspectMean | None:
+    if not record or record.get("mean") is None:
+        return None
+    return drawings.AspectMean(record["mean"], interval_reach(record))
+
+
+_DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
+
+
+class Contamination(Section[InterviewMaterial]):
+    """What a model recalls beside how it interviews about it."""
+
+    subject, heading, anchor = Subject.CONTAMINATION, "Contamination", "contamination"
+
+    def __init__(self, lent: StaticFigures | None) -> None:
+        self._preferred = () if lent is None else lent.preferred
+
+    def tables(self, report: Record) -> list[Table]:
+        return [self._beside(report), _by_item(report)]
+
+    def _beside(self, report: Record) -> Table:
+        """Accuracy, losses and Min-K% beside the interview, of candidates with losses. Accuracy is the preferred
+        static one where there is any, else that of the first answers.
+        """
+        lines = []
+        for row in report["pooled"]:
+            static = row["probe"]
+            if row["dataset"] is None or static is None or static["loss"] is None:
+                continue
+            detector = (static["detectors"] or {}).get(_DETECTOR)
+            source = next((name for name in self._preferred if name in static["accuracy"]), FIRST_ANSWER)
+            loss = [number((static[name] or {}).get("mean"), 2) for name in ("loss", "loss_against")]
+            line = [row["candidate"], row["dataset"], number(accuracy_of(row, source)["mean"]), *loss]
+            line += [interval(static["loss_gap"], 2), interval(detector, 2)]
+            line += [number(row["aspects"][name]["mean"]) for name in ASPECTS[:-1]]
+            lines.append([*line, *mean_and_error(row["score"])])
+        header = ["candidate", "dataset", "accuracy", "loss", "loss against", "gap", "AUC Min-20%"]
+        title = f"Contamination: {title_facts(report)}; gap: members less others, nats per token"
+        return (title, [*header, *SHORT_ASPECTS, "KIEval", "±"], lines)
+
+
+def _by_item(report: Record) -> Table:
+    """Static accuracies, and the score of interviews about items answered rightly and wrongly."""
+    rows = [row for row in report["pooled"] if row["probe"] is not None and row["probe"]["accuracy"]]
+    methods = list(dict.fromkeys(name for row in rows for name in row["probe"]["accuracy"]))
+    lines = []
+    for row in rows:
+        static = row["probe"]
+        line = [row["candidate"], row["dataset"] or "all"]
+        line += [mean_and_interval(static["accuracy"].get(name)) for name in methods]
+        found = static.get("joined")
+        line += ["–"] * 3 if found is None else [str(found["n"]), mean(found["right"]), mean(found["wrong"])]
+        lines.append(line)
+    header = ["candidate", "dataset", *(name.replace("_", " ") for name in methods)]
+    header += ["items in both", "KIEval where right", "KIEval where wrong"]
+    return (f"Probed accuracy, and KIEval on the same items: {title_facts(report)}", header, lines)
+
+
+class Ablation(Section[InterviewMaterial]):
+    """For each variant: the mean score of each candidate over all datasets, and how it follows accuracy."""
+
+    key, subject, heading, anchor = "ablation", Subject.VARIANTS, "Scorer variants", "ablation"
+
+    def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """A variant without early stop has figures of a candidate only if all of its interviews were recorded without
+        it.
+        """
+        whole, accuracy = material.whole, _candidate_accuracies(material, report)
+        variants = []
+        for decay, early_stop in SWITCHES:
+            found = {pool.candidate: pool.variant(decay, early_stop) for pool in whole}
+            pairs = [
+                (accuracy[name], one["mean"])
+                for name, one in found.items()
+                if name in accuracy and one["mean"] is not None
+            ]
+            related = pearson([x for x, _ in pairs], [y for _, y in pairs])
+            variants.append(
+                {
+                    "scorer": Scorer(material.scorer.name, decay, early_stop).describe(),
+                    "decay": decay,
+                    "early_stop": early_stop,
+                    "candidates": found,
+                    "accuracy": None
+                    if related is None
+                    else {"r": round_figure(related[0]), "p": round_significant(related[1]), "n": len(pairs)},
+                }
+            )
+        return variants
+
+    def tables(self, report: Record) -> list[Table]:
+        found = report["ablation"]
+        header = ["candidate", *(_switch_names(one) for one in found)]
+        candidates = list(dict.fromkeys(name for one in found for name in one["candidates"]))
+        rows = [[name, *(mean(one["candidates"].get(name)) for one in found)] for name in candidates]
+        if any(one["accuracy"] is not None for one in found):
+            rows.append(["r with accuracy", *(number(one["accuracy"] and one["accuracy"]["r"], 3) for one in found)])
+        note = "talks that were ended at a flag have no score without early stop"
+        title = f"KIEval with decaying weights (DW) and early stop (ES) on and off: {title_facts(report)}; {note}"
+        return [(title, header, rows)]
+
+    def rows(self, report: Record) -> Iterator[Row]:
+        for variant in report["ablation"]:
+            for candidate, found in variant["candidates"].items():
+                where = row_prefix(report, candidate=candidate) | {"scorer": variant["scorer"]}
+                yield figure_row(where, "ablation", **mean_row(found))
+
+
+def _candidate_accuracies(material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, float]:
+    """The accuracy of each candidate over all datasets, of those that answer often enough."""
+    source, whole = report["correlations"]["accuracy"], {id(pool) for pool in material.whole}
+    return {
+        row["candidate"]: found["mean"]
+        for pool, row in zip(material.pools, report["pooled"], strict=True)
+        if id(pool) in whole
+        and (found := accuracy_of(row, source))["mean"] is not None
+        and not is_too_seldom_answered(row, source)
+    }
+
+
+def _switch_names(one: Mapping[str, Any]) -> str:
+    on = [name for name, switch in (("DW", one["decay"]), ("ES", one["early_stop"])) if switch]
+    return " + ".join(on) or "neither"

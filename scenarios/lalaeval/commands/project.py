@@ -1,0 +1,138 @@
+"""``viva grade init`` and ``check``: make a small project; check its file and bank, and show how far its rounds are."""
+
+from __future__ import annotations
+
+import sys
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from viva.reports.tables import Table
+
+    from ..project import Project
+    from ..question_bank import RubricVersion
+
+_TEMPLATE_FILES = ("project.yaml", "questions.jsonl")
+TEMPLATES = Path(__file__).parent.parent / "templates"
+
+
+def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make.")]) -> None:
+    """Write a small project with comments, and questions that can be imported into its bank."""
+    import shlex
+
+    from viva.engine.errors import ConfigurationError
+
+    there = [name for name in _TEMPLATE_FILES if (folder / name).exists()]
+    if there:
+        raise ConfigurationError(f"{folder}: holds {', '.join(there)} already; name another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in _TEMPLATE_FILES:
+            (folder / name).write_text((TEMPLATES / name).read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from None
+    named = shlex.quote(str(folder))
+    typer.echo(
+        f"{folder / _TEMPLATE_FILES[0]}: the project, with comments\n{folder / _TEMPLATE_FILES[1]}: eight questions "
+        f"for its bank"
+    )
+    typer.echo(
+        f"go on with:\n  viva grade bank import {named} {shlex.quote(str(folder / _TEMPLATE_FILES[1]))}\n"
+        f"  viva grade bank inspect {named} --all\n  viva grade bank accept {named} --all\n  viva grade check {named}"
+    )
+
+
+def check(
+    project: Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")],
+    rubrics_: Annotated[
+        bool, typer.Option("--rubrics", help="Also print every version of the rubric, with what changed.")
+    ] = False,
+) -> None:
+    """Check a project's file and bank, and say how far its rounds have come; no model is asked."""
+    from viva.cli.output import print_tables, print_text
+    from viva.reports.tables import one_line, percent
+
+    from ..project import Project
+    from ..question_bank import STATES, Bank, compare_with_plan, find_near_duplicates, pair_problems
+
+    opened, today = Project.open(project), date.today()
+    with Bank.open(opened) as bank:
+        entries, rubrics = bank.entries(), bank.rubrics()
+    graders = ", ".join(f"{one.name} ({one.role})" if one.role != "grader" else one.name for one in opened.file.graders)
+    counts = ", ".join(f"{sum(one.state == state for one in entries)} {state}" for state in STATES)
+    evaluated = sorted((priority, path) for path, priority in opened.domains.items() if priority)
+    lines = [
+        f"{opened.file.title}: {len(opened.dimensions)} graded dimensions, rubric version {rubrics[-1].number}",
+        f"graders: {graders or 'none yet'}; {opened.file.overlap} for each question",
+        f"bank: {counts}",
+        "domains: " + "; ".join(f"{priority} {path}" for priority, path in evaluated),
+    ]
+    print_text("".join(f"{one_line(line)}\n" for line in lines) + "\n")
+    missing = dict.fromkeys(opened.dimensions, 0)
+    for row in compare_with_plan(entries, opened, today):
+        missing[row.dimension] += max(0, row.wanted - row.accepted)
+    have = {path: sum(one.state == "accepted" and one.pair.dimension == path for one in entries) for path in missing}
+    dimensions: Table = (
+        "Dimensions",
+        ["dimension", "weight", "grades", "accepted", "missing in the plan"],
+        [[path, percent(one.weight), f"{min(one.grades)}–{max(one.grades)}", str(have[path]), str(missing[path])]
+         for path, one in opened.dimensions.items()],
+    )  # fmt: skip
+    print_tables([dimensions, _round_table(opened)])
+    if rubrics_:
+        print_text("\n" + "".join(f"{one_line(line)}\n" for line in _rubric_history(rubrics)))
+    kept = [one.pair for one in entries if one.state != "returned"]
+    notes = [f"question {pair.id}: {problem}" for pair in kept for problem in pair_problems(pair, opened, today)]
+    notes += [
+        f"{two.first} and {two.second} are nearly the same question (likeness {two.likeness:.2f})"
+        for two in find_near_duplicates(kept, opened.file.duplicates)
+    ]
+    for note in notes:
+        print(f"viva: note: {one_line(note)}", file=sys.stderr)
+
+
+def _rubric_history(rubrics: list[RubricVersion]) -> Iterator[str]:
+    """The history of the rubric: each dimension that is new, changed or gone, and the words that changed."""
+    before: dict[str, Any] = {}
+    for one in rubrics:
+        yield f"rubric version {one.number}, from {datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M} on"
+        for path in dict.fromkeys([*before, *one.rubric]):
+            then, now = before.get(path), one.rubric.get(path)
+            if then != now:
+                kind = "gone" if now is None else "new" if then is None else "changed"
+                yield f"  {path}, {kind}: {_changed_words(then or {}, now or {})}"
+        before = one.rubric
+
+
+def _changed_words(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    grades, earlier = now.get("grades", {}), then.get("grades", {})
+    parts = [f"{grade}: {text}" for grade, text in grades.items() if earlier.get(grade) != text]
+    parts += [f"{grade}: no longer" for grade in earlier if grade not in grades]
+    if now.get("principle", "") != then.get("principle", ""):
+        parts.append("principle: " + (" ".join(now["principle"].split()) if now.get("principle") else "none"))
+    return "; ".join(parts)
+
+
+def _round_table(project: Project) -> Table:
+    """How far each round has come."""
+    from viva.grading.assignments import overall_progress
+    from viva.grading.store import GRADES_FILE, GradeStore
+
+    from ..rounds import is_round, open_round
+
+    rows = []
+    for path in filter(is_round, project.rounds()):
+        drawn = open_round(path)
+        come = "answers are collected: viva grade collect goes on"
+        if (path / GRADES_FILE).is_file():
+            with GradeStore.open(path) as store:
+                seats = overall_progress(store)
+                grades = sum(one.value is not None for one in store.grades())
+            come = f"{grades:,} grades; {seats.finished} seats finished, {seats.begun} begun, {seats.left} free"
+        rows.append([drawn.record.name, drawn.record.kind, str(len(drawn.pairs)), str(len(drawn.gold)), come])
+    return "Rounds", ["round", "kind", "questions", "gold", "how far"], rows

@@ -1,0 +1,243 @@
+"""Rounds of ``viva grade demo``: an example project from bank to grades, with simulated models and graders.
+
+Graders have a stated severity and noise, take assignments, and grade as the pages let people do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError
+from viva.grading.assignments import next_assignment, record_finished
+from viva.grading.disputes import read_criteria, read_disputes
+from viva.grading.records import Answer, Grader, Question
+from viva.grading.store import GradeStore
+from viva.orchestration.launch import Launch
+
+from ..project import PROJECT_FILE, Project
+from ..question_bank import Bank, read_pairs
+from ..rounds import Round, RoundKind, make_round
+from ..scenario import answer_level, biased_grade, expected_biased_grade, grade_at
+from . import judge
+from .collect import launch_collection
+from .grading_folder import barred_graders, make_grading_folder
+from .project import TEMPLATES
+
+
+@dataclass(slots=True, frozen=True)
+class GradingHabit:
+    """How somebody grades: ``severity`` is the chance that a grade is one too low (too high where it is below 0),
+    ``noise`` the chance of one too high or too low besides.
+    """
+
+    severity: float = 0.0
+    noise: float = 0.05
+
+
+def deserved_grade(question: Question, answer: Answer) -> float:
+    """What an answer deserves."""
+    if answer.expected is not None:
+        return answer.expected
+    level = answer_level(answer.turns[-1].text, question.standard_answer)
+    return grade_at(level, [label.value for label in question.labels])
+
+
+def simulate_grading(store: GradeStore, habits: Mapping[str, GradingHabit], seed: int) -> int:
+    """Have these graders take seats in turn and grade until none is left; how many grades they gave."""
+    graders = {one.name: one for one in store.graders()}
+    questions = {one.number: one for one in store.questions()}
+    waiting = [graders[name] for name in habits if graders[name].state == "active"]
+    count = 0
+    with store.batch():
+        while waiting:
+            for grader in list(waiting):
+                seat = next_assignment(store, grader)
+                if seat is None:
+                    waiting.remove(grader)
+                    continue
+                count += _grade_page(store, grader, questions[seat.question], habits[grader.name], seed)
+                record_finished(store, grader, seat.question)
+    return count
+
+
+def _grade_page(store: GradeStore, grader: Grader, question: Question, habit: GradingHabit, seed: int) -> int:
+    allowed = [label.value for label in question.labels]
+    for answer in question.answers:
+        draws = seeds.draws(seed, "grader", grader.name, answer.id)
+        value = biased_grade(deserved_grade(question, answer), allowed, habit.severity, habit.noise, draws)
+        store.grade(grader.number, answer.id, value, submission=f"simulated/{grader.name}/{answer.id}")
+    return len(question.answers)
+
+
+def simulate_decisions(store: GradeStore, adjudicator: str) -> int:
+    """Have an adjudicator decide every disputed answer as it deserves; how many there were."""
+    grader = store.grader(adjudicator)
+    answers = {answer.id: (question, answer) for question in store.questions() for answer in question.answers}
+    disputed = read_disputes(store, read_criteria(store.meta("about"))).disputed
+    with store.batch():
+        for one in disputed:
+            question, answer = answers[one.answer]
+            store.decide(
+                answer.id, grader.number, deserved_grade(question, answer), "compared with the standard answer"
+            )
+    return len(disputed)
+
+
+def deserved_means(questions: Iterable[Question], weights: Mapping[str, float]) -> dict[str, float]:
+    """What each candidate deserves: its true grades as a share of the highest in %, weighted over dimensions."""
+    sums: dict[str, dict[str, list[float]]] = {}
+    for question in questions:
+        if question.gold:
+            continue
+        for answer in question.answers:
+            both = sums.setdefault(answer.candidate, {}).setdefault(question.dimension, [0.0, 0.0])
+            both[0] += deserved_grade(question, answer)
+            both[1] += question.top
+    return {
+        candidate: 100
+        * sum(weights[name] * given / best for name, (given, best) in by_dimension.items())
+        / sum(weights[name] for name in by_dimension)
+        for candidate, by_dimension in sums.items()
+    }
+
+
+def expected_severities(store: GradeStore, habits: Mapping[str, GradingHabit]) -> dict[str, float]:
+    """By grader who graded: how many grades less they give than the mean of the people would give to the same answers,
+    as their habits have it over all answers of the folder. Graders that are models are measured against people too.
+    """
+    graders = {one.name: one for one in store.graders()}
+    less = {name: -_mean_bias(store, habit) for name, habit in habits.items()
+            if name in graders and store.grades(grader=graders[name].number)}  # fmt: skip
+    people = [value for name, value in less.items() if graders[name].kind == "person"]
+    return {name: value - sum(people) / len(people) for name, value in less.items()}
+
+
+def _mean_bias(store: GradeStore, habit: GradingHabit) -> float:
+    """How far grades of this habit are above what the folder's answers deserve, on average."""
+    off = []
+    for question in store.questions():
+        allowed = [label.value for label in question.labels]
+        for answer in [] if question.gold else question.answers:
+            true = deserved_grade(question, answer)
+            off.append(expected_biased_grade(true, allowed, habit.severity, habit.noise) - true)
+    return sum(off) / len(off)
+
+
+TRIAL, FIRST, SECOND_TRIAL, SECOND = "trial", "spring", "trial-autumn", "autumn"
+ADJUDICATOR = "Flora"
+JUDGE, JUDGE_HABIT = "simulated:judge-model?noise=0.12&traits=severity:0.1", GradingHabit(0.1, 0.12)
+# What the simulated candidates know; one of them has learnt something until autumn.
+KNOWLEDGE = {"lantern": 0.85, "compass": 0.65, "branch": 0.5, "ember": 0.3}
+KNOWLEDGE_LATER = {**KNOWLEDGE, "branch": 0.75}
+_TRIAL_KNOWLEDGE = {"lantern": 0.85, "compass": 0.65, "ember": 0.3}
+_TRIAL_QUESTIONS = 6  # the evaluations have the others
+# How the simulated graders grade: Ben severely, Cleo mildly, Dan at random as good as always, until he is trained.
+HABITS = {
+    "Ada": GradingHabit(0.0, 0.04),
+    "Ben": GradingHabit(0.3, 0.04),
+    "Cleo": GradingHabit(-0.3, 0.04),
+    "Dan": GradingHabit(0.0, 0.9),
+    "Eve": GradingHabit(0.0, 0.08),
+}
+_LEAVING_GRADER, _NEW_GRADER = "Eve", "Gil"
+HABITS_LATER = {
+    **{name: one for name, one in HABITS.items() if name != _LEAVING_GRADER},
+    "Dan": GradingHabit(0.0, 0.1),
+    _NEW_GRADER: GradingHabit(0.15, 0.04),
+}
+RunLaunch = Callable[[Launch], None]
+
+
+@dataclass(slots=True, frozen=True)
+class DemoRound:
+    """A graded round: its folder, and how many grades, disputes decided and verdicts of the judge it has."""
+
+    path: Path
+    grades: int
+    decided: int
+    judged: int
+
+
+def make_project(folder: Path) -> Project:
+    """The example project with its bank, in a new folder.
+
+    :raises ConfigurationError: the folder holds a project, or cannot be made.
+    """
+    if (folder / PROJECT_FILE).exists():
+        raise ConfigurationError(f"{folder}: holds a project already; name another folder with --out")
+    _write(folder / PROJECT_FILE, (TEMPLATES / "library.yaml").read_text(encoding="utf-8"))
+    project = Project.open(folder)
+    with Bank.open(project) as bank:
+        bank.put(read_pairs(TEMPLATES / "library.jsonl", project), "Ada, Ben and Cleo")
+        names = [one.pair.id for one in bank.entries()]
+        reasons = {"ghost": "has no source", "loan-period-again": "asks what loan-period asks"}
+        bank.inspect([name for name in names if name not in reasons], "Hanna")
+        for name, reason in reasons.items():
+            bank.give_back([name], "Hanna", reason)
+        bank.accept([one.pair.id for one in bank.entries("inspected")], "Hanna")
+    return project
+
+
+def change_project(project: Project) -> Project:
+    """What has changed until autumn: fees (so questions and standard answers), a new question, and a grader."""
+    text = (project.folder / PROJECT_FILE).read_text(encoding="utf-8")
+    _write(project.folder / PROJECT_FILE, text.replace(f" {_LEAVING_GRADER},", f" {_NEW_GRADER},"))
+    changed = Project.open(project.folder)
+    with Bank.open(changed) as bank:
+        done = bank.put(read_pairs(TEMPLATES / "library-autumn.jsonl", changed), "Ada, Ben and Cleo")
+        bank.inspect([*done.new, *done.changed], "Hanna")
+        bank.accept([*done.new, *done.changed], "Hanna")
+    return changed
+
+
+def make_trial(project: Project, name: str, habits: Mapping[str, GradingHabit], hold: RunLaunch) -> DemoRound:
+    """A trial round: every grader grades all of it, and nothing is decided."""
+    drawn = _collect_answers(
+        project, name, _TRIAL_KNOWLEDGE, hold, kind="trial", seed=project.file.seed + 1, n=_TRIAL_QUESTIONS
+    )
+    make_grading_folder(drawn)
+    with GradeStore.open(drawn.path) as store:
+        return DemoRound(drawn.path, simulate_grading(store, habits, project.file.seed), 0, 0)
+
+
+def make_evaluation(
+    project: Project, name: str, knowledge: Mapping[str, float], habits: Mapping[str, GradingHabit], hold: RunLaunch
+) -> DemoRound:
+    """An evaluation: graded by those who passed the gate and by a judge model, its disputes decided."""
+    drawn = _collect_answers(project, name, knowledge, hold)
+    make_grading_folder(drawn, barred_graders(project))
+    with GradeStore.open(drawn.path) as store:
+        grades = simulate_grading(store, habits, project.file.seed)
+        launch = judge.launch_judging(store, JUDGE, {"shown": "all"})
+        hold(launch)
+        judged = judge.enter_grades(store, launch, JUDGE)
+        return DemoRound(drawn.path, grades, simulate_decisions(store, ADJUDICATOR), judged.given)
+
+
+def _collect_answers(
+    project: Project,
+    name: str,
+    knowledge: Mapping[str, float],
+    hold: RunLaunch,
+    *,
+    kind: RoundKind = "evaluation",
+    seed: int | None = None,
+    n: int | None = None,
+) -> Round:
+    with Bank.open(project) as bank:
+        drawn = make_round(project, bank, name, kind=kind, seed=seed, n=n, day=date.today())
+    models = [f"simulated:{label}?knowledge={share}" for label, share in knowledge.items()]
+    hold(launch_collection(drawn, {"candidate": models}))
+    return drawn
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None

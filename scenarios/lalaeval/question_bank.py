@@ -1,0 +1,580 @@
+"""The question bank: question–answer pairs with states, versions and an audit log in SQLite; import and export.
+
+Checks of its questions too: no source, expired, near duplicates, and what the project's plan still needs.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from viva.data.items import FieldError, optional_text, preview, record_id, text_field
+from viva.data.record_files import TABLE_SUFFIXES, read_records
+from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.files import describe_version_problem, find_sqlite_damage, write_atomically
+from viva.engine.json_data import strip_surrogates
+from viva.reports.tables import spreadsheet_cell
+
+from .project import DIFFICULTIES, Difficulty, GradedDimension, Project, short_digest, suggest
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+PAIR_COLUMNS = (
+    *("id", "question", "standard_answer", "source", "designer", "dimension", "difficulty", "domain"),
+    *("valid_from", "valid_until", "gold"),
+)
+_EXPORT_ONLY_COLUMNS = ("state",)  # columns that an export has besides; not taken back
+_REQUIRED_COLUMNS = ("question", "standard_answer", "dimension", "difficulty")
+_FORMULA_STARTS = tuple("=+-@＝＋－＠'\t\r")
+_MAX_ERRORS = 10  # mistakes of a file that are told one by one
+
+
+@dataclass(slots=True, frozen=True)
+class GoldAnswer:
+    """An answer that was written for a pair, with its right grade: graders who miss it need training."""
+
+    answer: str
+    grade: int
+
+
+@dataclass(slots=True, frozen=True)
+class Pair:
+    """A question–answer pair. ``question``: what is asked, a text for each round of the conversation. ``valid_from``
+    and ``valid_until`` are days, empty where it has no such end. ``source``: where the standard answer is taken from.
+    """
+
+    id: str
+    question: tuple[str, ...]
+    standard_answer: str
+    dimension: str
+    difficulty: Difficulty
+    source: str = ""
+    designer: str = ""
+    domain: str = ""
+    valid_from: str = ""
+    valid_until: str = ""
+    gold: tuple[GoldAnswer, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole question, a line for each round."""
+        return "\n".join(self.question)
+
+    def version(self) -> str:
+        """16 hex digits that stand for question and standard answer: where they differ, it is another question."""
+        return short_digest([list(self.question), self.standard_answer])
+
+    def valid_on(self, day: date) -> bool:
+        """Whether its standard answer holds on a day."""
+        return (not self.valid_from or date.fromisoformat(self.valid_from) <= day) and not self.expired_on(day)
+
+    def expired_on(self, day: date) -> bool:
+        """Whether its validity has ended before a day."""
+        return bool(self.valid_until) and date.fromisoformat(self.valid_until) < day
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain JSON data: a question of one round is a text."""
+        record = asdict(self)
+        record["question"] = self.question[0] if len(self.question) == 1 else list(self.question)
+        return {name: record[name] for name in PAIR_COLUMNS}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Pair:
+        """The pair of a record that ``to_record`` made."""
+        asked = record["question"]
+        gold = tuple(GoldAnswer(**one) for one in record["gold"])
+        return cls(**{**record, "question": (asked,) if isinstance(asked, str) else tuple(asked), "gold": gold})
+
+
+def read_pairs(path: Path, project: Project) -> list[Pair]:
+    """The pairs of a CSV, TSV or JSONL file.
+
+    :raises DatasetError: a line is broken or is no pair of this project, or an id is there twice; all of them are told,
+        with line and field.
+    """
+    found: dict[str, tuple[Pair, int]] = {}
+    wrong: list[DatasetError] = []
+    for line, raw in read_records(path, required=_REQUIRED_COLUMNS):
+        try:
+            if isinstance(raw, DatasetError):
+                raise raw
+            pair = _parse_pair(_parse_cells(raw) if path.suffix in TABLE_SUFFIXES else raw, project)
+            if pair.id in found:
+                raise FieldError("id", f"{preview(pair.id)} is in line {found[pair.id][1]} already")
+            found[pair.id] = pair, line
+        except FieldError as error:
+            wrong.append(DatasetError(str(error), path=str(path), line=line, field=error.field))
+        except DatasetError as error:
+            wrong.append(error)
+    if wrong:
+        more = f"; and {len(wrong) - _MAX_ERRORS:,} more" if len(wrong) > _MAX_ERRORS else ""
+        raise ConfigurationError("; ".join(map(str, wrong[:_MAX_ERRORS])) + more + "; nothing was imported")
+    if not found:
+        raise DatasetError("holds no question", path=str(path))
+    return [pair for pair, _ in found.values()]
+
+
+def write_pairs(path: Path, pairs: Iterable[tuple[Pair, str]]) -> int:
+    """Write pairs with their states to a CSV, TSV or JSONL file, which ``read_pairs`` reads back; their number.
+
+    :raises ConfigurationError: the file cannot be written, or its ending is another one.
+    """
+    listed = list(pairs)
+    records = [pair.to_record() | {"state": state} for pair, state in listed]
+    if path.suffix in TABLE_SUFFIXES:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter="\t" if path.suffix == ".tsv" else ",", lineterminator="\n")
+        writer.writerow([*PAIR_COLUMNS, *_EXPORT_ONLY_COLUMNS])
+        for (pair, _), record in zip(listed, records, strict=True):
+            if pair.question[0].lstrip().startswith("["):  # it would be read as a list of rounds
+                record["question"] = list(pair.question)
+            writer.writerow([_format_cell(value) for value in record.values()])
+        data = text.getvalue().encode()
+    elif path.suffix == ".jsonl":
+        data = b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records)
+    else:
+        raise ConfigurationError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
+    return len(records)
+
+
+def _parse_pair(raw: Mapping[str, Any], project: Project) -> Pair:
+    foreign = [name for name in raw if name and name not in (*PAIR_COLUMNS, *_EXPORT_ONLY_COLUMNS)]
+    if foreign:
+        raise FieldError(str(foreign[0]), f"unknown field; known: {', '.join(PAIR_COLUMNS)}")
+    question = _parse_question(raw.get("question"))
+    dimension = _parse_choice(raw, "dimension", list(project.dimensions))
+    domains = [name for name, priority in project.domains.items() if priority]
+    difficulty: Any = _parse_choice(raw, "difficulty", DIFFICULTIES)
+    valid = {name: _parse_day(raw, name) for name in ("valid_from", "valid_until")}
+    if valid["valid_from"] and valid["valid_until"] and valid["valid_until"] < valid["valid_from"]:
+        raise FieldError("valid_until", f"{valid['valid_until']} is before valid_from, {valid['valid_from']}")
+    return Pair(
+        id=record_id(raw, "id") or f"q-{short_digest(question)[:8]}",
+        question=question,
+        standard_answer=text_field(raw, "standard_answer").strip(),
+        dimension=dimension,
+        difficulty=difficulty,
+        source=optional_text(raw, "source").strip(),
+        designer=optional_text(raw, "designer").strip(),
+        domain=_parse_choice(raw, "domain", domains) if raw.get("domain") else "",
+        gold=_parse_gold(raw.get("gold"), project.dimensions[dimension]),
+        **valid,
+    )
+
+
+def _parse_question(value: Any) -> tuple[str, ...]:
+    rounds = value if isinstance(value, list) else [value]
+    if not rounds or not all(isinstance(one, str) and one.strip() for one in rounds):
+        raise FieldError("question", f"expected a text, or a list of texts for several rounds, found {preview(value)}")
+    return tuple(one.strip() for one in rounds)
+
+
+def _parse_choice(raw: Mapping[str, Any], name: str, known: Sequence[str]) -> str:
+    value = text_field(raw, name).strip()
+    if value not in known:
+        raise FieldError(name, f"there is no '{value}'; {suggest(value, known)}")
+    return value
+
+
+def _parse_day(raw: Mapping[str, Any], name: str) -> str:
+    value = optional_text(raw, name).strip()
+    try:
+        return value and date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise FieldError(name, f"expected a day such as 2026-06-30, found {preview(value)}") from None
+
+
+def _parse_gold(value: Any, dimension: GradedDimension) -> tuple[GoldAnswer, ...]:
+    if value in (None, "", []):
+        return ()
+    entries = value if isinstance(value, list) else [value]
+    found = []
+    for one in entries:
+        answer, grade = (one.get("answer"), one.get("grade")) if isinstance(one, Mapping) else (None, None)
+        if not isinstance(answer, str) or not answer.strip():
+            raise FieldError("gold", f"expected a list of {{answer, grade}}, found {preview(value)}")
+        if not isinstance(grade, int) or isinstance(grade, bool) or grade not in dimension.grades:
+            allowed: Collection[int] = dimension.grades
+            raise FieldError("gold", f"grade {preview(grade)}: the rubric has {', '.join(map(str, allowed))}")
+        found.append(GoldAnswer(answer.strip(), grade))
+    return tuple(found)
+
+
+def _parse_cells(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A table's row with its cells as values: JSON lists in ``question`` and ``gold``, apostrophes before what would be
+    a formula taken away.
+    """
+    values: dict[str, Any] = {}
+    for name, cell in raw.items():
+        bare = cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA_STARTS) else cell
+        values[name] = bare
+        if name in ("question", "gold") and bare.lstrip().startswith("["):
+            try:
+                values[name] = orjson.loads(bare)
+            except orjson.JSONDecodeError:
+                if name == "gold":
+                    raise FieldError(
+                        name, f"expected a JSON list of {{answer, grade}}, found {preview(bare)}"
+                    ) from None
+    return values
+
+
+def _format_cell(value: Any) -> str:
+    text = orjson.dumps(value).decode() if isinstance(value, list | tuple) else str(value)
+    text = "" if text == "[]" else text
+    return f"'{text}" if text.startswith("'") else spreadsheet_cell(text, lines=True)
+
+
+State = Literal["draft", "inspected", "accepted", "returned"]
+STATES: tuple[State, ...] = ("draft", "inspected", "accepted", "returned")
+BANK_VERSION = "1"
+_BUSY_SECONDS = 30.0  # for another process that writes
+_TABLES = """
+create table meta (name text primary key, value text not null) without rowid;
+create table pairs (
+    number integer primary key, id text not null unique, version text not null, state text not null,
+    record blob not null);
+create table history (
+    number integer primary key, pair text not null, at real not null, by text not null, what text not null,
+    reason text not null, version text not null, record blob not null);
+create index history_of on history (pair);
+create table rubrics (number integer primary key, digest text not null, at real not null, record blob not null);
+"""
+
+
+@dataclass(slots=True, frozen=True)
+class BankEntry:
+    """A pair and its state."""
+
+    pair: Pair
+    state: State
+
+
+@dataclass(slots=True, frozen=True)
+class AuditEvent:
+    """What was done to a pair: a state it came into, ``changed``, or ``new``. ``at``: seconds since 1970. ``version``
+    stands for its content then, which ``pair`` is.
+    """
+
+    at: float
+    by: str
+    what: str
+    reason: str
+    version: str
+    pair: Pair
+
+
+@dataclass(slots=True, frozen=True)
+class RubricVersion:
+    """What graders went by from ``at`` (seconds since 1970) on; ``number`` counts from 1."""
+
+    number: int
+    digest: str
+    at: float
+    rubric: dict[str, Any]
+
+
+@dataclass(slots=True)
+class ImportResult:
+    """What came of an import: ids that are new, that changed (drafts again), and that are as they were."""
+
+    new: list[str]
+    changed: list[str]
+    unchanged: list[str]
+
+
+class Bank:
+    """See the module. Used by one thread at a time; a change is committed when its method returns."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, clock: Callable[[], float] = time.time) -> None:
+        self.path, self.connection, self.clock = path, connection, clock
+
+    @classmethod
+    def open(cls, project: Project, clock: Callable[[], float] = time.time) -> Bank:
+        """A project's bank, made where there is none. The project's rubric is noted where it has changed.
+
+        :raises ConfigurationError: the file cannot be used.
+        """
+        path = project.bank
+        try:
+            connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+            connection.execute("pragma journal_mode = wal")
+            bank = cls(path, connection, clock)
+            with bank._batch():
+                if not connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
+                    for statement in filter(str.strip, _TABLES.split(";")):
+                        connection.execute(statement)
+                    connection.execute("insert into meta values ('version', ?)", (BANK_VERSION,))
+            [found] = connection.execute("select value from meta where name = 'version'").fetchone() or ["unknown"]
+        except sqlite3.Error as error:
+            damage = f"{error}; restore the file from a copy"
+            raise ConfigurationError(f"{path}: cannot be used as a question bank: {damage}") from None
+        if found != BANK_VERSION:
+            connection.close()
+            raise ConfigurationError(
+                f"{path}: {describe_version_problem('question bank of version', found, [BANK_VERSION])}"
+            )
+        damage = find_sqlite_damage(connection, _TABLES) or bank._wrong_record()
+        if damage:
+            connection.close()
+            raise ConfigurationError(f"{path}: cannot be used as a question bank: {damage}")
+        bank._note_rubric(project)
+        return bank
+
+    def _wrong_record(self) -> str:
+        """What is wrong with a record that has not the fields that it was written with; empty without one."""
+        what = "the rubrics"
+        try:
+            self.rubrics()
+            for table, key in (("pairs", "id"), ("history", "pair")):
+                rows = self.connection.execute(f"select {key}, record from {table} order by number")
+                for name, record in rows:
+                    what = f"question '{name}'"
+                    _read_pair(record)
+        except (ValueError, TypeError, KeyError, AttributeError, ConfigurationError) as error:
+            return f"{what} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
+        return ""
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def __enter__(self) -> Bank:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        self.connection.execute("begin immediate")
+        try:
+            yield
+        except BaseException:
+            self.connection.execute("rollback")
+            raise
+        self.connection.execute("commit")
+
+    # -- pairs ----------------------------------------------------------------------------------------------------
+
+    def put(self, pairs: Iterable[Pair], by: str) -> ImportResult:
+        """Take pairs in, all or none: new ones as drafts, those whose content changed as drafts again."""
+        done = ImportResult([], [], [])
+        with self._batch():
+            for pair in pairs:
+                row = self.connection.execute("select version from pairs where id = ?", (pair.id,)).fetchone()
+                record = orjson.dumps(pair.to_record())
+                version = short_digest(pair.to_record())
+                if row is not None and row[0] == version:
+                    done.unchanged.append(pair.id)
+                    continue
+                (done.new if row is None else done.changed).append(pair.id)
+                self.connection.execute(
+                    "insert into pairs (id, version, state, record) values (?1, ?2, 'draft', ?3) "
+                    "on conflict (id) do update set version = ?2, state = 'draft', record = ?3",
+                    (pair.id, version, record),
+                )
+                self._note(pair.id, by, "new" if row is None else "changed", "")
+        return done
+
+    def entries(self, state: State | None = None) -> list[BankEntry]:
+        """The pairs in the order in which they came; of one state where it is named."""
+        rows = self.connection.execute("select record, state from pairs order by number")
+        return [BankEntry(_read_pair(record), found) for record, found in rows if state in (None, found)]
+
+    def entry(self, name: str) -> BankEntry:
+        """The pair of this id.
+
+        :raises ConfigurationError: there is none.
+        """
+        row = self.connection.execute(
+            "select record, state from pairs where id = ?", (strip_surrogates(name),)
+        ).fetchone()
+        if row is None:
+            raise ConfigurationError(f"{self.path}: there is no question '{name}'")
+        return BankEntry(_read_pair(row[0]), row[1])
+
+    def history(self, name: str) -> list[AuditEvent]:
+        """What was done to a pair, oldest first."""
+        rows = self.connection.execute(
+            "select at, by, what, reason, version, record from history where pair = ? order by number", (name,)
+        )
+        return [
+            AuditEvent(at, by, what, reason, version, _read_pair(record))
+            for at, by, what, reason, version, record in rows
+        ]
+
+    def reason(self, name: str) -> str:
+        """What was said when a pair came into its state; empty where nothing was."""
+        row = self.connection.execute(
+            "select reason from history where pair = ? order by number desc limit 1", (name,)
+        ).fetchone()
+        return "" if row is None else str(row[0])
+
+    def inspect(self, names: Sequence[str], by: str, note: str = "") -> None:
+        """Drafts were looked at and keep the criteria.
+
+        :raises ConfigurationError: one is no draft; none is changed.
+        """
+        self._move(names, "inspected", by, note, ("draft",))
+
+    def accept(self, names: Sequence[str], by: str, note: str = "") -> None:
+        """Take inspected pairs into the bank that evaluations draw from.
+
+        :raises ConfigurationError: one is not inspected, or has no source; none is changed.
+        """
+        self._move(names, "accepted", by, note, ("inspected",), sourced=True)
+
+    def give_back(self, names: Sequence[str], by: str, reason: str) -> None:
+        """Return pairs to their designers.
+
+        :raises ConfigurationError: no reason is given; none is changed.
+        """
+        if not reason.strip():
+            raise ConfigurationError("a question is returned with a reason: give --reason")
+        self._move(names, "returned", by, reason, ("draft", "inspected", "accepted"))
+
+    def _move(
+        self, names: Sequence[str], to: State, by: str, reason: str, allowed: Sequence[str], *, sourced: bool = False
+    ) -> None:
+        with self._batch():
+            for name in dict.fromkeys(names):
+                entry = self.entry(name)
+                if entry.state not in allowed:
+                    wanted = " or ".join(allowed)
+                    raise ConfigurationError(f"question '{name}': is {entry.state}; only what is {wanted} becomes {to}")
+                if sourced and not entry.pair.source:
+                    raise ConfigurationError(
+                        f"question '{name}': has no source, so it cannot be accepted; return it to "
+                        f"{entry.pair.designer or 'its designer'}, or import it again with its source"
+                    )
+                self.connection.execute("update pairs set state = ? where id = ?", (to, name))
+                self._note(name, by, to, reason)
+
+    def _note(self, name: str, by: str, what: str, reason: str) -> None:
+        self.connection.execute(
+            "insert into history (pair, at, by, what, reason, version, record) "
+            "select id, ?, ?, ?, ?, version, record from pairs where id = ?",
+            (self.clock(), strip_surrogates(by), what, strip_surrogates(reason), name),
+        )
+
+    # -- rubrics --------------------------------------------------------------------------------------------------
+
+    def rubrics(self) -> list[RubricVersion]:
+        """What graders went by, oldest first."""
+        rows = self.connection.execute("select number, digest, at, record from rubrics order by number")
+        return [RubricVersion(number, digest, at, orjson.loads(record)) for number, digest, at, record in rows]
+
+    def _note_rubric(self, project: Project) -> None:
+        digest = project.rubric_digest()
+        with self._batch():
+            last = self.connection.execute("select digest from rubrics order by number desc limit 1").fetchone()
+            if last is None or last[0] != digest:
+                self.connection.execute(
+                    "insert into rubrics (digest, at, record) values (?, ?, ?)",
+                    (digest, self.clock(), orjson.dumps(project.rubric())),
+                )
+
+
+def _read_pair(record: bytes) -> Pair:
+    return Pair.from_record(orjson.loads(record))
+
+
+_BLOCK_ROWS = 500  # questions that are compared with all others at once
+
+
+@dataclass(slots=True, frozen=True)
+class Duplicate:
+    """Two questions that are nearly the same. ``likeness``: 0–1."""
+
+    first: str
+    second: str
+    likeness: float
+
+
+@dataclass(slots=True, frozen=True)
+class PlanRow:
+    """What a plan wants of one dimension and difficulty, and what the bank has: accepted and valid, and on its way."""
+
+    dimension: str
+    difficulty: Difficulty
+    wanted: int
+    accepted: int
+    under_way: int
+
+
+def find_near_duplicates(pairs: Sequence[Pair], least: float, only: Collection[str] | None = None) -> list[Duplicate]:
+    """Pairs of questions whose likeness is ``least`` at least, most alike first; where ids are given by ``only``, those
+    that one of these is in.
+
+    Likeness is the cosine between weighted counts of runs of 3 to 5 letters within words (TF–IDF, as scikit-learn
+    computes it): it sees other forms and another order of words, and no meaning.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if len(pairs) < 2:
+        return []
+    vectors: csr_matrix = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True).fit_transform(
+        [f"{pair.text} " for pair in pairs]
+    )
+    chosen = [place for place, pair in enumerate(pairs) if only is None or pair.id in only]
+    asked, found = set(chosen), []
+    for start in range(0, len(chosen), _BLOCK_ROWS):
+        rows = chosen[start : start + _BLOCK_ROWS]
+        alike = (vectors[rows] @ vectors.T).tocoo()
+        for place, column, value in zip(alike.row, alike.col, alike.data, strict=True):
+            row = rows[place]
+            if value >= least and (row < column or (column not in asked and row != column)):
+                first, second = sorted((row, int(column)))
+                found.append(Duplicate(pairs[first].id, pairs[second].id, min(1.0, float(value))))
+    return sorted(found, key=lambda one: (-one.likeness, one.first, one.second))
+
+
+def pair_problems(pair: Pair, project: Project, day: date) -> list[str]:
+    """What stands against a pair, a few words each."""
+    found = []
+    if not pair.source:
+        found.append("has no source")
+    if pair.dimension not in project.dimensions:
+        found.append(f"dimension '{pair.dimension}' is no longer in the project")
+    if pair.domain and not project.domains.get(pair.domain):
+        found.append(f"domain '{pair.domain}' is no longer evaluated")
+    if pair.expired_on(day):
+        found.append(f"expired on {pair.valid_until}")
+    return found
+
+
+def compare_with_plan(entries: Sequence[BankEntry], project: Project, day: date) -> list[PlanRow]:
+    """The plan against the bank, a row for each dimension and difficulty that has questions or is to have some."""
+    accepted: Counter[tuple[str, str]] = Counter()
+    under_way: Counter[tuple[str, str]] = Counter()
+    for entry in entries:
+        pair = entry.pair
+        if entry.state == "accepted":
+            accepted[pair.dimension, pair.difficulty] += not pair.expired_on(day)
+        else:
+            under_way[pair.dimension, pair.difficulty] += 1
+    rows = []
+    for dimension in project.dimensions:
+        for difficulty in DIFFICULTIES:
+            place = dimension, difficulty
+            wanted = project.file.plan.get(dimension, {}).get(difficulty, 0)
+            if wanted or accepted[place] or under_way[place]:
+                rows.append(PlanRow(dimension, difficulty, wanted, accepted[place], under_way[place]))
+    return rows

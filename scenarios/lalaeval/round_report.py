@@ -1,0 +1,440 @@
+"""A graded round's report for readers, made from its figures: summary sentences, tables, and a page with plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from viva.engine.errors import ConfigurationError
+from viva.reports import plot_style
+from viva.reports.page import Page, PageSection, Plot, count_of, join_names, list_names
+from viva.reports.row_plots import MAX_HEAT_COLUMNS, Bar, WaterfallStep, dot_plot, heat_map, waterfall_plot
+from viva.reports.tables import DASH, Table, interval, number, p_value, signed
+
+Record = Mapping[str, Any]
+PART_NAMES = {
+    "question": "questions",
+    "response": "responses",
+    "same_grader": "same graders",
+    "grader": "other graders",
+}
+UNNAMED = "(no dimension)"  # of grades that have none
+_TEXT_LENGTH = 48  # letters of a question in a table
+
+
+def report_tables(report: Record) -> list[Table]:
+    """All tables, the most decisive first; those without rows are left out when they are printed."""
+    return [
+        _group_table("Grade, % of what could be given (95% interval)", report, "grade", report["groups"]),
+        _difference_table(report),
+        _group_table("Accuracy, % of grades that are not zero", report, "accuracy", report["groups"]),
+        _group_table("Grade by dimension", report, "grade", report["dimensions"]),
+        _group_table("Grade corrected for severity, with every grader as severe as the mean", report, "corrected",
+                  report["groups"]),
+        _disagreement_table(report),
+        _agreement_table(report),
+        _model_table(report),
+        _grader_table(report),
+        _consistency_table(report),
+        _question_table(report),
+        *_fluctuation_tables(report),
+        _grade_table(report),
+        _count_table(report),
+    ]  # fmt: skip
+
+
+def dimension_name(path: str) -> str:
+    """A dimension as tables show it."""
+    return path or UNNAMED
+
+
+def _group_table(title: str, report: Record, measure: str, names: Sequence[str]) -> Table:
+    """A row for each dimension or group, a column for each candidate."""
+    candidates = report["candidates"]
+    rows = [
+        [dimension_name(name), *(interval(one[measure][name]) for one in candidates)]
+        for name in names
+        if any(one[measure][name]["value"] is not None for one in candidates)
+    ]
+    if len(names) == 1 and measure == "grade" and names == report["dimensions"]:
+        rows = []  # the same as over all
+    return (title, ["dimension", *(one["candidate"] for one in candidates)], rows)
+
+
+def _difference_table(report: Record) -> Table:
+    rows = [
+        [one["first"], one["second"], signed(one["value"]), _interval_cell(one), p_value(one["p_corrected"]),
+         f"{one['questions']:,}"]
+        for one in report["differences"] if one["group"] == "overall"
+    ]  # fmt: skip
+    header = ["first", "second", "first − second", "interval", "Holm p", "questions"]
+    return ("Differences on the same questions, percentage points", header, rows)
+
+
+def _disagreement_table(report: Record) -> Table:
+    rows = [
+        [dimension_name(one["dimension"]), f"{one['graders']:,}", f"{one['answers']:,}", interval(one["differs"]),
+         interval(one["disputed"])]
+        for one in report["disputes"]
+    ]  # fmt: skip
+    return ("Disagreement: answers that were graded differently, and that are in dispute, %",
+            ["dimension", "graders", "answers", "differ", "in dispute"], rows)  # fmt: skip
+
+
+def _agreement_table(report: Record) -> Table:
+    rows = [
+        [dimension_name(one["dimension"]), interval(one["same"]), interval(one["alpha"], 2), interval(one["ac2"], 2)]
+        for one in report["agreement"]["people"]
+        if one["answers"]
+    ]
+    return ("Agreement of graders: same grade %, Krippendorff's α (ordinal), Gwet's AC2",
+            ["dimension", "same", "α", "AC2"], rows)  # fmt: skip
+
+
+def _model_table(report: Record) -> Table:
+    rows = [
+        [one["grader"], f"{one['answers']:,}", interval(one["same"]), interval(one["people"]),
+         interval(one["alpha_with"], 2), interval(one["alpha_people"], 2)]
+        for one in report["agreement"]["models"]
+    ]  # fmt: skip
+    return ("Judge models and people on the same answers",
+            ["model", "answers", "same as people", "people", "α with model", "α of people"], rows)  # fmt: skip
+
+
+def _grader_table(report: Record) -> Table:
+    groups = report["severity"]["groups"] > 1
+    rows = []
+    for one in report["graders"]:
+        row = [grader_name(one), f"{one['grades']:,}", interval(one["disputes"]), interval(one["severity"], 2)]
+        rows.append([*row, *([str(one["group"] or DASH)] if groups else []), ", ".join(one["retrain"]) or DASH])
+    header = ["grader", "grades", "dispute level, %", "severity", *(["group"] if groups else []), "to retrain for"]
+    return ("Graders: disputed share of their grades; severity, in grades below the mean", header, rows)
+
+
+def grader_name(one: Record) -> str:
+    """A grader as tables show them, models marked."""
+    return f"{one['grader']} (model)" if one["model"] else str(one["grader"])
+
+
+def _consistency_table(report: Record) -> Table:
+    """With the gate in trial rounds, which alone decide who may grade."""
+    trial = report["round"]["kind"] == "trial"
+    rows = [
+        [grader_name(one), interval(one["consistency"]), number(one["near"]),
+         *(f"{one['references'].get(kind, 0):,}" for kind in ("gold", "decided", "others")),
+         *([one["gate"] if one["sure"] or one["gate"] == "too few" else f"{one['gate']}, not sure"] if trial else [])]
+        for one in report["graders"] if one["answers"]
+    ]  # fmt: skip
+    header = ["grader", "equal", "within 1", "gold", "decided", "others", *(["gate"] if trial else [])]
+    return ("Consistency: share of grades equal to the reference (gold, decision, most others), %", header, rows)
+
+
+def _question_table(report: Record) -> Table:
+    rows = [
+        [one["question"], shorten(one["text"]), number(one["level"], 2), f"{one['divided']:,}", f"{one['alone']:,}",
+         f"{one['graders']:,}"]
+        for one in report["questions"]
+    ]  # fmt: skip
+    return ("Questions to review, by dispute level",
+            ["question", "text", "level", "divided", "alone", "graders"], rows)  # fmt: skip
+
+
+def shorten(text: str) -> str:
+    """A question's text on one line of a table."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_LENGTH else f"{line[: _TEXT_LENGTH - 1]}…"
+
+
+def _fluctuation_tables(report: Record) -> Iterator[Table]:
+    told = report["fluctuation"]
+    if told is None:
+        return
+    changes = [one for one in told["changes"] if one["dimension"] in report["groups"]]
+    rows = [
+        [one["candidate"], dimension_name(one["dimension"]), number(one["before"]), number(one["after"]),
+         _change_cell(one["change"])]
+        for one in changes
+    ]  # fmt: skip
+    yield ("Change since the earlier round, percentage points",
+           ["candidate", "dimension", "before", "after", "change"], rows)  # fmt: skip
+    parts = [
+        [one["candidate"], dimension_name(one["dimension"]), *(_change_cell(one["parts"][part]) for part in PART_NAMES)]
+        for one in changes
+    ]
+    yield ("What the change is made of", ["candidate", "dimension", *PART_NAMES.values()], parts)
+
+
+def _grade_table(report: Record) -> Table:
+    """The beginning of the table of grades: a row for each question and grader, a column for each candidate."""
+    told = report["given"]
+    rows = [
+        [dimension_name(dimension), shorten(question), grader,
+         *(DASH if value is None else f"{value:g}" for value in values)]
+        for dimension, question, grader, *values in told["first"]
+    ]  # fmt: skip
+    which = f" (the first {len(rows)} of {told['rows']:,} rows; all: --grades FILE)" if told["rows"] > len(rows) else ""
+    header = [*told["columns"][:3], *(one["candidate"] for one in report["candidates"])]
+    return (f"Grades as they were given{which}", header, rows)
+
+
+def _count_table(report: Record) -> Table:
+    counts = report["counts"]
+    names = {
+        "questions": "questions", "gold_questions": "gold questions", "invalid_questions": "invalid questions",
+        "answers": "answers", "grades": "grades", "counted": "grades in candidates' figures",
+        "missing": "grades still owed", "taken_back": "grades taken back", "invalid": "invalid grades",
+        "disputed": "answers in dispute", "decided": "answers decided", "undecided": "disputes without decision",
+    }  # fmt: skip
+    rows = [[name, f"{counts[field]:,}"] for field, name in names.items()]
+    return ("Counts", ["what", "number"], rows)
+
+
+def _change_cell(one: Record) -> str:
+    if one["low"] is None:
+        return signed(one["value"])
+    return f"{signed(one['value'])} ({signed(one['low'])} to {signed(one['high'])})"
+
+
+def _interval_cell(one: Record) -> str:
+    return DASH if one["low"] is None else f"{signed(one['low'])} to {signed(one['high'])}"
+
+
+ALPHA = 0.05  # a lead needs a smaller Holm-corrected p, and an interval above 0
+_MAX_NAMED = 8
+_CAUSES = {
+    "question": "changed questions", "response": "changed responses",
+    "same_grader": "the same graders grading otherwise", "grader": "other graders",
+}  # fmt: skip
+
+
+def summary_sentences(report: Record) -> list[str]:
+    """What a reader wants to know first, a sentence each, the most decisive first."""
+    return [
+        *_leader_sentences(report),
+        *_change_sentences(report),
+        *_grader_sentences(report),
+        *_open_point_sentences(report),
+    ]
+
+
+def _leader_sentences(report: Record) -> Iterator[str]:
+    known = [one for one in report["candidates"] if one["grade"]["overall"]["value"] is not None]
+    ranked = sorted(known, key=lambda one: (-one["grade"]["overall"]["value"], one["candidate"]))
+    if not ranked:
+        return
+    best, figure = ranked[0], ranked[0]["grade"]["overall"]
+    whose = {"people": "people", "models": "judge models", "all": "people and judge models"}[report["round"]["whose"]]
+    yield (
+        f"{best['candidate']} {'leads with' if ranked[1:] else 'has'} {number(figure['value'])}% "
+        f"({number(figure['low'])} to {number(figure['high'])}) of the attainable grade, from "
+        f"{count_of(figure['grades'], 'grade')} by {whose} on {count_of(figure['questions'], 'question')}."
+    )
+    pairs = [one for one in report["differences"] if one["group"] == "overall" and one["first"] == best["candidate"]]
+    # Of too few questions in common there is no p: then a lead may be chance.
+    sure = [one for one in pairs if one["p_corrected"] is not None and one["p_corrected"] < ALPHA and one["low"] > 0]
+    close = [one["second"] for one in pairs if one not in sure]
+    if len(sure) == 1:
+        yield f"Its lead over {sure[0]['second']} is {_difference_phrase(sure[0])}."
+    elif sure:
+        least = min(sure, key=lambda one: one["value"])
+        yield (
+            f"It leads {_join_names([one['second'] for one in sure])} beyond chance; the smallest lead is "
+            f"{_difference_phrase(least)}, over {least['second']}."
+        )
+    if close:
+        yield f"Its lead over {_join_names(close)} may be chance."
+
+
+def _difference_phrase(one: Record) -> str:
+    return f"{number(one['value'])} points ({number(one['low'])} to {number(one['high'])})"
+
+
+def _change_sentences(report: Record) -> Iterator[str]:
+    told = report["fluctuation"]
+    if told is None:
+        return
+    whole = [one for one in told["changes"] if one["dimension"] == "overall"]
+    still = []
+    for one in whole:
+        change, low, high = (one["change"][name] for name in ("value", "low", "high"))
+        if low is None or low <= 0 <= high:
+            still.append(f"{one['candidate']} ({signed(change)})")
+            continue
+        ends = sorted((abs(low), abs(high)))
+        name, part = max(one["parts"].items(), key=lambda part: abs(part[1]["value"]))
+        yield (
+            f"Since the earlier round {one['candidate']} has {'gained' if change > 0 else 'lost'} "
+            f"{number(abs(change))} points ({number(ends[0])} to {number(ends[1])}); the largest part, "
+            f"{signed(part['value'])}, is due to {_CAUSES[name]}."
+        )
+    if still:
+        yield (
+            f"{'The change' if len(still) == 1 else 'Changes'} of {_join_names(still)} since the earlier round may "
+            f"be chance."
+        )
+    yield from (f"{note[:1].upper()}{note[1:]}." for note in told["notes"])
+
+
+def _grader_sentences(report: Record) -> Iterator[str]:
+    found = report["agreement"]["people"][-1]
+    if found["alpha"]["value"] is not None:
+        yield f"Krippendorff's α of the graders is {interval(found['alpha'], 2)}, averaged over dimensions."
+    retrain = [f"{one['grader']} ({' and '.join(one['retrain'])})" for one in report["graders"] if one["retrain"]]
+    if retrain:
+        yield f"Retrain {_join_names(retrain)}."
+    severe = [one for one in report["graders"] if one["severity"]["low"] is not None and one["severity"]["low"] > 0]
+    if severe:
+        most = max(severe, key=lambda one: one["severity"]["value"])
+        yield f"{most['grader']} is the most severe grader, {interval(most['severity'], 2)} below the graders' mean."
+    if report["severity"]["groups"] > 1:
+        yield (
+            f"The graders fall into {report['severity']['groups']} groups that share no answer: severities compare "
+            "within a group only, and corrected grades hold differences between the groups."
+        )
+
+
+def _open_point_sentences(report: Record) -> Iterator[str]:
+    counts = report["counts"]
+    if report["questions"]:
+        yield f"Review {count_of(len(report['questions']), 'disputed question')}, first {_best_candidate(report)}."
+    left = [(counts["undecided"], "dispute without a decision", "disputes without a decision"),
+            (counts["missing"], "grade still owed", "grades still owed"),
+            (counts["taken_back"], "grade taken back", "grades taken back"),
+            (counts["invalid"], "invalid grade", "invalid grades")]  # fmt: skip
+    said = [f"{count:,} {one if count == 1 else many}" for count, one, many in left if count]
+    if said:
+        yield f"Open or left out: {_join_names(said)}."
+    lacking = [
+        f"{one['candidate']} in {dimension_name(name)}"
+        for one in report["candidates"] for name in report["dimensions"] if one["grade"][name]["value"] is None
+    ]  # fmt: skip
+    if lacking:
+        yield f"No grade yet of {list_names(lacking)}; their totals rest on the other dimensions."
+
+
+def _best_candidate(report: Record) -> str:
+    return f"'{report['questions'][0]['question']}'"
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """Names in a sentence; of many the first ones."""
+    if len(names) > _MAX_NAMED:
+        return list_names(names)
+    return " and ".join([join_names(names[:-1]), names[-1]]) if names[1:] else names[0]
+
+
+def grade_page(report: Record) -> Page:
+    """The page. Without matplotlib it says how to get drawings, and has everything else."""
+    plots, no_plots = list[Plot](), ""
+    try:
+        plots = list(_plots(report))
+    except ConfigurationError as error:
+        no_plots = str(error)
+    tables = [table for table in report_tables(report) if table[2]]
+    sections = [PageSection("plots", "Drawings", plots=True)] if plots[1:] or no_plots else []
+    sections.append(PageSection("figures", "Figures", tables=tables))
+    about = report["round"]
+    facts = [("Round", about["name"] or about["title"]), ("Kind", about["kind"])]
+    if about["rubric"].get("version") is not None:
+        facts.append(("Rubric", f"version {about['rubric']['version']}"))
+    facts.append(
+        ("Grades of", {"people": "people", "models": "judge models", "all": "people and models"}[about["whose"]])
+    )
+    return Page(f"Grades: {about['title']}", facts, [], sections, plots[1:], no_plots, {}, _methods(report),
+                summary_sentences(report), plots[0] if plots else None)  # fmt: skip
+
+
+def _plots(report: Record) -> Iterator[Plot]:
+    names = [*report["dimensions"], "overall"] if len(report["dimensions"]) > 1 else ["overall"]
+    leaf = _leaf_names(names)
+    panels = []
+    for some in _chunks(report["candidates"], plot_style.LINES):
+        things = {
+            one["candidate"]: {
+                leaf[name]: Bar(figure["value"], figure["low"], figure["high"])
+                for name in names if (figure := one["grade"][name])["value"] is not None
+            }
+            for one in some
+        }  # fmt: skip
+        told = join_names(f"{one['candidate']} {one['grade']['overall']['value']}" for one in some)
+        panels.append(
+            (dot_plot("Grade by dimension", list(leaf.values()), things, "grade, %"), f"Grades over all: {told}")
+        )
+    yield Plot("grades", "Grade by dimension", "A mark is a grade, its line the 95% interval.", "", panels)
+    yield from _heat_plots(report)
+    yield from _waterfall_plots(report)
+
+
+def _heat_plots(report: Record) -> Iterator[Plot]:
+    graders = [one for one in report["graders"] if one["by_dimension"]]
+    leaf = _leaf_names(report["dimensions"])
+    cells = {
+        (leaf[name], one["grader"]): cell["value"]
+        for one in graders for name, cell in one["by_dimension"].items() if cell["value"] is not None
+    }  # fmt: skip
+    if not cells:
+        return
+    rows = list(leaf.values())
+    panels = [
+        (heat_map("Disputes by grader, %", rows, [one["grader"] for one in some], cells, max(20.0, *cells.values())),
+         f"Shares of disputed grades of {join_names(one['grader'] for one in some)}")
+        for some in _chunks(graders, MAX_HEAT_COLUMNS)
+    ]  # fmt: skip
+    yield Plot("disputes", "Disputes of graders by dimension", "A number is the share of a grader's grades in dispute, "
+               "in per cent.", "", panels)  # fmt: skip
+
+
+def _waterfall_plots(report: Record) -> Iterator[Plot]:
+    told = report["fluctuation"]
+    panels = []
+    for one in told["changes"] if told else []:
+        if one["dimension"] == "overall":
+            steps = [
+                WaterfallStep(PART_NAMES[name], part["value"], part["low"], part["high"])
+                for name, part in one["parts"].items()
+            ]
+            svg = waterfall_plot(
+                one["candidate"], ("before", one["before"]), steps, ("after", one["after"]), "grade, %"
+            )
+            panels.append((svg, f"{one['candidate']} from {one['before']} to {one['after']}"))
+    if panels:
+        yield Plot("fluctuation", "What changes are made of", "A bar is a part of the change, its line the 95% "
+                   "interval.", "", panels)  # fmt: skip
+
+
+def _leaf_names(paths: Sequence[str]) -> dict[str, str]:
+    """Dimensions as drawings show them: the last step of a path where no other one ends in it."""
+    last = [path.rpartition("/")[2] for path in paths]
+    return {
+        path: dimension_name(leaf if last.count(leaf) == 1 else path) for path, leaf in zip(paths, last, strict=True)
+    }
+
+
+def _chunks(things: Sequence[Record], size: int) -> list[Sequence[Record]]:
+    return [things[at : at + size] for at in range(0, len(things), size)]
+
+
+def _methods(report: Record) -> list[tuple[str, str]]:
+    methods = [
+        ("Grade", "The sum of grades given over the sum of the highest grades, by dimension; groups and the total are "
+                  "weighted means of dimensions, their weights divided by their sum."),
+        ("Accuracy", "The share of grades that are not zero, averaged over dimensions likewise."),
+        ("Intervals", "95%, clustered by question, dimensions being strata; they stay between 0 and 100 and have a "
+                      "width also where all grades are the same."),
+        ("Differences", "On the questions that both have grades of; p is the greater of that of the sign-flip test (up "
+                        "to 100 questions, beyond of Student's t) and that of the interval, corrected by Holm over all "
+                        "pairs. Intervals are corrected likewise: they hold 0 exactly where p is 0.05 or more."),
+        ("Disputes", "Of a grader: alone on one side of zero and not zero. Of an answer: half of the graders on each "
+                     "side; of an odd number the smaller half has two at least. A folder's own rules replace these."),
+        ("Severity", "An additive model of answers and graders, so that only grades of the same answers are compared; "
+                     "in grades, above 0 for fewer than the mean. Corrected grades raise each grade by its grader's "
+                     "severity; decisions of adjudicators are left as they are."),
+        ("Differently graded", "An answer with two grades at least that are not all the same."),
+        ("Missing grades", "They stand in no sum, and are counted."),
+    ]  # fmt: skip
+    if report["fluctuation"] is not None:
+        methods.append((
+            "Changes", "Split by question and grader: a different question, a different response, both the same; the "
+            "same or another grader. The four parts sum to the change; intervals by the jackknife over questions."
+        ))  # fmt: skip
+    return methods

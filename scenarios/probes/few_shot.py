@@ -1,0 +1,108 @@
+"""Few-shot examples: sampled once by the seed, the same before every item of a subject, never the item itself."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from viva.data.dataset import Dataset, open_dataset
+from viva.data.items import Item
+from viva.data.sources import development_source
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError
+
+
+def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_bad: bool) -> Dataset:
+    """Where examples are drawn from: the source named, or the dataset's dev split.
+
+    ``without`` says what to write where there is none.
+
+    :raises ConfigurationError: no source is named and no dev split is found.
+    """
+    source = shots_from or development_source(dataset)
+    if source is None:
+        raise ConfigurationError(
+            f"shots: no dev split was found beside {dataset}; name one with --shots-from, or {without}"
+        )
+    return open_dataset(source, skip_bad=skip_bad)
+
+
+class Shots:
+    """``count`` examples an item, those of the item's own subject first; ``drawn`` by subject, and under "" of all."""
+
+    def __init__(self, count: int, drawn: dict[str, list[Item]]) -> None:
+        self.count = count
+        self._drawn = drawn
+
+    @classmethod
+    def drawn(cls, source: Dataset, count: int, seed: int) -> Shots:
+        """Examples drawn from a source by the seed.
+
+        :raises ConfigurationError: the source has fewer items than are wanted.
+        """
+        # Of all subjects twice as many as wanted and one more: some may be the item's own, or the item itself.
+        most = 2 * count + 1
+        ranked: dict[str, list[tuple[float, int, Item]]] = {}
+        for place, item in enumerate(source):
+            rank = (-seeds.uniform(seed, "shot", item.id), -place, item)
+            for group in {"", item.subject}:
+                best = ranked.setdefault(group, [])
+                if len(best) < most:
+                    heapq.heappush(best, rank)
+                else:
+                    heapq.heappushpop(best, rank)
+        drawn = {
+            group: [item for _, _, item in sorted(best, key=lambda entry: entry[:2], reverse=True)]
+            for group, best in sorted(ranked.items())
+        }
+        if len(drawn[""]) < count:
+            raise ConfigurationError(
+                f"shots: {count} are wanted, {source.name} has {len(drawn[''])} items; ask for fewer --shots"
+            )
+        return cls(count, drawn)
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for a manifest: each example once, and by subject which they are."""
+        places: dict[str, int] = {}
+        items: list[dict[str, Any]] = []
+        groups: dict[str, list[int]] = {}
+        for group, some in self._drawn.items():
+            for item in some:
+                if item.id not in places:
+                    places[item.id] = len(items)
+                    items.append(item.to_record())
+            groups[group] = [places[item.id] for item in some]
+        return {"count": self.count, "items": items, "groups": groups}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Shots:
+        """The examples of a record."""
+        items = [Item(**item) for item in record["items"]]
+        return cls(record["count"], {group: [items[at] for at in some] for group, some in record["groups"].items()})
+
+    def check(self, items: Iterable[Item]) -> None:
+        """Find out before the run whether every item has examples enough besides itself.
+
+        :raises ConfigurationError: one has not.
+        """
+        if len(self._drawn[""]) <= 2 * self.count:  # else there are more than any item can rule out
+            for item in items:
+                self.of(item)
+
+    def of(self, item: Item) -> list[Item]:
+        """The examples that stand before an item: of its own subject, and before them of any where that has too few.
+
+        :raises ConfigurationError: there are too few besides the item itself.
+        """
+        own = self._others(item.subject, item)[: self.count]
+        if len(own) < self.count and item.subject:
+            mine = {shot.id for shot in own}
+            more = [shot for shot in self._others("", item) if shot.id not in mine]
+            own = more[: self.count - len(own)] + own
+        if len(own) < self.count:
+            raise ConfigurationError(f"shots: too few examples besides item {item.id} itself; ask for fewer --shots")
+        return own
+
+    def _others(self, group: str, item: Item) -> list[Item]:
+        return [shot for shot in self._drawn.get(group, ()) if shot.id != item.id and shot.question != item.question]

@@ -1,0 +1,213 @@
+"""Import of lm-evaluation-harness samples as a run of probes: each document is an item, each answer a choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.agents.choices import read_choice
+from viva.data.dataset import open_dataset
+from viva.data.forms import RecordLocation, detect_form, form_by_name
+from viva.data.items import FieldError, Item, Raw, choice_letter, preview
+from viva.data.record_files import read_jsonl
+from viva.engine.errors import DatasetError
+from viva.engine.likelihood import Likelihood
+from viva.engine.messages import Completion
+from viva.scoring.accuracy import choose_normalized, choose_raw
+
+from ..contract import ImportedCall, ImportedConversation, ImportedRun, ImportFormat, ImportOptions
+from ..models import model_labels
+from .probe import CANDIDATE, Method, ProbeTask
+
+_RIGHT = {"letter": ("acc",), "text": ("acc",), "generate": ("exact_match", "acc")}
+
+
+@dataclass(slots=True)
+class _AnsweredItem:
+    """One line: its item, the method, and that method's part of a probe's record."""
+
+    item: Item
+    method: Method
+    told: dict[str, Any]
+    completion: Completion
+
+
+def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
+    """The samples of one task. Where a document was filtered in several ways, the first way counts.
+
+    Items are those of ``choices.dataset`` by their ids where it is given, else what the documents say. The model is
+    ``choices.models["candidate"]``, else the one that ``results_DATE.json`` beside the file names.
+
+    :raises DatasetError: a line is no sample, two are on one document, or it contradicts itself.
+    """
+    known = {} if choices.dataset is None else {item.id: item for item in open_dataset(choices.dataset)}
+    results = _results_beside(path)
+    models = {CANDIDATE: _model(results, path)} | dict(choices.models)
+    [label] = model_labels([models[CANDIDATE]])
+    answered: list[_AnsweredItem] = []
+    lines: dict[str, int] = {}
+    chosen: str | None = None
+    left_out = 0
+    for line, raw in read_jsonl(path):
+        if isinstance(raw, DatasetError):
+            raise raw
+        try:
+            named = str(raw.get("filter", "none"))
+            chosen = named if chosen is None else chosen
+            if named != chosen:
+                left_out += 1
+                continue
+            one = _answered_item(raw, known, choices.dataset)
+            before = lines.setdefault(one.item.id, line)
+            if before != line:
+                raise FieldError("doc", f"the item {preview(one.item.id)} is in line {before} already")
+            if one.method != (answered or [one])[0].method:
+                raise FieldError("arguments", f"is of method {one.method}; lines before are of {answered[0].method}")
+        except FieldError as error:
+            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
+        answered.append(one)
+    if not answered:
+        raise DatasetError("holds no samples", path=str(path))
+    task = _task(path)
+    shots = int(next(iter((results.get("n-shot") or {}).values()), 0) or 0) if results else 0
+    settings = {"candidate": [models[CANDIDATE]], "method": [answered[0].method], "shots": min(shots, 100)}
+    notes = [f"lines of other filters than '{chosen}' are left out: {left_out:,}"] if left_out else []
+    if not results:
+        notes.append("no results_*.json beside the file: shots are not known and count as 0")
+    facts = {"file": path.name, "task": task, "filter": chosen, "metrics": (results.get("results") or {}).get(task)}
+    conversations = [_conversation(one, label) for one in answered]
+    records = {"against": None, "examples": None}
+    items = [one.item for one in answered]
+    return ImportedRun(settings, task, items, conversations, choices.dataset, records, facts, notes)
+
+
+def _answered_item(raw: Raw, known: Mapping[str, Item], dataset: str | None) -> _AnsweredItem:
+    doc = raw.get("doc")
+    if not isinstance(doc, Mapping):
+        raise FieldError("doc", f"expected an object, found {preview(doc)}")
+    item = _item(doc, raw)
+    if dataset is not None:
+        if item.id not in known:
+            raise FieldError("doc", f"the item {preview(item.id)} is not in {dataset}")
+        item = known[item.id]
+    asked, answers = _arguments(raw), raw.get("filtered_resps")
+    if not isinstance(answers, list) or not answers:
+        raise FieldError("filtered_resps", f"expected a list of answers, found {preview(answers)}")
+    if len(asked) == len(answers) == len(item.choices) > 1 and all(isinstance(one, list) for one in answers):
+        return _read(raw, item, [texts[1] if len(texts) > 1 else "" for texts in asked], answers)
+    said = answers[0][0] if isinstance(answers[0], list) and answers[0] else answers[0]
+    if not isinstance(said, str):
+        raise FieldError("filtered_resps", f"expected an answer in words, found {preview(said)}")
+    right = _right(raw, "generate")
+    choice = read_choice(said, item.choices)
+    told = {"choice": item.answer if right else None if choice == item.answer else choice, "right": right}
+    return _AnsweredItem(item, "generate", told, Completion(said))
+
+
+def _read(raw: Raw, item: Item, texts: Sequence[str], answers: Sequence[Any]) -> _AnsweredItem:
+    likely = [_likelihood(at, answer) for at, answer in enumerate(answers)]
+    sums = [one.total for one in likely]
+    letters = [choice_letter(at) for at in range(len(item.choices))]
+    method: Method = "letter" if [text.strip() for text in texts] == letters else "text"
+    choice = choose_raw(sums)
+    right = _right(raw, method)
+    if right != (choice == item.answer):
+        found = f"the likeliest text is {choice_letter(choice)}, the right one {choice_letter(item.answer)}"
+        raise FieldError("acc", f"says {'right' if right else 'wrong'}, but {found}")
+    told: dict[str, Any] = {"choice": choice, "right": right, "logprobs": sums}
+    if method == "text":
+        normalised = choose_normalized(sums, [len(text.strip()) for text in texts])
+        told |= {"normalised": normalised, "normalised_right": normalised == item.answer}
+        if "acc_norm" in raw and bool(raw["acc_norm"]) != told["normalised_right"]:
+            raise FieldError(
+                "acc_norm", f"says {preview(raw['acc_norm'])}, but by length {choice_letter(normalised)} is likeliest"
+            )
+    return _AnsweredItem(item, method, told, Completion("", likelihoods=likely))
+
+
+def _item(doc: Raw, raw: Raw) -> Item:
+    """The item of a document: a benchmark's own record, or a question with texts and the place of the right one."""
+    row = raw.get("doc_id")
+    where = RecordLocation(place=0, row=row if isinstance(row, int) else 0)
+    try:
+        return form_by_name(detect_form(doc)).read(doc, where)
+    except FieldError:
+        question = next(
+            (doc[name] for name in ("query", "question", "problem") if isinstance(doc.get(name), str)), None
+        )
+        texts, gold = doc.get("choices"), doc.get("gold", doc.get("label"))
+        if question is not None and texts is None:
+            raise FieldError("doc", "has no choices; static answers are those to multiple-choice questions") from None
+        if question is None or not isinstance(texts, list) or not isinstance(gold, int) or not 0 <= gold < len(texts):
+            raise
+        return Item(str(doc.get("id", row)), question, [str(text) for text in texts], gold)
+
+
+def _arguments(raw: Raw) -> list[list[str]]:
+    """The requests' arguments, in whichever of the tool's two forms they are written."""
+    given = raw.get("arguments")
+    if isinstance(given, Mapping):
+        given = [list(one.values()) if isinstance(one, Mapping) else one for one in given.values()]
+    if not isinstance(given, list) or not all(isinstance(one, list) for one in given):
+        raise FieldError("arguments", f"expected the requests' arguments, found {preview(given)}")
+    return [[str(text) for text in one] for one in given]
+
+
+def _likelihood(at: int, answer: Any) -> Likelihood:
+    try:
+        value = float(answer[0])
+    except (TypeError, ValueError, IndexError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise FieldError(f"filtered_resps[{at}]", f"expected a log-probability, found {preview(answer)}")
+    return Likelihood([value], str(answer[1]) == "True" if len(answer) > 1 else False)
+
+
+def _right(raw: Raw, method: Method) -> bool:
+    for name in _RIGHT[method]:
+        if name in raw:
+            if raw[name] not in (0, 1):
+                raise FieldError(name, f"expected 0 or 1, found {preview(raw[name])}")
+            return bool(raw[name])
+    raise FieldError(_RIGHT[method][0], "is missing: nothing says whether the answer is right")
+
+
+def _conversation(one: _AnsweredItem, label: str) -> ImportedConversation:
+    task = ProbeTask(one.item)
+    record = {"candidate": label, "item": one.item.id, "second": False, one.method: one.told}
+    if (cluster := one.item.cluster()) != "":
+        record["cluster"] = cluster
+    record["usage"] = {CANDIDATE: [1, 0, 0]}
+    return ImportedConversation(task.id, task.to_record(), [ImportedCall(CANDIDATE, one.completion)], record)
+
+
+def _task(path: Path) -> str:
+    """The task in the name ``samples_TASK_DATE.jsonl``."""
+    return path.stem.removeprefix("samples_").rpartition("_")[0] or path.stem
+
+
+def _results_beside(path: Path) -> dict[str, Any]:
+    """The results of the same date; empty where there are none."""
+    beside = path.with_name(f"results_{path.stem.rpartition('_')[2]}.json")
+    if not beside.is_file():
+        return {}
+    try:
+        found = orjson.loads(beside.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise DatasetError(f"not valid JSON: {error.msg}", path=str(beside)) from None
+    return found if isinstance(found, dict) else {}
+
+
+def _model(results: Mapping[str, Any], path: Path) -> str:
+    named = str(results.get("model_name") or path.parent.name or "candidate")
+    return "imported:" + "".join(letter for letter in named if letter not in "?#,&+ ")
+
+
+SAMPLES_FORMAT = ImportFormat(
+    "lm-eval", "samples_*.jsonl of lm-evaluation-harness: static answers, as probes.", read_samples
+)

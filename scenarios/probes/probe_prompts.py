@@ -1,0 +1,112 @@
+"""Prompts of probes: an item as each method puts it, in a pack's words, and what a simulated model knows of it.
+
+The wording is in ``packs/probe.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from viva.agents.prompts import PackTemplates, PromptPack
+from viva.data.items import Item, choice_letter
+from viva.engine.backends.simulated import SimulatedBackend, SimulatedReading, SimulatedReply
+from viva.engine.errors import ConfigurationError
+from viva.engine.likelihood import Reading
+from viva.engine.messages import Request, View
+
+from ..simulated_knowledge import knows, recites, static_answer
+
+
+@dataclass(slots=True, frozen=True)
+class ProbeHint:
+    """The item; ``unseen`` where it is of the set that no model has seen in training."""
+
+    item: Item
+    unseen: bool = False
+
+    def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
+        """Its answer to the item."""
+        return static_answer(model, self.item, chance), None
+
+    def simulated_reading(self, model: SimulatedBackend, reading: Reading) -> SimulatedReading:
+        """Which option it takes for right, and whether it has the text by heart."""
+        right = self.item.answer if len(reading.continuations) > 1 else None
+        return SimulatedReading(right, knows(model, self.item), not self.unseen and recites(model, self.item))
+
+
+_ITEM = frozenset({"question", "choices"})
+_NEEDED = {
+    "letter.header": frozenset[str](),
+    "letter.subject_header": frozenset({"subject"}),
+    "letter.question": _ITEM,
+    "text.question": _ITEM,
+    "text.completion": frozenset({"question"}),
+    "loss.text": _ITEM | {"letter", "answer"},
+    "generate.system": frozenset[str](),
+    "generate.question": _ITEM,
+    "generate.answer": frozenset({"letter", "answer"}),
+}
+_FREE_TEMPLATE = "loss.free_text"  # of questions without choices
+TEMPLATES = PackTemplates(_NEEDED, {_FREE_TEMPLATE: frozenset({"question", "answer"})})
+_BETWEEN = "\n\n"
+
+
+class Questions:
+    """Renders items. ``completions``: the dataset's items are beginnings of texts, not questions."""
+
+    def __init__(self, pack: PromptPack, *, completions: bool = False) -> None:
+        self._pack = pack
+        self._text = "text.completion" if completions else "text.question"
+
+    def by_letter(self, item: Item, shots: Sequence[Item]) -> Reading:
+        """How likely is each option's letter?"""
+        if item.subject:
+            header = self._pack.render("letter.subject_header", subject=item.subject.replace("_", " "))
+        else:
+            header = self._pack.render("letter.header")
+        told = [self._said("letter.question", shot, choice_letter(shot.answer)) for shot in shots]
+        context = self._pack.render("letter.question", **_fields(item))
+        letters = tuple(" " + choice_letter(index) for index in range(len(item.choices)))
+        return Reading(context, letters, _join([header, *told]), hint=ProbeHint(item))
+
+    def by_text(self, item: Item, shots: Sequence[Item]) -> Reading:
+        """How likely are each option's words?"""
+        told = [self._said(self._text, shot, shot.choices[shot.answer]) for shot in shots]
+        options = tuple(" " + choice.strip() for choice in item.choices)
+        return Reading(self._pack.render(self._text, **_fields(item)), options, _join(told), hint=ProbeHint(item))
+
+    def whole(self, item: Item) -> str:
+        """The item as a text with its answer, as it may have been learnt.
+
+        :raises ConfigurationError: the item has no choices, and the pack no words for it.
+        """
+        if item.free:
+            if _FREE_TEMPLATE not in self._pack:
+                needed = "which questions without choices need; write one, as in the shipped pack probe"
+                raise ConfigurationError(f"prompt pack '{self._pack.name}' has no template {_FREE_TEMPLATE}, {needed}")
+            return self._pack.render(_FREE_TEMPLATE, question=item.question.strip(), answer=item.reference.strip())
+        said = {"letter": choice_letter(item.answer), "answer": item.choices[item.answer]}
+        return self._pack.render("loss.text", **_fields(item), **said)
+
+    def talk(self, item: Item, shots: Sequence[Item]) -> View:
+        """The item as a question in a conversation, the examples as earlier turns."""
+        view = View()
+        view.append("system", self._pack.render("generate.system"))
+        for shot in shots:
+            view.append("user", self._pack.render("generate.question", **_fields(shot)))
+            said = {"letter": choice_letter(shot.answer), "answer": shot.choices[shot.answer]}
+            view.append("assistant", self._pack.render("generate.answer", **said))
+        view.append("user", self._pack.render("generate.question", **_fields(item)))
+        return view
+
+    def _said(self, template: str, item: Item, answer: str) -> str:
+        return f"{self._pack.render(template, **_fields(item))} {answer.strip()}"
+
+
+def _fields(item: Item) -> dict[str, str]:
+    return {"question": item.question.strip(), "choices": item.labelled_choices()}
+
+
+def _join(parts: list[str]) -> str:
+    return "".join(part + _BETWEEN for part in parts)

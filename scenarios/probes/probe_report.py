@@ -1,0 +1,242 @@
+"""The report of a probe run: accuracies, losses and contamination detectors by candidate, as data and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from viva.reports.run_tables import (
+    Irregular,
+    add_irregular,
+    failure_table,
+    irregular_record,
+    irregular_table,
+)
+from viva.reports.tables import Table
+from viva.scoring.aggregates import ClusteredStream, Failures, Mean, Tally
+from viva.scoring.clustered_means import clustered_mean
+from viva.scoring.contamination import Signals, auc, chance_error, loss_gap, tpr_at_fpr
+from viva.scoring.intervals import Estimate
+
+from ..models import label_of_key
+
+_LOW_FALSE_POSITIVES = 0.05
+ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by length", "generate": "generated"}
+
+
+class CandidateProbes:
+    """One candidate's results, in any order. ``signals`` are kept by item, for a rank needs all of them."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.right: dict[str, list[tuple[bool, str]]] = {name: [] for name in ACCURACIES}  # each with its cluster
+        self.unanswered = Tally()
+        self.losses = {False: ClusteredStream(), True: ClusteredStream()}
+        self.signals: dict[tuple[bool, str], Signals] = {}
+        self.clusters: dict[tuple[bool, str], str] = {}
+        self.failures = Failures()
+        self.stops = Tally()
+        self.calls = Tally()
+        self.irregular: Irregular = {}
+
+    def add(self, result: dict[str, Any]) -> None:
+        """One item's record."""
+        self.n += not result["second"]
+        cluster = result.get("cluster", "")
+        label = cluster_label(result)
+        for method in ("letter", "text", "generate"):
+            if method in result:
+                told = result[method]
+                self.right[method].append((bool(told["right"]), label))
+                if told["choice"] is None:
+                    self.unanswered.add(method)
+        if "text" in result:
+            self.right["text_normalised"].append((bool(result["text"]["normalised_right"]), label))
+        if "signals" in result:
+            signals = Signals(**result["signals"])
+            self.losses[result["second"]].add(signals.loss, cluster)
+            self.signals[result["second"], result["item"]] = signals
+            self.clusters[result["second"], result["item"]] = label
+        if "stopped" in result:
+            self.stops.add(result["stopped"])
+        for role, used in result["usage"].items():
+            self.calls.add(role, used[0])
+        add_irregular(self.irregular, result.get("irregular", {}))
+
+    def to_dict(self, members_are_second: bool) -> dict[str, Any]:
+        """Everything as plain data."""
+        data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": self.failures.total}
+        data |= self.failures.to_record() | {"stopped": self.stops.to_dict()}
+        data["irregular"] = irregular_record(self.irregular)
+        for name, answers in self.right.items():
+            mean = clustered_mean([float(right) for right, _ in answers], [label for _, label in answers])
+            if mean is not None:
+                right = sum(right for right, _ in answers)
+                counts = {"right": right, "unanswered": self.unanswered.counts.get(name, 0)}
+                data["accuracy"][name] = _estimate(mean.within(0.0, 1.0, rate=True), 100) | counts
+        for name, second in (("loss", False), ("loss_against", True)):
+            loss = self.losses[second]
+            if loss.n:
+                error = loss.standard_error
+                data[name] = {"mean": _rounded(loss.mean), "se": _rounded(error), "n": loss.n}
+        if self.losses[True].clusters > 1 and self.losses[False].clusters > 1:
+            member, other = self.losses[members_are_second], self.losses[not members_are_second]
+            data["loss_gap"] = _estimate(loss_gap(other, member))
+            data["detectors"] = self._detectors(members_are_second)
+        elif self.signals:
+            data["detector_means"] = self._means()
+        return data
+
+    def _detectors(self, members_are_second: bool) -> dict[str, Any]:
+        texts = {key: self.signals[key].scores() for key in sorted(self.signals)}
+        return detector_records(texts, self.clusters, members_are_second)
+
+    def _means(self) -> dict[str, float | None]:
+        means: dict[str, Mean] = {}
+        for signals in self.signals.values():
+            for name, value in signals.scores().items():
+                means.setdefault(name, Mean()).add(value)
+        return {name: _rounded(mean.mean) for name, mean in means.items()}
+
+
+def cluster_label(result: dict[str, Any]) -> str:
+    """Return what a record's item shares with items that are not independent of it; of most items that is itself."""
+    own = f"{'against' if result['second'] else 'dataset'}/{result['item']}"
+    return f"cluster/{result['cluster']}" if result.get("cluster") else own
+
+
+def detector_records(
+    texts: Mapping[tuple[bool, str], Mapping[str, float]],
+    clusters: Mapping[tuple[bool, str], str],
+    members_are_second: bool,
+) -> dict[str, Any]:
+    """Return by detector how well it tells members from other texts; of detectors that every text has a score of.
+
+    ``texts`` are the scores of each text, which is named by whether it is of the second set, and its item.
+    ``chance_se`` is the standard error that the area would have if members and others were alike; ``items`` counts the
+    independent texts of the set that has fewer: clusters count once.
+    """
+    member = [second == members_are_second for second, _ in texts]
+    labels = [clusters[place] for place in texts]
+    items = min(len({clusters[place] for place in texts if place[0] == second}) for second in (False, True))
+    found: dict[str, Any] = {}
+    for name in next(iter(texts.values())):
+        if all(name in one for one in texts.values()):
+            values = [one[name] for one in texts.values()]
+            found[name] = _estimate(auc(values, member, clusters=labels))
+            found[name]["tpr_at_5_fpr"] = _rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
+            found[name]["chance_se"] = _rounded(chance_error(values, member, labels))
+            found[name]["items"] = items
+    return found
+
+
+class ProbeAggregate:
+    """All candidates of a run."""
+
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self._manifest = manifest
+        self.candidates = {label: CandidateProbes() for label in manifest["models"]["candidate"]}
+
+    def add(self, key: str, result: Any) -> None:
+        self.candidates[result["candidate"]].add(result)
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
+
+    def headline(self) -> str:
+        parts = []
+        for label, one in self.candidates.items():
+            shown = [f"{100 * sum(right for right, _ in a) / len(a):.1f}" for a in one.right.values() if a]
+            loss = one.losses[False].mean
+            shown += [f"loss {loss:.2f}"] if loss is not None else []
+            parts += [f"{label} {' / '.join(shown)}"] if shown else []
+        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+
+    def report(self) -> dict[str, Any]:
+        manifest, settings = self._manifest, self._manifest["settings"]
+        second = settings["members"] == "against"
+        return {
+            "scenario": "probe",
+            "seed": manifest["seed"],
+            "tier": manifest["tier"],
+            "methods": settings["method"],
+            "shots": settings["shots"],
+            "members": settings["members"],
+            "models": manifest["models"],
+            "dataset": manifest["dataset"],
+            "against": manifest["against"],
+            "pack": manifest["pack"],
+            "candidates": {label: one.to_dict(second) for label, one in self.candidates.items()},
+        }
+
+    def tables(self) -> list[Table]:
+        report = self.report()
+        irregular = irregular_table(
+            (label, report["candidates"][label]["irregular"], one.calls.counts)
+            for label, one in self.candidates.items()
+        )
+        return [
+            self._accuracies(report),
+            self._losses(report),
+            *self._parting(report),
+            failure_table(report),
+            irregular,
+        ]
+
+    def _accuracies(self, report: dict[str, Any]) -> Table:
+        used = [name for name in ACCURACIES if any(name in one["accuracy"] for one in report["candidates"].values())]
+        header = ["candidate", "n", *(ACCURACIES[name] for name in used), "unanswered", "failed"]
+        rows = []
+        for label, one in report["candidates"].items():
+            cells = [_interval(one["accuracy"].get(name), 1) for name in used]
+            generated = one["accuracy"].get("generate")
+            rows.append([label, str(one["n"]), *cells, str(generated["unanswered"]) if generated else "–"])
+            rows[-1].append(str(one["failed"]))
+        skipped = report["dataset"]["skipped"]
+        dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
+        title = f"Accuracy on {dataset}, {report['shots']} shots, seed {report['seed']}, tier {report['tier']}"
+        return (title, header, rows if used else [])
+
+    def _losses(self, report: dict[str, Any]) -> Table:
+        header = ["candidate", report["dataset"]["name"], "±"]
+        if report["against"]:
+            header += [report["against"]["name"], "±", "gap, members less others"]
+        rows = []
+        for label, one in report["candidates"].items():
+            row = [label]
+            for name in ("loss", "loss_against")[: 2 if report["against"] else 1]:
+                told = one.get(name, {})
+                row += [_number(told.get("mean"), 3), _number(told.get("se"), 3)]
+            rows.append([*row, _interval(one.get("loss_gap"), 3)] if report["against"] else row)
+        return ("LM loss per token, nats", header, rows if "loss" in report["methods"] else [])
+
+    def _parting(self, report: dict[str, Any]) -> list[Table]:
+        found = {label: one["detectors"] for label, one in report["candidates"].items() if "detectors" in one}
+        if not found:
+            return []
+        names = list(next(iter(found.values())))
+        rows = [
+            [name.replace("_", " "), *(_interval(detectors.get(name), 3) for detectors in found.values())]
+            for name in names
+        ]
+        return [("AUC, members against others", ["detector", *found], rows)]
+
+
+def _rounded(value: float | None) -> float | None:
+    # Six decimals: far below any error bar, and the same text on every platform.
+    return None if value is None else round(value, 6)
+
+
+def _estimate(estimate: Estimate, factor: float = 1.0) -> dict[str, Any]:
+    values = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {name: _rounded(factor * value) for name, value in values.items()}
+
+
+def _interval(told: dict[str, Any] | None, digits: int) -> str:
+    if told is None:
+        return "–"
+    return f"{told['value']:.{digits}f} ({told['low']:.{digits}f} to {told['high']:.{digits}f})"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

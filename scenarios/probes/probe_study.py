@@ -1,0 +1,240 @@
+"""Studies of probes: cells read as columns, pooled by item, and lent to studies of other systems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.reports.figures import Codes, Floats, clustered_rate, estimate_record, mean_record, round_figure
+from viva.reports.page import Record
+from viva.reports.run_tables import add_counts, usage_record
+from viva.reports.tables import DASH, Row, interval, record_rows
+from viva.scoring.aggregates import ClusteredStream
+from viva.scoring.contamination import DIRECTIONS, Signals, loss_gap
+
+from ..models import label_of_key, recorded_price
+from ..study_cells import ItemNumbers, Pool, RunReading
+from ..study_sections import SystemStudy
+from .probe_report import ACCURACIES, ProbeAggregate, cluster_label, detector_records
+
+GENERATED_METHODS = ("generate",)  # ways of answering that may name no choice
+
+
+@dataclass(slots=True)
+class ProbeColumns:
+    """What one candidate's probes showed, by item (as ``ItemNumbers`` has them).
+
+    ``right`` holds, by way of answering, whether each item was answered rightly; ``signals`` are those of the probed
+    set (False) and of the set it was held against (True), by the item's own id; ``usage`` counts calls, prompt and
+    completion tokens by role; ``unanswered``, by way of answering, items whose answer named no choice. ``clusters`` has
+    the number of each item's cluster, ``labels`` the cluster of each text of ``signals``.
+    """
+
+    seed: int
+    members_are_second: bool
+    right: dict[str, dict[int, bool]] = field(default_factory=dict)
+    signals: dict[tuple[bool, str], Signals] = field(default_factory=dict)
+    usage: dict[str, list[int]] = field(default_factory=dict)
+    unanswered: dict[str, int] = field(default_factory=dict)
+    clusters: dict[int, int] = field(default_factory=dict)
+    labels: dict[tuple[bool, str], str] = field(default_factory=dict)
+    ended: int = 0
+
+    def add(self, result: dict[str, Any], items: ItemNumbers) -> None:
+        """One item's record."""
+        self.ended += 1
+        if not result["second"]:
+            item = items.number(result["item"])
+            self.clusters[item] = items.cluster(result["item"], result.get("cluster", ""))
+            for name in ACCURACIES:
+                answer = result.get("text" if name == "text_normalised" else name)
+                if answer is not None:
+                    right = answer["normalised_right" if name == "text_normalised" else "right"]
+                    self.right.setdefault(name, {})[item] = bool(right)
+                    if name in GENERATED_METHODS and answer["choice"] is None:
+                        self.unanswered[name] = self.unanswered.get(name, 0) + 1
+        if "signals" in result:
+            self.signals[result["second"], result["item"]] = Signals(**result["signals"])
+            self.labels[result["second"], result["item"]] = cluster_label(result)
+        for role, used in result.get("usage", {}).items():
+            add_counts(self.usage.setdefault(role, [0, 0, 0]), used)
+
+
+@dataclass(slots=True)
+class ReadProbes:
+    """A run of probes read once; ``damaged`` names the records that are not in it."""
+
+    aggregate: ProbeAggregate
+    columns: dict[str, ProbeColumns]
+    damaged: list[str]
+
+
+def read_probes(run: RunFolder, items: ItemNumbers) -> ReadProbes:
+    """All ended probes of a run.
+
+    :raises JournalError: the journal is missing or damaged.
+    """
+    manifest = run.manifest
+    aggregate = ProbeAggregate(manifest)
+    second = manifest["settings"]["members"] == "against"
+    columns = {label: ProbeColumns(manifest["seed"], second) for label in aggregate.candidates}
+    with History(run.journal) as history:
+        for ended in history.ended():
+            if ended.failed:
+                aggregate.add_failure(ended.key, ended.result)
+                columns[label_of_key(ended.key, list(columns))].ended += 1
+            else:
+                aggregate.add(ended.key, ended.result)
+                columns[ended.result["candidate"]].add(ended.result, items)
+        return ReadProbes(aggregate, columns, list(history.damage))
+
+
+def average_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict[str, float]]:
+    """Detectors' scores of each text, averaged over cells; of each detector that all texts have a score of."""
+    found: dict[tuple[bool, str], list[dict[str, float]]] = {}
+    for cell in cells:
+        for place, signals in cell.signals.items():
+            found.setdefault(place, []).append(signals.scores())
+    common = set.intersection(*(set(one) for scores in found.values() for one in scores)) if found else set()
+    names = [name for name in next(iter(found.values()))[0] if name in common] if found else []
+    return {
+        place: {name: math.fsum(one[name] for one in scores) / len(scores) for name in names}
+        for place, scores in sorted(found.items())
+    }
+
+
+_METHOD_LABELS = {"text": "probed by options' texts", "letter": "probed by letters", "generate": "probed by generating"}
+_EXPLANATION = (
+    "Loss is nats per token. AUC is the chance that a member is ranked over another text by the detector; 0.5 "
+    "is chance; its interval is Newcombe's (2006). Min-K% averages the k% least likely tokens (Shi et al. "
+    "2024)."
+)
+
+
+class ProbeFigures:
+    """What probes lend to studies of other systems (``StaticFigures``)."""
+
+    methods = tuple(ACCURACIES)
+    preferred = ("text", "letter", "generate")
+
+    def holds(self, reading: RunReading) -> bool:
+        return isinstance(reading.columns, ProbeColumns)
+
+    def pooled(self, pool: Pool) -> dict[str, Any]:
+        record: dict[str, Any] = {"accuracy": {}, "unanswered": {}}
+        for method in ACCURACIES:
+            right, _ = self.right(pool, method)
+            if len(right):
+                silent = sum(columns.unanswered.get(method, 0) for _, columns in _pool_columns(pool))
+                if method in GENERATED_METHODS:
+                    record["unanswered"][method] = {
+                        "unanswered": silent,
+                        "unanswered_rate": round_figure(silent / len(right)),
+                    }
+                record["accuracy"][method] = clustered_rate(right, pool.catalogue.named(self._clusters(pool, method)))
+        record |= {"loss": None, "loss_against": None, "loss_gap": None, "members": None, "detectors": None}
+        if pool.dataset is not None:
+            record |= _signals(pool.readings)
+        return record
+
+    def right(self, pool: Pool, method: str) -> tuple[Floats, Codes]:
+        found = [
+            (dataset, columns.right[method]) for dataset, columns in _pool_columns(pool) if method in columns.right
+        ]
+        codes = [
+            pool.catalogue.codes(dataset, np.fromiter(right, dtype=np.int64, count=len(right)))
+            for dataset, right in found
+        ]
+        values = [np.fromiter(right.values(), dtype=np.float64, count=len(right)) for _, right in found]
+        if not found:
+            return np.empty(0), np.empty(0, dtype=np.int64)
+        return np.concatenate(values), np.concatenate(codes).astype(np.int64)
+
+    def clusters(self, pool: Pool) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for dataset, columns in _pool_columns(pool):
+            pairs = np.array(list(columns.clusters.items()), dtype=np.int64).reshape(-1, 2)
+            items, clusters = (pool.catalogue.codes(dataset, pairs[:, side]) for side in (0, 1))
+            found |= dict(zip(items.tolist(), pool.catalogue.clusters(clusters).tolist(), strict=True))
+        return found
+
+    def _clusters(self, pool: Pool, method: str) -> Codes:
+        known, (_, codes) = self.clusters(pool), self.right(pool, method)
+        return np.array([known[code] for code in codes.tolist()], dtype=np.int64)
+
+    def said(self, method: str) -> str:
+        return _METHOD_LABELS.get(method, method)
+
+    def explained(self) -> list[tuple[str, str]]:
+        return [("Probes", _EXPLANATION)]
+
+
+def _pool_columns(pool: Pool) -> list[tuple[str, ProbeColumns]]:
+    """The probes of a pool, each with its dataset."""
+    return [(one.cell.dataset, one.columns) for one in pool.readings if isinstance(one.columns, ProbeColumns)]
+
+
+def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
+    """Losses and detectors over seeds; where one cell alone has them they are those of its own report."""
+    read = [one for one in readings if isinstance(one.columns, ProbeColumns) and one.columns.signals]
+    columns: list[ProbeColumns] = [one.columns for one in read]
+    names = ("loss", "loss_against", "loss_gap", "detectors")
+    members = {"against" if one.members_are_second else "dataset" for one in columns}
+    known = {"members": members.pop()} if len(members) == 1 else {}
+    if len(read) == 1 and read[0].result is not None:
+        return {name: read[0].result.get(name) for name in names} | known
+    scores = average_scores(columns)
+    if not scores:
+        return dict.fromkeys(names)
+    labels = {place: label for one in columns for place, label in one.labels.items()}
+    losses = {second: ClusteredStream() for second in (False, True)}
+    for place, one in scores.items():
+        losses[place[0]].add(DIRECTIONS["loss"] * one["loss"], labels[place])
+    record: dict[str, Any] = dict.fromkeys(names) | known
+    for name, second in (("loss", False), ("loss_against", True)):
+        if losses[second].n:
+            record[name] = mean_record(losses[second])
+    second = columns[0].members_are_second
+    several = losses[False].clusters > 1 and losses[True].clusters > 1
+    if several and all(one.members_are_second == second for one in columns):
+        record["loss_gap"] = estimate_record(loss_gap(losses[not second], losses[second]))
+        record["detectors"] = detector_records(scores, labels, second)
+    return record
+
+
+class ProbeStudy(SystemStudy):
+    """Probes beside interviews; alone where no system is registered that takes static figures."""
+
+    by_item: ClassVar[bool] = True
+    settings: ClassVar[tuple[str, ...]] = ("shots",)
+
+    @property
+    def static(self) -> ProbeFigures:
+        return ProbeFigures()
+
+    def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
+        run = readings[0].cell.run
+        assert run is not None
+        read = read_probes(run, items)
+        results = read.aggregate.report()["candidates"]
+        for one in readings:
+            columns = read.columns[one.cell.candidate]
+            price = recorded_price(one.cell.manifest, one.cell.model)
+            one.damaged, one.columns, one.result = read.damaged, columns, results[one.cell.candidate]
+            one.ended, one.failed = columns.ended, results[one.cell.candidate]["failed"]
+            one.own_tables = read.aggregate.tables
+            one.usage = {role: usage_record(used, price) for role, used in sorted(columns.usage.items())}
+
+    def shown_result(self, cell: Record) -> str:
+        accuracy = (cell["result"] or {}).get("accuracy")
+        return f"accuracy {interval(next(iter(accuracy.values())))}" if accuracy else DASH
+
+    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
+        yield from record_rows(place, "", cell["result"] or {})
+        yield from record_rows(place, "usage", cell["usage"])

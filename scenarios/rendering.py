@@ -1,0 +1,206 @@
+"""Conversations as people read them: turns with marks, tools and folded details, and one line in a list.
+
+A system makes both from what was recorded (``Scenario.shown``, ``Scenario.summary_of``); every system has a default.
+Viewers and exports add the markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from viva.engine.conversation_replay import Aside, Entry, Exchange, Step
+from viva.engine.steps import Computed
+from viva.reports.tables import number
+
+if TYPE_CHECKING:
+    from .contract import Role
+
+_ONE_LINE = 80  # characters of a step's value that stand there unfolded
+# Who a turn is of: a model that is compared, one that asks, one that judges, the data, a tool, a recorded step.
+Side = Literal["compared", "asking", "judging", "given", "tool", "step"]
+
+
+@dataclass(slots=True)
+class Mark:
+    """A small figure or word on a turn: an aspect's score, a verdict, a flag.
+
+    ``level`` runs from 0 (bad) to 1 (good); None where it is neither. ``comment`` is shown when it is asked for.
+    """
+
+    name: str
+    value: str = ""
+    level: float | None = None
+    comment: str = ""
+
+
+@dataclass(slots=True)
+class ToolUse:
+    """A function that a model called, or should have called: the arguments as they were written, and what the tool
+    answered (None where that is not known).
+    """
+
+    name: str
+    arguments: str
+    result: str | None = None
+
+
+@dataclass(slots=True)
+class Detail:
+    """A text behind its title, folded until somebody opens it."""
+
+    title: str
+    text: str
+
+
+@dataclass(slots=True)
+class RenderedTurn:
+    """What one party said. ``round`` counts from 1; None outside of rounds.
+
+    ``call`` is the model call behind the turn: its prompt, tokens, latency and tries are shown from it. ``waiting``:
+    it was asked for and has no answer.
+    """
+
+    speaker: str
+    text: str = ""
+    side: Side = "given"
+    round: int | None = None
+    marks: list[Mark] = field(default_factory=list)
+    tools: list[ToolUse] = field(default_factory=list)
+    details: list[Detail] = field(default_factory=list)
+    call: Exchange | None = None
+    waiting: bool = False
+
+
+@dataclass(slots=True)
+class RenderedConversation:
+    """A whole conversation; ``marks`` are about all of it."""
+
+    turns: list[RenderedTurn] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RecordedConversation:
+    """What is known of a conversation: its entries in order, the calls without an answer, and how it ended.
+
+    ``result`` is what the protocol recorded, ``error`` the record of its failure; both None where it has not ended.
+    ``task`` is the task's record, None where that is damaged.
+    """
+
+    entries: Sequence[Entry]
+    unanswered: Sequence[Exchange] = ()
+    task: Any = None
+    result: Any = None
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class ResultSummary:
+    """A recorded result as one line of a list.
+
+    ``score`` is a number where higher is better, None where it is unscored; ``end`` says in a few words how the
+    conversation ended; ``aspects`` are further figures by name; ``unscored`` counts verdicts that could not be read.
+    """
+
+    score: float | None = None
+    end: str = ""
+    aspects: dict[str, float] = field(default_factory=dict)
+    unscored: int = 0
+
+
+def render_plain(recorded: RecordedConversation, roles: Iterable[Role]) -> RenderedConversation:
+    """A turn for each entry, in order; what was asked for and has no answer stands last."""
+    sides = role_sides(roles)
+    turns = [render_entry(entry, sides) for entry in recorded.entries]
+    return RenderedConversation([*turns, *pending_turns(recorded, sides)])
+
+
+def role_sides(roles: Iterable[Role]) -> dict[str, Side]:
+    """Which side each role is on."""
+    return {role.name: "compared" if role.many else "judging" if role.judge else "asking" for role in roles}
+
+
+def render_entry(entry: Entry, sides: Mapping[str, Side]) -> RenderedTurn:
+    """One entry of a transcript as a turn."""
+    if isinstance(entry, Aside):
+        return RenderedTurn(entry.party, entry.text)
+    if isinstance(entry, Step):
+        return _render_step(entry)
+    turn = RenderedTurn(entry.role, side=sides.get(entry.role, "asking"), call=entry)
+    completion = entry.completion
+    if completion is None:
+        turn.waiting = True
+        return turn
+    turn.text = completion.text
+    turn.tools = [ToolUse(call.name, call.arguments) for call in completion.calls or ()]
+    turn.marks = list(finish_marks(entry))
+    if completion.thoughts:
+        turn.details.append(Detail("thoughts", completion.thoughts))
+    if completion.likelihoods is not None:
+        turn.tools = []
+        turn.marks += _reading_marks(entry)
+    return turn
+
+
+def pending_turns(recorded: RecordedConversation, sides: Mapping[str, Side]) -> list[RenderedTurn]:
+    """The calls without an answer, of a conversation that failed or still goes on."""
+    return [render_entry(one, sides) for one in recorded.unanswered] if recorded.result is None else []
+
+
+def finish_marks(call: Exchange) -> Iterable[Mark]:
+    """How an answer ended, where it did not simply stop."""
+    finish = call.completion.finish if call.completion is not None else "stop"
+    if finish == "length":
+        yield Mark("cut at the token limit", level=0)
+    elif finish not in ("stop", "tool_calls"):
+        yield Mark("ended by", finish.removeprefix("watch:"), 0)
+
+
+def pass_mark(name: str, passed: bool | None, comment: str = "") -> Mark:
+    """``passed``, ``failed`` or ``unscored``."""
+    return Mark(name, {True: "passed", False: "failed", None: "unscored"}[passed],
+                None if passed is None else float(passed), comment)  # fmt: skip
+
+
+def summary_function(score: Callable[[Any], float | None] | None) -> Callable[[Any], ResultSummary]:
+    """The summary of results of which only a score is known, or not even that."""
+    return lambda result: ResultSummary(None if score is None else score(result))
+
+
+def _render_step(step: Step) -> RenderedTurn:
+    computed: Computed = step.computed
+    turn = RenderedTurn(step.name, side="step")
+    if computed.error is not None:
+        turn.text = "{type}: {message} ({at})".format(**computed.error)
+        turn.marks.append(Mark("failed", level=0))
+    elif isinstance(computed.value, str):
+        turn.text = computed.value
+    else:
+        text = orjson.dumps(computed.value).decode()
+        if len(text) <= _ONE_LINE:
+            turn.text = text
+        else:
+            turn.details.append(Detail("value", orjson.dumps(computed.value, option=orjson.OPT_INDENT_2).decode()))
+    return turn
+
+
+def _reading_marks(call: Exchange) -> list[Mark]:
+    """What a reading found: each text's log-probability in nats."""
+    likelihoods = (call.completion.likelihoods if call.completion is not None else None) or []
+    texts = [text.strip() for text in call.reading.continuations] if call.reading is not None else []
+    if len(likelihoods) == 1:
+        [one] = likelihoods
+        tokens = len(one.logprobs)
+        return [Mark("log-probability", f"{one.total:.2f} nats over {tokens:,} tokens")]
+    return [
+        Mark(_shorten(texts[at]) if at < len(texts) else str(at + 1), number(one.total, 2))
+        for at, one in enumerate(likelihoods)
+    ]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,59 @@
+"""What simulated models know of a multiple-choice item, and how simulated judges fail; shared by all systems."""
+
+from __future__ import annotations
+
+from viva.data.items import Item
+from viva.engine import seeds
+from viva.engine.backends.simulated import SimulatedBackend
+
+__all__ = ["QUESTIONS", "WRONG", "judgement", "knows", "question", "recites", "static_answer"]
+
+QUESTIONS = (
+    "Suppose one condition in this problem were reversed: which part of your reasoning would no longer hold?",
+    "Which mechanism links the facts you rely on, and how could one observe it?",
+    "Name a case that looks similar but has another outcome, and say what makes the difference.",
+    "Which assumption carries most of the weight here, and what would show that it is wrong?",
+    "How would you explain the underlying principle to somebody who holds the opposite view?",
+    "What quantity would you measure first to decide between the competing explanations?",
+)
+
+
+WRONG = "that it cannot be told"  # what who does not know the answer says where there is no other choice to name
+
+
+def knows(model: SimulatedBackend, item: Item) -> bool:
+    """Whether the model understands the item's subject."""
+    return seeds.uniform(model.label, item.id, "knows") < model.knowledge
+
+
+def recites(model: SimulatedBackend, item: Item) -> bool:
+    """Whether the model has the item by heart."""
+    return seeds.uniform(model.label, item.id, "recites") < model.memorisation
+
+
+def static_answer(model: SimulatedBackend, item: Item, chance: list[float]) -> str:
+    """Its answer to the item as a benchmark puts it: right where it knows or recites it, else a guess."""
+    known = knows(model, item) or recites(model, item)
+    if item.free:
+        return f"The answer is: {item.reference}" if known else f"I would say {WRONG}."
+    pick = item.answer if known else int(chance[3] * len(item.choices))
+    return f"The answer is {chr(65 + pick)}. {item.choices[pick]}."
+
+
+def question(chance: list[float]) -> str:
+    """A question that fits any subject."""
+    return QUESTIONS[int(chance[1] * len(QUESTIONS))]
+
+
+def judgement(model: SimulatedBackend, text: str, chance: list[float]) -> str:
+    """A judge's text, or what judges send instead: the first two of these can still be read, the others cannot."""
+    if chance[13] >= model.malformed:
+        return text
+    way = chance[14]
+    if way < 0.2:
+        return f"Here is my verdict:\n```json\n{text}\n```"
+    if way < 0.4:
+        return text[:-1] + ",}"
+    if way < 0.7:
+        return text[: len(text) // 2]
+    return "The candidate did rather well on the whole."

@@ -1,0 +1,280 @@
+"""Recorded cells as a study opens them: item numbers, readings of runs, and pools of one candidate's cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.reports.figures import Codes
+from viva.reports.tables import Table
+from viva.scoring.aggregates import Failures
+
+from .models import label_of_key, model_labels
+
+if TYPE_CHECKING:
+    from .contract import Scenario
+
+_CLUSTER = "\x1fcluster"  # behind the name of a cluster, so that no item has the same
+
+
+class ItemNumbers:
+    """Items of one dataset, and their clusters, by number, in the order in which they were met: columns hold the
+    numbers.
+    """
+
+    __slots__ = ("_numbers", "names")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        """The number of a name, a new one if it is new."""
+        number = self._numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+        return number
+
+    def cluster(self, name: str, cluster: str) -> int:
+        """The number of the cluster of an item: the item's own where ``cluster`` is empty."""
+        return self.number(f"{cluster}{_CLUSTER}" if cluster else name)
+
+
+class ItemCatalogue:
+    """The items of all datasets numbered through, once all cells are read; ``labels`` are DATASET/ITEM.
+
+    An item is in one cluster, whichever run says so (``join``).
+    """
+
+    __slots__ = ("_before", "_joined", "labels")
+
+    def __init__(self, items: Mapping[str, ItemNumbers]) -> None:
+        self.labels: list[str] = []
+        self._before: dict[str, int] = {}
+        self._joined: dict[int, int] = {}
+        for dataset, numbers in items.items():
+            self._before[dataset] = len(self.labels)
+            self.labels += [f"{dataset}/{name}" for name in numbers.names]
+
+    def codes(self, dataset: str, items: Codes) -> Codes:
+        """The numbers here of items that ``ItemNumbers`` of their dataset numbered."""
+        return self._before[dataset] + items
+
+    def join(self, items: Codes, clusters: Codes) -> None:
+        """Take in what a run says of its items' clusters, both by their numbers here."""
+        pairs = np.unique(np.stack((items, clusters)), axis=1).T
+        for item, cluster in pairs[pairs[:, 0] != pairs[:, 1]].tolist():
+            one, other = self._root(item), self._root(cluster)
+            if one != other:
+                self._joined[one] = other
+
+    def clusters(self, codes: Codes) -> Codes:
+        """The clusters of items, or of clusters, over all runs."""
+        if not self._joined:
+            return codes
+        known, places = np.unique(codes, return_inverse=True)
+        return np.array([self._root(code) for code in known.tolist()], dtype=np.int64)[places]
+
+    def _root(self, code: int) -> int:
+        while (joined := self._joined.get(code)) is not None:
+            code = joined
+        return code
+
+    def named(self, codes: Codes) -> list[str]:
+        """The labels of codes."""
+        labels = self.labels
+        return [labels[code] for code in codes.tolist()]
+
+
+@dataclass(slots=True)
+class StudyCell:
+    """What one candidate did on one dataset under one seed and evaluator: a cell of a sweep, or one candidate of a run.
+
+    ``run`` is None where it has not begun; ``folder`` is what ``viva show`` is given, seen from beside the folders that
+    were named; ``planned`` counts conversations; ``until`` tells of a stop rule, where one is set; ``compared`` is the
+    role that the candidate plays.
+    """
+
+    name: str
+    folder: str
+    scenario: str
+    candidate: str
+    model: str
+    dataset: str
+    seed: int
+    evaluator: str | None = None
+    run: RunFolder | None = None
+    planned: int | None = None
+    until: dict[str, Any] | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+    compared: str = "candidate"
+
+    @property
+    def stopped_at(self) -> int | None:
+        """How many conversations count, the first of the seeded order; None: all that there are."""
+        return None if self.until is None else self.until.get("stopped_at")
+
+    def settings(self, name: str) -> Any:
+        """One of the run's settings, None where it has not begun."""
+        return self.manifest.get("settings", {}).get(name)
+
+    def repeats(self, role: str) -> bool:
+        """Whether another run's words stand in for this role, as in a fork."""
+        model = self.model if role == self.compared else self.manifest.get("models", {}).get(role)
+        return model is not None and model.startswith("replay:")
+
+    def label(self, role: str) -> str | None:
+        """The name in tables of the model in another role than the candidate's; None where a recording plays it."""
+        model = self.manifest.get("models", {}).get(role)
+        return None if model is None or self.repeats(role) else next(iter(model_labels([model])))
+
+
+@dataclass(slots=True)
+class RunReading:
+    """A cell with what was read of its journal.
+
+    ``columns`` is what its system keeps of the conversations, None where it keeps nothing; ``result`` what the run's
+    own report says of the candidate, None where the cell has not begun; ``own_tables`` gives that report's tables;
+    ``ended`` counts conversations, failed ones too, and ``failed`` these alone;
+    ``usage`` has calls, tokens and cost (None where it is not known) by role; ``damaged`` names records of the run that
+    could not be used.
+    """
+
+    cell: StudyCell
+    columns: Any = None
+    result: dict[str, Any] | None = None
+    ended: int = 0
+    failed: int = 0
+    usage: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    own_tables: Callable[[], list[Table]] | None = None
+
+    @property
+    def state(self) -> str:
+        """``done``, ``part``, ``not begun``, or ``stopped`` by a rule."""
+        if self.cell.run is None or self.result is None:
+            return "not begun"
+        if self.cell.stopped_at is not None:
+            return "stopped"
+        return "done" if self.cell.planned is not None and self.ended >= self.cell.planned else "part"
+
+
+Conditions: TypeAlias = tuple[tuple[str, str], ...]  # names and values
+
+
+@dataclass(slots=True)
+class Pool:
+    """One candidate's cells over seeds and evaluators; ``dataset`` None stands for all datasets. Where a dataset's
+    cells were told apart (``pools``), it is the name of those taken together.
+    """
+
+    candidate: str
+    dataset: str | None
+    readings: list[RunReading]
+    catalogue: ItemCatalogue
+
+
+def pools(
+    readings: Sequence[RunReading],
+    catalogue: ItemCatalogue,
+    circumstances_of: Callable[[RunReading], Conditions | None] = lambda _: None,
+) -> Iterator[Pool]:
+    """A pool for each candidate and dataset, and of all datasets where there are several; in the cells' order.
+
+    ``circumstances_of``: what besides candidate, items and seed decides about figures; None: nothing. Where not all
+    candidates of a dataset have met the same, each set of candidates that have is pooled by itself, under a name that
+    says which circumstances these are: figures of other scales are not to be compared.
+    """
+    told_apart = _pool_names(readings, circumstances_of)
+    candidates: dict[str, dict[str, list[RunReading]]] = {}
+    for one, names in zip(readings, told_apart, strict=True):
+        for name in names:
+            candidates.setdefault(one.cell.candidate, {}).setdefault(name, []).append(one)
+    several = len({name for names in told_apart for name in names}) > 1
+    for candidate, groups in candidates.items():
+        for name, group in groups.items():
+            yield Pool(candidate, name, group, catalogue)
+        if several:  # each cell once, whichever groups it is in
+            everything = {id(one): one for group in groups.values() for one in group}
+            yield Pool(candidate, None, list(everything.values()), catalogue)
+
+
+def _pool_names(
+    readings: Sequence[RunReading], circumstances_of: Callable[[RunReading], Conditions | None]
+) -> list[list[str]]:
+    """Of each reading the names of what it is pooled under: its dataset's, or those of circumstances on the dataset;
+    a reading without circumstances stands beside all others of its candidate.
+    """
+    found = [circumstances_of(one) for one in readings]
+    met: dict[str, dict[Conditions, set[str]]] = {}
+    for one, circumstances in zip(readings, found, strict=True):
+        if circumstances is not None:
+            met.setdefault(one.cell.dataset, {}).setdefault(circumstances, set()).add(one.cell.candidate)
+    names: dict[tuple[str, Conditions], str] = {}
+    of_candidate: dict[tuple[str, str], dict[str, None]] = {}
+    for dataset, candidates in met.items():
+        groups: dict[frozenset[str], list[Conditions]] = {}
+        for circumstances, who in candidates.items():
+            groups.setdefault(frozenset(who), []).append(circumstances)
+        common = set.intersection(*map(set, candidates))
+        for members, group in groups.items():
+            told = " and ".join(" ".join(f"{n} {v}" for n, v in one if (n, v) not in common) for one in group)
+            name = dataset if len(groups) == 1 else f"{dataset} ({told})"
+            names |= {(dataset, one): name for one in group}
+            for candidate in members:
+                of_candidate.setdefault((dataset, candidate), {})[name] = None
+    return [
+        [names[one.cell.dataset, circumstances]]
+        if circumstances is not None
+        else list(of_candidate.get((one.cell.dataset, one.cell.candidate), [one.cell.dataset]))
+        for one, circumstances in zip(readings, found, strict=True)
+    ]
+
+
+def read_results(which: Scenario[Any, Any], readings: Sequence[RunReading], scoring: Any) -> None:
+    """Fill in the readings of one run's cells: each candidate's part of the run's report.
+
+    :raises JournalError: the journal is missing or damaged.
+    """
+    from .contract import SupportsReviews
+
+    cell = readings[0].cell
+    assert cell.run is not None
+    aggregate = which.aggregate(cell.manifest, scoring)
+    if isinstance(aggregate, SupportsReviews):
+        aggregate.beside(cell.run.path)
+    labels = list(cell.manifest["models"][cell.compared])
+    ended = dict.fromkeys(labels, 0)
+    failures = {label: Failures() for label in labels}
+    with History(cell.run.journal) as history:
+        for one in history.ended():
+            if cell.stopped_at is not None and one.number >= cell.stopped_at:
+                break
+            label = label_of_key(one.key, labels)
+            ended[label] += 1
+            if one.failed:
+                failures[label].add(one.result)
+                aggregate.add_failure(one.key, one.result)
+            else:
+                aggregate.add(one.key, one.result)
+        damaged = list(history.damage)
+    report = aggregate.report()
+    candidates = report.get("candidates")
+    for reading in readings:
+        label = reading.cell.candidate
+        own = candidates.get(label) if isinstance(candidates, dict) else report
+        result = {**own} if isinstance(own, dict) else {}
+        result["failed"] = failures[label].total
+        if failures[label].total:
+            result |= failures[label].to_record()
+        if len(labels) == 1:
+            result.setdefault("headline", aggregate.headline())
+        reading.result, reading.own_tables, reading.damaged = result, aggregate.tables, damaged
+        reading.ended, reading.failed = ended[label], failures[label].total
+        used = result.get("usage")
+        reading.usage = used if isinstance(used, dict) else {}

@@ -1,0 +1,89 @@
+"""Pydantic models of YAML files that people write, with errors that name file, line and field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.yaml_file import LineOf
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class YamlModel(BaseModel):
+    """A part of a file that a person wrote: unknown fields are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def validate_yaml(kind: type[M], value: Any, name: str | Path, line: LineOf) -> M:
+    """A file's value in its form; ``name`` stands for the file in errors.
+
+    :raises ConfigurationError: it has not this form; the message has file, line and field of each mistake, in order.
+    """
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{name}:{line([])}: expected fields, found {describe_type(value)}")
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        details = sorted(error.errors(include_url=False), key=lambda one: line(_error_path(one)))
+        told = [_describe_error(detail, kind, name, line) for detail in details]
+        raise ConfigurationError("; ".join(dict.fromkeys(told))) from None
+
+
+def describe_type(value: Any) -> str:
+    """What a value is, in the words of somebody who writes YAML."""
+    return {dict: "a mapping", list: "a list", str: "a text", type(None): "nothing"}.get(type(value), str(type(value)))
+
+
+def _describe_error(detail: Any, kind: type[BaseModel], name: str | Path, line: LineOf) -> str:
+    loc = _error_path(detail)
+    where = ".".join(str(step) for step in loc)
+    told = f"{name}:{line(loc)}: " + (f"{where}: " if where else "")
+    if detail["type"] == "extra_forbidden":
+        known = ", ".join(map(str, _fields_at(kind, loc[:-1])))
+        near = did_you_mean(str(loc[-1]), map(str, _fields_at(kind, loc[:-1])))
+        return told + f"unknown field{f'; known here: {known}' if known else ''}{near}"
+    if detail["type"] == "missing":
+        return told + "is missing"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if loc and detail["type"] == "value_error":
+        message = message.removeprefix(f"{loc[-1]}: ")
+    if detail["type"] == "string_pattern_mismatch" and loc:
+        about = getattr(_fields_at(kind, loc[:-1]).get(loc[-1]), "description", None)
+        message = f"expected {about}".rstrip(".") if about else message
+    found = detail.get("input")
+    shown = "" if isinstance(found, dict | list) else f", found {found!r:.60}"
+    return told + message + shown
+
+
+def _error_path(detail: Any) -> list[str | int]:
+    """The path of keys to a mistake; of a validator's own message also the field that it begins with."""
+    place = [step for step in detail["loc"] if not (isinstance(step, str) and _is_branch_label(step))]
+    said, colon, _ = str(detail["msg"]).removeprefix("Value error, ").partition(":")
+    of_fields = detail["type"] == "value_error" and isinstance(detail.get("input"), dict)
+    return [*place, said] if of_fields and colon and said.isidentifier() else place
+
+
+def _is_branch_label(step: str) -> bool:
+    """Whether pydantic put it into a path to name a branch of a union or a validator."""
+    return any(mark in step for mark in ("[", "(")) or step in ("str", "float", "bool", "int")
+
+
+def _fields_at(kind: Any, loc: Sequence[str | int]) -> dict[str | int, Any]:
+    """The fields that there are at a place."""
+    for step in loc:
+        found = getattr(kind, "model_fields", {}).get(step)
+        if found is not None:  # else a key or a place, behind which the same model is meant
+            kind = next((one for one in _nested_models(found.annotation)), None)
+    return dict(getattr(kind, "model_fields", {}))
+
+
+def _nested_models(annotation: Any) -> list[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [one for part in getattr(annotation, "__args__", ()) for one in _nested_models(part)]

@@ -1,0 +1,238 @@
+"""Means of scores that are not independent: cluster-robust errors, intervals and the bootstrap.
+
+Items are drawn, conversations on an item come along: so items are the clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .intervals import Estimate, bounded_interval, check_level
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+Values = Sequence[float] | NDArray[np.floating]
+# Of fewer clusters of values without known ends no interval is told.
+MIN_CLUSTERS = 5
+# A standard error up to this share of the mean is that of rounding.
+_ROUNDING = 1e-12
+# So many numbers are held at a time while resampling.
+_MAX_BLOCK = 1_000_000
+
+
+@dataclass(slots=True, frozen=True)
+class ClusteredMean:
+    """The mean over ``n`` values in ``clusters`` clusters, and its standard error (None below two clusters).
+
+    Every value weighs the same, so a cluster weighs as many times as it has values. ``even`` is the number of clusters
+    of one size that would weigh as evenly: n² / sum of squared sizes (Kish 1965), ``clusters`` where all have one size.
+    ``strata``: how many groups of clusters have a mean of their own.
+    """
+
+    mean: float
+    se: float | None
+    n: int
+    clusters: int
+    even: float
+    strata: int = 1
+
+    @property
+    def freedom(self) -> int:
+        """The degrees of freedom of the standard error."""
+        return self.clusters - self.strata
+
+    def interval(self, level: float = 0.95) -> Estimate | None:
+        """The mean with Student's interval, ``freedom`` degrees; None below two clusters.
+
+        Where no cluster departs from the mean, the interval is the point.
+
+        :raises ValueError: ``level`` is not between 0 and 1.
+        """
+        from scipy.stats import t
+
+        check_level(level)
+        if self.se is None:
+            return None
+        half = float(t.ppf((1.0 + level) / 2, self.freedom)) * self.se
+        return Estimate(self.mean, self.mean - half, self.mean + half)
+
+    def ends(
+        self, low: float = -math.inf, high: float = math.inf, *, rate: bool = False, level: float = 0.95
+    ) -> Estimate | None:
+        """Return the mean with an interval of values from ``low`` to ``high``; None where none can be told.
+
+        Between finite ends it is that of ``within``. Otherwise it is Student's, cut at the end that is known; below
+        ``MIN_CLUSTERS`` clusters it says little more than where its normal distribution was assumed, and where no
+        cluster departs from the mean by more than rounding, nothing.
+
+        Raises:
+            ValueError: ``level`` is not between 0 and 1.
+        """
+        if math.isfinite(low) and math.isfinite(high):
+            # A mean of rounded numbers may lie beyond their greatest one, by the last bit.
+            return self.within(min(low, self.mean), max(high, self.mean), rate=rate, level=level)
+        found = self.interval(level)
+        if found is None or self.clusters < MIN_CLUSTERS or (self.se or 0.0) <= _ROUNDING * abs(self.mean):
+            return None
+        return Estimate(self.mean, max(found.low, min(low, self.mean)), min(found.high, max(high, self.mean)))
+
+    def within(self, low: float, high: float, *, rate: bool = False, level: float = 0.95) -> Estimate:
+        """The mean of values from ``low`` to ``high`` with an interval that stays between them (``bounded_interval``).
+
+        ``rate``: all values are one of the two. With one value in each cluster that is Wilson's interval; with more,
+        Wilson's of the effective sample size, its degrees of freedom adjusted (Korn and Graubard 1998), which is never
+        less than ``even``. Other values take Student's quantile, ``freedom`` degrees. There is an interval of one
+        cluster too: it has seen one thing, and says so by its width.
+
+        :raises ValueError: ``level`` is not between 0 and 1, or the mean not between the bounds.
+        """
+        from scipy.stats import norm, t
+
+        check_level(level)
+        if not low <= self.mean <= high or low == high:
+            raise ValueError(f"a mean of {self.mean} with bounds {low} and {high}")
+        share, tail = (self.mean - low) / (high - low), (1.0 + level) / 2
+        dispersion = stretch = 1.0
+        if self.se is not None and 0.0 < share < 1.0:
+            variance = (self.se / (high - low)) ** 2 * (self.clusters - 1) / self.clusters
+            dispersion = variance * self.even / (share * (1.0 - share))
+            plain = t.ppf(tail, self.n - 1) if rate else norm.ppf(tail)
+            stretch = float(t.ppf(tail, self.freedom) / plain)
+        numbers = np.array([[share], [dispersion], [self.even], [stretch]])
+        ends = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
+        least, most = (low + float(end[0]) * (high - low) for end in ends)
+        return Estimate(self.mean, min(least, self.mean), max(most, self.mean))
+
+
+def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] | None = None) -> ClusteredMean | None:
+    """The mean of ``values`` with its cluster-robust standard error; None of nothing.
+
+    ``labels`` names each value's cluster. The error is the sandwich of Liang and Zeger 1986 for a mean, with the factor
+    for few clusters: se² = G/(G-1) · sum over clusters of (sum of the cluster's residuals)² / n² (Cameron and Miller
+    2015, section II.C and VI.B; for evaluations of language models, Miller 2024, "Adding error bars to evals", section
+    2.2). With one value in each cluster it is the ordinary standard error. The order of the values does not matter, to
+    the last bit.
+
+    ``strata`` names each value's stratum, such as its dataset: residuals are then from the stratum's mean, and the
+    factor is that of each stratum (Cochran 1977, section 5.6), for other strata are not drawn anew. Without two
+    clusters in each stratum they do not count.
+
+    :raises ValueError: the two differ in length, or a value is not finite.
+    """
+    groups = _values_by_cluster(values, labels)
+    if not groups:
+        return None
+    if strata is not None and (found := _stratified(values, labels, strata)) is not None:
+        return found
+    held = [value for group in groups.values() for value in group]
+    mean = math.fsum(held) / len(held)
+    residuals = (math.fsum(value - mean for value in group) for group in groups.values())
+    squares = math.fsum(residual * residual for residual in residuals)
+    return _clustered_error(mean, squares, len(held), len(groups), sum(len(group) ** 2 for group in groups.values()))
+
+
+def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) -> ClusteredMean | None:
+    places: dict[str, list[int]] = {}
+    for place, stratum in enumerate(strata):
+        places.setdefault(stratum, []).append(place)
+    parts = [clustered_mean([values[at] for at in one], [labels[at] for at in one]) for one in places.values()]
+    found = [part for part in parts if part is not None and part.se is not None]
+    if len(found) < 2 or len(found) < len(parts):
+        return None
+    n = sum(part.n for part in found)
+    se = math.sqrt(math.fsum((part.n * (part.se or 0.0)) ** 2 for part in found)) / n
+    mean = math.fsum(float(value) for value in values) / n
+    even = n * n / math.fsum(part.n**2 / part.even for part in found)
+    return ClusteredMean(mean, se, n, sum(part.clusters for part in found), even, len(found))
+
+
+def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...], int]) -> ClusteredMean | None:
+    """``clustered_mean`` of few distinct values; None of nothing.
+
+    ``clusters`` says how many clusters there are in which each of ``values`` occurs so often.
+    """
+    alike = sorted((counts, times) for counts, times in clusters.items() if times and any(counts))
+    if not alike:
+        return None
+    sizes = [(sum(counts), times) for counts, times in alike]
+    n = sum(size * times for size, times in sizes)
+    mean = math.fsum(times * _sum(values, counts) for counts, times in alike) / n
+    apart = [value - mean for value in values]
+    squares = math.fsum(times * _sum(apart, counts) ** 2 for counts, times in alike)
+    return _clustered_error(
+        mean, squares, n, sum(times for _, times in sizes), sum(size * size * times for size, times in sizes)
+    )
+
+
+def _sum(values: Sequence[float], counts: Sequence[int]) -> float:
+    return math.fsum(value * count for value, count in zip(values, counts, strict=True))
+
+
+def _clustered_error(mean: float, squares: float, n: int, clusters: int, squared_sizes: int) -> ClusteredMean:
+    """From the sum of squares of the clusters' summed residuals."""
+    se = math.sqrt(clusters / (clusters - 1) * squares) / n if clusters > 1 else None
+    return ClusteredMean(mean, se, n, clusters, n * n / squared_sizes)
+
+
+def bootstrap_mean(
+    values: Values, labels: Sequence[str], *, seed: int, level: float = 0.95, resamples: int = 4_999
+) -> Estimate | None:
+    """The mean with its BCa bootstrap interval, whole clusters being drawn with replacement; None below two clusters.
+
+    BCa (Efron 1987; scipy.stats.bootstrap) shifts the percentiles by the bias and by the skew of the mean, which the
+    jackknife over clusters tells. Scores are skewed and end at 0 and 100, and there the plain percentile interval lies
+    too far inwards on the long side: its error of coverage falls with 1/sqrt(clusters), that of BCa with 1/clusters.
+    Both are too narrow for few clusters (below about 30), where Student's interval is to be preferred. 4,999 resamples
+    place each end to about 1% of the interval's width.
+
+    Where all clusters have the same mean, the interval is the point. The order of the values does not matter; the same
+    seed gives the same interval.
+
+    :raises ValueError: the two differ in length, a value is not finite, or ``level`` is not between 0 and 1.
+    """
+    from scipy import stats
+
+    check_level(level)
+    groups = _values_by_cluster(values, labels)
+    if len(groups) < 2:
+        return None
+    mean = math.fsum(value for group in groups.values() for value in group) / len(values)
+    sizes = np.array([float(len(groups[label])) for label in sorted(groups)])
+    residuals = np.array([math.fsum(value - mean for value in groups[label]) for label in sorted(groups)])
+    scale = float(np.abs(residuals).max())
+    if scale <= _ROUNDING * max(abs(value) for value in values):
+        return Estimate(mean, mean, mean)
+
+    def ratio(totals: Any, counts: Any, axis: int) -> Any:
+        return totals.sum(axis=axis) / counts.sum(axis=axis)
+
+    found = stats.bootstrap(
+        (residuals / scale, sizes),  # cubes of it are taken: of very small ones they would vanish
+        ratio,
+        paired=True,
+        vectorized=True,
+        n_resamples=resamples,
+        batch=max(1, _MAX_BLOCK // len(sizes)),
+        confidence_level=level,
+        method="BCa",
+        random_state=np.random.default_rng(seed),
+    )
+    low, high = found.confidence_interval
+    return Estimate(mean, mean + scale * float(low), mean + scale * float(high))
+
+
+def _values_by_cluster(values: Values, labels: Sequence[str]) -> dict[str, list[float]]:
+    if len(values) != len(labels):
+        raise ValueError(f"{len(values)} values with {len(labels)} labels; each value needs its cluster's")
+    groups: dict[str, list[float]] = {}
+    for value, label in zip(values, labels, strict=True):
+        if not math.isfinite(value):
+            raise ValueError(f"values: {value} in cluster {label!r} is not finite; leave out what is unscored")
+        groups.setdefault(label, []).append(float(value))
+    return groups

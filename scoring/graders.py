@@ -1,0 +1,447 @@
+"""People's grades as a table of numbers, how severe its graders are, and how far they agree.
+
+Severity is an additive model: a grade is what its answer deserves, plus the leniency of its grader, plus noise.
+What answers deserve is left free, so a grader is only ever compared with others on the same answers. Agreement
+is Krippendorff's alpha, Gwet's AC1 and AC2 and the plain share of pairs that agree, with intervals by the
+jackknife over questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .agreement import Scale
+from .intervals import Estimate, check_level
+from .ratios import weighted_ratio
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+
+class GradeRow(NamedTuple):
+    """One grade. ``top``: the highest grade that the question allows, ``low`` the lowest. ``value`` None: missing."""
+
+    dimension: str
+    question: str
+    candidate: str
+    grader: str
+    value: float | None
+    top: float
+    low: float = 0.0
+
+
+@dataclass(slots=True)
+class GradeTable:
+    """Grades by dimension, question, candidate and grader, one row a grade (the paper's Table 2 in long form).
+
+    Names stand once, in the order in which they are given or first met; each column holds places in these lists. A
+    missing grade is a row whose value is NaN. ``models``: the graders that are models. ``clusters``: the cluster of
+    each question; the question itself where nothing else is said.
+    """
+
+    dimensions: list[str]
+    questions: list[str]
+    candidates: list[str]
+    graders: list[str]
+    dimension: Codes
+    question: Codes
+    candidate: Codes
+    grader: Codes
+    values: Floats
+    tops: Floats
+    lows: Floats
+    models: frozenset[str] = frozenset()
+    clusters: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.clusters:
+            self.clusters = list(self.questions)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[GradeRow],
+        *,
+        dimensions: Sequence[str] = (),
+        candidates: Sequence[str] = (),
+        graders: Sequence[str] = (),
+        models: Iterable[str] = (),
+        clusters: dict[str, str] | None = None,
+    ) -> GradeTable:
+        """The table of these rows. Names that are given come first, in their order, also where no row has them."""
+        names = [dict.fromkeys(dimensions), {}, dict.fromkeys(candidates), dict.fromkeys(graders)]
+        places: list[dict[str, int]] = [{name: place for place, name in enumerate(one)} for one in names]
+        codes: list[list[int]] = [[], [], [], []]
+        values, tops, lows = list[float](), list[float](), list[float]()
+        for row in rows:
+            for known, column, name in zip(places, codes, row[:4], strict=True):
+                column.append(known.setdefault(name, len(known)))
+            values.append(float("nan") if row.value is None else row.value)
+            tops.append(row.top)
+            lows.append(row.low)
+        named = [list(known) for known in places]
+        columns = [np.array(column, dtype=np.int64) for column in codes]
+        return cls(
+            *(named[0], named[1], named[2], named[3]),
+            *(columns[0], columns[1], columns[2], columns[3]),
+            values=np.array(values, dtype=np.float64),
+            tops=np.array(tops, dtype=np.float64),
+            lows=np.array(lows, dtype=np.float64),
+            models=frozenset(models),
+            clusters=[(clusters or {}).get(question, question) for question in named[1]],
+        )
+
+    def chosen(self, rows: NDArray[np.bool_]) -> GradeTable:
+        """The table of some of its rows, with all names."""
+        return GradeTable(
+            self.dimensions, self.questions, self.candidates, self.graders,
+            self.dimension[rows], self.question[rows], self.candidate[rows], self.grader[rows],
+            self.values[rows], self.tops[rows], self.lows[rows], self.models, self.clusters,
+        )  # fmt: skip
+
+    def cluster_codes(self) -> Codes:
+        """The code of each row's cluster, a whole number from 0 in the order of ``clusters``."""
+        codes = {name: code for code, name in enumerate(dict.fromkeys(self.clusters))}
+        return np.array([codes[name] for name in self.clusters], dtype=np.int64)[self.question]
+
+    def without_models(self) -> GradeTable:
+        """The grades that people gave."""
+        people = np.array([name not in self.models for name in self.graders], dtype=np.bool_)
+        return self.chosen(people[self.grader]) if len(self) else self
+
+
+# scipy.stats and scipy.sparse take a while to load: the functions that need them import them.
+
+
+@dataclass(slots=True, frozen=True)
+class GraderSeverity:
+    """How many grades a grader gives less than the mean of their group would give to the same answers; below 0: more.
+
+    None where the grader shares no answer with anybody. ``answers`` are those that others graded, too; ``group`` is the
+    number of the group, from 1, in the order of graders; None where there is no severity.
+    """
+
+    grader: str
+    severity: float | None
+    low: float | None
+    high: float | None
+    answers: int
+    questions: int
+    group: int | None
+
+
+@dataclass(slots=True, frozen=True)
+class SeverityFit:
+    """The fitted model. ``groups``: how many groups of graders there are that cannot be compared with one another.
+
+    ``noise`` is the standard deviation of a grade about what the model says, in grades. ``by_grader`` are the fitted
+    severities, 0 where there are none.
+    """
+
+    graders: list[GraderSeverity]
+    groups: int
+    noise: float | None
+    by_grader: Floats
+    _solution: Floats  # from the sums of residuals of graders to leniencies
+    _scores: Any  # clusters × graders, sparse: sums of residuals
+
+    def corrected(self, table: GradeTable, rows: NDArray[np.bool_] | None = None) -> GradeTable:
+        """The table with each grade raised by its grader's severity; only these ``rows``, if they are given."""
+        raised = self.by_grader[table.grader] if len(table) else np.empty(0)
+        if rows is not None:
+            raised = np.where(rows, raised, 0.0)
+        found = table.chosen(np.ones(len(table), dtype=np.bool_))
+        found.values = table.values + raised
+        return found
+
+    def influence(self, weights: Floats) -> Floats:
+        """What each cluster, by its code, adds to the error of the sum of ``weights`` (by grader) times severity."""
+        solved = -(weights @ self._solution)
+        return np.asarray(self._scores @ solved, dtype=np.float64)
+
+
+def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
+    """Fit the model to a table of original grades; graders that are models are measured against people's mean.
+
+    Intervals are Student's, with the sandwich of residuals by cluster (Liang and Zeger 1986) and as many degrees of
+    freedom as the grader has clusters, less 1; never narrower than noise that is equal everywhere would make them, for
+    which one more grade that is one step off is counted, so that full agreement of a few does not pass for certainty.
+
+    :raises ValueError: ``level`` is not between 0 and 1.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.stats import t
+
+    check_level(level)
+    graders, codes = len(table.graders), table.cluster_codes()
+    clusters = int(codes.max(initial=-1)) + 1
+    rows, answer = _comparable_rows(table)
+    grader, values, cluster = table.grader[rows], table.values[rows], codes[rows]
+    sizes = np.bincount(answer).astype(np.float64)
+    incidence = coo_matrix((np.ones(len(answer)), (answer, grader)), (max(1, len(sizes)), graders)).tocsr()
+    scaled = coo_matrix((1.0 / sizes[answer], (answer, grader)), incidence.shape).tocsr()
+    laplacian = np.diag(np.bincount(grader, minlength=graders).astype(np.float64)) - (incidence.T @ scaled).toarray()
+    group = _connected_groups(laplacian)
+    solution = _centring_matrix(group, [name in table.models for name in table.graders]) @ _group_inverse(
+        laplacian, group
+    )
+    apart = values - _answer_means(values, answer, sizes)
+    lenient = solution @ np.bincount(grader, apart, graders)
+    own = lenient[grader]
+    left = apart - own + _answer_means(own, answer, sizes)
+    scores = coo_matrix((left, (cluster, grader)), (max(1, clusters), graders)).tocsr()
+    groups = int(group.max(initial=0))
+    freedom = len(values) - len(sizes) - (int((group > 0).sum()) - groups)
+    noise = (float(left @ left) + _grade_step(table) ** 2) / (max(0, freedom) + 1)
+    counted = len(np.unique(cluster))
+    meat = (scores.T @ scores).toarray() * (counted / (counted - 1) if counted > 1 else 1.0)
+    variances = np.maximum(
+        np.diagonal(solution @ meat @ solution.T), noise * np.diagonal(solution @ laplacian @ solution.T)
+    )
+    of_grader = np.bincount(np.unique(grader * max(1, clusters) + cluster) // max(1, clusters), minlength=graders)
+    half = np.asarray(t.ppf((1.0 + level) / 2, np.maximum(1, of_grader - 1))) * np.sqrt(variances)
+    answers = np.bincount(grader, minlength=graders)
+    told = [
+        GraderSeverity(name, value, value - reach, value + reach, count, questions, number) if number else
+        GraderSeverity(name, None, None, None, 0, 0, None)
+        for name, value, reach, count, questions, number in zip(
+            table.graders, (-lenient).tolist(), half.tolist(), answers.tolist(), of_grader.tolist(), group.tolist(),
+            strict=True,
+        )
+    ]  # fmt: skip
+    deviation = float(np.sqrt(left @ left / freedom)) if freedom > 0 else None
+    return SeverityFit(told, groups, deviation, np.where(group > 0, -lenient, 0.0), solution, scores)
+
+
+def _comparable_rows(table: GradeTable) -> tuple[Codes, Codes]:
+    """The rows whose answer has grades of two graders at least, and the number of each row's answer."""
+    present = np.flatnonzero(~np.isnan(table.values))
+    keys = table.question[present] * max(1, len(table.candidates)) + table.candidate[present]
+    _, answer, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    shared = counts[answer] > 1
+    _, numbers = np.unique(answer[shared], return_inverse=True)
+    return present[shared], numbers.astype(np.int64)
+
+
+def _answer_means(values: Floats, answer: Codes, sizes: Floats) -> Floats:
+    """The mean over each row's answer."""
+    return np.asarray((np.bincount(answer, values, len(sizes)) / sizes)[answer], dtype=np.float64)
+
+
+def _connected_groups(laplacian: Floats) -> Codes:
+    """The number, from 1, of each grader's group; 0 of who shares no answer with anybody."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    _, found = connected_components(csr_matrix(laplacian < 0), directed=False)
+    alone = np.diagonal(laplacian) <= 0
+    numbers: dict[int, int] = {}
+    return np.array([0 if single else numbers.setdefault(int(one), len(numbers) + 1)
+                     for one, single in zip(found, alone, strict=True)], dtype=np.int64)  # fmt: skip
+
+
+def _group_inverse(laplacian: Floats, group: Codes) -> Floats:
+    """The inverse on what is identified: within each group, up to a constant."""
+    found = np.zeros_like(laplacian)
+    for number in range(1, int(group.max(initial=0)) + 1):
+        inside = np.ix_(group == number, group == number)
+        size = int((group == number).sum())
+        found[inside] = np.linalg.inv(laplacian[inside] + 1.0 / size) - 1.0 / size
+    return found
+
+
+def _centring_matrix(group: Codes, models: Sequence[bool]) -> Floats:
+    """The matrix that sets the mean of each group's people to 0; of all where there are none."""
+    found = np.eye(len(group))
+    person = ~np.array(models, dtype=np.bool_)
+    for number in range(1, int(group.max(initial=0)) + 1):
+        inside = group == number
+        measured = inside & person if (inside & person).any() else inside
+        found[inside] -= measured / measured.sum()
+    return found
+
+
+def _grade_step(table: GradeTable) -> float:
+    """The smallest distance between two grades that were given; the width of the scale where there is but one."""
+    values = np.unique(table.values[~np.isnan(table.values)])
+    if len(values) > 1:
+        return float(np.diff(values).min())
+    return float((table.tops - table.lows).max(initial=1.0))
+
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+_MAX_CATEGORIES = 16  # of more distinct grades no interval is computed
+_ROUNDING = 1e-12
+
+
+@dataclass(slots=True, frozen=True)
+class AgreementCoefficient:
+    """A coefficient of agreement; None where it is not defined, as where all grades are the same. The ends are None
+    where there are too few clusters, or none departs from the others. ``se``: the jackknife's standard error.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    se: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class GraderAgreement:
+    """``answers`` with two grades at least, on which all figures rest.
+
+    ``same``: the share of pairs of grades of one answer that are the same. ``alpha`` by scale. ``ac1`` takes grades as
+    names, ``ac2`` weighs a disagreement by the square of its distance; categories are the grades that were given.
+    """
+
+    answers: int
+    same: Estimate | None
+    alpha: dict[Scale, AgreementCoefficient] = field(default_factory=dict)
+    ac1: AgreementCoefficient = AgreementCoefficient(None)
+    ac2: AgreementCoefficient = AgreementCoefficient(None)
+
+
+def grader_agreement(table: GradeTable, level: float = 0.95) -> GraderAgreement:
+    """The agreement of all graders of a table whose grades have one scale.
+
+    :raises ValueError: ``level`` is not between 0 and 1.
+    """
+    check_level(level)
+    counts, cluster, values = _grade_counts(table)
+    several = counts.sum(axis=1) > 1
+    if not several.any():
+        return GraderAgreement(0, None)
+    same = exact_agreement(counts[several], cluster[several], level)
+    scales: tuple[Scale, ...] = ("nominal", "ordinal", "interval")
+    coincidences = _by_cluster(_coincidence_matrices(counts[several]), cluster[several])
+    alphas = {scale: _jackknife(coincidences, partial(_alpha, values=values, scale=scale), level)
+              for scale in scales}  # fmt: skip
+    ac1, ac2 = (
+        _jackknife(_by_cluster(_gwet_sums(counts, each), cluster), partial(_gwet, weights=each), level)
+        for each in (np.eye(len(values)), _quadratic_weights(values))
+    )
+    return GraderAgreement(int(several.sum()), same, alphas, ac1, ac2)
+
+
+def exact_agreement(counts: Floats, cluster: Codes, level: float = 0.95) -> Estimate | None:
+    """The share of pairs of grades of one answer that are the same. ``counts``: answers × categories."""
+    number = counts.sum(axis=1)
+    alike, pairs = (counts * (counts - 1)).sum(axis=1), number * (number - 1)
+    found = weighted_ratio(alike, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
+    return None if found is None else found.within(level)
+
+
+def _grade_counts(table: GradeTable) -> tuple[Floats, Codes, Floats]:
+    """How often each answer was given each grade, the answers' clusters, and the grades."""
+    present = np.flatnonzero(~np.isnan(table.values))
+    values, category = np.unique(table.values[present], return_inverse=True)
+    keys = table.question[present] * max(1, len(table.candidates)) + table.candidate[present]
+    _, first, answer = np.unique(keys, return_index=True, return_inverse=True)
+    counts = np.zeros((len(first), len(values)))
+    np.add.at(counts, (answer, category), 1.0)
+    return counts, table.cluster_codes()[present][first], values
+
+
+def _coincidence_matrices(counts: Floats) -> Floats:
+    """Of each answer the coincidence matrix of its grades, each row with all of its pairs weighing as its grades do."""
+    pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(counts.shape[1])
+    return np.asarray(pairs / (counts.sum(axis=1) - 1)[:, None, None], dtype=np.float64)
+
+
+def _by_cluster(sums: Floats, cluster: Codes) -> Floats:
+    """Sums of answers as sums of clusters."""
+    codes, places = np.unique(cluster, return_inverse=True)
+    found = np.zeros((len(codes), *sums.shape[1:]))
+    np.add.at(found, places, sums)
+    return found
+
+
+def _alpha(coincidences: Floats, values: Floats, scale: Scale) -> Floats:
+    """Alpha of each of many coincidence matrices; nan where chance alone would agree fully."""
+    marginal = coincidences.sum(axis=-1)
+    if scale == "nominal":
+        apart = np.broadcast_to(1.0 - np.eye(len(values)), coincidences.shape)
+    else:
+        ranks = np.cumsum(marginal, axis=-1) - marginal / 2 if scale == "ordinal" else np.broadcast_to(
+            values, marginal.shape
+        )  # fmt: skip
+        apart = (ranks[..., :, None] - ranks[..., None, :]) ** 2
+    total = marginal.sum(axis=-1)
+    observed = (coincidences * apart).sum(axis=(-2, -1))
+    expected = (marginal[..., :, None] * marginal[..., None, :] * apart).sum(axis=(-2, -1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(expected > _ROUNDING, 1.0 - (total - 1) * observed / expected, np.nan)
+
+
+def _quadratic_weights(values: Floats) -> Floats:
+    width = max(float(values[-1] - values[0]), _ROUNDING) if len(values) else 1.0
+    return np.asarray(1.0 - ((values[:, None] - values[None, :]) / width) ** 2, dtype=np.float64)
+
+
+def _gwet_sums(counts: Floats, weights: Floats) -> Floats:
+    """By answer: its share of agreeing pairs, whether it has pairs, its shares of categories, and one of itself."""
+    number = counts.sum(axis=1)
+    several = number > 1
+    agreed = (counts * (counts @ weights - 1)).sum(axis=1)
+    shares = np.where(several, agreed / np.maximum(1.0, number * (number - 1)), 0.0)
+    return np.column_stack([shares, several, counts / number[:, None], np.ones(len(counts))])
+
+
+def _gwet(sums: Floats, weights: Floats) -> Floats:
+    """AC1 of identity weights, AC2 of others (Gwet 2014, "Handbook of inter-rater reliability", section 4.4)."""
+    categories = len(weights)
+    if categories < 2:
+        return np.full(len(sums), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        observed = sums[:, 0] / sums[:, 1]
+        shares = sums[:, 2:-1] / sums[:, -1:]
+        chance = weights.sum() / (categories * (categories - 1)) * (shares * (1 - shares)).sum(axis=1)
+        return np.asarray((observed - chance) / (1 - chance), dtype=np.float64)
+
+
+def _jackknife(by_cluster: Floats, coefficient: Callable[[Floats], Floats], level: float) -> AgreementCoefficient:
+    """A coefficient of the sums of all clusters, with Student's interval by the jackknife, at most 1."""
+    from scipy.stats import t
+
+    whole = by_cluster.sum(axis=0, keepdims=True)
+    value = float(coefficient(whole)[0])
+    n = len(by_cluster)
+    if not np.isfinite(value):
+        return AgreementCoefficient(None)
+    if n < 3 or whole.shape[-1] > _MAX_CATEGORIES:
+        return AgreementCoefficient(value)
+    samples = coefficient(whole - by_cluster)
+    samples = samples[np.isfinite(samples)]
+    error = float(np.sqrt((n - 1) / n * ((samples - samples.mean()) ** 2).sum())) if len(samples) == n else 0.0
+    if error <= _ROUNDING:
+        return AgreementCoefficient(value)
+    half = float(t.ppf((1.0 + level) / 2, n - 1)) * error
+    return AgreementCoefficient(value, max(-1.0, value - half), min(1.0, value + half), error)
+
+
+def mean_coefficient(parts: Sequence[tuple[AgreementCoefficient, int]], level: float = 0.95) -> AgreementCoefficient:
+    """The mean of coefficients over things of different scales, weighted by numbers of answers; undefined ones are left
+    out.
+    """
+    from scipy.stats import norm
+
+    known = [(one, n) for one, n in parts if one.value is not None and n]
+    if not known:
+        return AgreementCoefficient(None)
+    whole = sum(n for _, n in known)
+    value = sum((one.value or 0.0) * n for one, n in known) / whole
+    if any(one.se is None for one, _ in known):
+        return AgreementCoefficient(value)
+    error = float(np.sqrt(sum(((one.se or 0.0) * n / whole) ** 2 for one, n in known)))
+    half = float(norm.ppf((1.0 + level) / 2)) * error
+    return AgreementCoefficient(value, max(-1.0, value - half), min(1.0, value + half), error)

@@ -1,0 +1,468 @@
+"""Drift of a judge under load: permutation tests of its verdicts at each rate, and the size of each change.
+
+A judge that load does not touch gives, to the same request, answers that are draws of the same kind in every pass:
+which of them came under which load cannot be told from what they say. So passes may be exchanged request by request,
+and a figure is compared with what it is under such exchanges: a permutation test within blocks (Good 2005,
+"Permutation, parametric and bootstrap tests of hypotheses", 3rd edition). It is exact for any kind of noise, for the
+judge's own is in all passes. Requests of one cluster are exchanged alike.
+
+All figures of all rates are tested at once by the most conspicuous of them (Westfall and Young 1993, "Resampling-based
+multiple testing"), which makes use of how they hang together: all rates are compared with the same unloaded passes.
+Rates that are flagged are then taken out and the others are tested once more without them, until none is flagged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .clustered_means import ClusteredMean, clustered_mean
+from .confidence_sequences import ConfidenceSequences
+from .intervals import Estimate, extend_to_zero
+from .load_verdicts import (
+    MEAN_ASPECT,
+    VERDICT_FAILURES,
+    Codes,
+    Floats,
+    JudgedRequest,
+    PassTable,
+    PassValues,
+    VerdictColumns,
+    VerdictPass,
+    aspects_of,
+    contribution,
+    distance,
+    loaded_distance,
+    main_aspect,
+)
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+EXCHANGES = 1_999
+_MAX_BLOCK = 2_000_000  # numbers held at a time
+_ROUNDING = 1e-9
+# Scores are whole numbers, so that many exchanges give one sum, and a test with ties keeps well below its level.
+# Weights of requests that have nothing to do with the answers break them.
+_TIE_BREAK, _GOLDEN = 1e-3, (5.0**0.5 - 1.0) / 2
+
+
+@dataclass(slots=True, frozen=True)
+class RateTest:
+    """The tests of one rate, corrected for the number of rates and figures.
+
+    ``p`` is that of nothing being changed at this rate, None where nothing could be tested; ``figures`` those of each
+    figure, in the order of the tables, 1 of one that could not be tested.
+    """
+
+    p: float | None = None
+    figures: tuple[float, ...] = ()
+
+
+def exchange_tests(
+    tables: Sequence[PassTable], rates: int, *, alpha: float = 0.05, draws: int = EXCHANGES, seed: int = 1993
+) -> list[RateTest]:
+    """The tests of each rate. ``tables`` have a column for each rate, then one for each of the two unloaded passes.
+
+    The chance that a rate at which nothing has changed is flagged (p up to ``alpha``) is ``alpha``, over all such rates
+    together; less where few different figures are possible. No p-value is below 1/(draws + 1). The same numbers and the
+    same seed give the same p-values.
+    """
+    found = [RateTest()] * rates
+    left = list(range(rates))
+    reached = 0.0
+    while left:
+        tests = _test_round(
+            [_columns_of_rates(table, [*left, rates, rates + 1]) for table in tables], len(left), draws, seed
+        )
+        for rate, test in zip(left, tests, strict=True):
+            if test.p is not None:
+                figures = tuple(max(reached, p) for p in test.figures)
+                found[rate] = RateTest(min(figures), figures)
+        flagged = [rate for rate in left if (p := found[rate].p) is not None and p <= alpha]
+        if not flagged:
+            break
+        reached = max(found[rate].p or 0.0 for rate in flagged)
+        left = [rate for rate in left if rate not in flagged]
+    return found
+
+
+def _columns_of_rates(table: PassTable, columns: Sequence[int]) -> PassTable:
+    figures = [
+        PassValues(one.kind, one.values[:, columns], upwards=one.upwards, nominal=one.nominal) for one in table.figures
+    ]
+    return PassTable(table.clusters, table.answered[:, columns], figures)
+
+
+def _test_round(tables: Sequence[PassTable], rates: int, draws: int, seed: int) -> list[RateTest]:
+    """One p-value for each rate and figure, corrected for all of them; the first exchange changes nothing."""
+    statistics = np.concatenate([_statistics(table, rates, draws, seed) for table in tables], axis=2)
+    upwards = np.array([one.upwards for table in tables for one in table.figures])
+    ps, tested = _tail_probabilities(statistics, upwards)
+    least = np.sort(ps.min(axis=(1, 2)))
+    corrected = np.searchsorted(least, ps[0] * (1.0 + _ROUNDING), side="right") / len(least)
+    return [
+        RateTest(float(corrected[rate].min()), tuple(np.where(tested[rate], corrected[rate], 1.0).tolist()))
+        if tested[rate].any()
+        else RateTest()
+        for rate in range(rates)
+    ]
+
+
+def _tail_probabilities(statistics: Floats, upwards: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
+    """By exchange, rate and figure how conspicuous a statistic is, as the p-value that it had if it were normal; and by
+    rate and figure whether exchanges make any difference. Whatever the shape, the smaller the more conspicuous.
+    """
+    from scipy.special import ndtr
+
+    spread = np.sqrt((statistics**2).mean(axis=0))  # the mean over all exchanges is 0
+    tested = spread > _ROUNDING * np.abs(statistics).max(axis=0, initial=1e-300)
+    scaled = statistics / np.where(tested, spread, 1.0)
+    # Rounding must not tell equal sums apart.
+    scaled = np.asarray(np.round(np.where(upwards, scaled, np.abs(scaled)), 9), dtype=np.float64)
+    ps = np.where(upwards, ndtr(-scaled), 2.0 * ndtr(-scaled))
+    return np.asarray(np.where(tested, ps, 2.0), dtype=np.float64), tested
+
+
+def _statistics(table: PassTable, rates: int, draws: int, seed: int) -> Floats:
+    """By exchange, rate and figure: the sum of the contributions of all requests."""
+    found = np.zeros((draws + 1, rates, len(table.figures)))
+    if not table.figures:
+        return found
+    weights = 1.0 + _TIE_BREAK * (np.arange(len(table.clusters)) * _GOLDEN % 1.0)
+    clusters = 1 + int(table.clusters.max(initial=-1))
+    size = max(1, _MAX_BLOCK // max(1, max(clusters, len(table.clusters)) * (rates + 2)))
+    for at in range(0, draws + 1, size):
+        # Every table draws the same keys, so that requests and pairs of a cluster are exchanged alike.
+        generator = np.random.Generator(np.random.PCG64([seed, at]))
+        keys = generator.random((min(size, draws + 1 - at), clusters, rates + 2), dtype=np.float32)
+        if at == 0:
+            keys[0] = np.arange(rates + 2)
+        for rows, columns in _patterns(table.answered):
+            order = np.argsort(keys[:, table.clusters[rows]][:, :, columns], axis=2)
+            held = [place for place in columns if place < rates]
+            for place, one in enumerate(table.figures):
+                taken = np.take_along_axis(one.values[rows][None, :, columns], order, axis=2)
+                added = contribution(one, taken[:, :, :-2], taken[:, :, -2:-1], taken[:, :, -1:])
+                found[at : at + size, held, place] += np.einsum("krs,r->ks", np.nan_to_num(added), weights[rows])
+    return found
+
+
+def _patterns(answered: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], list[int]]]:
+    """Requests that were answered in the same passes, and these passes: only among them answers can be exchanged."""
+    every, of = np.unique(answered, axis=0, return_inverse=True)
+    found = []
+    for number, pattern in enumerate(every):
+        columns = np.flatnonzero(pattern).tolist()
+        if pattern[-1] and pattern[-2] and len(columns) > 2:
+            found.append((np.flatnonzero(of.ravel() == number), columns))
+    return found
+
+
+class RunningChange:
+    """A confidence sequence of the mean change (``betting``): it covers the mean at all times at once.
+
+    Changes are fed with the place at which their request was sent, in any order; they are taken in by that order, for
+    which requests are answered first may have to do with what they say. Steps of a run share the error: the k-th of
+    them has alpha/(k (k + 1)), whatever their number.
+    """
+
+    def __init__(self, bound: float, *, step: int = 1, alpha: float = 0.05) -> None:
+        """``bound``: the largest size of a change. ``step`` counts from 1."""
+        self._betting = ConfidenceSequences(
+            1, low=-bound, high=bound, level=1.0 - alpha / (step * (step + 1)), steps=1000
+        )
+        self._ahead: dict[int, float] = {}
+        self._next = 0
+        self.n = 0
+        self.found_at: int | None = None
+
+    def add(self, place: int, change: float | None) -> None:
+        """The change of the request that was sent at this place, counted from 0; None where there is none to compare.
+
+        :raises ValueError: the change is larger than the bound.
+        """
+        self._ahead[place] = math.nan if change is None else change
+        while self._next in self._ahead:
+            value = self._ahead.pop(self._next)
+            self._next += 1
+            if math.isnan(value):
+                continue
+            self.n += 1
+            self._betting.add([value])
+            if self.found_at is None and not self.low < 0.0 < self.high:
+                self.found_at = self.n
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval of the mean change."""
+        return float(self._betting.lows[0])
+
+    @property
+    def high(self) -> float:
+        """Its upper end."""
+        return float(self._betting.highs[0])
+
+
+# ``scores``: the mean score. ``verdicts``: how far a verdict lies from an unloaded one of the same request. ``spread``:
+# the standard deviation of scores. ``unreadable``: the share of answers without a verdict. ``reference``: the mean
+# distance from right scores or labels. ``position``: how far the answer that stands first is favoured.
+FigureName = Literal["scores", "verdicts", "spread", "unreadable", "reference", "position"]
+Scales: TypeAlias = Mapping[str, tuple[float, float]]
+LABEL_FIGURE = "label"  # the aspect of figures of labels
+
+
+@dataclass(slots=True, frozen=True)
+class ChangedFigure:
+    """One figure of a judge at one rate, beside the same of its unloaded passes.
+
+    ``loaded`` and ``unloaded`` are its values (of ``verdicts`` the mean distance from unloaded verdicts, and that of
+    the two unloaded passes from one another), ``change`` the difference with its clustered interval. ``floor`` is the
+    second unloaded pass less the first: what the judge's own noise makes of the figure (None of ``verdicts``, whose
+    unloaded value is that noise, and of ``spread``). ``bound`` is the largest size that a change can have. ``unseen``
+    (of ``scores`` and ``verdicts``): the largest change, as a share of ``bound``, that requests which were not met
+    leave open, at the level of the interval. ``n`` requests (pairs, of ``position``) in ``items`` clusters. ``p`` is
+    corrected for all rates and figures, and of figures that may change to either side not below Student's.
+    """
+
+    name: FigureName
+    aspect: str
+    loaded: float
+    unloaded: float
+    change: Estimate
+    floor: Estimate | None
+    bound: float
+    n: int
+    items: int
+    p: float
+    unseen: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class RateJudgement:
+    """A judge at one rate: ``p`` of nothing being changed there, corrected for all rates (None where nothing could be
+    compared), and all its figures, the main score's first.
+    """
+
+    p: float | None
+    figures: list[ChangedFigure]
+
+    def flagged(self, alpha: float) -> bool:
+        """Whether the judge does not judge there as it does unloaded."""
+        return self.p is not None and self.p <= alpha
+
+    def of(self, name: FigureName) -> ChangedFigure | None:
+        """The first figure of a name: that of the main score where there are several."""
+        return next((one for one in self.figures if one.name == name), None)
+
+    @property
+    def unseen(self) -> float | None:
+        """The largest change of the main score and of verdicts that is left open, as a share of the scale.
+
+        None where neither was compared.
+        """
+        figures = [self.of("scores"), self.of("verdicts")]
+        return max((one.unseen for one in figures if one is not None and one.unseen is not None), default=None)
+
+    @property
+    def drift(self) -> Estimate | None:
+        """How far the judge is from its unloaded self, as a share of its scale: the larger of two changes of its main
+        score. One is the size of the change of the mean; the other is how much farther verdicts lie from unloaded ones
+        than these from each other, which grows too where a judge flattens, or another one of the same mean answers.
+
+        Where it gives labels alone, the share of verdicts that change beyond those that change between unloaded
+        passes. An end is 0 where the change may be none. None where there is neither.
+        """
+        found = []
+        if (one := self.of("scores")) is not None:
+            value, low, high = (end / one.bound for end in (one.change.value, one.change.low, one.change.high))
+            least = 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
+            found.append(Estimate(abs(value), least, max(abs(low), abs(high))))
+        if (one := self.of("verdicts")) is not None:
+            ends = (one.change.value, one.change.low, one.change.high)
+            found.append(Estimate(*(max(0.0, end / one.bound) for end in ends)))
+        return max(found, key=lambda estimate: estimate.value, default=None)
+
+
+@dataclass(slots=True, frozen=True)
+class _NamedFigure:
+    """A figure in all passes, and what it is of. ``bound`` is that of its contributions."""
+
+    name: FigureName
+    aspect: str
+    clusters: Codes
+    values: PassValues
+    bound: float
+
+
+def judge_rates(
+    rates: Sequence[VerdictPass],
+    first: VerdictPass,
+    second: VerdictPass,
+    asked: Mapping[str, JudgedRequest],
+    scales: Scales,
+    *,
+    alpha: float = 0.05,
+    draws: int = EXCHANGES,
+    seed: int = 1993,
+) -> list[RateJudgement]:
+    """A judge at each rate beside two unloaded passes. Intervals are at the level 1 - ``alpha``, each by itself, and
+    hold 0 where the figure's p, which is of all figures and rates at once, is not below ``alpha``.
+
+    ``scales`` has the ends of the scales that are known; of others the least and the greatest score that was given are
+    taken for them. Figures that rest on no request are left out.
+    """
+    columns = VerdictColumns((*rates, first, second), asked)
+    clusters, answered, favours = columns.positions()
+    named = [_named_figures(columns, scales), [_position_figure(clusters, favours)]]
+    tables = [
+        PassTable(columns.clusters, columns.answered, [one.values for one in named[0]]),
+        PassTable(clusters, answered, [one.values for one in named[1]]),
+    ]
+    tests = exchange_tests(tables, len(rates), alpha=alpha, draws=draws, seed=seed)
+    return [_judgement_at_rate(place, test, [*named[0], *named[1]], 1.0 - alpha) for place, test in enumerate(tests)]
+
+
+def _named_figures(columns: VerdictColumns, scales: Scales) -> list[_NamedFigure]:
+    found: list[_NamedFigure] = []
+
+    def add(name: FigureName, aspect: str, values: PassValues, bound: float) -> None:
+        found.append(_NamedFigure(name, aspect, columns.clusters, values, bound))
+
+    aspects = sort_aspects(columns.passes)
+    for aspect in aspects:
+        scores = columns.scores(aspect)
+        width = _scale_width(aspect, scales, scores)
+        add("scores", aspect, PassValues("level", scores), width)
+        add("verdicts", aspect, PassValues("distance", scores, upwards=True), width)
+        if len(np.unique(scores[~np.isnan(scores)])) > 2:  # that of two values says the same as their mean
+            add("spread", aspect, PassValues("spread", scores), width**2)
+    labels, names = columns.labels()
+    if len(names) > 2 or (names and not aspects):
+        add("verdicts", LABEL_FIGURE, PassValues("distance", labels, upwards=True, nominal=True), 1.0)
+    add("unreadable", "", PassValues("level", columns.failures(), upwards=True), 1.0)
+    main = main_aspect(aspects)
+    errors = columns.errors(main)
+    add(
+        "reference", main or LABEL_FIGURE, PassValues("level", errors, upwards=True), _scale_width(main, scales, errors)
+    )
+    return found
+
+
+def _position_figure(clusters: Codes, favours: Floats) -> _NamedFigure:
+    return _NamedFigure("position", LABEL_FIGURE, clusters, PassValues("level", favours), 1.0)
+
+
+def sort_aspects(passes: Sequence[VerdictPass]) -> list[str]:
+    """All aspects, the main one first; the mean of several where none of them is of the whole."""
+    names = aspects_of(passes)
+    main = main_aspect(names)
+    return [*([main] if main else []), *(name for name in names if name != main)]
+
+
+def _scale_width(aspect: str, scales: Scales, values: Floats) -> float:
+    """The width of a scale, at least that of the values; 1 where neither has any."""
+    known = [scales[aspect]] if aspect in scales else list(scales.values()) if aspect == MEAN_ASPECT else []
+    every = [end for ends in known for end in ends if math.isfinite(end)]
+    every += [float(np.nanmin(values)), float(np.nanmax(values))] if (~np.isnan(values)).any() else []
+    return (max(every) - min(every)) or 1.0 if every else 1.0
+
+
+def _judgement_at_rate(place: int, test: RateTest, named: Sequence[_NamedFigure], level: float) -> RateJudgement:
+    figures = [
+        figure
+        for at, one in enumerate(named)
+        if (figure := _changed_figure(one, place, test.figures[at] if test.figures else 1.0, level)) is not None
+    ]
+    verdicts = any(one.name in ("scores", "verdicts") for one in figures)
+    if not verdicts and all(one.unloaded == 1.0 for one in figures if one.name == "unreadable"):
+        return RateJudgement(None, figures)  # no unloaded answer is a verdict
+    # Where no answer differs from another there is nothing to exchange, and no verdict has changed.
+    return RateJudgement(1.0 if test.p is None and verdicts else test.p, figures)
+
+
+def _changed_figure(one: _NamedFigure, place: int, p: float, level: float) -> ChangedFigure | None:
+    passes = one.values.rate(place)
+    known = ~np.isnan(passes.sum(axis=1))
+    loaded, first, second = passes[known].T
+    labels = [str(code) for code in one.clusters[known]]
+    mean = clustered_mean(contribution(one.values, loaded, first, second), labels)
+    if mean is None:
+        return None
+    if not one.values.upwards:
+        p = max(p, _p_of_direction(mean))
+    change = extend_to_zero(_change_interval(mean, one, level), p, level)
+    floor, bound = None, one.bound
+    if one.values.kind == "level":
+        values = float(loaded.mean()), float((first + second).mean() / 2)
+        noise = clustered_mean(second - first, labels)
+        floor = None if noise is None else _change_interval(noise, one, level)
+    elif one.values.kind == "distance":
+        values = (
+            float(loaded_distance(one.values, loaded, first, second).mean()),
+            float(distance(one.values, first, second).mean()),
+        )
+    else:
+        squares = [float(((part - one.values.centre) ** 2).mean()) for part in (loaded, first, second)]
+        values, bound = (math.sqrt(squares[0]), math.sqrt((squares[1] + squares[2]) / 2)), math.sqrt(bound)
+        total = sum(values)  # a difference of squares, as one of deviations
+        change = Estimate(*((end / total if total else 0.0) for end in (change.value, change.low, change.high)))
+    unseen = None
+    if one.name in ("scores", "verdicts"):
+        ends = mean.within(-bound, bound, level=level)
+        unseen = max(ends.high, -ends.low if one.name == "scores" else 0.0) / bound
+    return ChangedFigure(one.name, one.aspect, *values, change, floor, bound, len(labels), len(set(labels)), p, unseen)
+
+
+def _p_of_direction(mean: ClusteredMean) -> float:
+    """Return Student's p of a mean of 0.
+
+    An exchange of passes refutes that nothing has changed; verdicts that change to either side alike raise no score.
+    """
+    from scipy.stats import t
+
+    if mean.se is None:
+        return 1.0
+    return float(2.0 * t.sf(abs(mean.mean) / mean.se, mean.freedom)) if mean.se else float(mean.mean == 0.0)
+
+
+def _change_interval(mean: ClusteredMean, one: _NamedFigure, level: float) -> Estimate:
+    """Student's interval within the bounds. That of values between the bounds for failures, which are rare, and where
+    nothing has changed on any request: requests that were not met may change.
+    """
+    student = mean.interval(level)
+    if one.name == "unreadable" or student is None or student.low == student.high:
+        return mean.within(-one.bound, one.bound, level=level)
+    return Estimate(mean.mean, max(-one.bound, student.low), min(one.bound, student.high))
+
+
+@dataclass(slots=True, frozen=True)
+class FailureShare:
+    """The share of answers that failed in one way, loaded and unloaded, and the difference with its interval."""
+
+    kind: str
+    loaded: float
+    unloaded: float
+    change: Estimate
+
+
+def failure_shares(
+    loaded: VerdictPass,
+    first: VerdictPass,
+    second: VerdictPass,
+    asked: Mapping[str, JudgedRequest],
+    level: float = 0.95,
+) -> list[FailureShare]:
+    """Each way in which an answer can be no verdict, on the requests that were answered in all three passes."""
+    columns = VerdictColumns((loaded, first, second), asked)
+    found = []
+    for kind in VERDICT_FAILURES:
+        named = _NamedFigure("unreadable", kind, columns.clusters, PassValues("level", columns.failures([kind])), 1.0)
+        one = _changed_figure(named, 0, 0.0, level)  # nothing is tested
+        if one is not None:
+            found.append(FailureShare(kind, one.loaded, one.unloaded, one.change))
+    return found

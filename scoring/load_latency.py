@@ -1,0 +1,386 @@
+"""Latency and throughput of a load test: histograms, goodput, cost, warm-up, and queues that grow.
+
+Latencies count from the intended start of a request, so that neither a slow server nor a slow client hides its
+delay (G. Tene calls the error of counting from the dispatch *coordinated omission*). Quantiles are exact to
+three significant digits. The warm-up is cut by MSER-5 (White, "An effective truncation heuristic for bias
+reduction in simulation output", Simulation 69:6, 1997). A queue grows if requests arrive faster than they are
+answered, so growth is tested at the number in flight at even times.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from .load_schedule import LATENCY_FIGURES
+
+_UNIT = 1e-6  # seconds
+_MAX_MICROSECONDS = 86_400_000_000  # microseconds: a day; longer ones are counted as a day
+_DIGITS = 3
+
+
+class LatencyHistogram:
+    """A distribution of seconds from a microsecond to a day."""
+
+    __slots__ = ("_counts", "longest", "total")
+
+    def __init__(self) -> None:
+        self._counts = HdrHistogram(1, _MAX_MICROSECONDS, _DIGITS)
+        self.total = 0.0
+        self.longest = 0.0
+
+    def record(self, seconds: float) -> None:
+        """Count one latency.
+
+        :raises ValueError: it is negative or not a number: a clock that runs backwards is an error of measurement.
+        """
+        if not seconds >= 0.0:
+            raise ValueError(f"a latency of {seconds} s")
+        self._counts.record_value(min(_MAX_MICROSECONDS, round(seconds / _UNIT)))
+        self.total += seconds
+        if seconds > self.longest:
+            self.longest = seconds
+
+    def merge(self, other: LatencyHistogram) -> None:
+        """Take over all that the other has counted."""
+        self._counts.add(other._counts)
+        self.total += other.total
+        self.longest = max(self.longest, other.longest)
+
+    def __len__(self) -> int:
+        return int(self._counts.get_total_count())
+
+    @property
+    def mean(self) -> float | None:
+        """Seconds; None without any latency."""
+        return self.total / len(self) if len(self) else None
+
+    def quantile(self, share: float) -> float | None:
+        """The latency that ``share`` (0 to 1) of the requests do not exceed, in seconds; None without any latency."""
+        return self._at([share])[0] if len(self) else None
+
+    def shares(self, points: int = 200) -> list[tuple[float, float]]:
+        """The cumulative distribution as ``(seconds, share)``, at most about ``points`` of them, closer in the tail."""
+        count = len(self)
+        if not count:
+            return []
+        steps = [place / points for place in range(1, points)] + [0.999, 0.9999]
+        steps = [share for share in steps if share <= 1 - 1 / count] + [1.0]
+        return sorted(set(zip(self._at(steps), steps, strict=True)))
+
+    def _at(self, shares: Sequence[float]) -> list[float]:
+        """Quantiles of one latency or more. The package's own goes through its counts one by one, which would hold up
+        whoever looks on while requests are sent; and it takes the nearest rank, which for few requests is one below.
+        """
+        counts = self._counts
+        below = np.cumsum(np.frombuffer(counts.counts, dtype=np.uint64, count=counts.counts_len))
+        ranks = [max(1, math.ceil(share * len(self) - 1e-9)) for share in shares]
+        places = np.searchsorted(below, np.array(ranks, dtype=np.uint64)).tolist()
+        ends = [counts.get_highest_equivalent_value(counts.get_value_from_index(place)) for place in places]
+        return [min(self.longest, end * _UNIT) for end in ends]
+
+    def to_record(self) -> dict[str, Any]:
+        """JSON data from which ``from_record`` makes an equal histogram."""
+        data = self._counts.encode()
+        text = data.decode() if isinstance(data, bytes) else str(data)
+        return {"hdr": text, "unit": "us", "total": self.total, "longest": self.longest}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> LatencyHistogram:
+        """:raises ValueError: the record is damaged."""
+        made = cls()
+        try:
+            base64.b64decode(record["hdr"], validate=True)
+            made._counts = HdrHistogram.decode(record["hdr"])
+            made.total, made.longest = float(record["total"]), float(record["longest"])
+        except Exception as error:  # the codec raises types of its own
+            raise ValueError(f"a damaged histogram: {error!r}") from error
+        return made
+
+
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+
+
+@dataclass(slots=True, frozen=True)
+class RequestTiming:
+    """One request, in seconds from its step's start; ``first_token`` None where no text came. ``error`` "" is success;
+    ``throttled`` are seconds between tries.
+    """
+
+    intended: float
+    dispatched: float
+    first_token: float | None
+    finished: float
+    prompt_tokens: int
+    completion_tokens: int
+    error: str = ""
+    tries: int = 1
+    throttled: float = 0.0
+
+
+@dataclass(slots=True)
+class SpeedStatistics:
+    """Add requests with ``add``; ``limits`` (seconds by the names of ``LATENCY_FIGURES``) say which of them are
+    goodput.
+    """
+
+    limits: dict[str, float] = field(default_factory=dict)
+    latencies: dict[str, LatencyHistogram] = field(
+        default_factory=lambda: {name: LatencyHistogram() for name in LATENCY_FIGURES}
+    )
+    failed: LatencyHistogram = field(default_factory=LatencyHistogram)
+    errors: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
+    good: int = 0
+    no_first_token: int = 0  # answered without any text
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    retries: int = 0
+    retried: int = 0  # requests that took more than one try
+    throttled_seconds: float = 0.0
+
+    def add(self, one: RequestTiming) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.latencies["dispatch"].record(one.dispatched - one.intended)
+        self.retries += one.tries - 1
+        self.retried += one.tries > 1
+        self.throttled_seconds += one.throttled
+        if one.error:
+            self.errors[one.error] += 1
+            self.failed.record(one.finished - one.intended)
+            return
+        self.prompt_tokens += one.prompt_tokens
+        self.completion_tokens += one.completion_tokens
+        self.no_first_token += one.first_token is None
+        took = _request_latencies(one)
+        for name, seconds in took.items():
+            self.latencies[name].record(seconds)
+        self.good += self._within(took)
+
+    def is_good(self, one: RequestTiming) -> bool:
+        """Whether a request was answered within all limits."""
+        return not one.error and (not self.limits or self._within(_request_latencies(one)))
+
+    def _within(self, took: dict[str, float]) -> bool:
+        return all(name not in took or took[name] < limit for name, limit in self.limits.items())
+
+    def merge(self, other: SpeedStatistics) -> None:
+        """Take over all that the other has counted."""
+        for name, histogram in self.latencies.items():
+            histogram.merge(other.latencies[name])
+        self.failed.merge(other.failed)
+        self.errors.update(other.errors)
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def answered(self) -> int:
+        """Requests that did not fail."""
+        return self.requests - sum(self.errors.values())
+
+    def record(self, seconds: float, price_in: float = 0.0, price_out: float = 0.0) -> dict[str, Any]:
+        """The figures as JSON data.
+
+        :param seconds: how long the requests were let in: what rates are counted over. :param price_in, price_out: per
+            million tokens.
+        """
+        cost = (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
+        answered = self.answered
+        return {
+            "requests": self.requests,
+            "answered": answered,
+            "errors": dict(sorted(self.errors.items())),
+            "throttles": self.errors.get("Throttled", 0),
+            "retries": self.retries,
+            "throttled_seconds": self.throttled_seconds,
+            "no_first_token": self.no_first_token,
+            "seconds": seconds,
+            "offered_rate": self.requests / seconds if seconds > 0 else None,
+            "goodput_share": self.good / self.requests if self.requests else None,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "tokens_per_second": self.completion_tokens / seconds if seconds > 0 else None,
+            "cost": cost,
+            "cost_per_1000": 1000 * cost / answered if answered and cost else None,
+            "latencies": {name: latency_summary(histogram) for name, histogram in self.latencies.items()},
+            "failed_latencies": latency_summary(self.failed),
+        }
+
+
+def _request_latencies(one: RequestTiming) -> dict[str, float]:
+    """Of an answered request, without the dispatch delay."""
+    took = {"e2e": one.finished - one.intended, "service": one.finished - one.dispatched}
+    if one.first_token is not None:
+        took["ttft"] = one.first_token - one.intended
+        if one.completion_tokens > 1:
+            took["itl"] = (one.finished - one.first_token) / (one.completion_tokens - 1)
+    return took
+
+
+_COUNTS = ("requests", "good", "no_first_token", "prompt_tokens", "completion_tokens", "retries", "retried",
+           "throttled_seconds")  # fmt: skip
+
+
+def latency_summary(histogram: LatencyHistogram) -> dict[str, Any]:
+    """Count, mean, quantiles and maximum in seconds; nothing but the count where it is 0."""
+    if not len(histogram):
+        return {"count": 0}
+    quantiles = {name: histogram.quantile(share) for name, share in _QUANTILES.items()}
+    return {"count": len(histogram), "mean": histogram.mean, **quantiles, "max": histogram.longest}
+
+
+Floats = NDArray[np.float64]
+
+_BATCH_SIZE = 5
+_MAX_BATCHES = 4096  # batches that are kept; beyond, pairs are merged
+_MIN_BATCHES = 10  # batches: fewer say nothing about steadiness
+_TREND_PARTS = 12  # that are compared for a trend
+_TREND_DEVIATIONS = 5.0  # standard errors of a slope
+_TREND_CHANGE = 0.2  # from the first part to the last, as a share of the mean
+
+
+@dataclass(slots=True)
+class BatchMeans:
+    """A series as means of equal batches, in bounded memory; ``begins`` has the time of each batch's first value."""
+
+    means: list[float] = field(default_factory=list)
+    begins: list[float] = field(default_factory=list)
+    size: int = _BATCH_SIZE
+    _begin: float = 0.0
+    _sum: float = 0.0
+    _count: int = 0
+
+    def add(self, time: float, value: float) -> None:
+        """The next value of the series; times ascend."""
+        if not self._count:
+            self._begin = time
+        self._sum += value
+        self._count += 1
+        if self._count == self.size:
+            self.means.append(self._sum / self.size)
+            self.begins.append(self._begin)
+            self._sum, self._count = 0.0, 0
+            if len(self.means) == _MAX_BATCHES:
+                self.means = [(one + two) / 2 for one, two in zip(self.means[::2], self.means[1::2], strict=True)]
+                self.begins = self.begins[::2]
+                self.size *= 2
+
+
+@dataclass(slots=True, frozen=True)
+class Steadiness:
+    """``cut``: how many values to leave out at the beginning, and ``begin`` the time of the first one behind them (None
+    where nothing is cut). ``steady``: whether the rest is; None where there are too few values to tell.
+    """
+
+    cut: int
+    begin: float | None
+    steady: bool | None
+
+
+def find_steady_state(series: BatchMeans) -> Steadiness:
+    """Where a series becomes steady, and whether it does."""
+    means = np.asarray(series.means)
+    count = means.size
+    if count < _MIN_BATCHES:
+        return Steadiness(0, None, None)
+    # Sums over what each cut leaves, all at once; centred first, so that squares do not cancel.
+    centred = (means - means.mean())[::-1]
+    left = np.arange(1, count + 1)
+    sums, squares = np.cumsum(centred), np.cumsum(centred**2)
+    errors = ((squares - sums**2 / left) / left**2)[::-1]  # by cut
+    cut = int(np.argmin(errors[: count // 2 + 1]))
+    if _has_trend(means[cut:]):
+        return Steadiness(0, None, False)
+    return Steadiness(cut * series.size, series.begins[cut] if cut else None, True)
+
+
+def _has_trend(means: Floats) -> bool:
+    """Whether the means rise or fall surely, and by more than a part of their level. Long batches are compared: the
+    latencies of neighbours in a queue are alike, and no trend.
+    """
+    parts = min(_TREND_PARTS, means.size // 2)
+    if parts < 4:
+        return False
+    levels = np.array([part.mean() for part in np.array_split(means, parts)])
+    places = np.arange(parts) - (parts - 1) / 2
+    slope = float(places @ levels / (places @ places))
+    rest = levels - levels.mean() - slope * places
+    error = float(np.sqrt(rest @ rest / (parts - 2) / (places @ places)))
+    change = abs(slope) * (parts - 1)
+    return change > _TREND_CHANGE * abs(levels.mean()) and abs(slope) > _TREND_DEVIATIONS * error
+
+
+_MAX_SAMPLES = 256  # samples that are kept; beyond, every other one is dropped
+_MIN_SAMPLES = 16  # increments that a test needs
+_MIN_SECONDS = 10.0  # of growth: a server may stand still for a moment
+_FIRST_SAMPLES = 32  # answers that say what a latency is before there is a queue
+_LATENCIES = 4.0  # so many of these have to be over before growth counts
+_GROWTH_DEVIATIONS = 4.0  # standard errors
+_SHORT_QUEUE = 0.10  # share of the arrivals that were not answered, for stopping early
+_SHORT_QUEUE_AT_END = 0.03  # the same at the end, when all of the step is known
+
+
+@dataclass(slots=True)
+class QueueWatch:
+    """The queue of one judge in one step. Times in seconds from the start."""
+
+    _samples: list[tuple[float, int, int]] = field(default_factory=list)  # time, arrived, in flight
+    _first: list[float] = field(default_factory=list)
+    _stride: int = 1  # how many samples are made for one that is kept
+    _made: int = 0
+
+    def answered(self, latency: float) -> None:
+        """An answer came, so many seconds after its request was due."""
+        if len(self._first) < _FIRST_SAMPLES:
+            self._first.append(latency)
+
+    def sample(self, time: float, arrived: int, in_flight: int) -> None:
+        """How many requests have come so far, and how many of them are in flight; call it at even times."""
+        self._made += 1
+        if self._made % self._stride == 0:
+            self._samples.append((time, arrived, in_flight))
+            if len(self._samples) == _MAX_SAMPLES:
+                del self._samples[::2]
+                self._stride *= 2
+
+    def grows(self, *, at_end: bool = False) -> bool:
+        """Whether arrivals exceed answers for good. ``at_end``: all requests of the step have come."""
+        if len(self._samples) < 2 or not self._first:
+            return False
+        end = self._samples[-1][0]
+        window = [one for one in self._samples if one[0] >= end / 2]
+        seconds = window[-1][0] - window[0][0]
+        settled = window[0][0] >= _LATENCIES * median(self._first)
+        if len(window) <= _MIN_SAMPLES or not (settled or at_end) or (seconds < _MIN_SECONDS and not at_end):
+            return False
+        arrived, growth = window[-1][1] - window[0][1], window[-1][2] - window[0][2]
+        if arrived <= 0 or growth < (_SHORT_QUEUE_AT_END if at_end else _SHORT_QUEUE) * arrived:
+            return False
+        increments = [later[2] - one[2] for one, later in itertools.pairwise(window)]
+        return _has_answers_throughout(window) and _is_growing(increments)
+
+
+def _has_answers_throughout(window: list[tuple[float, int, int]]) -> bool:
+    """Whether answers came in each quarter: a server that stands still is not over-saturated."""
+    answered = [arrived - in_flight for _, arrived, in_flight in window]
+    marks = [answered[place * (len(answered) - 1) // 4] for place in range(5)]
+    return all(later > one for one, later in itertools.pairwise(marks))
+
+
+def _is_growing(increments: list[int]) -> bool:
+    """Whether the mean increment is above zero beyond its noise. Increments of a steady queue are negatively
+    correlated, so that the test errs on the careful side.
+    """
+    mean, spread = fmean(increments), stdev(increments)
+    return mean > 0 and mean > _GROWTH_DEVIATIONS * spread / math.sqrt(len(increments))

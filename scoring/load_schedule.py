@@ -1,0 +1,250 @@
+"""Schedule of a load test: arrival times, the rates to try, and the objective that a rate has to meet.
+
+Arrival times are absolute, in seconds from the start, and follow from a rate and a seed alone; they are made one
+by one. Rates follow from the results so far alone, so a resumed load test goes on as if it had never stopped. An
+objective such as ``p95_e2e<3s, parse_fail<1%, drift<0.05`` is met if every one of its terms is; a term whose
+figure is unknown is not met.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from viva.engine import seeds
+from viva.engine.errors import ConfigurationError
+
+
+def constant_arrivals(rate: float) -> Iterator[float]:
+    """Even gaps, the first request at 0; products, not sums, so that rounding does not add up."""
+    return (number / rate for number in itertools.count())
+
+
+def poisson_arrivals(rate: float, *seed: object) -> Iterator[float]:
+    """A Poisson process: independent exponential gaps with a mean of 1/rate."""
+    draw = seeds.generator(*seed, "poisson").expovariate
+    return itertools.accumulate(draw(rate) for _ in itertools.repeat(None))
+
+
+def bursty_arrivals(rate: float, burst: float, *seed: object) -> Iterator[float]:
+    """Independent gamma gaps with a mean of 1/rate and a squared coefficient of variation of ``burst``.
+
+    1 is a Poisson process; above 1 requests come in bursts with pauses between them, below 1 more evenly.
+    """
+    draw = seeds.generator(*seed, "bursty").gammavariate
+    shape, scale = 1.0 / burst, burst / rate
+    return itertools.accumulate(draw(shape, scale) for _ in itertools.repeat(None))
+
+
+def replay_arrivals(times: Sequence[float], rate: float | None = None) -> Iterator[float]:
+    """Recorded times, sorted, from the first one on; again from the beginning after the last.
+
+    :param rate: stretches or compresses time so that this is the mean rate; None keeps the recorded speed.
+    :raises ValueError: there are fewer than two times, or all are the same.
+    """
+    ordered = sorted(times)
+    span = ordered[-1] - ordered[0] if len(ordered) > 1 else 0.0
+    if span <= 0:
+        raise ValueError("replayed arrivals need at least two recorded times that differ")
+    own = (len(ordered) - 1) / span
+    factor = 1.0 if rate is None else own / rate
+    period = span + 1.0 / own  # the mean gap before the first request comes again
+    return (factor * (lap * period + time - ordered[0]) for lap in itertools.count() for time in ordered)
+
+
+@dataclass(slots=True, frozen=True)
+class RateResult:
+    """A rate (requests a second, or number in flight), whether it met the objective, and whether the queue grew without
+    bound.
+    """
+
+    rate: float
+    met: bool
+    saturated: bool = False
+
+
+class RatePlan(Protocol):
+    """What says which rate comes next."""
+
+    def next(self, tried: Sequence[RateResult]) -> float | None:
+        """The next rate, None at the end."""
+
+
+@dataclass(slots=True, frozen=True)
+class RateList:
+    """The given rates in ascending order, up to the first at which the queue grows without bound."""
+
+    rates: tuple[float, ...]
+
+    def next(self, tried: Sequence[RateResult]) -> float | None:
+        """The next rate, None at the end."""
+        if any(one.saturated for one in tried):
+            return None
+        done = {one.rate for one in tried}
+        return next((rate for rate in sorted(set(self.rates)) if rate not in done), None)
+
+
+@dataclass(slots=True, frozen=True)
+class RateSearch:
+    """Doubles from ``low`` until a rate fails or ``high`` is reached, then halves the gap (by its geometric mean) until
+    the two ends differ by less than ``tolerance`` as a share. If ``low`` fails, it halves down to a hundredth of it.
+    """
+
+    low: float
+    high: float
+    tolerance: float = 0.05
+
+    def next(self, tried: Sequence[RateResult]) -> float | None:
+        """The next rate, None where the highest one is known well enough."""
+        if not tried:
+            return _round_rate(self.low)
+        failed = [one.rate for one in tried if not one.met]
+        # One that met the objective above a rate that failed was lucky: what counts is below the lowest failure.
+        worst = min(failed, default=None)
+        met = [one.rate for one in tried if one.met and (worst is None or one.rate < worst)]
+        best = max(met, default=None)
+        if best is None:
+            assert worst is not None
+            lower = _round_rate(worst / 2)
+            return lower if lower >= self.low / 100 and lower < worst else None
+        if worst is None:
+            return _round_rate(min(2 * best, self.high)) if best < _round_rate(self.high) else None
+        if worst <= best * (1 + self.tolerance):
+            return None
+        middle = _round_rate((best * worst) ** 0.5)
+        return middle if best < middle < worst else None
+
+
+def highest_rate(tried: Sequence[RateResult]) -> float | None:
+    """The highest rate that met the objective below every rate that did not; None where none did."""
+    worst = min((one.rate for one in tried if not one.met), default=None)
+    return max((one.rate for one in tried if one.met and (worst is None or one.rate < worst)), default=None)
+
+
+def _round_rate(rate: float) -> float:
+    return float(f"{rate:.4g}")
+
+
+# Latencies, in seconds: what is timed, and from when to when.
+LATENCY_FIGURES = {
+    "e2e": "from the intended start to the last token",
+    "ttft": "time to first token, from the intended start",
+    "itl": "inter-token latency: mean gap between the tokens of a request",
+    "service": "from dispatch to the last token",
+    "dispatch": "dispatch delay: from the intended start to dispatch",
+}
+# Shares and other figures, by name.
+SHARE_FIGURES = {
+    "error": "failed requests",
+    "throttled": "requests that the endpoint throttled",
+    "parse_fail": "answers without a readable verdict",
+    "truncated": "answers cut at the token limit",
+    "refused": "answers that refuse to judge",
+    "agreement": "verdicts equal to the unloaded ones",
+    "goodput_share": "requests answered within the objective's latencies",
+}
+PLAIN_FIGURES = {
+    "drift": "how far verdicts move from the unloaded ones, as a share of the scale",
+    "throughput": "answers a second",
+    "goodput": "answers a second within the objective's latencies",
+    "cost": "cost of 1,000 verdicts",
+}
+_STATISTIC = re.compile(r"(p\d{1,2}(?:\.\d+)?|mean|max)_(\w+)$")
+_TERM = re.compile(r"\s*([a-z_0-9.]+)\s*(<=|>=|<|>)\s*([0-9.]+(?:e-?\d+)?)\s*(s|ms|us|µs|%|)\s*$")
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "%": 1e-2, "": 1.0}
+_SIGNS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(slots=True, frozen=True)
+class ObjectiveTerm:
+    """One condition; ``bound`` in seconds, as a share, or as a plain number. ``text`` is how it was written."""
+
+    figure: str
+    sign: str
+    bound: float
+    text: str
+
+    @property
+    def timed(self) -> str:
+        """What of ``LATENCY_FIGURES`` the term bounds; "" for other figures."""
+        found = _STATISTIC.match(self.figure)
+        return found[2] if found else ""
+
+    @property
+    def quantile(self) -> float | None:
+        """The share of requests that the bound is for (``p95``: 0.95); None for means, maxima and other figures."""
+        found = _STATISTIC.match(self.figure)
+        return float(found[1][1:]) / 100 if found and found[1].startswith("p") else None
+
+    def met(self, value: float | None) -> bool:
+        """Whether a figure meets the condition; an unknown one does not."""
+        return value is not None and _SIGNS[self.sign](value, self.bound)
+
+
+@dataclass(slots=True, frozen=True)
+class Objective:
+    """All conditions of one objective."""
+
+    terms: tuple[ObjectiveTerm, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Objective:
+        """Read terms separated by commas.
+
+        :raises ConfigurationError: a term is not FIGURE<BOUND, or its figure or unit is unknown.
+        """
+        return cls(tuple(_parse_term(part) for part in text.split(",")))
+
+    def __str__(self) -> str:
+        return ", ".join(term.text for term in self.terms)
+
+    def missed(self, figures: Mapping[str, float | None]) -> tuple[ObjectiveTerm, ...]:
+        """The terms that these figures do not meet."""
+        return tuple(term for term in self.terms if not term.met(figures.get(term.figure)))
+
+    def limits(self) -> dict[str, float]:
+        """For each timed thing the most seconds that one request may take to count as goodput."""
+        most: dict[str, float] = {}
+        for term in self.terms:
+            if term.timed and term.sign in ("<", "<="):
+                most[term.timed] = min(most.get(term.timed, term.bound), term.bound)
+        return most
+
+
+def _parse_term(part: str) -> ObjectiveTerm:
+    found = _TERM.match(part)
+    if not found:
+        raise ConfigurationError(
+            f"objective '{part.strip()}': expected FIGURE<BOUND with the unit s, ms or %, such as p95_e2e<3s, "
+            "parse_fail<1% or drift<0.05"
+        )
+    figure, sign, number, unit = found.groups()
+    statistic = _STATISTIC.match(figure)
+    timed = bool(statistic and statistic[2] in LATENCY_FIGURES)
+    if not timed and figure not in SHARE_FIGURES and figure not in PLAIN_FIGURES:
+        known = ", ".join([*SHARE_FIGURES, *PLAIN_FIGURES])
+        raise ConfigurationError(
+            f"objective '{part.strip()}': unknown figure '{figure}'; known are p50_, p95_, p99_, mean_ or max_ with "
+            f"{', '.join(LATENCY_FIGURES)} (p95_e2e), and {known}"
+        )
+    if timed != (unit in ("s", "ms", "us", "µs")) or (unit == "%" and figure in ("throughput", "goodput", "cost")):
+        wanted = (
+            "a unit of time: s, ms or us"
+            if timed
+            else "no unit of time" + (", or %" if figure in SHARE_FIGURES else "")
+        )
+        raise ConfigurationError(f"objective '{part.strip()}': {figure} takes {wanted}")
+    try:
+        bound = float(number) * _UNITS[unit]
+    except ValueError:
+        raise ConfigurationError(f"objective '{part.strip()}': '{number}' is no number") from None
+    return ObjectiveTerm(figure, sign, bound, part.strip())

@@ -1,0 +1,560 @@
+"""Meta-evaluation of judges: correlation with people at three levels, tests of two judges, confusion.
+
+``item`` is over all rows, as they are (turn level of dialogue papers); ``group`` within each group of rows that
+share a source, averaged over groups (summary level); ``system`` between the means of systems. A resample of n
+pairs is a vector of n counts; a coefficient of it is computed from the counts, without copying pairs. Agreement
+itself misleads if one label is common, so labels are compared by kappa.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .agreement import Rating, cohen_kappa
+from .clustered_means import MIN_CLUSTERS
+from .intervals import check_level
+
+Floats: TypeAlias = NDArray[np.float64]
+CoefficientName = Literal["pearson", "spearman", "kendall"]
+COEFFICIENTS: tuple[CoefficientName, ...] = ("pearson", "spearman", "kendall")
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+_SPREAD_ROUNDING = 1e-12  # a variance of standardised values up to this is none
+# Pairs of pairs that are held at a time; beyond that many of one vector, Kendall's tau is computed row by row.
+_MAX_PAIR_BLOCK = 9_000_000
+
+
+def rowwise_coefficient(name: CoefficientName, xs: Floats, ys: Floats) -> Floats:
+    """A coefficient of each row of ``xs`` with the same row of ``ys``; nan where one side has no spread.
+
+    Both are matrices of the same shape. Kendall's is tau-b.
+    """
+    from scipy.stats import rankdata
+
+    if xs.shape[1] < 2:
+        return np.full(len(xs), np.nan)
+    if name == "pearson":
+        return _pearson_rows(_standardize_rows(xs), _standardize_rows(ys))
+    if name == "spearman":
+        return _pearson_rows(_standardize_rows(rankdata(xs, axis=1)), _standardize_rows(rankdata(ys, axis=1)))
+    return _kendall_rows(xs, ys)
+
+
+def weighted_coefficient(name: CoefficientName, counts: Floats, xs: Floats, ys: Floats) -> Floats:
+    """A coefficient of ``xs`` and ``ys`` for each row of ``counts``, which says how often each pair occurs.
+
+    It equals the coefficient of the pairs repeated so often; nan where one side then has no spread.
+    """
+    if len(xs) < 2:
+        return np.full(len(counts), np.nan)
+    if name == "kendall":
+        return _kendall_of_counts(counts, xs, ys)
+    if name == "spearman":
+        return _weighted(counts, _weighted_ranks(counts, xs), _weighted_ranks(counts, ys))
+    one, other = (_standardize_rows(values[None, :]) for values in (xs, ys))
+    return _weighted(counts, np.broadcast_to(one, counts.shape), np.broadcast_to(other, counts.shape))
+
+
+def _standardize_rows(rows: Floats) -> Floats:
+    """Rows of mean 0 and variance 1; nan where a row has no spread."""
+    rows = np.asarray(rows, dtype=np.float64)
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(axis=1, keepdims=True))
+    size = np.abs(rows).max(axis=1, keepdims=True)
+    spread[spread <= 1e-9 * size] = np.nan
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(centred / spread, dtype=np.float64)
+
+
+def _pearson_rows(xs: Floats, ys: Floats) -> Floats:
+    return np.asarray(np.clip((xs * ys).mean(axis=1), -1.0, 1.0), dtype=np.float64)
+
+
+def _kendall_rows(xs: Floats, ys: Floats) -> Floats:
+    from scipy.stats import kendalltau
+
+    n = xs.shape[1]
+    if n * n > _MAX_PAIR_BLOCK // 100:
+        found = [
+            float(kendalltau(x, y, method="asymptotic").statistic)
+            if x.min() < x.max() and y.min() < y.max()
+            else np.nan
+            for x, y in zip(xs, ys, strict=True)
+        ]
+        return np.array(found, dtype=np.float64)
+    size = max(1, _MAX_PAIR_BLOCK // (n * n))
+    parts = [_kendall_block(xs[at : at + size], ys[at : at + size]) for at in range(0, len(xs), size)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _kendall_block(xs: Floats, ys: Floats) -> Floats:
+    one = np.sign(xs[:, :, None] - xs[:, None, :])
+    other = np.sign(ys[:, :, None] - ys[:, None, :])
+    untied = np.abs(one).sum(axis=(1, 2)) * np.abs(other).sum(axis=(1, 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((one * other).sum(axis=(1, 2)) / np.sqrt(untied), dtype=np.float64)
+
+
+def _weighted(counts: Floats, xs: Floats, ys: Floats) -> Floats:
+    total = counts.sum(axis=1)
+    means = [(counts * values).sum(axis=1) / total for values in (xs, ys)]
+    one, other = xs - means[0][:, None], ys - means[1][:, None]
+    variances = [(counts * values**2).sum(axis=1) / total for values in (one, other)]
+    product = variances[0] * variances[1]
+    product[(variances[0] <= _SPREAD_ROUNDING) | (variances[1] <= _SPREAD_ROUNDING)] = np.nan
+    with np.errstate(invalid="ignore"):
+        found = (counts * one * other).sum(axis=1) / total / np.sqrt(product)
+    return np.asarray(np.clip(found, -1.0, 1.0), dtype=np.float64)
+
+
+def _weighted_ranks(counts: Floats, values: Floats) -> Floats:
+    """The mid-rank of each value among the values repeated so often, for each row of counts; in shares of the total."""
+    _, places = np.unique(values, return_inverse=True)
+    order = np.argsort(places, kind="stable")
+    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    equal = np.add.reduceat(counts[:, order], starts, axis=1)
+    ranks = np.cumsum(equal, axis=1) - equal / 2
+    return np.asarray((ranks / counts.sum(axis=1, keepdims=True))[:, places], dtype=np.float64)
+
+
+def _kendall_of_counts(counts: Floats, xs: Floats, ys: Floats) -> Floats:
+    n = len(xs)
+    if n * n > _MAX_PAIR_BLOCK:
+        repeated = [np.repeat(np.arange(n), row.astype(np.int64)) for row in counts]
+        return np.concatenate([_kendall_rows(xs[None, at], ys[None, at]) for at in repeated])
+    # Whole numbers below 2^24 are exact in single precision, whose products take half of the time.
+    weights = counts.astype(np.float32)
+    one, other = (np.sign(values[:, None] - values[None, :]).astype(np.float32) for values in (xs, ys))
+
+    def total(pairs: NDArray[np.float32]) -> Floats:
+        return np.asarray(((weights @ pairs).astype(np.float64) * counts).sum(axis=1), dtype=np.float64)
+
+    untied = total(np.abs(one)) * total(np.abs(other))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(total(one * other) / np.sqrt(untied), dtype=np.float64)
+
+
+Level = Literal["item", "group", "system"]
+LEVELS: tuple[Level, ...] = ("item", "group", "system")
+Permutation = Literal["both", "inputs"]
+Key: TypeAlias = tuple[Level, CoefficientName]
+Values: TypeAlias = dict[Key, Floats]
+
+_MAX_RESAMPLE_BLOCK = 2_000_000  # numbers of resampled rows that are held at a time
+_TIE_ROUNDING = 1e-12
+_DEFINED = 0.9  # of resamples must have a coefficient, or there is no interval
+
+
+@dataclass(slots=True, frozen=True)
+class RatedRows:
+    """Human ratings with the group and the system of each row, as codes from 0.
+
+    ``groups`` is None where nothing says which rows share a source: each row is then drawn by itself, and there is no
+    group level. ``systems`` is None likewise.
+    """
+
+    human: Floats
+    groups: NDArray[np.int64] | None
+    systems: NDArray[np.int64] | None
+
+    @classmethod
+    def of(
+        cls, human: Sequence[float], groups: Sequence[str] | None = None, systems: Sequence[str] | None = None
+    ) -> RatedRows:
+        """From texts that name groups and systems.
+
+        :raises ValueError: lengths differ, or a rating is not finite.
+        """
+        for name, labels in (("groups", groups), ("systems", systems)):
+            if labels is not None and len(labels) != len(human):
+                raise ValueError(f"{len(human)} ratings with {len(labels)} {name}")
+        if not np.isfinite(human).all():
+            raise ValueError("ratings: one is not finite; leave such rows out")
+        return cls(np.asarray(human, dtype=np.float64), _codes(groups), _codes(systems))
+
+    @property
+    def levels(self) -> list[Level]:
+        """The levels at which these rows can be looked at."""
+        found: list[Level] = ["item"]
+        if self.groups is not None and len(self.groups) > int(self.groups.max(initial=0)) + 1:
+            found.append("group")
+        if self.systems is not None and int(self.systems.max(initial=0)) > 0:
+            found.append("system")
+        return found
+
+    @property
+    def drawn(self) -> int:
+        """The number of blocks that are drawn from."""
+        return len(np.unique(self.blocks()))
+
+    def blocks(self) -> NDArray[np.int64]:
+        """What is drawn together: the group of each row, else the row itself."""
+        return np.arange(len(self.human)) if self.groups is None else self.groups
+
+
+@dataclass(slots=True, frozen=True)
+class LevelFigure:
+    """A coefficient at one level with its percentile interval; None where it is not defined.
+
+    ``n`` counts what it rests on: rows, groups that have one, or systems.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(slots=True, frozen=True)
+class JudgeDifference:
+    """How much better the first judge follows the ratings than the second: the difference of a coefficient, its
+    percentile interval, and the two-sided p-value of the permutation test.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+
+
+def level_figures(
+    rows: RatedRows,
+    scores: Sequence[float],
+    *,
+    seed: int,
+    resamples: int = 1_000,
+    level: float = 0.95,
+    names: Sequence[CoefficientName] = COEFFICIENTS,
+) -> dict[Key, LevelFigure]:
+    """The coefficients of ``scores`` with the ratings at each level that the rows have.
+
+    :raises ValueError: lengths differ, a score is not finite, or ``level`` is not between 0 and 1.
+    """
+    check_level(level)
+    values = _check_scores(rows, scores)
+    points, counts = point_values(rows, values, names)
+    drawn = bootstrap_values(rows, [values], seed=seed, resamples=resamples, names=names)[0]
+    found = {}
+    for key, value in points.items():
+        low, high = percentile_interval(drawn[key], level, rows.drawn) if value is not None else (None, None)
+        found[key] = LevelFigure(value, low, high, counts[key])
+    return found
+
+
+def compare_judges(
+    rows: RatedRows,
+    first: Sequence[float],
+    second: Sequence[float],
+    *,
+    seed: int,
+    permutation: Permutation = "inputs",
+    resamples: int = 1_000,
+    level: float = 0.95,
+    names: Sequence[CoefficientName] = COEFFICIENTS,
+) -> dict[Key, JudgeDifference]:
+    """The first judge against the second on the same rows, at each level.
+
+    Where rows of a group have errors in common, exchanging row by row refutes too often; exchanging groups does not.
+
+    The p-value counts how many of ``resamples`` random exchanges of the two judges' scores, standardised before, give
+    a difference as far from 0; it is at least 1 / (``resamples`` + 1).
+
+    :raises ValueError: as ``level_figures``.
+    """
+    check_level(level)
+    one, other = _check_scores(rows, first), _check_scores(rows, second)
+    points, _ = point_values(rows, one, names)
+    others, _ = point_values(rows, other, names)
+    drawn = bootstrap_values(rows, [one, other], seed=seed, resamples=resamples, names=names)
+    exchanged = _exchange_judges(rows, one, other, seed, permutation, resamples, names)
+    found: dict[Key, JudgeDifference] = {}
+    for key in points:
+        a, b = points[key], others[key]
+        if a is None or b is None:
+            found[key] = JudgeDifference(None, None, None, None)
+            continue
+        low, high = percentile_interval(drawn[0][key] - drawn[1][key], level, rows.drawn)
+        known = exchanged[key][~np.isnan(exchanged[key])]
+        p = (1 + int((np.abs(known) >= abs(a - b) - _TIE_ROUNDING).sum())) / (1 + len(known)) if len(known) else None
+        found[key] = JudgeDifference(a - b, low, high, p)
+    return found
+
+
+def point_values(
+    rows: RatedRows, scores: Floats, names: Sequence[CoefficientName] = COEFFICIENTS
+) -> tuple[dict[Key, float | None], dict[Key, int]]:
+    """The coefficients themselves, and what each rests on."""
+    found: dict[Key, float | None] = {}
+    counts: dict[Key, int] = {}
+    for level in rows.levels:
+        for name in names:
+            if level == "group":
+                within = _within(rows, name, scores[None, :])[:, 0]
+                known = within[~np.isnan(within)]
+                value, n = (float(known.mean()) if len(known) else np.nan), len(known)
+            else:
+                value = float(_row_coefficients(rows, level, name, scores[None, :])[0])
+                n = len(scores) if level == "item" else int(rows.systems.max()) + 1  # type: ignore[union-attr]
+            found[level, name] = None if np.isnan(value) or (level != "group" and n < 3) else value
+            counts[level, name] = n
+    return found, counts
+
+
+def bootstrap_values(
+    rows: RatedRows,
+    judges: Sequence[Floats],
+    *,
+    seed: int,
+    resamples: int = 1_000,
+    names: Sequence[CoefficientName] = COEFFICIENTS,
+) -> list[Values]:
+    """Every judge's coefficients over the same resamples of whole groups; nan where one is not defined.
+
+    The same seed gives the same resamples.
+    """
+    blocks = rows.blocks()
+    within = [
+        {name: _within(rows, name, scores[None, :])[:, 0] for name in names} if "group" in rows.levels else {}
+        for scores in judges
+    ]
+    parts: list[dict[Key, list[Floats]]] = [{} for _ in judges]
+    for drawn in _draws(len(blocks), int(blocks.max(initial=-1)) + 1, seed, resamples):
+        counts = drawn[:, blocks]
+        for scores, inner, part in zip(judges, within, parts, strict=True):
+            for level in rows.levels:
+                for name in names:
+                    part.setdefault((level, name), []).append(
+                        _resample_level(rows, level, name, scores, inner, drawn, counts)
+                    )
+    return [{key: np.concatenate(arrays) for key, arrays in part.items()} for part in parts]
+
+
+def percentile_interval(drawn: Floats, level: float, blocks: int) -> tuple[float | None, float | None]:
+    """The ends of the percentile interval; None where fewer than ``MIN_CLUSTERS`` blocks were drawn from, where too few
+    resamples have a value, or where all have the same, which says nothing of what was not met.
+    """
+    known = drawn[~np.isnan(drawn)]
+    if blocks < MIN_CLUSTERS or len(known) < max(2.0, _DEFINED * len(drawn)) or float(np.ptp(known)) < _TIE_ROUNDING:
+        return None, None
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _resample_level(
+    rows: RatedRows,
+    level: Level,
+    name: CoefficientName,
+    scores: Floats,
+    within: Mapping[CoefficientName, Floats],
+    drawn: Floats,
+    counts: Floats,
+) -> Floats:
+    if level == "item":
+        return weighted_coefficient(name, counts, scores, rows.human)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if level == "group":
+            known = ~np.isnan(within[name])
+            return np.asarray(drawn[:, known] @ within[name][known] / drawn[:, known].sum(axis=1), dtype=np.float64)
+        assert rows.systems is not None
+        total = counts @ _group_members(rows.systems)
+        means = [(counts * values) @ _group_members(rows.systems) / total for values in (scores, rows.human)]
+    whole = ~np.isnan(means[0]).any(axis=1)  # a system may lose all of its rows
+    found = np.full(len(counts), np.nan)
+    found[whole] = rowwise_coefficient(name, _round_means(means[0][whole]), _round_means(means[1][whole]))
+    return found
+
+
+def _row_coefficients(rows: RatedRows, level: Level, name: CoefficientName, scores: Floats) -> Floats:
+    """A coefficient for each row of ``scores``, each a whole set of scores."""
+    if level == "group":
+        found = _within(rows, name, scores)
+        known = ~np.isnan(found)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.where(known, found, 0.0).sum(axis=0) / known.sum(axis=0), dtype=np.float64)
+    human = np.broadcast_to(rows.human, scores.shape)
+    if level == "item":
+        return rowwise_coefficient(name, scores, human)
+    assert rows.systems is not None
+    members = _group_members(rows.systems)
+    return rowwise_coefficient(
+        name, _round_means(scores @ members / members.sum(axis=0)), _round_means(human @ members / members.sum(axis=0))
+    )
+
+
+def _within(rows: RatedRows, name: CoefficientName, scores: Floats) -> Floats:
+    """The coefficient within each group (rows) for each set of scores (columns)."""
+    assert rows.groups is not None
+    order = np.argsort(rows.groups, kind="stable")
+    groups = np.split(order, np.cumsum(np.bincount(rows.groups))[:-1])
+    return np.array(
+        [
+            rowwise_coefficient(name, scores[:, at], np.broadcast_to(rows.human[at], (len(scores), len(at))))
+            for at in groups
+        ]
+    )
+
+
+def _exchange_judges(
+    rows: RatedRows,
+    one: Floats,
+    other: Floats,
+    seed: int,
+    permutation: Permutation,
+    resamples: int,
+    names: Sequence[CoefficientName],
+) -> Values:
+    """The difference of each coefficient after each exchange."""
+    first, second = (_standardize(values) for values in (one, other))
+    blocks = rows.blocks() if permutation == "inputs" else np.arange(len(one))
+    generator = np.random.default_rng([seed, 1])
+    found: dict[Key, list[Floats]] = {}
+    for size in _batches(len(one), resamples):
+        swapped = (generator.random((size, int(blocks.max(initial=-1)) + 1)) < 0.5)[:, blocks]
+        a, b = np.where(swapped, second, first), np.where(swapped, first, second)
+        for level in rows.levels:
+            for name in names:
+                difference = _row_coefficients(rows, level, name, a) - _row_coefficients(rows, level, name, b)
+                found.setdefault((level, name), []).append(difference)
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+def _draws(n: int, blocks: int, seed: int, resamples: int) -> Iterator[Floats]:
+    """How often each block occurs in each resample, a batch of resamples at a time."""
+    generator = np.random.default_rng([seed, 0])
+    for size in _batches(n, resamples):
+        yield generator.multinomial(blocks, np.full(blocks, 1 / blocks), size=size).astype(np.float64)
+
+
+def _batches(n: int, resamples: int) -> Iterator[int]:
+    most = max(1, _MAX_RESAMPLE_BLOCK // max(1, n))
+    for done in range(0, resamples, most):
+        yield min(most, resamples - done)
+
+
+def _group_members(codes: NDArray[np.int64]) -> Floats:
+    found = np.zeros((len(codes), int(codes.max()) + 1))
+    found[np.arange(len(codes)), codes] = 1.0
+    return found
+
+
+def _round_means(means: Floats) -> Floats:
+    """Means without the noise of their sums, which would be ranked as if it were a difference."""
+    scale = float(np.abs(means).max(initial=0.0)) or 1.0
+    return np.asarray(np.round(means / scale, 12), dtype=np.float64)
+
+
+def _standardize(values: Floats) -> Floats:
+    spread = float(values.std())
+    return values - values.mean() if spread == 0.0 else np.asarray((values - values.mean()) / spread)
+
+
+def _codes(labels: Sequence[str] | None) -> NDArray[np.int64] | None:
+    if labels is None:
+        return None
+    places = {label: place for place, label in enumerate(dict.fromkeys(labels))}
+    return np.array([places[label] for label in labels], dtype=np.int64)
+
+
+def _check_scores(rows: RatedRows, scores: Sequence[float]) -> Floats:
+    values = np.asarray(scores, dtype=np.float64)
+    if values.shape != rows.human.shape:
+        raise ValueError(f"{len(values)} scores for {len(rows.human)} ratings")
+    if not np.isfinite(values).all():
+        raise ValueError("scores: one is not finite; leave such rows out")
+    return values
+
+
+@dataclass(slots=True, frozen=True)
+class Confusion:
+    """``counts[i][j]``: the first said ``labels[i]`` where the second said ``labels[j]``.
+
+    ``agreement``: the share of the same label, 0–1. ``kappa``: Cohen's, with its percentile interval; None where it is
+    not defined. ``n``: what both have labelled.
+    """
+
+    labels: list[Rating]
+    counts: list[list[int]]
+    agreement: float | None
+    kappa: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+def label_confusion(
+    first: Sequence[Rating | None],
+    second: Sequence[Rating | None],
+    *,
+    groups: Sequence[str] | None = None,
+    weights: Literal["quadratic"] | None = None,
+    seed: int = 7,
+    resamples: int = 1_000,
+    level: float = 0.95,
+) -> Confusion:
+    """The labels of two raters of the same things; None where one said nothing, and such things are left out.
+
+    ``weights`` as in ``agreement.cohen``, for labels that have an order, which is then that of their values.
+
+    :raises ValueError: lengths differ.
+    """
+    if len(first) != len(second) or (groups is not None and len(groups) != len(first)):
+        raise ValueError(f"{len(first)} labels against {len(second)}")
+    both = [at for at in range(len(first)) if first[at] is not None and second[at] is not None]
+    ones, others = [first[at] for at in both], [second[at] for at in both]
+    labels = sort_labels({label for label in (*ones, *others) if label is not None})
+    places = {label: place for place, label in enumerate(labels)}
+    cells = np.array(
+        [places[one] * len(labels) + places[other] for one, other in zip(ones, others, strict=True)  # type: ignore[index]
+         ], dtype=np.int64
+    )  # fmt: skip
+    counts = np.bincount(cells, minlength=len(labels) ** 2).reshape(len(labels), len(labels))
+    if not both:
+        return Confusion([], [], None, None, None, None, 0)
+    kappa = cohen_kappa(ones, others, labels, weights).value
+    names = [str(at) if groups is None else groups[at] for at in both]
+    low, high = (
+        _kappa_interval(cells, names, len(labels), weights, seed, resamples, level)
+        if kappa is not None
+        else (None, None)
+    )
+    return Confusion(labels, counts.tolist(), float(np.trace(counts) / len(both)), kappa, low, high, len(both))
+
+
+def sort_labels(labels: set[Rating]) -> list[Rating]:
+    """Labels in the order of a scale: numbers by value, then texts."""
+    return sorted(labels, key=lambda label: (isinstance(label, str), label if isinstance(label, str) else float(label)))
+
+
+def weighted_kappas(tables: Floats, size: int, weights: Literal["quadratic"] | None = None) -> Floats:
+    """Cohen's kappa of each row of ``tables``, a flattened table of ``size`` × ``size`` counts; nan where undefined."""
+    square = tables.reshape(len(tables), size, size)
+    places = np.arange(size)
+    cost = (places[:, None] - places[None, :]) ** 2 if weights == "quadratic" else 1.0 - np.eye(size)
+    total = square.sum(axis=(1, 2))
+    expected = np.einsum("bi,ij,bj->b", square.sum(axis=2), cost, square.sum(axis=1)) / total
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(1.0 - (square * cost).sum(axis=(1, 2)) / expected, dtype=np.float64)
+
+
+def _kappa_interval(
+    cells: np.ndarray[tuple[int], np.dtype[np.int64]],
+    groups: Sequence[str],
+    size: int,
+    weights: Literal["quadratic"] | None,
+    seed: int,
+    resamples: int,
+    level: float,
+) -> tuple[float | None, float | None]:
+    codes = {group: code for code, group in enumerate(dict.fromkeys(groups))}
+    by_group = np.zeros((len(codes), size * size))
+    np.add.at(by_group, (np.array([codes[group] for group in groups]), cells), 1.0)
+    drawn = np.random.default_rng([seed, 2]).multinomial(
+        len(codes), np.full(len(codes), 1 / len(codes)), size=resamples
+    )
+    return percentile_interval(weighted_kappas(drawn @ by_group, size, weights), level, len(codes))

@@ -1,0 +1,523 @@
+"""Prediction-powered inference: means, differences and correlations of grades, corrected for a judge.
+
+A figure has three parts: the statistic of the grades alone (the ``direct`` one), and what the judge's scores say of
+it on the graded answers and on all. The corrected figure is direct + power · (score on all - score on graded), which
+is right on average whatever the judge does and whatever the power is (Angelopoulos, Bates, Fannjiang, Jordan and Zrnic
+2023, "Prediction-powered inference", Science 382; with the power tuned: Angelopoulos, Duchi and Zrnic 2023, PPI++,
+arXiv 2311.01453). The power with the least variance comes from the same deviations as the variance.
+
+Grades that end at a scale have an interval that allows for what no label shows (``PoweredEstimate.interval``): with
+few labels of a judge that does not see rare failures, most samples hold none of them, and then neither grades nor
+scores tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .intervals import Estimate, Floats, check_level
+
+
+@dataclass(frozen=True, slots=True)
+class GradedSample:
+    """One candidate's answers. All arrays have one place for each answer.
+
+    ``scores``: the judge's. ``grades``: people's, nan where an answer has none. ``weights``: 1 / the probability with
+    which the answer was chosen to be graded (Horvitz and Thompson 1952), up to a common factor; 0 where it has no
+    grade. ``clusters``: the number of the answer's cluster; answers of one cluster (an item) are not independent.
+    Samples that are compared number their clusters alike, so that what they share is seen.
+    """
+
+    scores: Floats
+    grades: Floats
+    weights: Floats
+    clusters: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        scores: Sequence[float] | Floats,
+        grades: Sequence[float] | Floats,
+        clusters: Sequence[int] | NDArray[np.int64] | None = None,
+        probabilities: Sequence[float] | Floats | None = None,
+    ) -> GradedSample:
+        """A sample; without ``clusters`` every answer is one, without ``probabilities`` all graded ones weigh the same.
+
+        Probabilities of answers without a grade do not matter and may be nan.
+
+        :raises ValueError: the lengths differ, a score is not finite, a grade is infinite, or a graded answer's
+            probability is not above 0 and at most 1.
+        """
+        score = np.asarray(scores, dtype=np.float64)
+        grade = np.asarray(grades, dtype=np.float64)
+        number = np.arange(score.size) if clusters is None else np.asarray(clusters, dtype=np.int64)
+        chosen = np.ones(score.size) if probabilities is None else np.asarray(probabilities, dtype=np.float64)
+        if len({one.shape for one in (score, grade, number, chosen)}) > 1 or score.ndim != 1:
+            raise ValueError("scores, grades, clusters and probabilities need one place for each answer")
+        graded = ~np.isnan(grade)
+        if not np.isfinite(score).all() or np.isinf(grade).any():
+            raise ValueError("scores and grades are finite numbers; leave out answers that the judge did not score")
+        if not ((chosen[graded] > 0.0) & (chosen[graded] <= 1.0)).all():
+            raise ValueError("the probability of a graded answer is above 0 and at most 1")
+        weights = np.zeros(score.size)
+        weights[graded] = 1.0 / chosen[graded]
+        return cls(score, grade, weights, number)
+
+    @property
+    def graded(self) -> NDArray[np.bool_]:
+        """Which answers have a grade."""
+        return self.weights > 0.0
+
+    @property
+    def labels(self) -> int:
+        """How many answers have a grade."""
+        return int(self.graded.sum())
+
+    @property
+    def count(self) -> int:
+        """One more than the highest cluster number."""
+        return int(self.clusters.max()) + 1 if self.clusters.size else 0
+
+    def known_grades(self) -> Floats:
+        """The grades, 0 where there is none, so that they may stand in weighted sums."""
+        return np.where(self.graded, self.grades, 0.0)
+
+    def totals(self, *columns: Floats, count: int | None = None) -> Floats:
+        """The sums of columns over each cluster's answers, one row a cluster; ``count``: so many clusters there are."""
+        size = self.count if count is None else count
+        return np.stack([np.bincount(self.clusters, column, size) for column in columns], axis=1)
+
+
+def number_names(names: Sequence[Hashable], known: dict[Hashable, int] | None = None) -> NDArray[np.int64]:
+    """A number for each name, equal for equal names; ``known`` is added to, so that samples can share it."""
+    numbers: dict[Hashable, int] = {} if known is None else known
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+
+
+_DRAWS, _MOST_DRAWS = 4_000, 50_000
+_TAIL_DRAWS = 20  # draws that should lie beyond an end of an interval
+_ROUNDING = 1e-12
+_SEED = 28
+# More clusters than that are drawn in as many groups, of those that deviate by nearly as much.
+_WEIGHT_GROUPS = 64
+# What the cluster that nobody graded weighs: 1 makes the interval of Clopper and Pearson of yes-or-no grades, which
+# covers more often than its level, 1/2 about that of Jeffreys, which for some rates does so less often.
+_UNSEEN = 0.7
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A statistic's three parts, each with its deviations: by how much it changes when a cluster is left out.
+
+    ``direct``: of the grades alone; ``on_graded`` and ``on_all``: of the judge's scores on the graded answers and on
+    all. Deviations are whole - without the cluster, one place for each cluster; ``weights`` are the clusters' weights
+    among those with grades, 0 for those without. ``evenness``: mean weight of a graded answer over the greatest one.
+    """
+
+    direct: float
+    on_graded: float
+    on_all: float
+    direct_deviations: Floats
+    graded_deviations: Floats
+    all_deviations: Floats
+    weights: Floats
+    evenness: float = 1.0
+
+    @property
+    def clusters(self) -> float:
+        """How many clusters of equal weight the grades are worth: Kish's 1965 effective number."""
+        return float(self.weights.sum() ** 2 / (self.weights**2).sum())
+
+    @property
+    def spread(self) -> float:
+        """The variance of what clusters add to ``on_all``, over that among the clusters with grades: few of these may
+        by chance have scores that vary more or less than all do.
+        """
+        shares = self.weights / self.weights.sum()
+        here = float(shares @ (self.all_deviations - shares @ self.all_deviations) ** 2)
+        held = self.all_deviations[self.all_deviations != 0.0]
+        ratio = float((held**2).mean()) / here if here > 0.0 and held.size else 1.0
+        return min(max(ratio, 0.1), 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One sample's mean in a figure: ``sign`` times ``value``, from as many graded ``clusters``.
+
+    ``clusters`` are those of equal probability: of answers that were the least likely to be graded, so many labels were
+    drawn as if evenly.
+    """
+
+    value: float
+    sign: float
+    clusters: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoweredEstimate:
+    """A corrected figure. ``powers``: one for each sample; 0 leaves the judge out, 1 takes its scores as they are.
+
+    ``leaning``: by how much the figure would change with the powers of PPI++, which rest on the spread of all scores
+    instead of that among the graded. ``deviations`` are those of the figure, in clusters of which ``graded`` have
+    grades; ``freedom`` the degrees of freedom of its standard error ``se``. ``direct_se`` is the standard error of the
+    grades alone.
+    """
+
+    value: float
+    se: float
+    powers: tuple[float, ...]
+    leaning: float
+    deviations: Floats
+    graded: NDArray[np.bool_]
+    freedom: float
+    direct: float
+    direct_se: float
+    terms: tuple[Term, ...]
+
+    def interval(
+        self, level: float = 0.95, low: float = -math.inf, high: float = math.inf, *, times: float = 1.0
+    ) -> Estimate:
+        """Return the figure with its interval at a level. Grades lie between ``low`` and ``high``.
+
+        Where the graded answers happen to lack a kind of answer that the scores show elsewhere, nobody knows how the
+        judge does on these: the end to which the figure leans is further out by the leaning, as independent errors
+        add.
+
+        Args:
+            times: as if as many times as many clusters, all like these, had grades; only with finite ends of the scale.
+
+        Raises:
+            ValueError: ``level`` is not between 0 and 1.
+        """
+        from scipy.stats import t
+
+        check_level(level)
+        quantile = float(t.ppf((1.0 + level) / 2, self.freedom))
+        if math.isfinite(low) and math.isfinite(high):
+            down, up = self._bounded(level, low, high, times)
+        else:
+            down, up = self._skewed(quantile)
+        leaning = quantile * self.leaning
+        return Estimate(
+            self.value,
+            self.value - math.hypot(down, min(leaning, 0.0)),
+            self.value + math.hypot(up, max(leaning, 0.0)),
+        )
+
+    def _skewed(self, quantile: float) -> tuple[float, float]:
+        """Return how far the ends are off by Student's t, transformed for the skew of the deviations.
+
+        Without it few labels of skewed gaps would miss on one side. Deviations of 0 say nothing of what no label shows.
+
+        Source: Hall 1992, "On the removal of skewness by transformation", JRSS B 54, equation 3.5, by the cubic that
+            can be inverted.
+        """
+        squares = float((self.deviations**2).sum())
+        if squares <= (_ROUNDING * self.value) ** 2:
+            return math.inf, math.inf
+        skew = float((self.deviations**3).sum()) / squares**1.5
+        low, high = sorted(_invert_hall(sign * quantile, skew) for sign in (1.0, -1.0))
+        return self.se * max(high, 0.0), self.se * max(-low, 0.0)
+
+    def _bounded(self, level: float, low: float, high: float, times: float) -> tuple[float, float]:
+        """Return how far the ends are off, allowing for grades at the ends of the scale that no label shows.
+
+        The clusters with grades get random weights, exponential ones made to sum to 1. For the lower end so does, in
+        each sample, a cluster that nobody graded, with the grades that are the worst for the figure, for the upper end
+        one with the best. Of yes-or-no grades that is nearly the interval of Clopper and Pearson; where the scale is
+        far away or labels are many, it is that of the Bayesian bootstrap, and so Student's. The judge's score of what
+        nobody graded is taken to be its usual one.
+
+        Source: Learned-Miller and Thomas 2019, "A new confidence interval for the mean of a bounded random variable",
+            arXiv 1905.06208 (there the cluster weighs 1); Rubin 1981, "The Bayesian bootstrap", Annals of Statistics 9.
+        """
+        here = np.sort(self.deviations[self.graded])
+        count = here.size
+        # The weights' variance is 1 / (count (count + 1)); what is drawn is to have the squared standard error.
+        share = self.freedom / (self.freedom + 1.0)
+        here = (here - here.mean()) * math.sqrt(share * count * (count + 1.0))
+        draws = min(_MOST_DRAWS, max(_DRAWS, math.ceil(2 * _TAIL_DRAWS / (1.0 - level))))
+        weights, totals = _bootstrap_weights(count, times, draws)
+        ends = [weights @ np.array([part.mean() for part in np.array_split(here, weights.shape[1])])] * 2
+        source = np.random.default_rng(_SEED)
+        for term in self.terms:
+            unseen = source.standard_gamma(_UNSEEN, draws) * (count / term.clusters)
+            totals = totals + unseen
+            worst, best = (low, high) if term.sign > 0 else (high, low)
+            held = min(max(term.value, low), high)
+            for place, extreme in enumerate((worst, best)):
+                ends[place] = ends[place] + unseen * term.sign * (extreme - held)
+        others = math.sqrt(float((self.deviations[~self.graded] ** 2).sum()))
+        noise = others * source.standard_normal(draws)
+        down = float(np.quantile(ends[0] / totals + noise, (1.0 - level) / 2))
+        up = float(np.quantile(ends[1] / totals + noise, (1.0 + level) / 2))
+        return max(-down, 0.0), max(up, 0.0)
+
+    def worth(self, labels: int) -> float:
+        """Return how many labels alone would have as small a standard error as these ``labels`` with the judge."""
+        if self.se > 0.0:
+            return labels * (self.direct_se / self.se) ** 2
+        return float(labels) if self.direct_se == 0.0 else math.inf
+
+
+def tune_power(
+    parts: Sequence[Parts], signs: Sequence[float], powers: Sequence[float] | None = None
+) -> PoweredEstimate:
+    """The sum of statistics, each with its sign, corrected with the powers that make its variance least.
+
+    Powers are tuned together: what two candidates' scores have in common drops out of their difference, and a power
+    that is best for either alone may be far from best there. They are those of a regression among the graded: a judge
+    that is always right has a power of 1. PPI++ divides by the spread of all scores instead
+    (``PoweredEstimate.leaning``), which
+    differs by 1 / labels, and pulls few labels of skewed scores from what a good judge says of the others.
+
+    The squared standard error is the sum over clusters of squared deviations, (G - 1) / G times (the jackknife's, for
+    G clusters with grades). A cluster's deviation is taken with the powers that the others would give, as a residual of
+    a regression is that of a line without the point: with tuned powers 30 labels of skewed gaps would look closer to
+    the scores than the next 30 are.
+
+    :param powers: take these instead of tuning them.
+    :raises ValueError: fewer clusters with grades than powers to tune and two more.
+    """
+    tuned = 0 if powers is not None else len(parts)
+    clusters = min(one.clusters for one in parts)
+    if clusters < tuned + 2.0 - 1e-9:
+        raise ValueError(f"{clusters:.1f} clusters with grades; {tuned + 2} are the least")
+    directs = sum(
+        (sign * one.direct_deviations for one, sign in zip(parts, signs, strict=True)), np.zeros_like(parts[0].weights)
+    )
+    gains = np.stack(
+        [sign * (one.all_deviations - one.graded_deviations) for one, sign in zip(parts, signs, strict=True)]
+    )
+    differences = np.array([sign * (one.on_all - one.on_graded) for one, sign in zip(parts, signs, strict=True)])
+    if powers is None:
+        graded = np.stack([sign * one.graded_deviations for one, sign in zip(parts, signs, strict=True)])
+        held, others = _best_powers(directs, graded, np.ones(len(parts)), clusters)
+        typical, _ = _best_powers(directs, graded, np.sqrt([one.spread for one in parts]), clusters)
+        leaning = float((typical - held) @ differences)
+    else:
+        held, leaning = np.array(powers, dtype=np.float64), 0.0
+        others = np.repeat(held[:, None], directs.size, axis=1)
+    direct = math.fsum(sign * one.direct for one, sign in zip(parts, signs, strict=True))
+    deviations = directs + (others * gains).sum(axis=0)
+    share = (clusters - 1.0) / clusters
+    se, direct_se = (math.sqrt(share * float((one**2).sum())) for one in (deviations, directs))
+    value = direct + math.fsum((held * differences).tolist())
+    terms = tuple(
+        Term(one.direct + power * (one.on_all - one.on_graded), sign, float((one.weights > 0.0).sum()) * one.evenness)
+        for one, sign, power in zip(parts, signs, held.tolist(), strict=True)
+    )
+    having = np.logical_or.reduce([one.weights > 0.0 for one in parts])
+    powers = tuple(held.tolist())
+    return PoweredEstimate(value, se, powers, leaning, deviations, having, clusters - 1.0, direct, direct_se, terms)
+
+
+def _best_powers(directs: Floats, graded: Floats, spreads: Floats, clusters: float) -> tuple[Floats, Floats]:
+    """The powers with the least sum of squared residuals directs - powers · graded, and by cluster those that the other
+    clusters give; 0 for scores without spread. ``spreads``: by how much deviations are to be multiplied to be typical.
+    """
+    held, others = np.zeros(len(graded)), np.zeros_like(graded)
+    scale = np.sqrt((graded**2).sum(axis=1))
+    usable = scale > 1e-12 * max(float(scale.max()), math.sqrt(float(directs @ directs)), 1e-300)
+    if not usable.any():
+        return held, others
+    rows = graded[usable] / scale[usable, None]
+    spread = spreads[usable]
+    inverse = np.linalg.pinv(rows @ rows.T * np.outer(spread, spread), rcond=1e-8, hermitian=True)
+    products = rows * directs
+    whole = products.sum(axis=1, keepdims=True)
+    # The sum of squares keeps the cluster's own: where one cluster makes the power, its deviation is then the larger,
+    # and in simulations with 30 labels of a judge that is seldom far off that is what intervals need.
+    left = np.where(directs != 0.0, (whole - products) * clusters / (clusters - 1.0), whole)
+    held[usable] = (inverse @ whole)[:, 0] / scale[usable]
+    others[usable] = inverse @ left / scale[usable, None]
+    return held, others
+
+
+@lru_cache(maxsize=4)
+def _bootstrap_weights(count: int, times: float, draws: int) -> tuple[Floats, Floats]:
+    """Return random weights of ``count`` clusters in groups, a row for each draw, and the rows' sums."""
+    sizes = np.array([part.size for part in np.array_split(np.empty(count), min(count, _WEIGHT_GROUPS))])
+    weights = np.random.default_rng([_SEED, count]).standard_gamma(sizes * times, (draws, sizes.size))
+    return weights, weights.sum(axis=1)
+
+
+def _invert_hall(x: float, skew: float) -> float:
+    """The inverse of Hall's t + a t² + a² t³ / 3 + b with a = skew / 3 and b = skew / 6."""
+    a, b = skew / 3.0, skew / 6.0
+    if abs(a) < 1e-9:
+        return x
+    return float((np.cbrt(1.0 + 3.0 * a * (x - b)) - 1.0) / a)
+
+
+def corrected_mean(sample: GradedSample, *, power: float | None = None) -> PoweredEstimate:
+    """What the mean grade over all answers such as these would be: prediction-powered, the power tuned.
+
+    mean grade of the graded + power · (mean score of all - mean score of the graded). With ``power`` given, it is not
+    tuned. Graded answers are part of all here: in PPI++, whose unlabelled answers are others, the same figure has the
+    power times unlabelled / all. With unequal weights means over the graded are weighted (Hájek 1971): the figure is
+    then right up to a bias that falls with 1 / labels.
+
+    :raises ValueError: fewer than three clusters have grades (two with ``power`` given).
+    """
+    return tune_power([mean_parts(sample)], [1.0], None if power is None else [power])
+
+
+def corrected_difference(first: GradedSample, second: GradedSample) -> PoweredEstimate:
+    """The mean of ``first`` less that of ``second``; what they share by cluster is seen, and powers are tuned for it.
+
+    :raises ValueError: fewer than four clusters of one of them have grades.
+    """
+    count = max(first.count, second.count)
+    return tune_power([mean_parts(first, count), mean_parts(second, count)], [1.0, -1.0])
+
+
+def mean_parts(sample: GradedSample, count: int | None = None) -> Parts:
+    """The parts of the mean, with deviations for ``count`` clusters.
+
+    :raises ValueError: no answer has a grade.
+    """
+    if not sample.labels:
+        raise ValueError("no answer has a grade")
+    w, f, y = sample.weights, sample.scores, sample.known_grades()
+    totals = sample.totals(w, w * y, w * f, np.ones_like(f), f, count=count)
+    whole = totals.sum(axis=0)
+    left = whole - totals
+    with np.errstate(divide="ignore", invalid="ignore"):  # one cluster that holds all grades: ``tune_power`` refuses it
+        rows = [(whole[k] / whole[n], np.nan_to_num(whole[k] / whole[n] - left[:, k] / left[:, n]))
+                for k, n in ((1, 0), (2, 0), (4, 3))]  # fmt: skip
+    (direct, directs), (on_graded, graded), (on_all, every) = rows
+    held = w[sample.graded]
+    evenness = float(held.mean() / held.max())
+    return Parts(float(direct), float(on_graded), float(on_all), directs, graded, every, totals[:, 0], evenness)
+
+
+# Clusters without grades are left out so many at once at most, where each needs all ranks anew: they are many, and
+# what all scores say of the statistic is known well.
+_FISHER_GROUPS = 100
+
+
+def corrected_pearson(known: Floats, sample: GradedSample) -> PoweredEstimate:
+    """Pearson's r of grades with ``known``, on Fisher's scale (``from_fisher`` makes a coefficient of it).
+
+    The part for the grades is atanh r(known, grade), those of the judge atanh r(known, score): predict-then-debias of
+    a statistic with tuned power (Kluger, Lu, Zrnic, Wang and Bates 2025, arXiv 2501.18577; PPI++ for means).
+
+    :raises ValueError: fewer than three clusters have grades, or the known values or grades have no spread there.
+    """
+    w, f, y, x = sample.weights, sample.scores, sample.known_grades(), _check_known(known, sample)
+    x, f, y = x - x.mean(), f - f.mean(), np.where(sample.graded, y - _weighted_mean(y, w), 0.0)
+    one = np.ones_like(f)
+    totals = sample.totals(
+        *(w * column for column in (one, x, y, x * x, y * y, x * y, f, f * f, x * f)), one, x, f, x * x, f * f, x * f
+    )
+    whole = totals.sum(axis=0)
+    values, left = _pearson_parts(whole), _pearson_parts(whole - totals)
+    return _tune_correlation(
+        [float(value) for value in values], [value - one for value, one in zip(values, left, strict=True)], sample
+    )
+
+
+def corrected_spearman(known: Floats, sample: GradedSample) -> PoweredEstimate:
+    """Spearman's rho likewise: ranks are of the answers that each part is about, ties having the mean of theirs.
+
+    Ranks are taken anew for every cluster that is left out, so their own error is in the interval; weighted ranks
+    where weights are unequal. Slower than ``corrected_pearson``: O(clusters · answers).
+
+    :raises ValueError: as ``corrected_pearson``.
+    """
+    w, f, y, x = sample.weights, sample.scores, sample.grades, _check_known(known, sample)
+    graded, numbers, one = sample.graded, sample.clusters, np.ones_like(f)
+
+    def on_graded(kept: NDArray[np.bool_]) -> tuple[float, float]:
+        here = kept & graded
+        return _spearman(x[here], y[here], w[here]), _spearman(x[here], f[here], w[here])
+
+    def on_all(kept: NDArray[np.bool_]) -> float:
+        return _spearman(x[kept], f[kept], one[kept])
+
+    every = np.ones_like(graded)
+    values = [*on_graded(every), on_all(every)]
+    deviations = [np.zeros(sample.count) for _ in values]
+    with_grades = np.unique(numbers[graded])
+    for cluster in with_grades:
+        kept = numbers != cluster
+        for value, row, without in zip(values, deviations, [*on_graded(kept), on_all(kept)], strict=True):
+            row[cluster] = value - without
+    others = np.setdiff1d(np.unique(numbers), with_grades)
+    for group in np.array_split(others, min(_FISHER_GROUPS, len(others))) if len(others) else ():
+        # A group's deviation shared evenly: squares of independent clusters add up to that of their group.
+        deviations[2][group] = (values[2] - on_all(~np.isin(numbers, group))) / math.sqrt(len(group))
+    return _tune_correlation(values, deviations, sample)
+
+
+def from_fisher(found: Estimate) -> Estimate:
+    """From Fisher's scale to a coefficient from -1 to 1."""
+    return Estimate(*(math.tanh(end) for end in (found.value, found.low, found.high)))
+
+
+def _tune_correlation(values: Sequence[float], deviations: Sequence[Floats], sample: GradedSample) -> PoweredEstimate:
+    if not math.isfinite(values[0]):
+        raise ValueError("the graded answers have no spread in what they are correlated with, or in their grades")
+    direct, graded, every = (np.nan_to_num(one) for one in deviations)
+    on_graded, on_all = values[1:]
+    if not (math.isfinite(on_graded) and math.isfinite(on_all)):  # scores without spread say nothing
+        on_graded = on_all = 0.0
+        graded = every = np.zeros_like(direct)
+    weights = sample.totals(sample.weights)[:, 0]
+    return tune_power([Parts(values[0], on_graded, on_all, direct, graded, every, weights)], [1.0])
+
+
+def _check_known(known: Floats, sample: GradedSample) -> Floats:
+    values = np.asarray(known, dtype=np.float64)
+    if values.shape != sample.scores.shape or not np.isfinite(values).all():
+        raise ValueError("what grades are correlated with needs a finite number for each answer")
+    if not sample.labels:
+        raise ValueError("no answer has a grade")
+    return values
+
+
+def _weighted_mean(values: Floats, weights: Floats) -> float:
+    return float((values * weights).sum() / weights.sum())
+
+
+def _pearson_parts(s: Floats) -> tuple[Floats, Floats, Floats]:
+    direct = _fisher(s[..., 0], s[..., 1], s[..., 2], s[..., 3], s[..., 4], s[..., 5])
+    on_graded = _fisher(s[..., 0], s[..., 1], s[..., 6], s[..., 3], s[..., 7], s[..., 8])
+    on_all = _fisher(s[..., 9], s[..., 10], s[..., 11], s[..., 12], s[..., 13], s[..., 14])
+    return direct, on_graded, on_all
+
+
+def _fisher(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> Floats:
+    """atanh of Pearson's r from sums; nan where one side has no spread."""
+    vx, vy = xx / n - (x / n) ** 2, yy / n - (y / n) ** 2
+    least = 1e-12 * (xx / n), 1e-12 * (yy / n)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = np.where((vx > least[0]) & (vy > least[1]), (xy / n - x * y / n**2) / np.sqrt(vx * vy), np.nan)
+    found: Floats = np.arctanh(np.clip(r, -0.999999, 0.999999))
+    return found
+
+
+def _spearman(x: Floats, y: Floats, w: Floats) -> float:
+    if len(x) < 2:
+        return math.nan
+    ranks = _weighted_ranks(x, w), _weighted_ranks(y, w)
+    a, b = (one - _weighted_mean(one, w) for one in ranks)
+    n = w.sum()
+    return float(_fisher(n, 0.0 * n, 0.0 * n, (w * a * a).sum(), (w * b * b).sum(), (w * a * b).sum()))
+
+
+def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
+    """Weighted mid-ranks as shares: the weight of what is less, and half of that of equals."""
+    _, places = np.unique(values, return_inverse=True)
+    held = np.bincount(places, weights)
+    ranks: Floats = ((np.cumsum(held) - held / 2) / weights.sum())[places]
+    return ranks

@@ -1,0 +1,118 @@
+"""Sample sizes: how many items an interval of wanted width, or a difference of two candidates, needs.
+
+The pilot's variance is taken for the true one: from a small pilot it is itself unsure (from 20 items to about a
+third either way).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from .intervals import bounded_interval, check_level
+
+# scipy.stats takes half a second to load: the functions that need it import it.
+
+
+def items_for_half_width(half_width: float, variance: float, level: float = 0.95) -> int:
+    """The smallest number of items with which Student's interval of the mean is at most ``half_width`` to each side.
+
+    ``variance`` is that of one item's score (of its mean score, where items are talked about several times), in the
+    square of the unit of ``half_width``; t(n-1) · sqrt(variance / n) <= half_width is solved for n (Cochran 1977,
+    section 4.7). At least 2.
+
+    :raises ValueError: ``half_width`` is not above 0, ``variance`` below 0 (or not finite), or ``level`` not between 0
+        and 1.
+    """
+    from scipy.stats import t
+
+    _check_arguments("half_width", half_width, variance, level)
+    deviation = math.sqrt(variance)
+    return _smallest_n(lambda n: float(t.ppf((1.0 + level) / 2, n - 1)) * deviation / math.sqrt(n) <= half_width)
+
+
+def items_for_bounded(half_width: float, share: float, dispersion: float, level: float = 0.95) -> int:
+    """The smallest number of items with which the interval of a mean of bounded values (``bounded_interval``, Student's
+    quantile) is at most twice ``half_width`` wide. At least 2.
+
+    All is in units of the range between the bounds: ``half_width``, and the mean ``share``, both 0–1. ``dispersion`` is
+    the variance of one item's value over share · (1 - share), what yes-or-no values with that mean have.
+
+    :raises ValueError: ``half_width`` is not above 0, ``share`` or ``dispersion`` not in 0–1, or ``level`` not between
+        0 and 1.
+    """
+    from scipy.stats import norm, t
+
+    check_level(level)
+    tail = (1.0 + level) / 2
+    if not half_width > 0.0:
+        raise ValueError(f"half_width is {half_width}; it has to be above 0")
+    if not (0.0 <= share <= 1.0 and 0.0 <= dispersion <= 1.0):
+        raise ValueError(f"share {share} and dispersion {dispersion}; they lie in 0–1")
+
+    def enough(n: int) -> bool:
+        stretch = float(t.ppf(tail, n - 1) / norm.ppf(tail))
+        numbers = np.array([[share], [dispersion], [float(n)], [stretch]])
+        low, high = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
+        return float(high[0] - low[0]) <= 2.0 * half_width
+
+    return _smallest_n(enough)
+
+
+def items_for_difference(difference: float, variance: float, power: float = 0.8, level: float = 0.95) -> int:
+    """The smallest number of items with which a paired comparison finds a true ``difference`` with ``power``.
+
+    ``variance`` is that of the item's difference between the two candidates. The test is the two-sided t-test at
+    1 - ``level``, whose statistic then has the noncentral t distribution with n - 1 degrees of freedom and
+    difference · sqrt(n / variance) (Cohen 1988, section 2.3). For one of m pairs of a table that is corrected for all,
+    give 1 - (1 - level) / m as ``level``. At least 2.
+
+    :raises ValueError: ``difference`` is 0, ``variance`` below 0 (or not finite), ``power`` or ``level`` not between 0
+        and 1, or ``power`` below what chance gives, 1 - ``level``.
+    """
+    _check_arguments("difference", abs(difference), variance, level)
+    if not 1.0 - level <= power < 1.0:
+        raise ValueError(f"power is {power}; it is a share from {1.0 - level:.6g} (chance) to below 1")
+    if variance == 0.0:
+        return 2
+    effect = abs(difference) / math.sqrt(variance)
+    return _smallest_n(lambda n: power_of(effect, n, level) >= power)
+
+
+def power_of(effect: float, n: int, level: float = 0.95) -> float:
+    """The probability that the two-sided paired t-test over ``n`` items finds an ``effect``: a true mean difference in
+    standard deviations of the items' differences.
+
+    :raises ValueError: ``n`` is below 2, or ``level`` not between 0 and 1.
+    """
+    from scipy.stats import nct, t
+
+    check_level(level)
+    if n < 2:
+        raise ValueError(f"{n} items; a test needs at least two")
+    critical = float(t.ppf((1.0 + level) / 2, n - 1))
+    shift = abs(effect) * math.sqrt(n)
+    # A finding on the wrong side is one on the right side of the mirrored distribution; nct.cdf has gaps there.
+    return float(nct.sf(critical, n - 1, shift) + nct.sf(critical, n - 1, -shift))
+
+
+def _check_arguments(name: str, wanted: float, variance: float, level: float) -> None:
+    check_level(level)
+    if not (math.isfinite(wanted) and wanted > 0.0):
+        raise ValueError(f"{name} is {wanted}; it has to be above 0")
+    if not (math.isfinite(variance) and variance >= 0.0):
+        raise ValueError(f"variance is {variance}; it cannot be below 0")
+
+
+def _smallest_n(enough: Callable[[int], bool]) -> int:
+    """The smallest n from 2 on that is enough, more items never being worse: by doubling, then by halving."""
+    high = 2
+    while not enough(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return max(2, high)

@@ -1,0 +1,151 @@
+"""State of a cell: read from its folder without opening a model, and kept up to date while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import anyio
+
+from viva.engine.errors import ConfigurationError, JournalError, VivaError
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.engine.runner import Outcome, Runner
+from viva.orchestration.launch import check_settings, check_unchanged
+from viva.orchestration.prepared_run import PreparedRun, Shard
+from viva.orchestration.run_progress import RunProgress
+from viva.scenarios.registry import get_scenario
+from viva.scoring.aggregates import ItemClusters
+
+from .cells import Cell
+from .early_stopping import read_clusters
+
+# waiting: has not begun. part: begun, and not at its end. stopped: its rule ended it before everything was held.
+CellStatus = Literal["waiting", "part", "running", "done", "stopped", "failed"]
+
+
+@dataclass(slots=True)
+class CellState:
+    """``planned``, ``finished`` and ``failed`` count conversations; ``run`` is None where nothing has been recorded,
+    ``error`` says why a cell cannot go on. ``clusters`` are those in which its items are taken, None of one by one.
+    """
+
+    state: CellStatus
+    planned: int | None = None
+    finished: int = 0
+    failed: int = 0
+    run: RunFolder | None = None
+    error: VivaError | None = None
+    clusters: ItemClusters | None = None
+
+
+def read_cell_state(cell: Cell, folder: Path, share: Shard | None = None, *, retry_failed: bool = False) -> CellState:
+    """How far a cell, or a share of it, has come in the folder of its run; rules that end interviews early are not
+    asked here.
+
+    With ``retry_failed`` a cell with failed conversations is not at its end. What cannot go on is a standing, too: its
+    dataset is broken, its folder holds other settings, its dataset or pack has changed since.
+    """
+    which = get_scenario(cell.scenario)
+    planned: int | None = None
+    clusters: ItemClusters | None = None
+    run: RunFolder | None = None
+    settings = cell.settings
+    try:
+        if (folder / "manifest.json").exists():
+            run = RunFolder.open(folder)
+            check_settings(run, cell.scenario, cell.settings)
+            settings = cell.settings.model_copy()
+            if run.manifest["prompts"] is not None:
+                settings.remember_prompts(run.manifest["prompts"])
+        prepared = PreparedRun(which, settings, share)
+        planned, clusters = prepared.total, read_clusters(prepared.opened.records)
+        if run is not None:
+            check_unchanged(run, prepared)
+    except VivaError as error:
+        return CellState("failed", planned, error=error)
+    if run is None:
+        return CellState("waiting", planned, clusters=clusters)
+    if not run.begun:
+        return CellState("part", planned, clusters=clusters)
+    try:
+        with History(run.journal) as history:
+            ended, finished = len(history.ended_numbers()), len(history.ended_numbers(failed=False))
+    except JournalError as error:
+        return CellState("failed", planned, error=error)
+    at_end = (finished if retry_failed else ended) >= planned
+    return CellState("done" if at_end else "part", planned, finished, ended - finished, run, clusters=clusters)
+
+
+def open_recorded_run(folder: Path, cell: Cell) -> RunFolder | None:
+    """A cell's run in its folder, as far as it has come; None if it has not begun, or if another run lies there."""
+    try:
+        run = RunFolder.open(folder)
+        check_settings(run, cell.scenario, cell.settings)
+    except ConfigurationError:
+        return None
+    return run if run.begun else None
+
+
+class CellRun(RunProgress):
+    """``total``: how many conversations it is to have. ``error``: why it failed. ``folder``: where its run lies;
+    ``share``: what of the cell this process holds, None for all of it.
+    """
+
+    def __init__(self, cell: Cell, folder: Path) -> None:
+        super().__init__()
+        self.cell, self.folder = cell, folder
+        self.share: Shard | None = None
+        self.state: CellStatus = "waiting"
+        self.total: int | None = None
+        self.error: VivaError | None = None
+        self.runner: Runner | None = None
+        self._headline = ""
+        self._before = 0, 0
+
+    @property
+    def headline(self) -> str:
+        """The score so far; empty where there is none, or where it has not been read."""
+        if self.aggregate is None:
+            return self._headline
+        return self.aggregate.headline().removeprefix(self.cell.candidate).strip()
+
+    def take(self, found: CellState) -> None:
+        """As its folder has it."""
+        self.state, self.total, self.error = found.state, found.planned, found.error
+        self.done, self.failed = found.finished + found.failed, found.failed
+
+    def stopped_by_rule(self) -> None:
+        """Its rule has ended it, unless everything was held or it cannot be used."""
+        if self.state in ("waiting", "part"):
+            self.state = "stopped"
+
+    def begins(self) -> None:
+        """It is opened: its dataset, its models."""
+        self.state = "running"
+        self._before = self.done, self.failed
+        self.done = self.failed = 0  # told again by its run
+        self.opening = anyio.CancelScope()
+        self.begun = anyio.Event()
+
+    def carried_by(self, runner: Runner) -> None:
+        """Its conversations begin."""
+        self.runner = runner
+        self.begun.set()
+
+    def ended(self, outcome: Outcome | None, error: VivaError | None, *, stopped: bool) -> None:
+        """It has ended: with an outcome, an error, or (neither) interrupted before it began."""
+        self._headline, self.aggregate = self.headline, None
+        if self.runner is None:  # it never came to tell them
+            self.done, self.failed = self._before
+        self.runner, self.in_flight = None, 0
+        self.begun.set()
+        if outcome is not None:
+            error = outcome.error
+        if error is not None:
+            self.state, self.error = "failed", error
+        elif outcome is not None and (outcome.how == "done" or self.done == self.total):
+            self.state = "done"
+        else:
+            self.state = "stopped" if stopped else "part" if outcome is not None or self.done else "waiting"

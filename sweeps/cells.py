@@ -1,0 +1,187 @@
+"""A sweep's cells: one candidate, dataset and seed under one scenario; each an ordinary run in a folder of its own.
+
+A cell's folder follows from what the cell is and from nothing else, so cells that come later move no others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from viva.data.sources import hub_name, open_source
+from viva.engine.backends.base import ModelSpec
+from viva.engine.errors import ConfigurationError
+from viva.scenarios.models import check_prices, model_labels
+from viva.scenarios.registry import get_scenario
+from viva.scenarios.run_settings import RunSettings
+
+from .sweep_file import DatasetEntry, SweepFile, SweepPart, part_of, parts, validation_message
+
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,79}")
+CELLS = "cells"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """``name`` is the cell's folder below the sweep's; ``dataset`` the dataset's name as manifests have it, ``source``
+    where it comes from; ``candidate`` and ``evaluator`` are labels, ``model`` the candidate's name in full.
+    """
+
+    name: str
+    scenario: str
+    candidate: str
+    model: str
+    dataset: str
+    source: str
+    seed: int
+    evaluator: str | None
+    settings: RunSettings
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The cell's models by role."""
+        which = get_scenario(self.scenario)
+        return {role.name: model for role in which.roles_of(self.settings) for model in role.models(self.settings)}
+
+    @property
+    def models(self) -> list[str]:
+        """All models that the cell needs."""
+        return list(dict.fromkeys([self.model, *self.roles.values()]))
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain data for the sweep's manifest; all settings, for defaults may change."""
+        fields = ("name", "scenario", "candidate", "model", "dataset", "source", "seed", "evaluator")
+        record = {field: getattr(self, field) for field in fields}
+        return record | {"settings": self.settings.model_dump(mode="json")}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Cell:
+        """:raises KeyError, ValueError: the record is not one of a cell."""
+        kind = part_of(record["scenario"]).scenario.settings
+        settings = kind.model_validate({**kind.formerly, **record["settings"]})
+        return cls(**{**record, "settings": settings})
+
+
+def plan_cells(file: SweepFile, folder: Path, shown: str) -> list[Cell]:
+    """All cells of a sweep, dataset by dataset, part by part, seed by seed, all candidates on each.
+
+    :param folder: where relative paths in the file begin; :param shown: the file's name in errors.
+    :raises ConfigurationError: a setting is wrong, or two datasets or cells cannot be told apart by name.
+    """
+    labels = model_labels(file.candidates)
+    named: dict[str, str] = {}
+    found: list[Cell] = []
+    for index, entry in enumerate(file.datasets):
+        dataset = dataset_name(entry.dataset)
+        if dataset in named:
+            raise ConfigurationError(
+                f"{shown}: datasets.{index}: {entry.dataset} and {named[dataset]} both go by the name '{dataset}' in "
+                "tables; rename one of the files or its folder"
+            )
+        named[dataset] = entry.dataset
+        for part in file.parts:
+            kind = parts()[part]
+            judges = model_labels(file.judges(part))
+            for seed in file.seeds:
+                for evaluator, judge in judges.items() or [(None, None)]:
+                    base = _cell_settings(file, kind, entry, index, folder, shown, seed, judge)
+                    place = [CELLS, kind.scenario.name, _folder_name(dataset), f"seed-{seed}"]
+                    place += [_folder_name(evaluator)] if evaluator is not None else []
+                    for label, model in labels.items():
+                        settings = base.model_copy(update={kind.candidate: [model]})
+                        name = "/".join([*place, _folder_name(label)])
+                        which = kind.scenario.name
+                        found.append(Cell(name, which, label, model, dataset, entry.dataset, seed, evaluator, settings))
+    names: set[str] = set()
+    for cell in found:
+        if cell.name in names:
+            raise ConfigurationError(f"{shown}: two cells would lie in {cell.name}; tell the models apart with ?label=")
+        names.add(cell.name)
+    return found
+
+
+def check_cost_bounds(found: Iterable[Cell], shown: str) -> None:
+    """See that bounds of money can be kept, before any cell has spent some.
+
+    :raises ConfigurationError: there is one, and a model has no price.
+    """
+    for cell in found:
+        try:
+            check_prices(cell.settings, cell.models)
+        except ConfigurationError as error:
+            said = re.sub("--([a-z]+)-cost", r"\1_cost", str(error))
+            raise ConfigurationError(f"{shown}: {part_of(cell.scenario).name}: {said}") from None
+
+
+def dataset_name(source: str) -> str:
+    """The name of a dataset in manifests and tables; of one that cannot be found, the last part of where it should be.
+
+    Datasets of the hub are not loaded for it.
+    """
+    try:
+        return hub_name(source) or open_source(source).name
+    except ConfigurationError:  # said by the cells that need it
+        return source.rpartition("/")[2].removesuffix(".jsonl") or source
+
+
+def _cell_settings(
+    file: SweepFile,
+    part: SweepPart,
+    entry: DatasetEntry,
+    index: int,
+    folder: Path,
+    shown: str,
+    seed: int,
+    judge: str | None,
+) -> RunSettings:
+    """A cell's settings, with the first candidate in the place of all."""
+    kind = part.scenario.settings
+    own = {name: value for name, value in entry.own.items() if name in kind.model_fields}
+    given = dict(file.parts[part.name])
+    if file.until is not None and part.scored:
+        own |= part.scenario.in_random_order(None)
+        given |= part.scenario.in_random_order(file.until.cluster)
+    given |= own
+    given |= {part.scenario.data: entry.dataset, part.candidate: file.candidates[:1], "seed": seed}
+    given |= {"concurrency": file.concurrency, "patience": file.patience, "chaos": file.chaos}
+    if judge is not None:
+        given[part.judge(given) or ""] = judge
+    try:
+        settings: RunSettings = kind.model_validate(given, context={"folder": folder})
+    except ValidationError as error:
+        told = []
+        for detail in error.errors(include_url=False):
+            there = f"datasets.{index}" if detail["loc"] and detail["loc"][0] in own else part.name
+            told.append(validation_message(detail, shown, there))
+        raise ConfigurationError("; ".join(told)) from None
+    return settings
+
+
+def _folder_name(text: str) -> str:
+    """The text as a folder's name: as it is if it can be one, else made plain, with a hash to tell it from others."""
+    if _FOLDER_NAME.fullmatch(text):
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{re.sub('[^A-Za-z0-9._+=-]+', '_', text).strip('._-')[:60] or 'x'}-{digest}"
+
+
+def local_weights(model: str) -> str | None:
+    """What a local model's weights are known by, whatever name it goes by; None for a model that is elsewhere."""
+    spec = ModelSpec.parse(model)
+    return spec.where if spec.kind in ("llama", "hf") else None
+
+
+def group_cells(found: list[Cell], decided: bool) -> Iterator[list[Cell]]:
+    """Cells that begin together: each alone, or all candidates on the same items where candidates are decided about."""
+    together: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in found:
+        alone = not decided or not part_of(cell.scenario).scored
+        key = (cell.name,) if alone else (cell.dataset, str(cell.seed), str(cell.evaluator))
+        together.setdefault(key, []).append(cell)
+    yield from together.values()

@@ -1,0 +1,304 @@
+"""Attempts at a cluster's tasks, in the shared folder: copies of run folders, fenced, and one of them committed.
+
+``FOLDER/attempts/TASK/2/`` holds copies of the runs as the second attempt has published them, laid out as the
+sweep's own folder. Ray runs a task at least once: a worker that was given up may still work. So attempts never
+write to the folders of the cells: the driver moves there what the attempt has made whose result it was given.
+An attempt that finds a later one, or its own folder gone, is fenced: it publishes nothing more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import ClusterError, JournalError
+from viva.engine.files import write_atomically
+from viva.engine.journal import journal_error
+from viva.engine.journal_merge import copy_journal, replace_journal
+from viva.engine.journal_merge import count_rows as journal_merge_count_rows
+from viva.orchestration.prepared_run import Shard
+
+from .cells import CELLS
+from .sweep_folder import shards_of
+
+PARTIAL_SUFFIX = "~part"  # behind the name of a folder that is not whole yet; no cell's name has such a letter
+JOURNAL_FILE = "journal.sqlite"
+
+
+def find_run(root: Path, cell: str, share: Shard | None) -> Path | None:
+    """The run folder of a cell, or of its share, below a folder that is laid out as a sweep's; None where none is."""
+    if share is None:
+        return root / cell if (root / cell / "manifest.json").exists() else None
+    mine = [path for one, path in shards_of(root / cell) if (one.index, one.of) == (share.index, share.of)]
+    return mine[-1] if mine else None
+
+
+def count_rows(run: Path, scratch: Path) -> dict[str, int]:
+    """How many rows the journal of a run has; it is read from a copy in ``scratch``.
+
+    :raises JournalError: it cannot be read.
+    """
+    place = scratch / "counted"
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        return journal_merge_count_rows(copy_journal(run / JOURNAL_FILE, place))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def restore_run(run: Path, to: Path) -> None:
+    """Copy a run that nobody writes to a place where nothing is.
+
+    :raises JournalError: it cannot be read or written.
+    """
+    try:
+        to.mkdir(parents=True)
+        copy_journal(run / JOURNAL_FILE, to)
+        _copy_files(run, to)
+    except OSError as error:
+        raise JournalError(f"{run}: cannot be copied to {to}: {error.strerror or error}") from error
+
+
+def publish_run(run: Path, to: Path, scratch: Path) -> None:
+    """Copy a run as it stands, also while its journal is written, to a place that others read: the first copy appears
+    there as a whole folder, later ones replace its journal in one step.
+
+    :raises JournalError: it cannot be read or written.
+    """
+    snapshot = scratch / "snapshot.sqlite"
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        _snapshot(run / JOURNAL_FILE, snapshot)
+        if (to / "manifest.json").exists():
+            replace_journal(snapshot, to / JOURNAL_FILE)
+            return
+        part = to.with_name(f"{to.name}{PARTIAL_SUFFIX}")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        replace_journal(snapshot, part / JOURNAL_FILE)
+        _copy_files(run, part)
+        os.rename(part, to)
+    except OSError as error:
+        raise JournalError(f"{run}: cannot be copied to {to}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            snapshot.unlink()
+
+
+def install_run(run: Path, to: Path) -> None:
+    """Make a published copy the run of its cell. Where a run lies there already, its journal is replaced in one step;
+    else the manifest comes last, so that a kill leaves no run that is not whole.
+
+    :raises JournalError: it cannot be written.
+    """
+    try:
+        if (to / "manifest.json").exists():
+            replace_journal(run / JOURNAL_FILE, to / JOURNAL_FILE)
+            return
+        to.mkdir(parents=True, exist_ok=True)
+        for file in sorted(run.iterdir(), key=lambda one: one.name == "manifest.json"):
+            os.replace(file, to / file.name)
+    except OSError as error:
+        raise JournalError(f"{to}: cannot be written: {error.strerror or error}") from error
+
+
+def _snapshot(journal: Path, to: Path) -> None:
+    try:
+        with closing(sqlite3.connect(journal)) as source, closing(sqlite3.connect(to)) as target:
+            source.backup(target)
+    except sqlite3.Error as error:
+        raise journal_error(journal, error) from error
+
+
+def _copy_files(run: Path, to: Path) -> None:
+    """All files but the journal and the lock, the manifest last."""
+    for file in sorted(run.iterdir(), key=lambda one: one.name == "manifest.json"):
+        if file.is_file() and file.name != "lock" and not file.name.startswith(JOURNAL_FILE):
+            shutil.copyfile(file, to / file.name)
+
+
+ATTEMPTS_FOLDER = "attempts"
+_STOP = "stop"
+_RECORD = "attempt.json"
+_PROGRESS = "progress.json"
+
+
+class Attempt:
+    """One attempt at a part. ``number`` counts from 1; ``root`` is its folder, ``scratch`` a folder on a local disk."""
+
+    def __init__(self, out: Path, part: str, scratch: Path) -> None:
+        """Begin the next attempt; the name of a new folder is what no two can have.
+
+        :raises JournalError: the shared folder cannot be written.
+        """
+        self.out, self._scratch = out, scratch
+        self._folder = out / ATTEMPTS_FOLDER / part
+        self.number = 0
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            while not self.number:
+                number = max(attempt_numbers(out, part), default=0) + 1
+                try:
+                    (self._folder / str(number)).mkdir()
+                    self.number = number
+                except FileExistsError:  # another one began at the same moment
+                    continue
+        except OSError as error:
+            raise JournalError(f"{self._folder}: cannot be written: {error.strerror or error}") from error
+        self.root = self._folder / str(self.number)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another attempt counts by now: a later one has begun, or one has been moved to the cell's place."""
+        return not self.root.is_dir() or max(_numbered_folders(self._folder), default=0) > self.number
+
+    def restore(self, cells: Iterable[str], share: Shard | None, local: Path) -> None:
+        """Copy what there is of each cell to the ``local`` sweep folder: the latest copy that an earlier attempt has
+        published, if it goes on from what lies in the cell's place, else that.
+
+        :raises JournalError: a copy cannot be read.
+        """
+        basis: dict[str, dict[str, int] | None] = {}
+        for cell in cells:
+            place = find_run(self.out, cell, share)
+            basis[cell] = None if place is None else count_rows(place, self._scratch)
+            found, under = place, self.out
+            for number in sorted(_numbered_folders(self._folder), reverse=True):
+                earlier = self._folder / str(number)
+                run = find_run(earlier, cell, share) if number < self.number else None
+                if run is not None and _read_basis(earlier).get(cell) == basis[cell]:
+                    found, under = run, earlier
+                    break
+            if found is not None:
+                restore_run(found, local / found.relative_to(under))
+        write_atomically(self.root / _RECORD, orjson.dumps({"attempt": 1, "basis": basis}))
+
+    def publish(self, cells: Iterable[str], share: Shard | None, local: Path) -> None:
+        """Copy what the local runs hold by now into this attempt's folder.
+
+        :raises ClusterError: another attempt counts by now.
+        :raises JournalError: a copy cannot be written.
+        """
+        for cell in cells:
+            run = find_run(local, cell, share)
+            if run is not None:
+                if self.fenced:
+                    raise ClusterError(f"attempt {self.number}: another attempt at this part counts by now")
+                publish_run(run, self.root / run.relative_to(local), self._scratch)
+
+    def tell(self, progress: dict[str, Any]) -> None:
+        """Write how far it has come, for the driver to show."""
+        write_atomically(self.root / _PROGRESS, orjson.dumps(progress))
+
+
+def attempt_numbers(out: Path, part: str) -> list[int]:
+    """The numbers of a part's attempts that have begun."""
+    return sorted(_numbered_folders(out / ATTEMPTS_FOLDER / part))
+
+
+def read_progress(out: Path, part: str, number: int) -> dict[str, Any]:
+    """What an attempt has told last; empty where it has told nothing."""
+    return _read_json(out / ATTEMPTS_FOLDER / part / str(number) / _PROGRESS)
+
+
+def commit_attempt(out: Path, part: str, number: int, scratch: Path) -> None:
+    """Move what an attempt has published to the places of its cells, and forget all attempts at this part.
+
+    :raises ClusterError: nothing is there of this attempt, or the run in a cell's place is not what the attempt went on
+        from; what lies there stays as it is.
+    :raises JournalError: a place cannot be read or written.
+    """
+    root = out / ATTEMPTS_FOLDER / part / str(number)
+    runs = _published_runs(root)
+    if not runs:
+        raise ClusterError(f"attempt {number} has published nothing, or another attempt was taken in its place")
+    basis = _read_basis(root)
+    refused = []
+    for run in runs:
+        place = out / run.relative_to(root)
+        there = count_rows(place, scratch) if (place / "manifest.json").exists() else None
+        cell = next((name for name in basis if place == out / name or (out / name) in place.parents), "")
+        if there == basis.get(cell):
+            install_run(run, place)
+        else:
+            refused.append(str(place))
+    shutil.rmtree(out / ATTEMPTS_FOLDER / part, ignore_errors=True)
+    if refused:
+        raise ClusterError(
+            f"{', '.join(refused)}: holds something else than attempt {number} went on from; it stays as it is, and "
+            "what the attempt has made is dropped"
+        )
+
+
+def settle_attempts(out: Path, scratch: Path) -> None:
+    """Move to their places what attempts of a driver that is gone have published: of each part the latest that has
+    published something and fits. Attempts that still run are fenced by it.
+
+    :raises JournalError: a place cannot be read or written.
+    """
+    for folder in sorted((out / ATTEMPTS_FOLDER).iterdir()) if (out / ATTEMPTS_FOLDER).is_dir() else []:
+        if folder.is_dir():
+            made = [number for number in attempt_numbers(out, folder.name) if _published_runs(folder / str(number))]
+            if made:
+                try:
+                    commit_attempt(out, folder.name, made[-1], scratch)
+                except ClusterError:  # the cell has gone on otherwise
+                    pass
+            shutil.rmtree(folder, ignore_errors=True)
+    (out / ATTEMPTS_FOLDER / _STOP).unlink(missing_ok=True)
+    try:
+        (out / ATTEMPTS_FOLDER).rmdir()
+    except OSError:  # there is none, or an attempt that is fenced has written once more
+        pass
+
+
+def has_attempts(out: Path) -> bool:
+    """Whether attempts lie in a sweep's folder: a cluster is at it, or its driver was killed."""
+    return any((out / ATTEMPTS_FOLDER).glob(f"*/*/{_RECORD}"))
+
+
+def request_stop(out: Path, how: str) -> None:
+    """Tell all attempts to ``interrupt`` or ``halt``."""
+    (out / ATTEMPTS_FOLDER).mkdir(parents=True, exist_ok=True)
+    write_atomically(out / ATTEMPTS_FOLDER / _STOP, how.encode())
+
+
+def requested_stop(out: Path) -> str | None:
+    """What attempts were told; None where they may go on."""
+    try:
+        return (out / ATTEMPTS_FOLDER / _STOP).read_text()
+    except OSError:
+        return None
+
+
+def _published_runs(root: Path) -> list[Path]:
+    return sorted(
+        one.parent for one in (root / CELLS).rglob("manifest.json") if not one.parent.name.endswith(PARTIAL_SUFFIX)
+    )
+
+
+def _numbered_folders(folder: Path) -> list[int]:
+    try:
+        return [int(one.name) for one in folder.iterdir() if one.name.isascii() and one.name.isdigit()]
+    except OSError:
+        return []
+
+
+def _read_basis(root: Path) -> dict[str, dict[str, int] | None]:
+    basis: dict[str, dict[str, int] | None] = _read_json(root / _RECORD).get("basis", {})
+    return basis
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        found = orjson.loads(file.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,401 @@
+"""A sweep on a Ray cluster: divided into tasks (cells or shards), handed to Ray, collected and merged at the end.
+
+The driving process asks no model. The report is that of a sweep in one process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from viva.data.dataset import CheckedDatasets
+from viva.engine.errors import ClusterError, ConfigurationError, JournalError, NotScheduled, VivaError
+from viva.engine.permissions import permissions
+from viva.engine.run_folder import RunFolder
+from viva.orchestration.prepared_run import Shard
+
+from .cell_run import CellRun
+from .cells import Cell, group_cells
+from .cluster_attempts import attempt_numbers, commit_attempt, read_progress, request_stop, settle_attempts
+from .cluster_worker import TaskOrder
+from .merge import merge_sweep
+from .ray_client import RayClient, ResourceAmounts, ResourceDemand, total_demand
+from .recorded_sweep import RecordedSweep, write_sweep
+from .shards import SweepSlice
+from .sweep import Sweep, open_sweep
+from .sweep_file import ModelResources, read_sweep_file
+from .sweep_folder import MERGE_RECORD, check_sweep_folder, shards_of
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTask:
+    """``cells`` run in one process; ``share`` says which of their conversations, None for all."""
+
+    cells: tuple[Cell, ...]
+    share: Shard | None = None
+
+    @property
+    def models(self) -> list[str]:
+        """All models that the part needs."""
+        return list(dict.fromkeys(model for cell in self.cells for model in cell.models))
+
+    @property
+    def id(self) -> str:
+        """A name for files: the same for the same part of the same sweep, whoever makes it."""
+        text = "\n".join([*(cell.name for cell in self.cells), str(self.share)])
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+    def __str__(self) -> str:
+        more = f" and {len(self.cells) - 1} more" * (len(self.cells) > 1)
+        return f"{self.cells[0].name}{more}" + (f", shard {self.share}" if self.share is not None else "")
+
+
+def divide_sweep(recorded: RecordedSweep, chosen: list[Cell], out: Path, shards: int) -> list[SweepTask]:
+    """The parts of the ``chosen`` cells: ``shards`` of each cell that can be held in shards, else the whole cell.
+
+    A cell that has begun goes on as it began: in one piece, or in as many shards.
+    """
+    decided = recorded.until is not None and recorded.until.decided
+    found: list[SweepTask] = []
+    for group in group_cells(chosen, decided):
+        found += [SweepTask(tuple(group))] if len(group) > 1 else _tasks_of_cell(recorded, group[0], out, shards)
+    return found
+
+
+def _tasks_of_cell(recorded: RecordedSweep, cell: Cell, out: Path, shards: int) -> Iterator[SweepTask]:
+    place = out / cell.name
+    apart = shards_of(place)
+    begun = (place / "manifest.json").exists()
+    if apart and (not begun or (place / MERGE_RECORD).exists()):
+        shards = apart[0][0].of
+    elif begun or not _can_be_sharded(recorded, cell):
+        shards = 1
+    if shards == 1 and not apart:
+        yield SweepTask((cell,))
+        return
+    for index in range(1, shards + 1):
+        yield SweepTask((cell,), Shard(index, shards))
+
+
+def _can_be_sharded(recorded: RecordedSweep, cell: Cell) -> bool:
+    """Whether the cell means the same in shards: no rule and no budget looks at all of its conversations."""
+    try:
+        SweepSlice(cell.name, Shard(1, 2)).chosen(recorded)
+    except ConfigurationError:
+        return False
+    return True
+
+
+_COUNTS = ("done", "failed", "in_flight", "calls", "tokens", "cost")
+_UNFINISHED = ("waiting", "part")
+
+
+class TaskProgress:
+    """``cells`` tell of the part's cells, or of its share of a cell. ``running``: a machine has begun it."""
+
+    def __init__(self, part: SweepTask, demand: ResourceDemand, cells: Sequence[CellRun]) -> None:
+        self.part, self.demand, self.cells = part, demand, cells
+        self.running = False
+        self._before = 0  # attempts that had begun when it was handed to Ray
+        self._missing_since: float | None = None
+
+    @property
+    def to_do(self) -> bool:
+        """Whether something of it is left; a share may have no conversations at all."""
+        return any(run.state in _UNFINISHED and run.total != 0 for run in self.cells)
+
+    def submitted(self, out: Path) -> None:
+        """It is about to be handed to Ray."""
+        self._before = max(attempt_numbers(out, self.part.id), default=0)
+
+    def look(self, out: Path) -> None:
+        """Read what its latest attempt tells."""
+        number = max(attempt_numbers(out, self.part.id), default=0)
+        if number > self._before:
+            self.running = True
+            told = read_progress(out, self.part.id, number).get("cells", {})
+            for run in self.cells:
+                if run.state in (*_UNFINISHED, "running"):
+                    run.state = "running"
+                    _take_counts(run, told.get(run.cell.name, {}))
+
+    def missing_for(self, machines: Sequence[ResourceAmounts], now: float) -> tuple[str | None, float]:
+        """What no machine has of what it demands (None: one has all), and for how many seconds that has been so."""
+        missing = self.demand.missing(machines)
+        if missing is None:
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = now
+        return missing, 0.0 if self._missing_since is None else now - self._missing_since
+
+    def ended(self, told: Mapping[str, Mapping[str, Any]], errors: Mapping[str, VivaError | None]) -> None:
+        """Its attempt has come to an end, with these states and errors."""
+        self.running = False
+        for run in self.cells:
+            one = told[run.cell.name]
+            _take_counts(run, one)
+            run.state, run.total, run.error, run.in_flight = one["state"], one["total"], errors[run.cell.name], 0
+
+    def fail(self, error: VivaError) -> None:
+        """What is left of it comes to no end."""
+        self.running = False
+        for run in self.cells:
+            if run.state not in ("done", "stopped", "failed"):
+                run.state, run.error, run.in_flight = "failed", error, 0
+
+    def withdraw(self) -> None:
+        """It is left for later."""
+        self.running = False
+        for run in self.cells:
+            if run.state == "running":
+                run.state, run.in_flight = "part" if run.done else "waiting", 0
+
+
+def open_shard_run(run: CellRun, part: SweepTask, out: Path, *, retry_failed: bool) -> CellRun:
+    """A share of a cell, as far as it has come in the sweep's folder."""
+    own = CellRun(run.cell, run.folder)
+    own.take(SweepSlice(share=part.share).find(own, out, retry_failed=retry_failed))
+    assert part.share is not None
+    if own.folder == run.folder and part.share.index > 1:  # merged: that is the whole cell, which counts once
+        own.total = own.done = own.failed = 0
+    return own
+
+
+def sum_shards(run: CellRun, shards: Iterable[CellRun]) -> None:
+    """Make a cell tell what its shards tell together."""
+    of = list(shards)
+    for name in _COUNTS:
+        setattr(run, name, sum(getattr(one, name) for one in of))
+    totals = [one.total for one in of]
+    run.total = None if None in totals else sum(total for total in totals if total is not None)
+    states = ["done" if one.total == 0 else one.state for one in of]
+    run.error = next((one.error for one in of if one.error is not None), None)
+    if "failed" in states or "running" in states:
+        run.state = "running" if "running" in states else "failed"
+    elif set(states) == {"done"}:
+        run.state = "done"
+    else:
+        run.state = "part" if run.done else "waiting"
+
+
+def _take_counts(run: CellRun, told: Mapping[str, Any]) -> None:
+    for name in _COUNTS:
+        if name in told:
+            setattr(run, name, told[name])
+    if told.get("total") is not None:
+        run.total = told["total"]
+
+
+_LOOK_SECONDS = 0.2
+_STARTING_SECONDS = 60.0  # what Ray may take to start a worker where all is free
+_FORCED_SECONDS = 20.0  # how long attempts that were told to halt may take to publish before they are ended
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """``address`` as ``RayClient`` has it. ``shards``: into how many a cell is divided. ``workers``: tasks at once at
+    most, None for as many as the cluster has room for. ``timeout_seconds``: how long a part may wait for resources that
+    no machine has, or for others to free them while nothing of the sweep runs. ``copy_seconds``: how often a worker
+    publishes what it has done.
+    """
+
+    address: str = "auto"
+    shards: int = 1
+    workers: int | None = None
+    timeout_seconds: float = 300.0
+    copy_seconds: float = 10.0
+
+
+class ClusterSweep(Sweep):
+    """As ``Sweep``, its parts held by tasks of Ray. ``parts`` tells of each part, ``runs`` of the cells."""
+
+    spread = True
+    options = ClusterOptions()
+    needs: Mapping[str, ModelResources] = {}
+    parts: Sequence[TaskProgress] = ()
+    _halted: float | None = None
+
+    def _stop(self, how: str) -> None:
+        self._stopping = True
+        if how == "halt" and self._halted is None:
+            self._halted = time.monotonic()
+        request_stop(self.out, how)
+
+    async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
+        """Carry all cells to their end, as ``Sweep.run``.
+
+        :raises ConfigurationError: as ``Sweep.run``; or Ray cannot be reached.
+        :raises JournalError: as ``Sweep.run``.
+        """
+        check_sweep_folder(self.out)
+        lock = RunFolder(self.out, {})
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            lock.lock()
+        except OSError as error:
+            raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
+        try:
+            with tempfile.TemporaryDirectory(prefix="viva-cluster-") as scratch, CheckedDatasets().used():
+                self._scratch = Path(scratch)
+                settle_attempts(self.out, self._scratch)
+                write_sweep(self.out, self.recorded)
+                if ready is not None:
+                    ready(self)
+                self.parts = self._survey_parts()
+                waiting = [part for part in self.parts if part.to_do]
+                if waiting:
+                    await self._hold(waiting)
+                settle_attempts(self.out, self._scratch)
+                self._conclude()
+        finally:
+            self.events.close()
+            lock.unlock()
+
+    def _survey_parts(self) -> list[TaskProgress]:
+        by_name = {run.cell.name: run for run in self.runs}
+        found = []
+        for part in divide_sweep(self.recorded, [run.cell for run in self.runs], self.out, self.options.shards):
+            cells = [by_name[cell.name] for cell in part.cells]
+            if part.share is None:
+                self._unit(cells)  # as one process finds them: rules that have ended them count
+            else:
+                cells = [open_shard_run(cells[0], part, self.out, retry_failed=self.retry_failed)]
+            found.append(TaskProgress(part, total_demand(part.models, self.needs), cells))
+        self._shards = {run: shards for run in self.runs if (shards := _shard_runs(run, found))}
+        self._add_up()
+        return found
+
+    def _add_up(self) -> None:
+        for run, shards in self._shards.items():
+            sum_shards(run, shards)
+
+    async def _hold(self, waiting: list[TaskProgress]) -> None:
+        client = RayClient(self.options.address)
+        try:
+            await self._drive(client, deque(waiting))
+        finally:
+            client.close()
+
+    async def _drive(self, client: RayClient, waiting: deque[TaskProgress]) -> None:
+        flying: dict[Any, TaskProgress] = {}
+        moved = time.monotonic()  # when something of the sweep was last seen to run
+        most = self.options.workers or len(waiting)
+        while flying or (waiting and not self._stopping):
+            while waiting and not self._stopping and len(flying) < most:
+                part = waiting.popleft()
+                part.submitted(self.out)
+                flying[client.submit(self._order(part.part), part.demand, str(part.part))] = part
+            for task in client.finished(list(flying)):
+                moved = time.monotonic()
+                await self._take(client, task, flying.pop(task))
+            await anyio.to_thread.run_sync(self._look, list(flying.values()))
+            self._add_up()
+            if self._stopping:
+                self._withdraw(client, flying)
+            elif any(part.running for part in flying.values()):
+                moved = time.monotonic()
+            self._time_out(client, flying, moved)
+            await anyio.sleep(_LOOK_SECONDS)
+
+    def _order(self, part: SweepTask) -> TaskOrder:
+        return TaskOrder(
+            out=str(self.out.resolve()),
+            part=part.id,
+            cells=tuple(cell.name for cell in part.cells),
+            share=None if part.share is None else (part.share.index, part.share.of),
+            concurrency=self._concurrency,
+            retry_failed=self.retry_failed,
+            copy_seconds=self.options.copy_seconds,
+            code=tuple(sorted(permissions().code)),
+        )
+
+    def _look(self, flying: list[TaskProgress]) -> None:
+        for part in flying:
+            part.look(self.out)
+
+    async def _take(self, client: RayClient, task: Any, part: TaskProgress) -> None:
+        """A task has ended: what its attempt has made is moved to its place."""
+        try:
+            told = client.result(task)
+            if told["error"] is not None:
+                raise _error_from_record(told["error"])
+            if any(one["begun"] for one in told["cells"].values()):
+                attempt = told["attempt"]
+                await anyio.to_thread.run_sync(commit_attempt, self.out, part.part.id, attempt, self._scratch)
+            errors = {name: one["error"] and _error_from_record(one["error"]) for name, one in told["cells"].items()}
+            part.ended(told["cells"], errors)
+        except VivaError as error:
+            part.fail(error)
+
+    def _withdraw(self, client: RayClient, flying: dict[Any, TaskProgress]) -> None:
+        """After a stop: tasks that have not begun are taken back, those that do not end in time are ended."""
+        forced = self._halted is not None and time.monotonic() - self._halted > _FORCED_SECONDS
+        for task, part in list(flying.items()):
+            if forced or not part.running:
+                client.cancel(task, force=forced)
+                part.withdraw()
+                del flying[task]
+
+    def _time_out(self, client: RayClient, flying: dict[Any, TaskProgress], moved: float) -> None:
+        """End the waiting of parts for what nobody has, or nobody frees."""
+        queued = {task: part for task, part in flying.items() if not part.running}
+        if not queued:
+            return
+        machines, now, limit = client.machines(), time.monotonic(), self.options.timeout_seconds
+        for task, part in queued.items():
+            missing, seconds = part.missing_for(machines, now)
+            waited = limit if missing is not None else max(limit, _STARTING_SECONDS)
+            if missing is not None and seconds > limit:
+                said = f"no machine of the cluster can hold it: {missing}; add one, or change `resources`"
+            elif missing is None and now - moved > waited:
+                said = f"what it needs is in use by others: {part.demand.occupied(client.free())}"
+            else:
+                continue
+            part.fail(NotScheduled(f"{said} (waited {waited:g} s)"))
+            client.cancel(task)
+            del flying[task]
+
+    def _conclude(self) -> None:
+        """Merge the cells whose shards are all at their end."""
+        self._add_up()
+        for run in self._shards:
+            if run.state == "done":
+                [merged] = merge_sweep(self.out, cell=run.cell.name.removeprefix("cells/"))
+                if merged.problems:
+                    run.state, run.error = "failed", ConfigurationError("; ".join(merged.problems))
+
+
+def _shard_runs(run: CellRun, parts: Sequence[TaskProgress]) -> list[CellRun]:
+    return [one for part in parts if part.part.share is not None for one in part.cells if one.cell is run.cell]
+
+
+def _error_from_record(record: dict[str, Any]) -> VivaError:
+    """An error as a worker told it."""
+    kinds = {kind.__name__: kind for kind in (ConfigurationError, JournalError, ClusterError)}
+    return kinds.get(record["type"], VivaError)(record["message"])  # others are made of more than a message
+
+
+def open_cluster_sweep(
+    file: Path, out: Path | None, options: ClusterOptions, *, cell: str | None = None, **how: Any
+) -> ClusterSweep:
+    """The sweep in a file, to be held by a cluster; nothing is written yet.
+
+    :param cell: one cell alone, as ``SweepSlice`` has it; :param how: ``retry_failed`` and ``concurrency``, as
+    ``Sweep``
+        has them.
+    :raises ConfigurationError: the file is wrong.
+    """
+    whole, (checked, _) = open_sweep(file, out, portion=SweepSlice(cell)), read_sweep_file(file)
+    sweep = ClusterSweep(whole.recorded, checked, whole.out, whole.clock, portion=SweepSlice(cell), **how)
+    sweep.options = options
+    sweep.needs = checked.resources
+    return sweep

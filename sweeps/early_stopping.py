@@ -1,0 +1,101 @@
+"""Rules that end cells early: a watch over cells, fed with what their journals hold or their runs report.
+
+The decision follows from the conversations alone, so it is made anew from the journals whenever it is asked
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from viva.engine.errors import JournalError
+from viva.engine.events import ConversationFailed, ConversationFinished, Event
+from viva.engine.journal_reader import History
+from viva.engine.run_folder import RunFolder
+from viva.engine.runner import Runner
+from viva.scenarios.registry import get_scenario
+from viva.scoring.aggregates import ItemClusters
+from viva.scoring.early_stopping import StoppingRule, StoppingWatch
+
+from .cells import Cell
+
+
+class CellWatch:
+    """The watch over cells that are decided about together: one cell, or all candidates on the same items.
+
+    ``clusters`` are those of the items, where they come cluster by cluster.
+    """
+
+    def __init__(self, until: StoppingRule, group: Sequence[Cell], planned: int, clusters: ItemClusters | None) -> None:
+        self.watch = StoppingWatch(until, [cell.candidate for cell in group], planned, clusters=clusters)
+        self._runners: list[Runner] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the rule holds."""
+        return self.watch.stopped_at is not None
+
+    def read(self, cell: Cell, folder: RunFolder) -> None:
+        """Take in what a cell's journal holds.
+
+        :raises JournalError: it cannot be read.
+        """
+        for place, score in _recorded_scores(cell, folder):
+            self.watch.add(cell.candidate, place, score)
+
+    def begun(self, runner: Runner) -> None:
+        """A run of one of the cells begins; it is drained when the rule holds."""
+        self._runners.append(runner)
+        if self.stopped:
+            runner.drain()
+
+    def listener(self, cell: Cell) -> Callable[[Event], None]:
+        """What is to listen to a cell's run; results restored from its journal are told too."""
+        score_of = _scoring_function(cell)
+
+        def hear(event: Event) -> None:
+            match event:
+                case ConversationFinished():
+                    score = score_of(event.result)
+                case ConversationFailed():
+                    score = None
+                case _:
+                    return
+            before = self.stopped
+            self.watch.add(cell.candidate, event.number, score)
+            if self.stopped and not before:
+                for runner in self._runners:
+                    runner.drain()
+
+        return hear
+
+
+def read_clusters(manifest: Mapping[str, Any]) -> ItemClusters | None:
+    """The clusters in which a run takes its items, as its manifest has them; None where it takes them one by one.
+
+    :raises JournalError: they are damaged.
+    """
+    record = manifest["dataset"].get("clusters")
+    if record is None:
+        return None
+    try:
+        clusters = ItemClusters.from_record(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise JournalError(f"the manifest's dataset.clusters cannot be used: {error!r}") from None
+    if sum(clusters.sizes) != manifest["dataset"]["chosen"] or min(clusters.sizes) < 1:
+        raise JournalError("the manifest's dataset.clusters do not have as many items as were chosen")
+    return clusters
+
+
+def _recorded_scores(cell: Cell, folder: RunFolder) -> Iterator[tuple[int, float | None]]:
+    score_of = _scoring_function(cell)
+    with History(folder.journal) as history:
+        for ended in history.ended():
+            yield ended.number, None if ended.failed else score_of(ended.result)
+
+
+def _scoring_function(cell: Cell) -> Callable[[Any], float | None]:
+    score_of = get_scenario(cell.scenario).score_of(cell.settings)
+    assert score_of is not None, f"{cell.scenario} has no score that a rule could watch"
+    return score_of

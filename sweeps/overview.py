@@ -1,0 +1,111 @@
+"""The cells of a sweep with their state and score so far: the tables that ``viva sweep`` prints at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from viva.engine.errors import VivaError
+from viva.orchestration.launch import recorded_results
+from viva.reports.run_tables import FAILURES_TITLE as FAILED
+from viva.scoring.aggregates import merge_reasons
+
+from .cell_run import CellRun, open_recorded_run
+from .recorded_sweep import recorded_cells
+from .sweep import Sweep
+
+Table = tuple[str, list[str], list[list[str]]]
+_HEADER = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", "done", "score"]
+
+
+class SweepOverview:
+    """Scores are read from the journals, so they are what a report of the cell will say.
+
+    Where the rule ended a cell, its score is that of the conversations on which the rule rests, with the interval of
+    the rule's confidence sequence; elsewhere with the standard error.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+        self._watched = self._watches()
+        self._scores: list[str] = []
+        self._reasons: list[dict[str, int]] = []
+        for run in sweep.runs:
+            score, reasons = self._read(run)
+            self._scores.append(score)
+            self._reasons.append(reasons)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Why conversations failed, with counts, over all cells."""
+        return merge_reasons(self._reasons)
+
+    def report(self) -> dict[str, Any]:
+        """Everything as plain data, cells in the file's order."""
+        cells = []
+        for run, score, reasons in zip(self._sweep.runs, self._scores, self._reasons, strict=True):
+            cell = run.cell
+            cells.append(
+                {
+                    "name": cell.name,
+                    "scenario": cell.scenario,
+                    "candidate": cell.candidate,
+                    "dataset": cell.dataset,
+                    "seed": cell.seed,
+                    "evaluator": cell.evaluator,
+                    "state": run.state,
+                    "planned": run.total,
+                    "done": run.done,
+                    "failed": run.failed,
+                    "score": score or None,
+                    "until": self._watched.get(cell.name),
+                    "error": None if run.error is None else run.error.to_record(),
+                }
+                | ({"failure_reasons": reasons} if reasons else {})
+            )
+        states = [run.state for run in self._sweep.runs]
+        return {"sweep": 1, "cells": cells, "states": {state: states.count(state) for state in sorted(set(states))}}
+
+    def tables(self) -> list[Table]:
+        """The cells, and why conversations failed. Under a rule, the title says what it takes as independent."""
+        rows, why = [], []
+        for one in self.report()["cells"]:
+            why += [[one["name"], str(count), reason] for reason, count in one.get("failure_reasons", {}).items()]
+            done = f"{one['done']}/{'?' if one['planned'] is None else one['planned']}"
+            failed = f" ({one['failed']} failed)" if one["failed"] else ""
+            named = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or "–"]
+            rows.append([*named, one["state"], done + failed, one["score"] or "–"])
+        share = self._sweep.portion.share
+        title = f"{len(rows)} cells" + (f", shard {share} of each" if share is not None else "")
+        if ruled := [run.cell for run in self._sweep.runs if run.state == "stopped"]:
+            units = dict.fromkeys(watch["independent"] for cell in ruled if (watch := self._watched.get(cell.name)))
+            of = " and ".join(f"{unit}s" for unit in units)
+            title += f"; {len(ruled)} stopped by the rule, with its intervals, which take {of} to be independent"
+            title += " (until: {cluster: subject} or passage, where they are not)" * ("item" in units)
+        return [(title, _HEADER, rows), (FAILED, ["cell", "failed", "reason"], why)]
+
+    def _watches(self) -> dict[str, dict[str, Any]]:
+        """Of each cell that a rule watches, what the rule knows."""
+        if self._sweep.recorded.until is None:
+            return {}
+        try:
+            return {one.name: one.until for one in recorded_cells(self._sweep.out) if one.until is not None}
+        except VivaError:  # a damaged journal: the cell's error says so
+            return {}
+
+    def _read(self, run: CellRun) -> tuple[str, dict[str, int]]:
+        """A cell's score so far, and why conversations of it failed."""
+        folder = open_recorded_run(run.folder, run.cell)
+        if folder is None:
+            return "", {}
+        try:
+            results = recorded_results(folder)
+        except VivaError:  # a damaged journal: the cell's error says so
+            return "", {}
+        told = results.report()["candidates"].values() if run.failed else ()
+        reasons = merge_reasons(one.get("failure_reasons", {}) for one in told)
+        watch = self._watched.get(run.cell.name)
+        if watch is not None and watch["stopped_at"] is not None:
+            held = watch["intervals"][run.cell.candidate]
+            shown = "" if held["mean"] is None else f"{held['mean']:.1f} ({held['low']:.1f} to {held['high']:.1f})"
+            return shown, reasons
+        return results.headline().removeprefix(run.cell.candidate).strip(), reasons

@@ -1,0 +1,74 @@
+"""A pilot: a fraction of a sweep's conversations run for real, in the sweep's folder, where the sweep goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from viva.engine.backends.base import Backend
+from viva.engine.clock import Clock
+from viva.engine.runner import Outcome, Plan
+from viva.orchestration.launch import continued_run, empty_results
+from viva.orchestration.prepared_run import PreparedRun
+
+from .cell_run import CellRun
+from .early_stopping import CellWatch
+from .sweep import Sweep, open_sweep
+from .sweep_file import read_sweep_file
+
+FEWEST_CONVERSATIONS = 3  # conversations of a cell; one of them would say nothing of how much they differ
+
+
+class Pilot(Sweep):
+    """As ``Sweep``, of which each cell holds ``share`` of its conversations, ``FEWEST_CONVERSATIONS`` at least.
+
+    They are spread evenly over the cell's, for their order may mean something; where items come in random order, they
+    are the first.
+    """
+
+    share: float = 0.05
+
+    async def _launch(self, run: CellRun, stopping: CellWatch | None) -> Outcome:
+        cell = run.cell
+        launch = continued_run(
+            cell.scenario, cell.settings, self.out / cell.name, self.clock, retry_failed=self.retry_failed
+        )
+        launch.prepared = _PilotRun(launch.prepared, self.share, evenly=self.recorded.until is None)
+        run.aggregate = empty_results(launch.folder)
+        launch.events.listen(run.hear)
+        return await launch.run(run.carried_by, self._shared)
+
+
+class _PilotRun(PreparedRun):
+    """Some of a run's conversations, under their own numbers and keys."""
+
+    def __init__(self, whole: PreparedRun, share: float, *, evenly: bool) -> None:
+        self.__dict__.update(whole.__dict__)
+        self._whole, self._evenly = whole.total, evenly
+        self.total = min(whole.total, max(FEWEST_CONVERSATIONS, math.ceil(share * whole.total)))
+
+    def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
+        for place, plan in enumerate(super().plans(backends)):
+            if self._chosen(place):
+                yield plan
+
+    def _chosen(self, place: int) -> bool:
+        if not self._evenly:
+            return place < self.total
+        return (place + 1) * self.total // self._whole > place * self.total // self._whole
+
+
+def open_pilot(file: Path, out: Path | None, share: float, clock: Clock | None = None, **how: Any) -> Pilot:
+    """The pilot of the sweep in a file; ``out``, ``clock`` and ``how`` as for ``open_sweep``.
+
+    :raises ConfigurationError: the file is wrong.
+    :raises ValueError: ``share`` is not above 0 and at most 1.
+    """
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"share is {share}; it is above 0 and at most 1")
+    whole, (checked, _) = open_sweep(file, out, clock), read_sweep_file(file)
+    pilot = Pilot(whole.recorded, checked, whole.out, whole.clock, **how)
+    pilot.share = share
+    return pilot

@@ -1,0 +1,351 @@
+"""A sweep planned before it is paid for: its duration, tokens, cost and disk space, with intervals.
+
+Conversations to come are taken to be like those already held: in the sweep's folder (by a pilot, or by the
+sweep itself), in earlier runs, or, if there are none, by guesses that are named as such. Several simulated
+sweeps are run, each from another resample of them; of guesses also with the least and the most that is guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from viva.engine.backends.endpoint_address import without_keys
+from viva.engine.errors import ConfigurationError
+from viva.engine.run_folder import RunFolder
+from viva.scenarios.contract import UsageForecast, compared_role
+from viva.scenarios.registry import get_scenario
+from viva.scoring.intervals import Estimate
+
+from .cell_run import CellRun
+from .cells import Cell, group_cells
+from .forecast import Forecast
+from .local_models import order_by_weights, weights_of
+from .pilot import FEWEST_CONVERSATIONS
+from .prices import Price, price_of, require_prices
+from .queueing import bounds_of, parse_limits, with_bounds
+from .recorded_sweep import recorded_cells
+from .simulation import (
+    PlannedCell,
+    PlannedUnit,
+    SimulatedCourse,
+    SimulationWorld,
+    extrapolate,
+    model_error,
+    predict,
+    simulate_sweep,
+)
+from .sweep import Sweep, open_sweep
+from .sweep_file import read_sweep_file
+from .traces import LOCAL_SLOWDOWN, PROCESSOR, SIMILARITIES, Guess, SimilarityKey, Trace, guess_traces, observe_runs
+
+GUESSED_BYTES = 400.0  # of a call's row with its indices, beside its text
+GUESSED_PER_TOKEN = 4.5  # bytes of answers
+_EMPTY_PAGES = 6  # of a journal without records
+
+
+def bytes_per_call(journals: Iterable[Path]) -> float | None:
+    """Bytes that a call has taken so far, with its conversation's own rows; None where no call is recorded.
+
+    A log beside a journal (``-wal``) is not counted: it goes into the journal, or is empty.
+    """
+    size = calls = 0
+    for journal in journals:
+        try:
+            with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
+                (count,) = database.execute("select count(*) from calls").fetchone()
+                (pages,) = database.execute("pragma page_count").fetchone()
+                (page,) = database.execute("pragma page_size").fetchone()
+        except sqlite3.Error:
+            continue  # whoever reads the conversations says what is wrong with it
+        if count:
+            size, calls = size + (pages - _EMPTY_PAGES) * page, calls + count
+    return size / calls if calls else None
+
+
+_MOST_CALLS = 6_000  # in one simulation; of longer sweeps the beginning is simulated, and the rest follows from it
+_ROUNDS = 4  # of all slots at least are filled in it
+_ENDS = 3  # simulations of the least and of the most that is guessed
+GUESSED = "guessed"
+
+
+@dataclass(slots=True, frozen=True)
+class TraceSource:
+    """Where a cell's talks come from: how many there are, and in words which."""
+
+    talks: int
+    words: str
+
+
+@dataclass(slots=True, frozen=True)
+class Prediction:
+    """What a sweep is expected to take; intervals are those of ``summary.predicted``, and reach from the least to the
+    most that is guessed where a cell rests on guesses. ``cost`` is None where a model has no price.
+    """
+
+    seconds: Estimate
+    tokens: Estimate
+    cost: Estimate | None
+    courses: list[SimulatedCourse]
+
+
+class Plan:
+    """What is left of a sweep, planned. ``earlier``: folders of runs or sweeps to learn from; ``limits``: bounds that
+    models are to have, as ``--limit`` has them; ``simulations``: of how many simulated sweeps figures are made.
+
+    :raises ConfigurationError: the file, a folder or a limit is wrong; there is a ``budget``, and a model has no price.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        out: Path | None = None,
+        *,
+        earlier: Sequence[Path] = (),
+        limits: Sequence[str] = (),
+        budget: float | None = None,
+        concurrency: int | None = None,
+        simulations: int = 20,
+        seed: int = 0,
+    ) -> None:
+        self.file, _ = read_sweep_file(file)
+        self.sweep = open_sweep(file, out)
+        self.models = list(dict.fromkeys(model for run in self.sweep.runs for model in run.cell.models))
+        self.prices: dict[str, Price | None] = {model: price_of(model) for model in self.models}
+        require_prices(budget, self.models)
+        self.budget, self.simulations, self._seed = budget, simulations, seed
+        self.forecast = _ForecastPerCell(self.sweep)
+        runs = [[*_own_runs(self.sweep)], *(_earlier_runs(path) for path in earlier)]
+        self.heard = [observe_runs(some) for some in runs]
+        self.bytes_per_call = bytes_per_call(folder.journal for some in runs for folder, _, _ in some)
+        self.sources: dict[str, TraceSource] = {}
+        self.cells = {run.cell.name: self._cell(run.cell) for run in self.sweep.runs if self._left(run.cell)}
+        renamed = {model: with_bounds(model, bounds) for model, bounds in parse_limits([*limits], self.models).items()}
+        slowing = {PROCESSOR: LOCAL_SLOWDOWN}
+        for one in reversed(self.heard):
+            slowing |= one.slowing
+        self.world = SimulationWorld(concurrency or self.file.concurrency, self.file.local_models, slowing, renamed)
+        self.outlook = self._with_guesses(self.expected(self.world, self.simulations))
+
+    @property
+    def guessed(self) -> bool:
+        """Whether a cell rests on guesses: then no share of sweeps is promised to be within an interval."""
+        return any(source.words == GUESSED for source in self.sources.values())
+
+    def _with_guesses(self, outlook: Prediction) -> Prediction:
+        """Return an outlook whose intervals reach from the least to the most that is guessed."""
+        if not self.guessed:
+            return outlook
+        found, cells = [outlook], self.cells
+        for guess in ("least", "most"):
+            self.cells = {name: self._guessed(cell, guess) for name, cell in cells.items()}
+            found.append(self.expected(self.world, min(_ENDS, self.simulations)))
+        self.cells = cells
+        costs = [one.cost for one in found if one.cost is not None]
+        return replace(
+            outlook,
+            seconds=_span([one.seconds for one in found]),
+            tokens=_span([one.tokens for one in found]),
+            cost=_span(costs) if len(costs) == len(found) else None,
+        )
+
+    def _guessed(self, cell: PlannedCell, guess: Guess) -> PlannedCell:
+        if self.sources[cell.name].words != GUESSED:
+            return cell
+        return replace(cell, talks=guess_traces(self.forecast.each[cell.name], guess))
+
+    @property
+    def journal_bytes(self) -> float:
+        """What the journals of the conversations to come will hold on disk."""
+        courses = self.outlook.courses
+        calls = sum(tally.calls for course in courses for tally in course.models.values()) / max(1, len(courses))
+        if self.bytes_per_call is not None:
+            return calls * self.bytes_per_call
+        said = sum(tally.completion for course in courses for tally in course.models.values()) / max(1, len(courses))
+        return calls * GUESSED_BYTES + said * GUESSED_PER_TOKEN
+
+    @property
+    def rounds(self) -> float:
+        """Conversations that were held with local models, for each of their calls in flight at most."""
+        return max((one.rounds.get(PROCESSOR, 0.0) for one in self.heard), default=0.0)
+
+    @property
+    def conversations(self) -> int:
+        """Those to come."""
+        return sum(cell.left for cell in self.cells.values())
+
+    def expected(
+        self, world: SimulationWorld, simulations: int, left: Mapping[str, int] | None = None, price: float = 1.0
+    ) -> Prediction:
+        """What the sweep takes in this world. ``left``: conversations to come by cell, where there are to be others;
+        ``price``: a factor to all prices.
+        """
+        numbers = {name: cell.left for name, cell in self.cells.items()} | dict(left or {})
+        share = self._share(numbers, world)
+        courses = []
+        for number in range(simulations):
+            drawn = self._resampled(self._seed + number)
+            parts = [_scale(drawn, numbers, part) for part in ((share / 2, share) if share < 1.0 else (1.0,))]
+            found = [simulate_sweep(self._units(part), world, self._seed + number) for part in parts]
+            courses.append(extrapolate(found[0], found[-1], share))
+        sample = min((source.talks for source in self.sources.values()), default=0)
+        own = model_error(courses, world.slowing.get(PROCESSOR, 0.0), self.rounds)
+        costs = [self._cost(course, price) for course in courses]
+        known = [cost for cost in costs if cost is not None]
+        return Prediction(
+            predict([course.seconds for course in courses], sample, own),
+            predict([_tokens(course) for course in courses], sample),
+            predict(known, sample) if len(known) == len(costs) else None,
+            courses,
+        )
+
+    def widened(self, model: str, bound: str, times: float) -> SimulationWorld:
+        """The world in which a bound of a model is so many times as wide."""
+        name = self.world.renamed.get(model, model)
+        wider = max(1, math.ceil(bounds_of(name)[bound] * times))
+        return replace(self.world, renamed={**self.world.renamed, model: with_bounds(name, {bound: wider})})
+
+    def _left(self, cell: Cell) -> int:
+        return self.forecast.left.get(cell.name, 0)
+
+    def _cell(self, cell: Cell) -> PlannedCell:
+        kin = _similarity_key(cell)
+        found: list[Trace] = []
+        for rank in range(len(kin.ladder())):
+            for place, one in enumerate(self.heard):
+                talks = one.talks.get(kin.ladder()[rank], [])
+                if len(talks) >= FEWEST_CONVERSATIONS and not found:
+                    found = talks
+                    where = "this sweep" if place == 0 else "an earlier run"
+                    self.sources[cell.name] = TraceSource(len(talks), f"{where}, {SIMILARITIES[rank]}")
+        if not found:
+            found = guess_traces(self.forecast.each[cell.name])
+            self.sources[cell.name] = TraceSource(0, GUESSED)
+        return PlannedCell(cell.name, cell.roles, self._left(cell), found)
+
+    def _share(self, numbers: Mapping[str, int], world: SimulationWorld) -> float:
+        """The share of the conversations that a simulation has."""
+        total = sum(numbers.values())
+        calls = sum(
+            number * sum(sum(step.requests for step in talk.steps) for talk in self.cells[name].talks)
+            / len(self.cells[name].talks)
+            for name, number in numbers.items()
+        )  # fmt: skip
+        if not calls:
+            return 1.0
+        return min(1.0, max(_MOST_CALLS / calls, _ROUNDS * world.slots / total))
+
+    def _resampled(self, seed: int) -> dict[str, PlannedCell]:
+        """The cells, each with as many talks as it has, drawn from them with repeats; cells of the same talks alike."""
+        draw = random.Random(f"talks {seed}")
+        drawn: dict[int, list[Trace]] = {}
+        for cell in self.cells.values():
+            if id(cell.talks) not in drawn:
+                drawn[id(cell.talks)] = draw.choices(cell.talks, k=len(cell.talks))
+        return {name: replace(cell, talks=drawn[id(cell.talks)]) for name, cell in self.cells.items()}
+
+    def _units(self, cells: Mapping[str, PlannedCell]) -> list[PlannedUnit]:
+        until = self.file.until
+        units = []
+        for group in group_cells(self.sweep.recorded.cells, until is not None and until.decided):
+            planned = tuple(cells[cell.name] for cell in group if cell.name in cells and cells[cell.name].left)
+            if planned:
+                models = {model for cell in group if cell.name in cells for model in cell.models}
+                units.append(PlannedUnit(planned, weights_of(models)))
+        return [units[place] for place in order_by_weights([unit.weights for unit in units])]
+
+    def _cost(self, course: SimulatedCourse, factor: float) -> float | None:
+        total = 0.0
+        for model, tally in course.models.items():
+            price = self.prices[model]
+            if price is None:
+                return None
+            total += factor * price.of(tally.prompt, tally.completion, tally.cached)
+        return total
+
+
+class _ForecastPerCell(Forecast):
+    """A forecast that keeps, for each cell, how many conversations are to come, and what one takes of each role."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.left: dict[str, int] = {}
+        self.each: dict[str, dict[str, UsageForecast]] = {}
+        super().__init__(sweep)
+
+    def _reads_one(self, model: str) -> bool:
+        with without_keys():  # a plan asks no endpoint
+            return super()._reads_one(model)
+
+    def _count(self, run: CellRun, by_kin: dict[str, dict[str, UsageForecast]]) -> None:
+        before, used = self.conversations, self.models
+        self.models = {}
+        super()._count(run, by_kin)
+        left = self.conversations - before
+        self.left[run.cell.name] = left
+        # What roles of one model take together is shared among them evenly.
+        models = list(run.cell.roles.values())
+        self.each[run.cell.name] = {
+            role: self.models.get(model, UsageForecast()) * (1.0 / max(1, left) / models.count(model))
+            for role, model in run.cell.roles.items()
+        }
+        for model, use in self.models.items():
+            used[model] = used.get(model, UsageForecast()) + use
+        self.models = used
+
+
+def _span(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the first estimate with the ends of all."""
+    return Estimate(estimates[0].value, min(one.low for one in estimates), max(one.high for one in estimates))
+
+
+def _tokens(course: SimulatedCourse) -> float:
+    return sum(one.prompt + one.completion for one in course.models.values())
+
+
+def _similarity_key(cell: Cell) -> SimilarityKey:
+    many = compared_role(get_scenario(cell.scenario).roles).name
+    return SimilarityKey(cell.scenario, cell.dataset, cell.model, _other_models({**cell.roles, many: ""}))
+
+
+def _other_models(models: Mapping[str, str]) -> str:
+    return " ".join(f"{role}={model}" for role, model in sorted(models.items()) if model)
+
+
+def _own_runs(sweep: Sweep) -> Iterable[tuple[RunFolder, SimilarityKey, Mapping[str, str]]]:
+    for run in sweep.runs:
+        folder = sweep.out / run.cell.name
+        if run.done and run.state != "failed" and (folder / "manifest.json").exists():
+            yield RunFolder.open(folder), _similarity_key(run.cell), run.cell.roles
+
+
+def _earlier_runs(path: Path) -> list[tuple[RunFolder, SimilarityKey, Mapping[str, str]]]:
+    """The runs in a folder of a run or of a sweep.
+
+    :raises ConfigurationError: there is none.
+    """
+    found: list[tuple[RunFolder, SimilarityKey, Mapping[str, str]]] = []
+    if (path / "sweep.json").exists():
+        found += [_run_with_key(one.folder) for one in recorded_cells(path) if one.folder is not None]
+    else:
+        found.append(_run_with_key(RunFolder.open(path)))
+    if not any(folder.begun for folder, _, _ in found):
+        raise ConfigurationError(f"{path}: nothing has been recorded there to plan from; name another run")
+    return found
+
+
+def _run_with_key(folder: RunFolder) -> tuple[RunFolder, SimilarityKey, Mapping[str, str]]:
+    manifest: dict[str, Any] = folder.manifest
+    models = {role: model for role, model in manifest["models"].items() if isinstance(model, str)}
+    dataset = manifest["dataset"]
+    name = dataset.get("name", "") if isinstance(dataset, dict) else ""
+    return folder, SimilarityKey(manifest["scenario"], str(name), "", _other_models(models)), models
+
+
+def _scale(cells: Mapping[str, PlannedCell], numbers: Mapping[str, int], share: float) -> dict[str, PlannedCell]:
+    return {name: replace(cell, left=math.ceil(numbers[name] * share)) for name, cell in cells.items()}

@@ -1,0 +1,184 @@
+"""Ray Core as a sweep uses it: connection, tasks with resources, results, what machines have and lack.
+
+Ray is imported when a sweep connects; nobody else pays for it. Its usage statistics and its dashboard stay off.
+Tasks are retried by Ray itself if a worker or a machine dies (``RAY_TASK_MAX_RETRIES``, three times by
+default).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from viva.engine.errors import ClusterError, ConfigurationError
+
+from .cluster_worker import TaskOrder, run_task
+from .sweep_file import ModelResources, model_label
+
+ResourceAmounts = Mapping[
+    str, float
+]  # by Ray's names: CPU, GPU, memory (bytes), and those that nodes were started with
+_DEFAULT_CPUS = 1.0  # what Ray takes for a task that says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDemand:
+    """``amounts`` is what one machine must have free, ``models`` the labels of the models that each amount is for; a
+    CPU that no model asks for is the task's own.
+    """
+
+    amounts: dict[str, float]
+    models: dict[str, list[str]] = field(default_factory=dict)
+
+    def missing(self, machines: Sequence[ResourceAmounts]) -> str | None:
+        """What no machine has, however idle it were, with the models that need it; None where one has all."""
+        if any(_has_all(machine, self.amounts) for machine in machines):
+            return None
+        most = {name: max((machine.get(name, 0.0) for machine in machines), default=0.0) for name in self.amounts}
+        lacking = [name for name, amount in self.amounts.items() if most[name] < amount]
+        if not lacking:
+            return f"no single machine has all of {', '.join(self._said(name) for name in self.amounts)}"
+        said = [
+            f"{self._said(name)}, and no machine has more than {_amount_text(name, most[name])}" for name in lacking
+        ]
+        return "; ".join(said)
+
+    def occupied(self, free: ResourceAmounts) -> str:
+        """What is in use by others: the demanded amounts beside those that are free in the whole cluster."""
+        said = [f"{self._said(name)}, free is {_amount_text(name, free.get(name, 0.0))}" for name in self.amounts]
+        return "; ".join(said)
+
+    def _said(self, name: str) -> str:
+        of = self.models.get(name)
+        who = f"for {', '.join(of)}" if of else "for the task itself"
+        return f"{_resource_name(name)} {_amount_text(name, self.amounts[name])} {who}"
+
+
+def total_demand(models: Sequence[str], needs: Mapping[str, ModelResources]) -> ResourceDemand:
+    """The sum of what models need that are loaded into one process; names of one label count once."""
+    amounts: dict[str, float] = {}
+    whose: dict[str, list[str]] = {}
+    for label in dict.fromkeys(model_label(model) for model in models):
+        for name, amount in needs[label].amounts().items() if label in needs else ():
+            amounts[name] = amounts.get(name, 0.0) + amount
+            whose.setdefault(name, []).append(label)
+    if amounts.get("GPU", 0.0) > 1:  # Ray gives more than one as a whole
+        amounts["GPU"] = float(-(-amounts["GPU"] // 1))
+    if not any(model_label(model) in needs and needs[model_label(model)].num_cpus is not None for model in models):
+        amounts["CPU"] = _DEFAULT_CPUS
+    return ResourceDemand(amounts, whose)
+
+
+def _has_all(machine: ResourceAmounts, wanted: ResourceAmounts) -> bool:
+    return all(machine.get(name, 0.0) >= amount for name, amount in wanted.items())
+
+
+def _resource_name(name: str) -> str:
+    return name if name in ("CPU", "GPU", "memory") else f"resource '{name}'"
+
+
+def _amount_text(name: str, amount: float) -> str:
+    return f"{amount / 2**30:.3g} GiB" if name == "memory" else f"{amount:g}"
+
+
+RAY_EXTRA = "cluster"
+
+
+class RayClient:
+    """A connection to Ray at ``address``, as ``ray.init`` has it: ``auto`` is the running cluster that ``RAY_ADDRESS``
+    names or that this machine is part of, ``local`` starts Ray on this machine until ``close``, else HOST:PORT.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Connect. In the main thread: processes that Ray starts end with the thread that started them.
+
+        :raises ConfigurationError: Ray is not installed, or nothing answers at the address.
+        """
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ImportError:
+            raise ConfigurationError(
+                f"--ray: needs the package ray; install it with: pip install 'viva-exam[{RAY_EXTRA}]'"
+            ) from None
+        self._ray: Any = ray  # parts of it are not typed
+        obeyed = signal.getsignal(signal.SIGTERM)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._connect(address)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            raise ConfigurationError(
+                f"--ray {address}: cannot connect: {_first_line(error)}; start a cluster with `ray start --head`, or "
+                "use --ray local"
+            ) from None
+        finally:
+            signal.signal(signal.SIGTERM, obeyed)  # Ray puts one of its own there
+        self._hold = ray.remote(run_task)
+
+    def _connect(self, address: str) -> None:
+        how: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+        self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **how)
+
+    def close(self) -> None:
+        """Leave the cluster; tasks of ours that still run are ended by Ray."""
+        self._ray.shutdown()
+
+    def submit(self, order: TaskOrder, demand: ResourceDemand, name: str) -> Any:
+        """Have Ray run a part where there is what it demands; returns the reference of its result."""
+        rest = dict(demand.amounts)
+        how = {
+            "num_cpus": rest.pop("CPU", 0.0),
+            "num_gpus": rest.pop("GPU", 0.0),
+            "memory": rest.pop("memory", None),
+            "resources": rest or None,
+        }
+        given = {option: value for option, value in how.items() if value is not None}
+        return self._hold.options(name=name, **given).remote(order)
+
+    def finished(self, tasks: Sequence[Any]) -> list[Any]:
+        """Those of some tasks that have a result or have failed for good; does not wait."""
+        if not tasks:
+            return []
+        ready: list[Any] = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=0, fetch_local=False)[0]
+        return ready
+
+    def result(self, task: Any) -> dict[str, Any]:
+        """What a finished task has given back.
+
+        :raises ClusterError: it has failed: its workers died as often as Ray tries, it was cancelled, or our own code
+            has a fault.
+        """
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            found: dict[str, Any] = self._ray.get(task)
+        except RayTaskError as error:
+            raise ClusterError(f"the task failed: {type(error.cause).__name__}: {_first_line(error.cause)}") from None
+        except RayError as error:
+            said = f"{type(error).__name__}: {_first_line(error)}"
+            raise ClusterError(f"Ray could not bring the task to its end: {said}") from None
+        return found
+
+    def cancel(self, task: Any, *, force: bool = False) -> None:
+        """Withdraw a task that waits for resources; with ``force`` end one that runs, at once."""
+        self._ray.cancel(task, force=force)
+
+    def machines(self) -> list[ResourceAmounts]:
+        """What each living machine of the cluster has in all."""
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+
+    def free(self) -> ResourceAmounts:
+        """What is free in the cluster as a whole."""
+        found: dict[str, float] = self._ray.available_resources()
+        return found
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__

@@ -1,0 +1,166 @@
+"""A sweep read back: ``sweep.json`` (what its file said, and its cells), and the cells as their folders have them.
+
+Reports need neither the sweep's file nor the datasets; no model is opened.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import ConfigurationError, JournalError, JournalNotice
+from viva.engine.files import describe_version_problem, write_atomically
+from viva.engine.permissions import grant_from_seal, seal_manifest
+from viva.engine.run_folder import RunFolder, read_manifest
+from viva.orchestration.prepared_run import Shard
+from viva.scenarios.registry import scenario_of_manifest
+from viva.scoring.early_stopping import StoppingRule
+
+from .cell_run import open_recorded_run
+from .cells import Cell, group_cells
+from .early_stopping import CellWatch, read_clusters
+from .sweep_file import lists_of_values, part_of
+from .sweep_folder import SWEEP_FILE, shards_of
+
+SWEEP_VERSION = 2
+READABLE_VERSIONS = (1, SWEEP_VERSION)  # version 1 leaves out settings that were at the defaults of their time
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSweep:
+    """``folder`` is where the file's relative paths begin, ``written`` what it said, ``until`` its rule that ends
+    interviews early."""
+
+    folder: Path
+    written: dict[str, Any]
+    until: StoppingRule | None
+    cells: list[Cell]
+
+
+def write_sweep(out: Path, recorded: RecordedSweep) -> None:
+    """Write the manifest; the same sweep leaves the file as it is.
+
+    :raises JournalError: it cannot be written.
+    """
+    data = {
+        "sweep": SWEEP_VERSION,
+        "folder": str(recorded.folder),
+        "file": recorded.written,
+        "cells": [cell.to_record() for cell in recorded.cells],
+    }
+    text = orjson.dumps(seal_manifest(data), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
+    try:
+        if not (out / SWEEP_FILE).exists() or (out / SWEEP_FILE).read_bytes() != text:
+            write_atomically(out / SWEEP_FILE, text)
+    except OSError as error:
+        raise JournalError(f"{out}: cannot write {SWEEP_FILE}: {error}") from error
+
+
+def read_sweep(out: Path) -> RecordedSweep:
+    """The manifest of the sweep in a folder.
+
+    :raises ConfigurationError: there is none, or it is not one of this version.
+    """
+    file = out / SWEEP_FILE
+    data = read_manifest(file, "the folder of a sweep")
+    found = data.get("sweep") if isinstance(data, dict) else None
+    if found not in READABLE_VERSIONS or isinstance(found, bool):
+        raise ConfigurationError(f"{file}: {describe_version_problem('sweep', found, READABLE_VERSIONS)}")
+    grant_from_seal(data)
+    try:
+        rule = data["file"].get("until")
+        until = None if rule is None else StoppingRule.parse(rule)
+        written = lists_of_values(data["file"])
+        return RecordedSweep(
+            Path(data["folder"]), written, until, [_cell_from_record(one, data["sweep"]) for one in data["cells"]]
+        )
+    except (AttributeError, KeyError, TypeError, ValueError, ConfigurationError) as error:
+        raise ConfigurationError(f"{file}: cannot be used: {error}") from None
+
+
+def _cell_from_record(record: dict[str, Any], version: int) -> Cell:
+    if version == 1:
+        defaults = part_of(record["scenario"]).scenario.settings.first_defaults
+        record = {**record, "settings": {**defaults, **record["settings"]}}
+    return Cell.from_record(record)
+
+
+@dataclass(slots=True)
+class RecordedCell:
+    """One cell. ``name`` is its folder below the sweep's, ``candidate`` and ``evaluator`` are labels (``evaluator``
+    None where nobody judges), ``model`` the candidate's name in full, ``dataset`` its name as manifests have it.
+
+    ``folder`` is None where the cell has not begun, or where what lies there was made with other settings; ``planned``
+    counts its conversations (None: not begun). ``until`` is the record of the watch over it (``Watch.to_record``), None
+    where no rule ends interviews early; under ``decided`` all candidates on the same items have the same one.
+    """
+
+    name: str
+    scenario: str
+    candidate: str
+    model: str
+    dataset: str
+    seed: int
+    evaluator: str | None
+    folder: RunFolder | None
+    planned: int | None
+    until: dict[str, Any] | None
+
+
+def recorded_cells(folder: Path) -> list[RecordedCell]:
+    """The cells of the sweep in a folder, in the order of its file. Shards that are not merged are told as a notice.
+
+    :raises ConfigurationError: the folder is not that of a sweep.
+    :raises JournalError: a journal that a rule must look at cannot be read.
+    """
+    recorded = read_sweep(folder)
+    found: dict[str, RecordedCell] = {}
+    for cell in recorded.cells:
+        run = open_recorded_run(folder / cell.name, cell)
+        found[cell.name] = RecordedCell(
+            cell.name,
+            cell.scenario,
+            cell.candidate,
+            cell.model,
+            cell.dataset if run is None else str(run.manifest["dataset"]["name"]),
+            cell.seed,
+            cell.evaluator,
+            run,
+            None if run is None else planned_conversations(run),
+            None,
+        )
+    apart = sum(one.folder is None and bool(shards_of(folder / one.name)) for one in found.values())
+    if apart:
+        said = f"{folder}: {apart} of {len(found)} cells are held in shards that are not merged: `viva merge {folder}`"
+        warnings.warn(said, JournalNotice, stacklevel=2)
+    until = recorded.until
+    if until is not None:
+        scored = [cell for cell in recorded.cells if part_of(cell.scenario).scored]
+        for group in group_cells(scored, until.decided):
+            runs = {cell.name: run for cell in group if (run := found[cell.name].folder) is not None}
+            if runs:
+                largest = max(runs.values(), key=planned_conversations)
+                stopping = CellWatch(until, group, planned_conversations(largest), read_clusters(largest.manifest))
+                for cell in group:
+                    if cell.name in runs:
+                        stopping.read(cell, runs[cell.name])
+                for cell in group:
+                    found[cell.name].until = stopping.watch.to_record()
+    return list(found.values())
+
+
+def planned_conversations(run: RunFolder) -> int:
+    """How many conversations a cell's run is to hold; of a shard, those of its share."""
+    share, whole = Shard.of_manifest(run.manifest), planned_in_all_shards(run)
+    return whole if share is None else share.count(whole)
+
+
+def planned_in_all_shards(run: RunFolder) -> int:
+    """As ``planned_conversations``; of a shard, how many all shards are to hold."""
+    which = scenario_of_manifest(run.manifest)
+    settings = which.settings.model_construct(**run.manifest["settings"])
+    return which.tasks_in(run.manifest) * which.repeats(settings)

@@ -1,0 +1,300 @@
+"""A sweep simulated from traces under the virtual clock; predictions and bottlenecks from several simulations.
+
+Cells begin, take slots and wait for room of local models as they do in a real sweep (``sweep``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+
+from viva.engine.clock import VirtualClock
+from viva.scoring.intervals import Estimate
+
+from .queueing import Processor, Station, Tally
+from .traces import PROCESSOR, Trace, TraceStep, processor_of
+
+_MOST_OPEN = 64  # cells, as in a sweep
+
+
+@dataclass(slots=True, frozen=True)
+class PlannedCell:
+    """A cell's conversations to come: ``left`` of them, each like one of ``talks``; ``models`` by role."""
+
+    name: str
+    models: Mapping[str, str]
+    left: int
+    talks: Sequence[Trace]
+
+
+@dataclass(slots=True, frozen=True)
+class PlannedUnit:
+    """Cells that begin together, and the weights of local models that they need in memory."""
+
+    cells: tuple[PlannedCell, ...]
+    weights: frozenset[str]
+
+
+@dataclass(slots=True)
+class SimulatedCourse:
+    """What one simulated sweep took. ``full``: seconds in which all slots were taken and conversations waited for one;
+    ``slowed``: by place, seconds lost to company there; ``most``: conversations in flight at most.
+    """
+
+    seconds: float = 0.0
+    models: dict[str, Tally] = field(default_factory=dict)
+    most: int = 0
+    full: float = 0.0
+    slowed: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class SimulationWorld:
+    """What a sweep meets: the slots it has, how many local models it keeps, how places slow down, and models whose
+    bounds are to be others, by their names.
+    """
+
+    slots: int
+    local_models: int = 1
+    slowing: Mapping[str, float] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+def simulate_sweep(units: Sequence[PlannedUnit], world: SimulationWorld, seed: int) -> SimulatedCourse:
+    """The course of one sweep; the same seed draws the same."""
+    clock = VirtualClock()
+    return clock.run(lambda: _SimulatedSweep(units, world, seed, clock).run())
+
+
+class _SimulatedSweep:
+    def __init__(self, units: Sequence[PlannedUnit], world: SimulationWorld, seed: int, clock: VirtualClock) -> None:
+        self._units, self._world, self._clock = units, world, clock
+        self._draw = random.Random(seed)
+        self._course = SimulatedCourse()
+        self._stations: dict[str, Station] = {}
+        self._processors: dict[str, Processor] = {}
+        self._taken = 0
+        self._freed = asyncio.Event()
+        self._open: dict[str, int] = {}  # conversations to come of cells under way
+        self._in_use: dict[str, frozenset[str]] = {}
+        self._kept: set[str] = set()
+
+    async def run(self) -> SimulatedCourse:
+        shared = frozenset.intersection(*(unit.weights for unit in self._units)) if self._units else frozenset()
+        async with asyncio.TaskGroup() as group:
+            for unit in self._units:
+                allowed = max(self._world.local_models, len(unit.weights - shared))
+                while not self._room(unit, shared, allowed):
+                    await self._change()
+                for cell in unit.cells:
+                    self._open[cell.name], self._in_use[cell.name] = cell.left, unit.weights
+                await self._admit(unit, group)
+        self._course.seconds = self._clock.now()
+        for model, station in self._stations.items():
+            station.close()
+            self._course.models[model] = station.tally
+        self._course.slowed = {place: one.slowed for place, one in self._processors.items()}
+        return self._course
+
+    def _room(self, unit: PlannedUnit, shared: frozenset[str], allowed: int) -> bool:
+        """Whether a unit may begin; weights that nobody needs now make room."""
+        if len(self._open) >= _MOST_OPEN:
+            return False
+        used = frozenset[str]().union(*self._in_use.values())
+        if len((self._kept | unit.weights) - shared) > allowed:
+            self._kept &= used | shared
+        if len((self._kept | unit.weights) - shared) > allowed:
+            return False
+        self._kept |= unit.weights
+        return True
+
+    async def _admit(self, unit: PlannedUnit, group: asyncio.TaskGroup) -> None:
+        """Let all conversations of a unit begin; its cells take turns."""
+        left = {cell.name: cell.left for cell in unit.cells}
+        while any(left.values()):
+            for cell in unit.cells:
+                if left[cell.name]:
+                    left[cell.name] -= 1
+                    while self._taken >= self._world.slots:
+                        began = self._clock.now()
+                        await self._change()
+                        self._course.full += self._clock.now() - began
+                    self._taken += 1
+                    self._course.most = max(self._course.most, self._taken)
+                    group.create_task(self._hold(cell, self._draw.choice(cell.talks)))
+
+    async def _change(self) -> None:
+        self._freed.clear()
+        await self._freed.wait()
+
+    async def _hold(self, cell: PlannedCell, talk: Trace) -> None:
+        steps = talk.steps
+        behind: dict[int, list[int]] = defaultdict(list)
+        for place, step in enumerate(steps):
+            behind[step.after].append(place)
+
+        async def from_(place: int) -> None:
+            # A chain of steps is walked in one task; only where a step has several behind it, others branch off.
+            while True:
+                await self._step(cell, steps[place])
+                following = behind.get(place, [])
+                if not following:
+                    return
+                if len(following) > 1:
+                    await asyncio.gather(*(from_(one) for one in following))
+                    return
+                place = following[0]
+
+        first = behind[-1]
+        await (from_(first[0]) if len(first) == 1 else asyncio.gather(*(from_(one) for one in first)))
+        self._taken -= 1
+        self._open[cell.name] -= 1
+        if not self._open[cell.name]:
+            del self._open[cell.name], self._in_use[cell.name]
+        self._freed.set()
+
+    async def _step(self, cell: PlannedCell, step: TraceStep) -> None:
+        model = None if step.role is None else cell.models.get(step.role)
+        if model is None:
+            await asyncio.sleep(step.seconds)
+            return
+        if step.before:
+            await asyncio.sleep(step.before)
+        station = self._station(model)
+        if step.requests == 1:
+            await station.answer(step.seconds, step.prompt, step.completion, step.cached)
+            return
+        share = 1.0 / step.requests
+        one = step.seconds, step.prompt * share, step.completion * share, step.cached * share
+        await asyncio.gather(*(station.answer(*one) for _ in range(step.requests)))
+
+    def _station(self, model: str) -> Station:
+        if model not in self._stations:
+            place = processor_of(model)
+            if place not in self._processors:
+                self._processors[place] = Processor(self._clock, self._world.slowing.get(place, 0.0))
+            named = self._world.renamed.get(model, model)
+            self._stations[model] = Station(named, self._clock, self._processors[place])
+        return self._stations[model]
+
+
+LEVEL = 0.9
+# Relative errors of durations that are due to the model and not to the draw, as measured (docs/sweeps.md): of answers
+# over HTTP; and of calls that this machine computes. A pilot's first and last conversations have less company than
+# those of a long sweep, and some models slow down in company more than in proportion, so the error falls with the
+# rounds of slots that were held; what is left is that the machine's own speed changes.
+_MODEL_ERROR = 0.03
+_MOST_LOCAL_ERROR, _FIRST_ROUND_ERROR, _LEAST_LOCAL_ERROR = 0.25, 0.3, 0.06
+_NOTABLE_SHARE = 0.05  # share of the time from which on a bound is named
+_EXPLAINED_SHARE = 0.5  # of the time in which slots are full: from this on it is a model behind it that holds them
+
+
+@dataclass(slots=True, frozen=True)
+class Bottleneck:
+    """What holds calls back for a ``share`` of the time: a bound of a model, or of the sweep (``model`` is None)."""
+
+    model: str | None
+    bound: str
+    share: float
+
+
+def predict(values: Sequence[float], sample: int, model_error: float = 0.0) -> Estimate:
+    """The mean of simulated figures and an interval for the figure to come.
+
+    :param model_error: the relative error of the simulation itself, as a standard deviation; it adds to the spread of
+        the simulated figures as an independent error does.
+
+    The simulations differ by what they drew and by which of the sample's talks they drew from (a bootstrap), so their
+    spread is that of the figure to come; the interval is Student's for one more of them, at ``LEVEL``. It is widened by
+    sqrt(n / (n - 1)), for a sample of n talks varies less than what it was drawn from (Efron & Tibshirani 1993,
+    section 5.2). The lower end is at least 0.
+    """
+    middle = fmean(values)
+    if len(values) < 2 and not model_error:
+        return Estimate(middle, middle, middle)
+    from scipy.stats import norm, t
+
+    own = float(norm.ppf((1.0 + LEVEL) / 2)) * model_error * middle
+    if len(values) < 2:
+        return Estimate(middle, max(0.0, middle - own), middle + own)
+
+    wider = math.sqrt(sample / (sample - 1)) if sample > 1 else 1.0
+    quantile = float(t.ppf((1.0 + LEVEL) / 2, len(values) - 1))
+    half = math.hypot(quantile * float(stdev(values)) * wider * math.sqrt(1.0 + 1.0 / len(values)), own)
+    return Estimate(middle, max(0.0, middle - half), middle + half)
+
+
+def model_error(courses: Sequence[SimulatedCourse], slowing: float, rounds: float) -> float:
+    """The relative error of a duration that is due to the model and not to the draw, as a standard deviation: the local
+    one where this machine's speed holds calls back for half of the time, less of it where it does so for less.
+
+    :param slowing: how local models' calls slow each other down; :param rounds: of conversations with local models that
+        were held, 0 where there were none.
+    """
+    whole = sum(course.seconds for course in courses)
+    if not whole or not slowing:
+        return 0.0 if not whole else _MODEL_ERROR
+    share = min(1.0, sum(course.slowed.get(PROCESSOR, 0.0) for course in courses) / whole)
+    local = min(_MOST_LOCAL_ERROR, max(_LEAST_LOCAL_ERROR, _FIRST_ROUND_ERROR / rounds if rounds else math.inf))
+    return max(_MODEL_ERROR, min(1.0, 2.0 * share) * local)
+
+
+def bottlenecks(courses: Sequence[SimulatedCourse]) -> list[Bottleneck]:
+    """What holds calls back for more than a few hundredths of the time; what is to be widened first comes first."""
+    whole = sum(course.seconds for course in courses)
+    if not whole:
+        return []
+    shares: dict[tuple[str | None, str], float] = {}
+    for course in courses:
+        for model, tally in course.models.items():
+            for bound, seconds in tally.held.items():
+                shares[model, bound] = shares.get((model, bound), 0.0) + seconds / whole
+        for place, seconds in course.slowed.items():
+            shares[place, "speed"] = shares.get((place, "speed"), 0.0) + seconds / whole
+    full = sum(course.full for course in courses) / whole
+    found = [Bottleneck(*name, share) for name, share in shares.items() if share > _NOTABLE_SHARE]
+    found.sort(key=lambda one: -one.share)
+    if full > _NOTABLE_SHARE:
+        behind = bool(found) and found[0].share >= _EXPLAINED_SHARE * full
+        found.insert(1 if behind else 0, Bottleneck(None, "concurrency", full))
+    return found
+
+
+def extrapolate(short: SimulatedCourse, long: SimulatedCourse, share: float) -> SimulatedCourse:
+    """The course of a whole sweep, from those of a part of it with ``share`` of its conversations and of half of that.
+
+    What takes no longer with more conversations (filling up, the last ones) is the same in both; the rest grows evenly.
+    """
+    if share >= 1.0:
+        return long
+    times = 1.0 / share
+
+    def grown(half: float, full: float) -> float:
+        return full + max(0.0, full - half) * 2.0 * (times - 1.0)
+
+    found = SimulatedCourse(grown(short.seconds, long.seconds), most=long.most)
+    found.full = min(found.seconds, grown(short.full, long.full))
+    for place, seconds in long.slowed.items():
+        found.slowed[place] = grown(short.slowed.get(place, 0.0), seconds)
+    for model, tally in long.models.items():
+        before = short.models.get(model, Tally())
+        held = {name: grown(before.held.get(name, 0.0), seconds) for name, seconds in tally.held.items()}
+        found.models[model] = Tally(
+            round(tally.calls * times),
+            tally.prompt * times,
+            tally.completion * times,
+            tally.most,
+            tally.cached * times,
+            held,
+        )
+    return found
+
+
+def bound_text(bound: str, bounds: Mapping[str, int]) -> str:
+    """A bound with its figure, where it has one."""
+    return f"{bound}={bounds[bound]}" if bound in bounds else bound

@@ -1,0 +1,295 @@
+"""Run a sweep: its cells one after the other or side by side, in one event loop, on shared models and slots.
+
+A cell begins when those before it have let all of their conversations begin, so slots stay taken to the end and
+what waits costs nothing. A local model is opened for its first cell, kept for its last, and closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from viva.data.dataset import CheckedDatasets
+from viva.engine.backends.fault_injection import read_fault_plan
+from viva.engine.backends.registry import BackendPool
+from viva.engine.clock import Clock, RealClock
+from viva.engine.computation import StepExecutor
+from viva.engine.errors import JournalError, VivaError, user_frame
+from viva.engine.event_loop import LoopYield
+from viva.engine.file_descriptors import limit_parallel_runs
+from viva.engine.run_folder import RunFolder
+from viva.engine.runner import Outcome, Slots
+from viva.engine.stream import EventStream
+from viva.orchestration.launch import SharedResources, continued_run, empty_results
+from viva.scoring.early_stopping import StoppingRule
+
+from .cell_run import CellRun, CellState
+from .cells import check_cost_bounds, group_cells, plan_cells
+from .early_stopping import CellWatch
+from .local_models import LoadedModels, order_by_weights, weights_of
+from .recorded_sweep import RecordedSweep, read_sweep, write_sweep
+from .shards import SweepSlice
+from .sweep_file import SweepFile, check_resources, check_sweep_file, part_of, read_sweep_file
+from .sweep_folder import check_sweep_folder, remove_empty_shards
+
+_MOST_OPEN = 64  # cells that are led to their end at once, files allowing; each has a journal and its thread
+
+
+class Sweep:
+    """One sweep about to go on. ``runs`` tells of every cell, before, while and after it runs; ``events`` are the news
+    of models (retries), ``models`` their counters. ``interrupt`` and ``halt`` are
+    a runner's, for all cells. ``portion``: what of the sweep this process holds. ``spread``: other machines hold it.
+    """
+
+    spread = False
+
+    def __init__(
+        self,
+        recorded: RecordedSweep,
+        file: SweepFile,
+        out: Path,
+        clock: Clock | None = None,
+        *,
+        retry_failed: bool = False,
+        concurrency: int | None = None,
+        portion: SweepSlice | None = None,
+    ) -> None:
+        self.out, self.recorded, self.portion = out, recorded, portion or SweepSlice()
+        self.clock = clock or RealClock()
+        self.events = EventStream()
+        self.runs = [CellRun(cell, out / cell.name) for cell in self.portion.chosen(recorded)]
+        self._concurrency = concurrency or file.concurrency
+        self._chaos = None if file.chaos is None else read_fault_plan(Path(file.chaos))
+        self._patience, self._local_models = file.patience, file.local_models
+        self.retry_failed = retry_failed
+        self._stopping = False
+        self._active: list[CellRun] = []
+        self._changed = anyio.Event()
+        self._most_open = _MOST_OPEN
+        self._shared: SharedResources | None = None
+        self.models: dict[str, dict[str, object]] = {}
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was asked to stop, and did so before its end."""
+        return self._stopping and any(run.state in ("waiting", "part") for run in self.runs)
+
+    @property
+    def failures(self) -> int:
+        """Failed conversations, in all cells."""
+        return sum(run.failed for run in self.runs)
+
+    def interrupt(self) -> None:
+        """Finish the calls under way, begin nothing new."""
+        self._stop("interrupt")
+
+    def halt(self) -> None:
+        """Stop now. What is in flight goes on when the sweep is started again."""
+        self._stop("halt")
+
+    def _stop(self, how: str) -> None:
+        self._stopping = True
+        for run in self._active:
+            if run.runner is not None:
+                getattr(run.runner, how)()
+            else:  # its models are still being opened: nothing has begun
+                run.opening.cancel()
+
+    def model_counters(self) -> dict[str, dict[str, object]]:
+        """Each model's counters by its name (``BackendPool.statistics``); empty before any is open."""
+        return {} if self._shared is None else self._shared.pool.statistics()
+
+    async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
+        """Carry all cells to their end. ``ready`` is given the sweep at once (to interrupt or halt it).
+
+        A cell that fails is a state of it (``runs``), no error; so is one that was interrupted.
+
+        :raises ConfigurationError: another process is at this sweep, or something else lies in its folder.
+        :raises JournalError: the folder cannot be written.
+        """
+        check_sweep_folder(self.out)
+        lock = RunFolder(self.out, {})
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            if self.portion.whole:  # those who hold parts of it know nothing of each other
+                lock.lock()
+        except OSError as error:
+            raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
+        try:
+            write_sweep(self.out, self.recorded)
+            most = min(_MOST_OPEN, len(self.runs))
+            with CheckedDatasets().used(), limit_parallel_runs(most) as self._most_open:
+                if ready is not None:
+                    ready(self)
+                units = self._survey()
+                async with BackendPool(
+                    self.clock, self.events.publish, patience=self._patience, chaos=self._chaos
+                ) as pool:
+                    computer = StepExecutor(self.clock)
+                    self._shared = SharedResources(pool, Slots(self._concurrency), LoopYield(), computer)
+                    self._loaded = LoadedModels(pool, [unit.models for unit in units], self._local_models)
+                    try:
+                        async with anyio.create_task_group() as group:
+                            for unit in units:
+                                await self._room()
+                                if self._stopping:
+                                    break
+                                await self._begin(unit, group)
+                    finally:
+                        computer.close()
+                    self.models = pool.statistics()
+        finally:
+            self.events.close()
+            lock.unlock()
+
+    async def _room(self) -> None:
+        """Wait until the next unit can begin: not too many cells are open, nor too many local models."""
+        while not self._stopping:
+            changed = self._changed  # a cell may end while room is being made
+            if len(self._active) < self._most_open and await self._loaded.make_room(self._in_use()):
+                return
+            await changed.wait()
+
+    def _in_use(self) -> set[str]:
+        return {model for run in self._active for model in run.cell.models}
+
+    def survey(self, datasets: CheckedDatasets | None = None) -> None:
+        """Find out how far every cell has come (``runs``), without opening a model.
+
+        ``datasets``: those that need not be read through again.
+        """
+        with (datasets or CheckedDatasets()).used():
+            self._survey()
+
+    def _survey(self) -> list[_CellGroup]:
+        """What is still to be done, in the order to do it."""
+        by_name = {run.cell.name: run for run in self.runs}
+        until = self.recorded.until
+        decided = until is not None and until.decided
+        units = []
+        for group in group_cells([run.cell for run in self.runs], decided):
+            runs = [by_name[cell.name] for cell in group]
+            unit = self._unit(runs)
+            if unit.runs:
+                units.append(unit)
+        return [units[place] for place in order_by_weights([weights_of(unit.models) for unit in units])]
+
+    def _unit(self, runs: list[CellRun]) -> _CellGroup:
+        found = {run: self.portion.find(run, self.out, retry_failed=self.retry_failed) for run in runs}
+        for run, one in found.items():
+            run.take(one)
+        planned = [run.total for run in runs if run.total is not None]
+        until = self.recorded.until
+        stopping: CellWatch | None = None
+        if until is not None and part_of(runs[0].cell.scenario).scored and planned:
+            if self._watched(until, found, max(planned), ended=False).stopped:
+                for run in runs:
+                    run.stopped_by_rule()
+            else:  # those that go on tell theirs again as they run
+                stopping = self._watched(until, found, max(planned), ended=True)
+        return _CellGroup([run for run in runs if run.state in ("waiting", "part")], stopping)
+
+    def _watched(self, until: StoppingRule, found: dict[CellRun, CellState], planned: int, *, ended: bool) -> CellWatch:
+        """The watch over the cells ``found``, fed with what their journals hold, or only those at their end."""
+        clusters = next((one.clusters for one in found.values() if one.planned == planned), None)
+        stopping = CellWatch(until, [run.cell for run in found], planned, clusters)
+        for run, one in found.items():
+            if one.run is not None and (not ended or one.state == "done"):
+                try:
+                    stopping.read(run.cell, one.run)
+                except JournalError as error:
+                    run.take(CellState("failed", run.total, error=error))
+        return stopping
+
+    async def _begin(self, unit: _CellGroup, group: anyio.abc.TaskGroup) -> None:
+        """Have a unit's cells begin, side by side; returns when all of their conversations have begun."""
+        self._loaded.begin()
+        for run in unit.runs:
+            run.begins()
+            self._active.append(run)
+            group.start_soon(self._carry, run, unit.stopping)
+        for run in unit.runs:
+            await run.begun.wait()
+        for run in unit.runs:
+            if run.runner is not None:
+                await run.runner.admitted.wait()
+
+    async def _carry(self, run: CellRun, stopping: CellWatch | None) -> None:
+        outcome: Outcome | None = None
+        error: VivaError | None = None
+        try:
+            with run.opening:
+                outcome = await self._launch(run, stopping)
+        except VivaError as problem:
+            error = problem
+        except Exception as fault:  # in our own code: the other cells can do without this one
+            error = VivaError(f"{type(fault).__name__} at {user_frame(fault)}: {fault}")
+        finally:
+            run.ended(outcome, error, stopped=stopping is not None and stopping.stopped)
+            self._active.remove(run)
+            with anyio.CancelScope(shield=True):
+                await self._loaded.leave(self._in_use())
+            self._changed.set()
+            self._changed = anyio.Event()
+
+    async def _launch(self, run: CellRun, stopping: CellWatch | None) -> Outcome:
+        cell = run.cell
+        remove_empty_shards(run.folder)
+        launch = continued_run(
+            cell.scenario, cell.settings, run.folder, self.clock, retry_failed=self.retry_failed, share=run.share
+        )
+        run.aggregate = empty_results(launch.folder)
+        launch.events.listen(run.hear)
+        if stopping is not None:
+            launch.events.listen(stopping.listener(cell))
+
+        def ready(runner: Any) -> None:
+            run.carried_by(runner)
+            if stopping is not None:
+                stopping.begun(runner)
+
+        return await launch.run(ready, self._shared)
+
+
+class _CellGroup:
+    """Cells that begin together, and the rule that may end them."""
+
+    __slots__ = ("models", "runs", "stopping")
+
+    def __init__(self, runs: list[CellRun], stopping: CellWatch | None) -> None:
+        self.runs, self.stopping = runs, stopping
+        self.models = frozenset(model for run in runs for model in run.cell.models)
+
+
+def open_sweep(file: Path, out: Path | None = None, clock: Clock | None = None, **how: Any) -> Sweep:
+    """The sweep that a file describes, in ``out`` (default: ``runs/NAME`` of the file's name); nothing is written yet.
+
+    If the folder holds a sweep already, cells that are finished stay as they are and the others go on.
+
+    :param how: ``retry_failed``, ``concurrency`` and ``portion``, as ``Sweep`` has them.
+    :raises ConfigurationError: the file is wrong; the message names file and field.
+    """
+    checked, written = read_sweep_file(file)
+    folder = file.resolve().parent
+    found = plan_cells(checked, folder, str(file))
+    check_cost_bounds(found, str(file))
+    check_resources(checked.resources, (model for cell in found for model in cell.models), str(file))
+    recorded = RecordedSweep(folder, written, checked.until, found)
+    return Sweep(recorded, checked, out or Path("runs") / file.stem, clock, **how)
+
+
+def reopen_sweep(out: Path, clock: Clock | None = None, **how: Any) -> Sweep:
+    """Go on with the sweep in a folder, as its file was when it was last started.
+
+    :raises ConfigurationError: there is no sweep here, or what its file names is no longer what it was.
+    """
+    before = read_sweep(out)
+    shown = f"{out}/sweep.json"
+    checked = check_sweep_file(before.written, before.folder, shown)
+    # Cells that have begun as they were, not as they would follow from the file today: defaults may be others.
+    begun = {cell.name: cell for cell in before.cells if (out / cell.name / "manifest.json").exists()}
+    found = [begun.get(cell.name, cell) for cell in plan_cells(checked, before.folder, shown)]
+    return Sweep(RecordedSweep(before.folder, before.written, checked.until, found), checked, out, clock, **how)

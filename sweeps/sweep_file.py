@@ -1,0 +1,371 @@
+"""A sweep's YAML file: candidates, datasets, seeds, evaluators, a part for each scenario, resources of models.
+
+Relative paths are meant from the file's own folder, so that a sweep means the same wherever it is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from viva.data.dataset import Cluster
+from viva.data.sources import absolute_source
+from viva.engine.backends.model_name import describe_value, refuse_credentials
+from viva.engine.backends.registry import with_absolute_path
+from viva.engine.errors import ConfigurationError, did_you_mean
+from viva.engine.permissions import check_names
+from viva.engine.yaml_file import read_yaml
+from viva.scenarios.contract import Scenario, compared_role, judge_role
+from viva.scenarios.models import model_labels
+from viva.scenarios.registry import AnyScenario, installed_scenarios
+from viva.scenarios.run_settings import absolute_file, context_folder
+from viva.scoring.early_stopping import StoppingRule
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPart:
+    """``name`` is the file's field; ``candidate`` the setting of the models that are compared."""
+
+    name: str
+    scenario: AnyScenario
+    candidate: str
+
+    @property
+    def of_the_grid(self) -> dict[str, str]:
+        """The settings that the grid itself decides on, and the file's fields for them."""
+        named = {self.scenario.data: "datasets", self.candidate: "candidates"}
+        return named | {"seed": "seeds", "concurrency": "concurrency", "patience": "patience", "chaos": "chaos"}
+
+    @property
+    def fields(self) -> set[str]:
+        """The names of its settings."""
+        return set(self.scenario.settings.model_fields)
+
+    def judge(self, given: dict[str, Any]) -> str | None:
+        """The setting of the model that judges under these settings; None where nobody does."""
+        settings = self.scenario.settings.model_construct(**given)
+        role = judge_role(self.scenario.roles_of(settings))
+        return None if role is None else role.name
+
+    @property
+    def scored(self) -> bool:
+        """Whether a rule may end its runs early: they have a score for each conversation."""
+        return type(self.scenario).score_of is not _NO_SCORE
+
+
+_NO_SCORE = Scenario.score_of
+
+
+@cache
+def parts() -> dict[str, SweepPart]:
+    """All parts by name; those without a judge first, for they cost least."""
+    found = [which for which in installed_scenarios() if sum(role.many for role in which.roles) == 1]
+    found.sort(key=lambda which: (judge_role(which.roles) is not None, which.name))
+    named = [(which.plural or which.name, which) for which in found]
+    return {name: SweepPart(name, which, compared_role(which.roles).name) for name, which in named}
+
+
+def part_of(scenario: str) -> SweepPart:
+    """The part of a scenario.
+
+    :raises ValueError: there is none.
+    """
+    for part in parts().values():
+        if part.scenario.name == scenario:
+            return part
+    raise ValueError(f"unknown scenario '{scenario}'")
+
+
+_RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
+
+
+class ModelResources(BaseModel):
+    """``memory`` is in bytes; ``num_gpus`` may be a fraction below 1; ``resources`` are those that nodes were started
+    with (``ray start --resources``). What is not said is left to Ray: one CPU a task.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_cpus: float | None = Field(default=None, ge=0)
+    num_gpus: float | None = Field(default=None, ge=0)
+    memory: StrictInt | None = Field(default=None, ge=1)
+    resources: dict[str, float] = {}
+
+    def amounts(self) -> dict[str, float]:
+        """The amount of each resource, by Ray's name for it; zeros are left out."""
+        own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
+        return {name: float(amount) for name, amount in [*own.items(), *self.resources.items()] if amount}
+
+
+def check_resources(needs: Mapping[str, ModelResources], models: Iterable[str], shown: str) -> None:
+    """See that each entry is of a model of the sweep, by its label, and that amounts are such as Ray takes.
+
+    :raises ConfigurationError: it is not; the message names the entry.
+    """
+    labels = dict.fromkeys(model_label(model) for model in models)
+    for label, need in needs.items():
+        where = f"{shown}: resources.{label}"
+        if label not in labels:
+            raise ConfigurationError(f"{where}: no model of this sweep is called that; they are {', '.join(labels)}")
+        for name, amount in need.resources.items():
+            if name in _RAY_RESOURCES:
+                raise ConfigurationError(f"{where}.resources.{name}: write num_cpus, num_gpus or memory beside it")
+            if amount < 0:
+                raise ConfigurationError(f"{where}.resources.{name}: expected 0 or more, found {amount:g}")
+        if (need.num_gpus or 0) > 1 and need.num_gpus != int(need.num_gpus or 0):
+            raise ConfigurationError(f"{where}.num_gpus: above 1 it is a whole number, found {need.num_gpus:g}")
+
+
+def model_label(model: str) -> str:
+    """A model's label, as tables and ``resources`` have it."""
+    [label] = model_labels([model])
+    return label
+
+
+_LISTS = ("candidates", "datasets", "seeds", "evaluators")
+
+
+class DatasetEntry(BaseModel):
+    """One dataset, with settings of its own beside those of the parts."""
+
+    model_config = ConfigDict(extra="allow")
+
+    dataset: str
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The settings that count for this dataset only."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class SweepFile(BaseModel):
+    """A sweep as it is written, every path full. ``parts``: what is done with each candidate, by the part's name."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    candidates: list[str] = Field(min_length=1)
+    datasets: list[DatasetEntry] = Field(min_length=1)
+    seeds: list[StrictInt] = Field(default=[7], min_length=1)
+    evaluators: list[str] | None = Field(default=None, min_length=1)
+    parts: dict[str, dict[str, Any]] = {}
+    concurrency: StrictInt = Field(default=500, ge=1)
+    patience: float = Field(default=600.0, ge=0)
+    chaos: str | None = None
+    local_models: StrictInt = Field(default=1, ge=1)
+    resources: dict[str, ModelResources] = {}
+    until: StoppingRule | None = None
+    _own_judges: dict[str, list[str]] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _forms(cls, written: Any) -> Any:
+        """Refuse what would be taken for something else: nothing where a value is meant, one value for a list."""
+        known = parts()
+        for name, value in written.items():
+            if value is None:
+                hint = f"; `{name}: {{}}` takes the defaults" if name in known else ""
+                raise ValueError(f"{name}: is empty; write a value or leave it out{hint}")
+            if name in _LISTS and not isinstance(value, list):
+                raise ValueError(f"{name}: found {describe_value(value)}, expected a list: {_list_hint(name, value)}")
+        if "parts" in written:
+            raise ValueError("parts: unknown setting")
+        rest = {name: value for name, value in written.items() if name not in known}
+        return rest | {"parts": {name: written[name] for name in known if name in written}}
+
+    @field_validator("datasets", mode="before")
+    @classmethod
+    def _plain_names(cls, entries: list[Any]) -> list[Any]:
+        return [{"dataset": one} if isinstance(one, str) else one for one in entries]
+
+    @field_validator("until", mode="before")
+    @classmethod
+    def _rule(cls, value: Any) -> StoppingRule:
+        rule = StoppingRule.parse(value)
+        if rule.cluster not in (None, *get_args(Cluster)):
+            raise ValueError(f"until.cluster: {rule.cluster!r}; allowed is {' or '.join(get_args(Cluster))}")
+        return rule
+
+    @field_validator("candidates", "evaluators")
+    @classmethod
+    def _named(cls, models: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        return None if models is None else _full_model_names(models, context_folder(info))
+
+    @field_validator("chaos")
+    @classmethod
+    def _faults_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
+        return absolute_file(name, context_folder(info))
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: list[int]) -> list[int]:
+        _check_unique(seeds)
+        return seeds
+
+    @field_validator("datasets")
+    @classmethod
+    def _datasets_differ(cls, entries: list[DatasetEntry], info: ValidationInfo) -> list[DatasetEntry]:
+        for entry in entries:
+            entry.dataset = absolute_source(entry.dataset, context_folder(info))
+        _check_unique(entry.dataset for entry in entries)
+        return entries
+
+    @model_validator(mode="after")
+    def _goes_together(self, info: ValidationInfo) -> SweepFile:
+        known = parts()
+        if not self.parts:
+            raise ValueError(f"neither {' nor '.join(known)}: say what is to be done, each with its settings")
+        for name, given in self.parts.items():
+            for setting, field in known[name].of_the_grid.items():
+                if setting in given:
+                    raise ValueError(f"{name}.{setting}: is given by the sweep's own `{field}`")
+        self._check_judges(context_folder(info))
+        if self.until is not None:
+            if not any(known[name].scored for name in self.parts):
+                could = " and ".join(name for name, part in known.items() if part.scored)
+                raise ValueError(f"until: is of use to {could} only, and there are none")
+            if self.until.decided and len(self.candidates) < 2:
+                raise ValueError("until: decided, with one candidate; a decision needs two")
+        for index, entry in enumerate(self.datasets):
+            self._check_own(f"datasets.{index}", entry)
+        return self
+
+    def _check_judges(self, folder: Path) -> None:
+        judged = {name: judge for name, given in self.parts.items() if (judge := parts()[name].judge(given))}
+        if self.evaluators is not None and not judged:
+            could = " and ".join(name for name, part in parts().items() if part.judge({}))
+            raise ValueError(f"evaluators: is of use to {could} only, and there are none")
+        for name, judge in judged.items():
+            own = self.parts[name].get(judge)
+            if own is not None and self.evaluators is not None:
+                raise ValueError(f"{name}.{judge}: the evaluators are those of `evaluators`; leave one of the two out")
+            if own is None and self.evaluators is None:
+                raise ValueError(f"{name}.{judge} is missing: name it there, or several under `evaluators`")
+            if own is not None:
+                try:
+                    self._own_judges[name] = _full_model_names([str(own)], folder)
+                except ValueError as error:
+                    raise ValueError(f"{name}.{judge}: {error}") from None
+
+    def _check_own(self, where: str, entry: DatasetEntry) -> None:
+        known = parts()
+        for name in entry.own:
+            if any(name in known[part].of_the_grid or name == known[part].judge(given)
+                   for part, given in self.parts.items()):  # fmt: skip
+                raise ValueError(f"{where}.{name}: cannot differ between datasets")
+            if not any(name in known[part].fields for part in self.parts):
+                raise ValueError(f"{where}.{name}: no setting of {' or '.join(self.parts)}")
+
+    def judges(self, part: str) -> list[str]:
+        """The models that judge in a part; none where nobody does."""
+        if parts()[part].judge(self.parts[part]) is None:
+            return []
+        return self.evaluators or self._own_judges[part]
+
+
+def read_sweep_file(path: Path) -> tuple[SweepFile, dict[str, Any]]:
+    """A sweep's file: checked, and as it is written.
+
+    :raises ConfigurationError: naming the file, the field, what was found and what to do.
+    """
+    written = read_yaml(path)
+    if not isinstance(written, dict):
+        found = "nothing" if written is None else type(written).__name__
+        raise ConfigurationError(f"{path}: expected a mapping with candidates and datasets, found {found}")
+    return check_sweep_file(written, path.resolve().parent, str(path)), written
+
+
+def check_sweep_file(written: dict[str, Any], folder: Path, shown: str) -> SweepFile:
+    """Check what a sweep's file says. ``folder`` is where its relative paths begin, ``shown`` its name in errors.
+
+    :raises ConfigurationError: as ``read_sweep_file``.
+    """
+    for name in written:
+        if not isinstance(name, str):
+            raise ConfigurationError(f"{shown}: {name}: unknown setting; names are text")
+    _refuse_credentials(written, shown)
+    check_names(written, shown, folder)
+    try:
+        return SweepFile.model_validate(written, context={"folder": folder})
+    except ValidationError as error:
+        raise ConfigurationError(
+            "; ".join(
+                validation_message(detail, shown, known=SweepFile.model_fields)
+                for detail in error.errors(include_url=False)
+            )
+        ) from None
+
+
+def _refuse_credentials(written: Any, shown: str, field: str = "") -> None:
+    """See that nothing that will be recorded as a model's name holds a key, wherever it stands in the file."""
+    if isinstance(written, str):
+        try:
+            refuse_credentials(written)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{shown}: {field}: {error}") from None
+        return
+    inner = written.items() if isinstance(written, dict) else enumerate(written) if isinstance(written, list) else ()
+    for name, value in inner:
+        if isinstance(name, str):  # a stray colon makes a name of a model
+            _refuse_credentials(name, shown, field or "a setting's name")
+        _refuse_credentials(value, shown, f"{field}.{name}" if field else str(name))
+
+
+def validation_message(detail: Any, shown: str, part: str = "", known: Iterable[str] = ()) -> str:
+    """One of pydantic's complaints as ours: file, field, what was found. ``part`` stands before the field."""
+    loc = [str(one) for one in detail["loc"]]
+    field = ".".join([part] * bool(part) + (loc[1:] if loc[:1] == ["parts"] else loc))
+    if detail["type"] == "missing":
+        return f"{shown}: {field} is missing"
+    if detail["type"] == "extra_forbidden":
+        return f"{shown}: {field}: unknown setting{did_you_mean(loc[-1], known)}"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "value_error":  # ours: it says what was found
+        return f"{shown}: {message}" if not field or message.startswith(field) else f"{shown}: {field}: {message}"
+    return f"{shown}: {field}: {message}, found {describe_value(detail.get('input'))}"
+
+
+def _full_model_names(models: list[str], folder: Path) -> list[str]:
+    try:
+        model_labels(models)  # each is a model's name, each label its own
+    except ConfigurationError as error:
+        raise ValueError(str(error).replace("two candidates", "two models")) from None
+    return [with_absolute_path(model, folder) for model in models]
+
+
+def _list_hint(name: str, value: Any) -> str:
+    """What to write where one value stands for a list."""
+    if name == "seeds" and isinstance(value, int) and not isinstance(value, bool):
+        several = f"; for {value} seeds, [{', '.join(map(str, range(1, value + 1)))}]" if 2 <= value <= 10 else ""
+        return f"for the one seed {value} write `seeds: [{value}]`{several}"
+    if isinstance(value, str):
+        return f"write `{name}: [{value}]`, or a line `- …` for each"
+    return "write a line `- …` for each"
+
+
+def lists_of_values(written: dict[str, Any]) -> dict[str, Any]:
+    """What a sweep's file said, from the time when one value could stand for a list, with lists."""
+    return {name: [value] if name in _LISTS and not isinstance(value, list) else value
+            for name, value in written.items() if value is not None}  # fmt: skip
+
+
+def _check_unique(values: Iterable[Any]) -> None:
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{value} is named twice")
+        seen.add(value)

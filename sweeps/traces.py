@@ -1,0 +1,343 @@
+"""Traces of conversations for the simulation: which call follows which, seconds alone, tokens; observed or guessed.
+
+Observed traces are read from journals of earlier runs. A call beside ``k - 1`` others is taken to last ``1 + c
+(k - 1)`` times as long as alone: with c = 0 a model has room for all, with a large c it does a fixed amount of
+work a second, however many calls share it; c is fitted to the recorded calls.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from viva.engine.backends.base import ModelSpec
+from viva.engine.journal_reader import History, RecordedCall
+from viva.engine.run_folder import RunFolder
+from viva.engine.steps import STEP_PREFIX
+from viva.scenarios.contract import UsageForecast
+from viva.scenarios.models import label_of_key
+
+from .queueing import bounds_of
+
+_SLOWDOWNS_TRIED = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0)
+# What is taken where calls are computed on this machine and do not tell more. Measured on two cores: 16 lanes do 1.4
+# times the work of one, 32 lanes 1.7 times, prefill included: c = 0.7 and 0.6.
+LOCAL_SLOWDOWN = 0.65
+_BETTER = 0.9  # share of the squared deviations that may be left for a figure to be believed
+_FEWEST_CALLS = 20
+_SHORTEST_SECONDS = 1e-9  # seconds; what sums lose in rounding
+
+
+class SharedProcessor:
+    """Calls that were in flight at one place, in the order of ``begins`` and ``ends`` (seconds). ``most``: how many
+    there were at once at most.
+    """
+
+    def __init__(self, begins: np.ndarray, ends: np.ndarray) -> None:
+        self._begins, self._ends = begins, ends
+        times = np.concatenate([begins, ends])
+        change = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
+        order = np.lexsort((change, times))
+        self._times, self._level = times[order], np.cumsum(change[order])
+        self.most = int(self._level.max(initial=0.0))
+
+    def work(self, c: float) -> np.ndarray:
+        """The seconds that each call would have lasted alone: the time of its flight, each moment by the speed that the
+        calls in flight left it. So calls of this work take the same time again, at the same times, in a simulation.
+
+        The mean number in flight would not do: a call's speed is convex in it, so its work would come out too small.
+        """
+        speeds = 1.0 / (1.0 + c * np.maximum(0.0, self._level - 1.0))
+        done = np.concatenate([[0.0], np.cumsum(speeds[:-1] * np.diff(self._times))])
+        begun, ended = (np.interp(moments, self._times, done) for moments in (self._begins, self._ends))
+        return np.asarray(ended - begun)
+
+
+def fit_slowdown(
+    work: Callable[[float], np.ndarray], tokens: np.ndarray, groups: Sequence[str], *, shared: bool
+) -> float:
+    """The c under which calls of one kind are most alike, by least squares of the logarithm of their seconds alone.
+
+    :param work: these seconds under a given c (``SharedProcessor.work``); :param tokens: how many each answer has;
+    :param groups: of what kind each call is, so that kinds may last differently; :param shared: whether it is known
+        that they are computed on one processor.
+    """
+    usual = LOCAL_SLOWDOWN if shared else 0.0
+    usable = work(0.0) > 0.0
+    if usable.sum() < _FEWEST_CALLS:
+        return usual
+    names = np.array(groups)[usable]
+    columns = [(names == name).astype(float) for name in sorted(set(names.tolist()))]
+    columns.append(np.log1p(tokens[usable]))
+    design = np.stack(columns, axis=1)
+
+    def left(c: float) -> float:
+        wanted = np.log(np.maximum(work(c)[usable], _SHORTEST_SECONDS))
+        fitted = design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
+        return float(((wanted - fitted) ** 2).sum())
+
+    best = min(_SLOWDOWNS_TRIED, key=left)
+    return best if left(best) < _BETTER * left(usual) else usual
+
+
+_UNDISTURBED = 0.5  # quantile of the gaps between calls at which nothing else is taken to have been waited for
+_SAME_TIME = 1e-3  # seconds: what begins no sooner than this before an answer's end may have waited for it
+PROCESSOR = "this machine"  # where all local models are computed
+LOCAL = ("llama", "hf")
+
+
+@dataclass(slots=True, frozen=True)
+class TraceStep:
+    """One call, or one computation where ``role`` is None.
+
+    ``after`` is the place of the step whose end it waits for, -1 for the conversation's beginning. ``seconds`` are
+    those of a call that is alone at its model; ``before`` are seconds that pass ahead of it in the program itself,
+    while it holds no permit. ``requests``: how many requests the call consists of, side by side.
+    ``again``: tries that failed before. ``cached`` tokens are some of the prompt's.
+    """
+
+    role: str | None
+    after: int
+    seconds: float
+    prompt: float = 0.0
+    completion: float = 0.0
+    requests: int = 1
+    again: int = 0
+    before: float = 0.0
+    cached: float = 0.0
+
+
+@dataclass(slots=True, frozen=True)
+class Trace:
+    """A conversation's steps, in the order of their beginnings."""
+
+    steps: tuple[TraceStep, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class SimilarityKey:
+    """What tells kinds of conversations apart; ``company`` are the models besides the candidate, as one text."""
+
+    scenario: str
+    dataset: str
+    model: str
+    company: str
+
+    def ladder(self) -> list[tuple[str, ...]]:
+        """Names of kinds that this one belongs to, the narrowest first; ``SIMILARITIES`` says what each has in
+        common.
+        """
+        return [
+            (self.scenario, self.dataset, self.model, self.company),
+            (self.scenario, "", self.model, self.company),
+            (self.scenario, "", self.model, ""),
+            (self.scenario, "", "", ""),
+        ]
+
+
+SIMILARITIES = (
+    "same data and models",
+    "same models on other data",
+    "same candidate among other models",
+    "other models",
+)
+
+
+@dataclass(slots=True)
+class ObservedRuns:
+    """All talks that were read, by the names of their kinds. ``slowing``: how calls at each place slow each other down
+    (``slowing``); ``most``: the most calls that were in flight there; ``rounds``: conversations held there for each of
+    these; ``again``: the share of calls that needed a further try.
+    """
+
+    talks: dict[tuple[str, ...], list[Trace]]
+    slowing: dict[str, float]
+    most: dict[str, int]
+    rounds: dict[str, float]
+    again: float = 0.0
+
+
+@dataclass(slots=True)
+class _RecordedConversation:
+    kin: SimilarityKey
+    models: Mapping[str, str]
+    calls: list[RecordedCall]
+
+
+def processor_of(model: str) -> str:
+    """Where a model's calls are computed: local ones share a processor, each other one has a place of its own."""
+    return PROCESSOR if ModelSpec.parse(model).kind in LOCAL else model
+
+
+def observe_runs(runs: Iterable[tuple[RunFolder, SimilarityKey, Mapping[str, str]]]) -> ObservedRuns:
+    """The finished conversations of runs, each with the kind they are of and its models by role; those of a run with
+    several candidates get the candidate's model.
+
+    :raises JournalError: a journal cannot be read.
+    """
+    raw: list[_RecordedConversation] = []
+    for run, kin, models in runs:
+        if run.begun:
+            raw += _read_conversations(run, kin, models)
+    spans: dict[str, list[tuple[int, int, float, float]]] = defaultdict(list)
+    for number, one in enumerate(raw):
+        for place, call in enumerate(one.calls):
+            if (model := one.models.get(call.role)) is not None:
+                seconds = call.completion.latency
+                spans[processor_of(model)].append((number, place, call.at - seconds, call.at))
+    alone: dict[tuple[int, int], float] = {}
+    slowing, most, rounds = {}, {}, {}
+    for where, calls in spans.items():
+        shared = SharedProcessor(np.array([one[2] for one in calls]), np.array([one[3] for one in calls]))
+        most[where] = shared.most
+        rounds[where] = len({one[0] for one in calls}) / max(1, most[where])
+        groups = [f"{raw[one[0]].models[raw[one[0]].calls[one[1]].role]} {raw[one[0]].calls[one[1]].role}"
+                  for one in calls]  # fmt: skip
+        lengths = np.array([float(raw[one[0]].calls[one[1]].completion.completion_tokens) for one in calls])
+        slowing[where] = fit_slowdown(shared.work, lengths, groups, shared=where == PROCESSOR)
+        for (number, place, _, _), seconds in zip(calls, shared.work(slowing[where]), strict=True):
+            alone[number, place] = float(seconds)
+    between, handing = _program_gap(raw), _handover_delays(raw)
+    talks: dict[tuple[str, ...], list[Trace]] = defaultdict(list)
+    for number, one in enumerate(raw):
+        own = {place: alone[number, place] + handing.get(one.models[call.role], 0.0)
+               for place, call in enumerate(one.calls) if (number, place) in alone}  # fmt: skip
+        talk = _trace(one, own, between)
+        for name in dict.fromkeys(one.kin.ladder()):
+            talks[name].append(talk)
+    tries = [step.again for name, some in talks.items() if not any(name[1:]) for talk in some for step in talk.steps]
+    return ObservedRuns(dict(talks), slowing, most, rounds, sum(map(bool, tries)) / max(1, len(tries)))
+
+
+def _read_conversations(run: RunFolder, kin: SimilarityKey, models: Mapping[str, str]) -> list[_RecordedConversation]:
+    found = []
+    labels = [role for role in run.manifest["models"].values() if isinstance(role, dict)]
+    many = labels[0] if labels else {}
+    roles = [name for name, role in run.manifest["models"].items() if isinstance(role, dict)]
+    with History(run.journal) as history:
+        for ended in history.ended():
+            if ended.failed:
+                continue
+            own, named = kin, dict(models)
+            if many and not kin.model:
+                model = many[label_of_key(ended.key, list(many))]
+                own, named = replace(kin, model=model), {**named, **dict.fromkeys(roles, model)}
+            calls = history.calls(ended.number)
+            if calls:
+                found.append(
+                    _RecordedConversation(own, named, sorted(calls, key=lambda call: call.at - call.completion.latency))
+                )
+    return found
+
+
+def _program_gap(raw: Iterable[_RecordedConversation]) -> float:
+    """Seconds between an answer and the next call that nobody waits for: what the program itself takes.
+
+    Models with bounds make calls wait, so gaps ahead of theirs are looked at only where there are no others.
+    """
+    free: list[float] = []
+    bound: list[float] = []
+    for one in raw:
+        bounded = {role: bool(bounds_of(model)) for role, model in one.models.items()}
+        for before, call in pairwise(one.calls):
+            gap = call.at - call.completion.latency - before.at
+            if gap >= 0.0:
+                (bound if bounded.get(call.role, False) else free).append(gap)
+    return float(np.quantile(free or bound or [0.0], _UNDISTURBED))
+
+
+def _handover_delays(raw: Iterable[_RecordedConversation]) -> dict[str, float]:
+    """By model with a bound of calls at once, the seconds until a place that is free is taken by a call that waits.
+
+    A call that comes is held up by them as if the one before it had lasted longer.
+    """
+    calls: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # ready to begin, begin, end
+    for one in raw:
+        for call, after in zip(one.calls, _awaited_calls(one.calls), strict=True):
+            model = one.models.get(call.role)
+            if model is not None and "concurrency" in bounds_of(model):
+                begin = call.at - call.completion.latency
+                calls[model].append((begin if after < 0 else one.calls[after].at, begin, call.at))
+    found = {}
+    for model, times in calls.items():
+        ready, begins, ends = (np.sort(np.array(column)) for column in zip(*times, strict=True))
+        taken = np.searchsorted(begins, ends, side="right")  # calls that had begun when one ended
+        level = taken - np.searchsorted(ends, ends, side="right")
+        waiting = np.searchsorted(ready, ends, side="right") > taken
+        free = (level == bounds_of(model)["concurrency"] - 1) & waiting & (taken < len(begins))
+        if free.any():
+            found[model] = float(np.mean(begins[taken[free]] - ends[free]))
+    return found
+
+
+def _awaited_calls(calls: Sequence[RecordedCall]) -> list[int]:
+    """For each call, sorted by beginnings, the place of the one whose end it waited for; -1 for none."""
+    order: list[int] = []
+    ends: list[float] = []
+    for call in calls:
+        begin = call.at - call.completion.latency
+        before = [place for place, end in enumerate(ends) if end <= begin + _SAME_TIME]
+        order.append(max(before, key=ends.__getitem__, default=-1))
+        ends.append(call.at)
+    return order
+
+
+def _trace(one: _RecordedConversation, alone: Mapping[int, float], between: float) -> Trace:
+    steps: list[TraceStep] = []
+    for (place, call), after in zip(enumerate(one.calls), _awaited_calls(one.calls), strict=True):
+        said = call.completion
+        if call.role.startswith(STEP_PREFIX) or place not in alone:
+            steps.append(TraceStep(None, after, said.latency))
+            continue
+        parts = max(1, said.attempts) if said.likelihoods else 1
+        again = 0 if said.likelihoods else max(0, said.attempts - 1)
+        steps.append(TraceStep(call.role, after, alone[place], said.prompt_tokens, said.completion_tokens, parts, again,
+                          between if after >= 0 else 0.0, said.cached_tokens))  # fmt: skip
+    return Trace(tuple(steps))
+
+
+_TRACES = 40
+SHORTEST, LONGEST = 0.2, 1.0  # of an answer's token limit
+FIRST_TOKEN = 0.5  # seconds until an answer begins
+TOKENS_PER_SECOND = 50.0
+SPREAD = 0.3  # standard deviation of the logarithm of a call's seconds
+GUESS_NOTE = (
+    f"guessed: conversations end anywhere between a first call of each role and their last round; prompts and answers "
+    f"have {SHORTEST:.0%} to {LONGEST:.0%} of the tokens that they may have; a call takes {FIRST_TOKEN:g} s and a "
+    f"second for each {TOKENS_PER_SECOND:g} tokens of its answer"
+)
+Guess = Literal["least", "middle", "most"]
+
+
+def guess_traces(uses: Mapping[str, UsageForecast], guess: Guess = "middle", seed: int = 0) -> list[Trace]:
+    """Return talks of which ``uses`` say what each role takes at most.
+
+    ``least`` and ``most`` are the ends of what is guessed: one call of each role with the shortest texts, and all calls
+    with the longest. The ``middle`` lies anywhere between.
+    """
+    draw = random.Random(seed)
+    return [_guess_trace(uses, draw, guess) for _ in range(_TRACES)]
+
+
+def _guess_trace(uses: Mapping[str, UsageForecast], draw: random.Random, guess: Guess) -> Trace:
+    part = {"least": 0.0, "middle": draw.random(), "most": 1.0}[guess]
+    turns: list[tuple[float, str]] = []
+    for role, use in uses.items():
+        whole = math.floor(use.calls + draw.random())  # a half call is one in every other conversation
+        calls = min(whole, 1 + round(part * (whole - 1))) if whole else 0
+        turns += [((number + 0.5) / calls, role) for number in range(calls)]
+    steps = []
+    for place, (_, role) in enumerate(sorted(turns)):
+        use = uses[role]
+        share = {"least": SHORTEST, "middle": draw.uniform(SHORTEST, LONGEST), "most": LONGEST}[guess]
+        answer = share * use.completion / use.calls
+        seconds = (FIRST_TOKEN + answer / TOKENS_PER_SECOND) * math.exp(draw.gauss(0.0, SPREAD))
+        steps.append(TraceStep(role, place - 1, seconds, share * use.prompt / use.calls, answer))
+    return Trace(tuple(steps or [TraceStep(None, -1, 0.0)]))

@@ -1,0 +1,580 @@
+"""Hosted runs of the server: checking a client's request, starting, watching, stopping and resuming.
+
+A run's id is the name of its folder, directly below the folder of runs; links to other folders are ignored.
+What a request may name is decided in ``engine.permissions``.
+
+Each hosted run has a ring of its latest events with any number of readers, none of which holds the run back:
+they are woken together, and less often the more of them there are. A slow reader, or one that comes back,
+continues if the ring still holds the next event; otherwise it is told how many events it has lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.registry import ENTRY_POINT_GROUP, KINDS
+from viva.engine.errors import ConfigurationError, VivaError
+from viva.engine.events import Event, RunStarted
+from viva.engine.imports import load_entry_points
+from viva.engine.journal_reader import History
+from viva.engine.permissions import NotPermitted, permissions
+from viva.engine.run_folder import RunFolder
+from viva.orchestration.folders import fresh_folder
+from viva.orchestration.launch import Launch, recorded_results, resumed_run
+from viva.orchestration.python_api import LiveRun, new_launch
+from viva.orchestration.run_progress import RunProgress
+from viva.scenarios.registry import GROUP, get_scenario
+from viva.sweeps.recorded_sweep import planned_conversations
+
+from ..problems import Problem
+from .schemas import RUN_ID, RunRecord, RunRequest, State
+
+_PATH_SEPARATORS = re.compile(r"[:?#&=;,\s]+")
+_MOST_TEXTS, _MOST_CHARACTERS = 1_000, 100_000  # in the settings of a run
+
+
+class RequestChecker:
+    """``served``: full model names by served names."""
+
+    def __init__(self, served: Mapping[str, str]) -> None:
+        self._served = served
+
+    def models(self, models: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
+        """The models by role under their full names.
+
+        :raises Problem: one may not be named over HTTP.
+        """
+        found: dict[str, str | list[str]] = {}
+        for role, named in models.items():
+            field = f"models.{role}"
+            found[role] = (
+                self._model(named, field) if isinstance(named, str) else [self._model(one, field) for one in named]
+            )
+        return found
+
+    def settings(self, settings: Mapping[str, Any], roles: Collection[str]) -> None:
+        """:raises Problem: a setting names a model, or a file outside of the folders, or grants something."""
+        for name in settings:
+            field = f"settings.{name}"
+            if name in roles:
+                raise Problem(422, f"{field}: is a role; name its models under models.{name}", field=field)
+            if name == "python_tools":
+                raise Problem(403, f"{field}: is code, and a client may name none", field=field)
+        kinds = {*KINDS, *load_entry_points(ENTRY_POINT_GROUP)}
+        left = _MOST_CHARACTERS
+        for count, (field, text) in enumerate(_iterate_texts(settings, "settings"), 1):
+            left -= len(text)
+            if count > _MOST_TEXTS or left < 0:
+                most = f"{_MOST_TEXTS:,} texts of {_MOST_CHARACTERS:,} characters together"
+                raise Problem(422, f"settings: expected at most {most}", field="settings")
+            if text.partition(":")[0] in kinds:
+                self._model(text, field)
+            else:
+                for part in (text, *_PATH_SEPARATORS.split(text)):
+                    _check_path(part, field)
+
+    def _model(self, named: str, field: str) -> str:
+        text = self._served.get(named, named)
+        if text in self._served.values():
+            return text
+        served = ", ".join(self._served) or "none"
+        try:
+            if "\0" in text:
+                raise ConfigurationError("the name of no model: it holds the character NUL")
+            permissions().check_model(text)
+            spec = ModelSpec.parse(text)
+        except NotPermitted as error:
+            raise Problem(403, f"{field}: {error}; served here: {served}", field=field) from None
+        except ConfigurationError as error:
+            raise Problem(409, f"{field}: {error}; served here: {served}") from None
+        if spec.kind == "replay":
+            _check_path(spec.where, field)
+        for value in spec.options.values():
+            _check_path(value, field)
+        return text
+
+
+def _iterate_texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Every text in settings with its field; the names of fields, too."""
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield field, name
+            yield from _iterate_texts(one, f"{field}.{name}")
+    elif isinstance(value, list):
+        for one in value:
+            yield from _iterate_texts(one, field)
+
+
+def _check_path(text: str, field: str) -> None:
+    if text:
+        try:
+            permissions().check_file(Path(text))
+        except NotPermitted as error:
+            raise Problem(403, f"{field}: {error}", field=field) from None
+
+
+RING_CAPACITY = 4096  # events
+_TICK_SECONDS = 0.05
+_TICK_PER_READER = 0.002
+_EVENT_BATCH = 256  # events that a reader is handed at once
+_KEEP_ALIVE_SECONDS = 15.0
+_KEEP_ALIVE = b": \n\n"
+
+
+class RecentEvents:
+    """The ring of one run. ``epoch`` begins the ids of its events: a later server carries the run under another one."""
+
+    def __init__(self, epoch: str, capacity: int = RING_CAPACITY) -> None:
+        self.epoch = epoch
+        self._capacity = capacity
+        self._events: list[Event | None] = [None] * capacity
+        self._encoded: list[tuple[int, bytes]] = [(0, b"")] * capacity
+        self._latest_block: tuple[tuple[int, int], bytes, int] = ((0, 0), b"", 0)
+        self._last = 0
+        self._readers = 0
+        self._news = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self.closed = False
+
+    def hear(self, event: Event) -> None:
+        """The listener of a run: takes the event, and waits for nobody."""
+        self._last = event.sequence
+        self._events[event.sequence % self._capacity] = event
+        if self._readers and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._wake)
+
+    def close(self) -> None:
+        """No event comes any more: readers end when they have read what is here."""
+        self.closed = True
+        self._wake()
+
+    def place_of(self, id_: str | None) -> int | None:
+        """Which event an id names; None for one of another epoch, or none at all."""
+        epoch, _, number = (id_ or "").rpartition("-")
+        if epoch != self.epoch or not number.isascii() or not number.isdecimal() or len(number) > 18:
+            return None
+        return min(int(number), self._last)
+
+    @property
+    def _pause(self) -> float:
+        return max(_TICK_SECONDS, _TICK_PER_READER * self._readers)
+
+    @property
+    def last(self) -> int:
+        """The latest event's number."""
+        return self._last
+
+    async def read(self, place: int) -> AsyncIterator[bytes]:
+        """The events behind a place, as server-sent events in blocks, until the run has ended; with ``Gap`` events that
+        say how many are lost, and comments that keep the connection alive.
+        """
+        self._readers += 1
+        try:
+            while True:
+                while place < self._last:
+                    block, place = self._block(place)
+                    yield block
+                    if place < self._last and not self.closed:
+                        await asyncio.sleep(self._pause)  # one who lags behind takes no more of the loop than others
+                if self.closed:
+                    return
+                news = self._news
+                try:
+                    async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                        await news.wait()
+                except TimeoutError:
+                    yield _KEEP_ALIVE
+        finally:
+            self._readers -= 1
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _block(self, place: int) -> tuple[bytes, int]:
+        key = (place, self._last)
+        if self._latest_block[0] == key:  # most readers are at the same place
+            return self._latest_block[1:]
+        parts = []
+        oldest = max(1, self._last - self._capacity + 1)
+        if place + 1 < oldest:
+            parts.append(server_sent_event("Gap", {"lost": oldest - place - 1}, f"{self.epoch}-{oldest - 1}"))
+            place = oldest - 1
+        end = min(self._last, place + _EVENT_BATCH)
+        parts += [self._text(number) for number in range(place + 1, end + 1)]
+        self._latest_block = (key, b"".join(parts), end)
+        return self._latest_block[1:]
+
+    def _text(self, number: int) -> bytes:
+        """An event as it is sent, put into words once for all readers."""
+        slot = number % self._capacity
+        known, text = self._encoded[slot]
+        if known != number:
+            event = self._events[slot]
+            if event is None or event.sequence != number:  # published before anybody listened
+                return b""
+            text = server_sent_event(type(event).__name__, event.to_record(), f"{self.epoch}-{number}")
+            self._encoded[slot] = (number, text)
+        return text
+
+
+def server_sent_event(name: str, data: object, id_: str | None = None) -> bytes:
+    """One server-sent event; JSON has no line ends outside of strings, so its data is one line."""
+    head = b"" if id_ is None else b"id: %b\n" % id_.encode()
+    return b"%bevent: %b\ndata: %b\n\n" % (head, name.encode(), orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS))
+
+
+_log = logging.getLogger("viva")
+_OUTCOMES: dict[str, State] = {"done": "done", "drained": "stopped", "halted": "stopped", "budget": "stopped"}
+
+
+class HostedRun:
+    """See the module. ``ended`` is called in the event loop when the run is over, however it ended."""
+
+    def __init__(self, launch: Launch, ended: Callable[[HostedRun], None]) -> None:
+        self.id = launch.folder.path.name
+        self.events = RecentEvents(secrets.token_hex(4))
+        self.live = LiveRun(launch)
+        self._launch = launch
+        self.progress = RunProgress()
+        launch.events.listen(self.progress.hear)
+        launch.events.listen(self._hear)
+        self._total: int | None = None
+        self._state: State = "starting"
+        self._error: str | None = None
+        self.live.begin()
+        self._task = asyncio.create_task(self._carry(ended))
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._launch.folder.path
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the run goes on."""
+        return not self._task.done()
+
+    def record(self) -> RunRecord:
+        """The run as clients see it."""
+        manifest, progress = self._launch.folder.manifest, self.progress
+        return RunRecord(
+            id=self.id,
+            scenario=manifest["scenario"],
+            seed=manifest["seed"],
+            hosted=self._state in ("starting", "running", "stopping"),
+            state=self._state,
+            models=manifest["models"],
+            total=self._total,
+            finished=progress.done - progress.failed,
+            failed=progress.failed,
+            in_flight=progress.in_flight,
+            calls=progress.calls,
+            tokens=progress.tokens,
+            cost=progress.cost,
+            error=self._error,
+        )
+
+    def report(self) -> dict[str, Any]:
+        """The report over what has ended so far.
+
+        :raises Exception: what the scenario's aggregate has raised.
+        """
+        return self.live.report_so_far()
+
+    async def stop(self) -> None:
+        """Begin to end the run: calls under way are answered and recorded. One whose models are still being opened
+        ends at once.
+        """
+        if not self.under_way:
+            return
+        self._state = "stopping"
+        if self._launch.runner is None:
+            await self.live.abandon()
+        else:
+            self.live.interrupt()
+
+    async def end(self, grace: float) -> None:
+        """Stop, and wait for the end; after ``grace`` seconds calls under way are given up. It can be resumed."""
+        await self.stop()
+        _, waiting = await asyncio.wait([self._task], timeout=grace)
+        if waiting:
+            await self.live.abandon()
+            await asyncio.wait([self._task])
+
+    async def _carry(self, ended: Callable[[HostedRun], None]) -> None:
+        try:
+            await self.live.finish()
+            outcome = self.live.outcome
+            self._state = "failed" if outcome is None else _OUTCOMES.get(outcome.how, "failed")
+            if outcome is not None and outcome.error is not None:
+                self._error = str(outcome.error)
+        except asyncio.CancelledError:  # it was abandoned
+            self._state = "stopped"
+        except VivaError as error:
+            self._state, self._error = "failed", str(error)
+        except Exception as error:
+            _log.exception("run %s ended by a fault", self.id)
+            self._state, self._error = "failed", f"{type(error).__name__}: {error}"
+        finally:
+            self.events.close()
+            ended(self)
+
+    def _hear(self, event: Any) -> None:
+        if isinstance(event, RunStarted):
+            self._total = event.total
+            if self._state == "starting":
+                self._state = "running"
+        self.events.hear(event)
+
+
+_BAD_NAME_ERRORS = (OSError, ValueError, RuntimeError)  # what names raise that are none of a file
+_KEPT_ENDED_RUNS = 16  # ended runs whose latest events can still be read
+
+
+class RunHost:
+    """See the module. ``folder`` is made if it is not there; ``served`` are full model names by served names.
+
+    :raises ConfigurationError: the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path, served: Mapping[str, str]) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"--runs {folder}: cannot make the folder: {error.strerror}") from None
+        self.folder = folder.resolve()
+        self._allowed = RequestChecker(served)
+        self._hosted: OrderedDict[str, HostedRun] = OrderedDict()
+        self._making: dict[str, asyncio.Event] = {}
+        self._closing = False
+
+    def ids(self) -> Iterator[str]:
+        """The runs there are, in order."""
+        for name in sorted(os.listdir(self.folder)):
+            if self._path(name) is not None:
+                yield name
+
+    def hosted(self, id_: str) -> HostedRun | None:
+        """The run that this server carries, or has carried lately."""
+        return self._hosted.get(id_)
+
+    def open(self, id_: str) -> RunFolder:
+        """The folder of a run.
+
+        :raises Problem: there is none of this id.
+        """
+        path = self._path(id_)
+        if path is None:
+            raise Problem(404, f"no run {id_[:120]!r} here")
+        try:
+            return RunFolder.open(path)
+        except ConfigurationError as error:
+            raise Problem(409, f"run {id_}: {error}") from None
+
+    async def begin(self, wanted: RunRequest) -> HostedRun:
+        """Begin a new run.
+
+        :raises Problem: it cannot begin; nothing is left of it.
+        """
+        self._refuse_while_closing()
+        if wanted.scenario not in load_entry_points(GROUP):
+            raise Problem(
+                409,
+                f"scenario: no scenario {wanted.scenario!r} here; known: {', '.join(load_entry_points(GROUP))}",
+                field="scenario",
+            )
+        path = self._free_path(wanted)
+        with self._reserved(path.name):
+            return self._host(await asyncio.to_thread(self._launch, wanted, path))
+
+    def _launch(self, wanted: RunRequest, path: Path) -> Launch:
+        """A run about to begin. Runs in a thread: what a client names may be much, and its data large.
+
+        :raises Problem: it cannot begin.
+        """
+        try:
+            models = self._allowed.models(wanted.models)
+            self._allowed.settings(wanted.settings, {role.name for role in get_scenario(wanted.scenario).roles})
+            return new_launch(wanted.scenario, models, wanted.tasks, wanted.seed, path, None, wanted.settings)
+        except NotPermitted as error:
+            raise Problem(403, f"the run cannot begin: {error}") from None
+        except (VivaError, *_BAD_NAME_ERRORS) as error:
+            raise Problem(409, f"the run cannot begin: {error}") from None
+
+    async def resume(self, id_: str, *, retry_failed: bool) -> HostedRun:
+        """Go on with a run that is not under way.
+
+        :raises Problem: there is none, it is under way, or it cannot go on.
+        """
+        self._refuse_while_closing()
+        self.open(id_)
+        known = self._hosted.get(id_)
+        if known is not None and known.under_way:
+            raise Problem(409, f"run {id_} is under way")
+        if is_locked_elsewhere(self.folder / id_):
+            raise Problem(409, f"run {id_} is carried by another process")
+        with self._reserved(id_):
+            try:
+                launch = await asyncio.to_thread(resumed_run, self.folder / id_, retry_failed=retry_failed)
+            except NotPermitted as error:
+                raise Problem(403, f"run {id_} cannot go on: {error}") from None
+            except (VivaError, *_BAD_NAME_ERRORS) as error:
+                raise Problem(409, f"run {id_} cannot go on: {error}") from None
+            return self._host(launch)
+
+    @contextmanager
+    def _reserved(self, id_: str) -> Iterator[None]:
+        """Keep an id while its run is being made, which others go on beside.
+
+        :raises Problem: somebody else makes one of this id.
+        """
+        if id_ in self._making:
+            raise Problem(409, f"a run '{id_}' is about to begin; ask again", field="id")
+        made = self._making[id_] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._making[id_]
+            made.set()
+
+    async def stop(self, id_: str) -> RunRecord:
+        """Begin to stop a run.
+
+        :raises Problem: there is none, or this server does not carry it.
+        """
+        self.open(id_)
+        known = self._hosted.get(id_)
+        if known is None or not known.under_way:
+            raise Problem(409, f"run {id_} is not under way here")
+        await known.stop()
+        return known.record()
+
+    async def record(self, id_: str) -> RunRecord:
+        """A run and how far it has come.
+
+        :raises Problem: there is none.
+        """
+        known = self._hosted.get(id_)
+        if known is not None and (
+            known.under_way or self._path(id_) is None
+        ):  # nothing is left of one that never began
+            return known.record()
+        recorded = await asyncio.to_thread(_record_of_folder, self.open(id_))
+        if known is None:
+            return recorded
+        own = known.record()
+        facts: dict[str, object] = {"calls": own.calls, "tokens": own.tokens, "cost": own.cost}
+        if own.state == "failed" and recorded.state == "stopped":
+            facts |= {"state": own.state, "error": own.error}
+        return recorded.model_copy(update=facts)
+
+    async def report(self, id_: str) -> dict[str, object]:
+        """A run's report, over what has ended so far.
+
+        :raises Problem: there is no such run; :raises VivaError: its journal cannot be read.
+        """
+        known = self._hosted.get(id_)
+        if known is not None and known.under_way:
+            return known.report()
+        folder = self.open(id_)
+        return await asyncio.to_thread(lambda: recorded_results(folder).report())
+
+    async def close(self, grace: float) -> None:
+        """Stop all runs, each within ``grace`` seconds; they can be resumed."""
+        self._closing = True
+        for made in list(self._making.values()):  # one that is about to begin is stopped, too
+            await made.wait()
+        await asyncio.gather(*(run.end(grace) for run in list(self._hosted.values()) if run.under_way))
+
+    def _host(self, launch: Launch) -> HostedRun:
+        run = HostedRun(launch, self._ended)
+        self._hosted[run.id] = run
+        return run
+
+    def _ended(self, run: HostedRun) -> None:
+        self._hosted.move_to_end(run.id)
+        over = [id_ for id_, one in self._hosted.items() if one is run or not one.under_way]
+        for id_ in over[:-_KEPT_ENDED_RUNS]:
+            del self._hosted[id_]
+
+    def _free_path(self, wanted: RunRequest) -> Path:
+        if wanted.id is None:
+            return fresh_folder(wanted.scenario, self.folder, self._making)
+        path = self.folder / wanted.id
+        if os.path.lexists(path):
+            raise Problem(409, f"a run '{path.name}' is here already; give another id, or resume that one", field="id")
+        return path
+
+    def _refuse_while_closing(self) -> None:
+        if self._closing:
+            raise Problem(503, "the server is stopping")
+
+    def _path(self, id_: str) -> Path | None:
+        path = self.folder / id_
+        if not re.fullmatch(RUN_ID, id_) or path.is_symlink() or not (path / "manifest.json").is_file():
+            return None
+        return path
+
+
+def is_locked_elsewhere(path: Path) -> bool:
+    """Whether a process holds the lock of this run."""
+    try:
+        descriptor = os.open(path / "lock", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _record_of_folder(folder: RunFolder) -> RunRecord:
+    """A run as its folder has it."""
+    manifest, ended, failed, total = folder.manifest, 0, 0, None
+    if folder.begun:
+        with History(folder.journal) as history:
+            ended = len(history.ended_numbers())
+            failed = ended - len(history.ended_numbers(failed=False))
+    try:
+        total = planned_conversations(folder)
+    except (VivaError, KeyError, TypeError, ValueError):
+        pass  # its scenario is not installed here, or it was recorded by another version
+    state: State = "done" if total is not None and ended >= total else "stopped"
+    return RunRecord(
+        id=folder.path.name,
+        scenario=manifest["scenario"],
+        seed=manifest["seed"],
+        hosted=False,
+        state="elsewhere" if is_locked_elsewhere(folder.path) else state,
+        models=manifest["models"],
+        total=total,
+        finished=ended - failed,
+        failed=failed,
+        in_flight=0,
+        calls=0,
+        tokens=0,
+        cost=0.0,
+        error=None,
+    )

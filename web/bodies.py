@@ -1,0 +1,118 @@
+"""Request bodies: JSON of a bounded size and number of values, validated by a pydantic model.
+
+Parsing and validation hold the GIL, so a thread alone would not keep other clients' answers on time. The work
+of one step is bounded by the number of values, which is counted in the bytes before anything is parsed. Models
+bound their lists and stop at the first invalid element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import orjson
+from aiohttp import hdrs, web
+from anyio.lowlevel import RunVar
+from pydantic import BaseModel, ValidationError
+
+from .problems import Problem, invalid
+
+B = TypeVar("B", bound=BaseModel)
+T = TypeVar("T")
+
+MOST_LEVELS = 100  # of objects and lists in one another
+MOST_VALUES = 50_000  # of a body: each object, list, number and text counts
+_SMALL_BODY = 64_000  # bytes up to which a body is read in the event loop
+_SLICE = 1 << 18
+_PARSED_AT_ONCE = 2  # large bodies; the others wait
+_SEPARATORS = (b",", b"[", b"{")
+_large: RunVar[anyio.CapacityLimiter] = RunVar("viva_large_bodies")
+
+
+async def read_body(request: web.Request, form: type[B], *, status: int = 422) -> B:
+    """The body as this form; an empty one is an object without fields. ``status`` is that of a body of another form.
+
+    :raises Problem: it is too large, packed, no JSON, or not of this form.
+    """
+    return await convert_body(request, lambda data: parse_body(data, form, status))
+
+
+async def convert_body(request: web.Request, make: Callable[[bytes], T]) -> T:
+    """What ``make`` makes of the body's bytes; of many it does so in a thread.
+
+    :raises Problem: it is too large or packed, or what ``make`` raises.
+    """
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
+        raise Problem(415, f"expected a body as it is, found the header {hdrs.CONTENT_ENCODING}: send it unpacked")
+    try:
+        data = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise Problem(413, f"the body has more bytes than are taken here ({error.text})") from None
+    if len(data) <= _SMALL_BODY:
+        return make(data)
+    return await run_off_loop(lambda: make(data))
+
+
+async def run_off_loop(work: Callable[[], T]) -> T:
+    """Do what takes a while in a thread; few at once, so that whoever sends much waits and nobody else."""
+    try:
+        limiter = _large.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(_PARSED_AT_ONCE)
+        _large.set(limiter)
+    return await anyio.to_thread.run_sync(work, limiter=limiter)
+
+
+def parse_body(data: bytes, form: type[B], status: int) -> B:
+    """A body's bytes as a form.
+
+    :raises Problem: as ``read_body``.
+    """
+    check_value_count(data, status)
+    try:
+        value = orjson.loads(data or b"{}")
+    except orjson.JSONDecodeError as error:
+        raise Problem(400, f"the body is not JSON: {error}"[:500]) from None
+    if sum(data.count(sign) for sign in (b"[", b"{")) > MOST_LEVELS and _is_deep(value):
+        raise Problem(status, f"the body is nested deeper than {MOST_LEVELS} levels")
+    try:
+        return form.model_validate(value)
+    except ValidationError as error:
+        problem = invalid(error)
+        problem.status = status
+        raise problem from None
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [one for several in inner for one in several if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def check_value_count(data: bytes, status: int) -> None:
+    """Check how many values a JSON text holds, by the separators outside of its texts.
+
+    :raises Problem: there are more than ``MOST_VALUES``.
+    """
+    if len(data) <= MOST_VALUES or sum(data.count(sign) for sign in _SEPARATORS) <= MOST_VALUES:
+        return
+    count = start = inside = 0
+    while start < len(data):
+        part = data[start : start + _SLICE]
+        if (len(part) - len(part.rstrip(b"\\"))) % 2:
+            part = part[:-1]  # no slice ends within an escape
+        end = start + (len(part) or 1)
+        plain = part.replace(rb"\\", b"").replace(rb"\"", b"")
+        parts = plain.split(b'"')
+        outside = b"".join(parts[inside::2])
+        count += sum(outside.count(sign) for sign in _SEPARATORS)
+        if count > MOST_VALUES:
+            raise Problem(status, f"the body holds more than {MOST_VALUES:,} values; send less at once")
+        inside = (inside + len(parts) - 1) % 2
+        start = end

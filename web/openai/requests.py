@@ -1,0 +1,410 @@
+"""Requests in OpenAI's format as pydantic models, and their conversion to the engine's requests.
+
+A field that would change the answer and cannot be obeyed is refused by name, never ignored; ``IGNORED`` are
+those that change nothing. The first choice has the client's own seed, so its answer is that of the engine for
+the same messages, sampling and seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from viva.engine import seeds
+from viva.engine.backends.endpoint_answer import part_text
+from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Message, Request, Sampling, View, request_digest
+from viva.engine.tools import Toolbox, ToolCall
+
+from ..problems import Problem
+from .served_models import ServedModel
+
+# Fields of OpenAI's that do not change what a model answers.
+IGNORED = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention"})
+MOST_CHOICES = 128
+_MOST_MESSAGES = 1_024  # templates render a conversation once for each of its answers
+_MOST_PARTS = 1_024  # of a message: parts of its content, or calls
+_MOST_TOOLS = 512
+_MOST_STOP_TEXTS = 16
+_MOST_PROMPTS = 128
+
+# Of a list that is wrong the first mistake is told (``fail_fast``): to find them all takes seconds.
+Stop = Annotated[str, StringConstraints(max_length=1_000)]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class CalledFunction(_Form):
+    """The function of a call, with its arguments as JSON text."""
+
+    name: str
+    arguments: str = ""
+
+
+class MessageCall(_Form):
+    """A call in a message of the assistant's."""
+
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(_Form):
+    """One message."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | None = None
+    tool_calls: Annotated[list[MessageCall], Field(fail_fast=True, max_length=_MOST_PARTS)] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _of_text(cls, content: Any) -> Any:
+        """Parts of any type that has text are joined; any other is refused by its type."""
+        if not isinstance(content, list):
+            return content
+        if len(content) > _MOST_PARTS:
+            raise ValueError(f"expected at most {_MOST_PARTS:,} parts, found {len(content):,}")
+        return "".join(map(_text_of_part, content))
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        return self.content or ""
+
+
+def _text_of_part(part: Any) -> str:
+    told = part if isinstance(part, dict) else {}
+    try:
+        text = part_text(part)
+    except TypeError:
+        text = ""
+    if not text and told.get("text") != "":
+        kind = told.get("type")
+        raise ValueError(f"only text is taken, found a part of type {kind!r:.40}")
+    return text
+
+
+class StreamOptions(_Form):
+    """What a stream tells besides text."""
+
+    include_usage: bool = False
+
+
+class NamedSchema(_Form):
+    """A JSON schema that the answer must follow."""
+
+    name: str = "answer"
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class ResponseFormat(_Form):
+    """The form of the answer. ``schema`` beside ``json_object`` is the dialect of llama.cpp's servers."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class ChosenFunction(_Form):
+    """The name of a function."""
+
+    name: str
+
+
+class NamedChoice(_Form):
+    """The one function that must be called."""
+
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+class SamplingForm(_Form):
+    """What chat and plain completions have in common."""
+
+    model: str
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stop: Stop | Annotated[list[Stop], Field(fail_fast=True, max_length=_MOST_STOP_TEXTS)] | None = None
+    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    logit_bias: dict[str, Any] | None = None
+    prompt_cache_key: str | None = Field(default=None, max_length=512)
+    # Not OpenAI's, but taken by all local servers.
+    top_k: int | None = Field(default=None, ge=0, lt=2**31)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repeat_penalty: float | None = Field(default=None, ge=0.01, le=100)
+
+    def refuse_unknown(self) -> None:
+        """:raises Problem: a field is given that cannot be obeyed."""
+        if self.logit_bias:
+            raise Problem(400, "logit_bias is not supported", field="logit_bias")
+        for name, value in (self.model_extra or {}).items():
+            if name not in IGNORED and value is not None:
+                shown = name[:60]
+                raise Problem(400, f"'{shown}' is not supported; leave it out", field=shown, code="unknown_parameter")
+
+
+class ChatForm(SamplingForm):
+    """The body of ``POST /v1/chat/completions``."""
+
+    messages: list[ChatMessage] = Field(fail_fast=True, min_length=1, max_length=_MOST_MESSAGES)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True, max_length=_MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class TextForm(SamplingForm):
+    """The body of ``POST /v1/completions``."""
+
+    prompt: str | Annotated[list[str], Field(fail_fast=True, max_length=_MOST_PROMPTS)]
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+
+    def refuse_unknown(self) -> None:
+        """:raises Problem: a field is given that cannot be obeyed."""
+        super().refuse_unknown()
+        if self.echo:
+            raise Problem(
+                400, "echo is not supported: texts are not read here; name the file itself (llama:FILE)", field="echo"
+            )
+        if self.suffix:
+            raise Problem(400, "suffix is not supported", field="suffix")
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise Problem(400, "best_of is not supported; leave it out", field="best_of")
+
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
+_LONGEST_SCHEMA = 1_000_000
+_DEFAULT_TEXT_TOKENS = 16  # OpenAI's default of plain completions
+
+
+@dataclass(slots=True)
+class Choice:
+    """One answer that is asked for: its index, and what the engine is asked. ``view``: its messages, of a chat."""
+
+    index: int
+    request: Request
+    view: View | None = None
+    conversation: str | None = None
+
+
+@dataclass(slots=True)
+class CompletionRequest:
+    """What a client asks: one choice or several, and how they are to be told. ``beginning``: one choice at a time is
+    begun, so that the preparation of many does not fill one turn of the event loop.
+    """
+
+    model: ServedModel
+    choices: list[Choice]
+    stream: bool
+    usage_in_stream: bool
+    logprobs: bool
+    beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(slots=True)
+class ChatParts:
+    """A chat request, read: what is made of it without the model, which takes a while where there is much of it."""
+
+    form: ChatForm
+    messages: list[Message]
+    sampling: Sampling
+    tools: Toolbox | None
+
+
+def chat_parts(form: ChatForm, most_tokens: int) -> ChatParts:
+    """The parts of a chat completion. ``most_tokens``: of an answer, where the client sets no bound.
+
+    :raises Problem: it cannot be asked.
+    """
+    form.refuse_unknown()
+    tools = _toolbox(form)
+    asked = form.top_logprobs or 0 if form.logprobs else None
+    if form.top_logprobs is not None and not form.logprobs:
+        raise Problem(400, "top_logprobs: needs logprobs: true", field="top_logprobs")
+    limit = form.max_completion_tokens or form.max_tokens or most_tokens
+    sampling = _sampling(form, limit, _schema(form.response_format), asked)
+    return ChatParts(form, _messages(form.messages), sampling, tools)
+
+
+def chat_request(parts: ChatParts, model: ServedModel) -> CompletionRequest:
+    """The question of a chat completion.
+
+    :raises Problem: it cannot be asked.
+    """
+    form, sampling, tools = parts.form, parts.sampling, parts.tools
+    name = form.prompt_cache_key
+    view = model.remembered.view(name, parts.messages)
+    affinity = "" if name is None else model.remembered.affinity(name)
+    messages = view.messages
+    choices = [
+        Choice(
+            index,
+            Request(
+                messages,
+                sampling,
+                seed,
+                request_digest(view, sampling, seed, tools),
+                affinity,
+                "assistant",
+                index,
+                tools=tools,
+                affinity=affinity,
+            ),
+            view,
+            name,
+        )
+        for index, seed in enumerate(_seeds(form.seed, form.n or 1))
+    ]
+    return _completion_request(form, model, choices, sampling.logprobs)
+
+
+def text_request(form: TextForm, model: ServedModel) -> CompletionRequest:
+    """The question of plain completions: choices of the first prompt, then those of the next.
+
+    :raises Problem: it cannot be asked, or the model has only a chat template.
+    """
+    form.refuse_unknown()
+    if not model.backend.continues_text:
+        raise Problem(400, f"{model.name} continues no plain text; use /v1/chat/completions", field="model")
+    prompts = [form.prompt] if isinstance(form.prompt, str) else form.prompt
+    if not prompts:
+        raise Problem(400, "prompt: the list is empty", field="prompt")
+    sampling = _sampling(form, form.max_tokens or _DEFAULT_TEXT_TOKENS, None, form.logprobs)
+    choices: list[Choice] = []
+    count = len(prompts) * (form.n or 1)
+    if count > MOST_CHOICES:
+        raise Problem(400, f"n: expected at most {MOST_CHOICES} choices of all prompts, found {count:,}", field="n")
+    for prompt in prompts:
+        said = hashlib.blake2b(prompt.encode("utf-8", "surrogatepass")).digest()  # once, however many choices there are
+        for seed in _seeds(form.seed, form.n or 1):
+            digest = hashlib.blake2b(b"%b%d %b" % (sampling.digest, seed, said), digest_size=16)
+            request = Request((), sampling, seed, digest.digest(), prompt=prompt)
+            choices.append(Choice(len(choices), request))
+    return _completion_request(form, model, choices, form.logprobs)
+
+
+def _completion_request(
+    form: SamplingForm, model: ServedModel, choices: list[Choice], logprobs: int | None
+) -> CompletionRequest:
+    if form.stream_options is not None and not form.stream:
+        raise Problem(400, "stream_options: only with stream: true", field="stream_options")
+    usage = form.stream_options is not None and form.stream_options.include_usage
+    return CompletionRequest(model, choices, bool(form.stream), usage, logprobs is not None)
+
+
+def _seeds(seed: int | None, count: int) -> list[int]:
+    """One seed a choice: the client's own, or a random one, then those that follow from it."""
+    first = secrets.randbelow(2**31 - 1) + 1 if seed is None else seed
+    return [first, *(seeds.derive("choice", first, index) for index in range(1, count))]
+
+
+def _sampling(form: SamplingForm, limit: int, schema: Mapping[str, Any] | None, logprobs: int | None) -> Sampling:
+    stops = [form.stop] if isinstance(form.stop, str) else form.stop or []
+    return Sampling(
+        temperature=1.0 if form.temperature is None else form.temperature,
+        top_p=1.0 if form.top_p is None else form.top_p,
+        max_tokens=limit,
+        stop=tuple(stop for stop in stops if stop),
+        schema=schema,
+        logprobs=logprobs,
+        top_k=form.top_k or 0,
+        min_p=form.min_p or 0.0,
+        repeat_penalty=1.0 if form.repeat_penalty is None else form.repeat_penalty,
+        frequency_penalty=form.frequency_penalty or 0.0,
+        presence_penalty=form.presence_penalty or 0.0,
+    )
+
+
+def _schema(wanted: ResponseFormat | None) -> Mapping[str, Any] | None:
+    if wanted is None or wanted.type == "text":
+        return None
+    _check_size([wanted.schema_, wanted.json_schema and wanted.json_schema.schema_], "response_format")
+    if wanted.type == "json_object":
+        return wanted.schema_ or ANY_OBJECT
+    if wanted.json_schema is None:
+        raise Problem(400, "response_format.json_schema is missing", field="response_format.json_schema")
+    return wanted.json_schema.schema_
+
+
+def _check_size(value: Any, field: str) -> None:
+    """Check how much text there is in tools or a schema, which are written, hashed and compiled before the answer.
+
+    :raises Problem: there is too much.
+    """
+    size, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        size += len(one) if isinstance(one, str) else 1
+        if isinstance(one, dict):
+            size += sum(map(len, one))
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+        if size > _LONGEST_SCHEMA:
+            raise Problem(400, f"{field}: expected at most {_LONGEST_SCHEMA:,} characters", field=field)
+
+
+def _toolbox(form: ChatForm) -> Toolbox | None:
+    specs, choice = form.tools or [], form.tool_choice
+    _check_size(specs, "tools")
+    if not specs:
+        if choice not in (None, "none", "auto"):
+            raise Problem(400, "tool_choice: needs tools", field="tool_choice")
+        return None
+    if choice == "none":
+        return None
+    single = form.parallel_tool_calls is False
+    try:
+        offered = Toolbox(specs, required=choice == "required", single=single)
+        if not isinstance(choice, NamedChoice):
+            return offered
+        name = choice.function.name
+        if name not in offered.names:
+            known = ", ".join(offered.names)
+            raise Problem(400, f"tool_choice: no function '{name[:60]}' is offered: {known}", field="tool_choice")
+        return Toolbox([offered.specs[offered.names.index(name)]], required=True, single=True)
+    except ConfigurationError as error:
+        raise Problem(400, str(error), field="tools") from None
+
+
+def _messages(given: Sequence[ChatMessage]) -> list[Message]:
+    """The engine's messages; a tool's result gets the name of the function that it answers."""
+    names: dict[str, str] = {}
+    made = []
+    for index, one in enumerate(given):
+        calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in one.tool_calls or ())
+        if calls and one.role != "assistant":
+            raise Problem(400, f"messages.{index}.tool_calls: only the assistant calls", field=f"messages.{index}")
+        names |= {call.id: call.name for call in calls}
+        if one.role == "tool":
+            id_ = one.tool_call_id
+            if not id_:
+                where = f"messages.{index}.tool_call_id"
+                raise Problem(400, f"{where} is missing: which call does it answer?", field=where)
+            made.append(Message("tool", one.text, call_id=id_, name=one.name or names.get(id_, "")))
+        else:
+            party = "system" if one.role == "developer" else one.role
+            made.append(Message(party, one.text, calls=calls))
+    return made

@@ -1,0 +1,142 @@
+"""Models that the server answers for: opened once, known by short names, shared by clients and by runs.
+
+A client may name its conversation (OpenAI's ``prompt_cache_key``). A reply that comes back in the next request
+is text; in a named conversation its tokens are known, as they are within a run, so that the next answer is the
+one that a run would get. Without a name nothing is kept, and an answer depends on its request alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from viva.engine.backends.base import Backend, ModelSpec
+from viva.engine.backends.registry import BackendPool, fingerprint
+from viva.engine.errors import ConfigurationError
+from viva.engine.messages import Completion, Message, Pieces, View
+from viva.engine.run_folder import installed_versions
+
+from ..problems import Problem
+
+_MOST_CONVERSATIONS = 1_000
+_MOST_REPLIES = 200  # of one conversation
+
+
+class NamedConversations:
+    """The named conversations of one model; of many the latest used are kept."""
+
+    def __init__(self, model: str, backend: Backend) -> None:
+        self._model, self._backend = model, backend
+        self._replies: OrderedDict[str, OrderedDict[bytes, Pieces]] = OrderedDict()
+
+    def affinity(self, name: str) -> str:
+        """What the backend knows the conversation by."""
+        return f"served {self._model} {name}"
+
+    def view(self, name: str | None, messages: list[Message]) -> View:
+        """The messages as a view, with the tokens of the replies that are remembered."""
+        replies = {} if name is None else self._touched(name)
+        view = View()
+        for one in messages:
+            pieces = None
+            if one.role == "assistant" and replies:
+                ahead = view.branch()
+                ahead.append(one.role, one.content, calls=one.calls)
+                pieces = replies.get(ahead.digest)
+            view.append(one.role, one.content, pieces, calls=one.calls, call_id=one.call_id, name=one.name)
+        return view
+
+    def add(self, name: str, view: View, completion: Completion) -> None:
+        """Remember a reply to these messages."""
+        if completion.pieces is None:
+            return
+        ahead = view.branch()
+        ahead.append("assistant", completion.text, calls=completion.calls or ())
+        replies = self._touched(name)
+        replies[ahead.digest] = completion.pieces
+        if len(replies) > _MOST_REPLIES:
+            replies.popitem(last=False)
+
+    def _touched(self, name: str) -> OrderedDict[bytes, Pieces]:
+        replies = self._replies.setdefault(name, OrderedDict())
+        self._replies.move_to_end(name)
+        if len(self._replies) > _MOST_CONVERSATIONS:
+            oldest, _ = self._replies.popitem(last=False)
+            self._backend.ended(self.affinity(oldest))
+        return replies
+
+
+@dataclass(slots=True)
+class ServedModel:
+    """A model under its served ``name``; ``text`` is its full name. ``fingerprint`` stands for everything that an
+    answer depends on besides the request: the model's name with its options, its file, and this program's version.
+    """
+
+    name: str
+    text: str
+    backend: Backend
+    fingerprint: str
+    opened_at: int
+    remembered: NamedConversations
+
+
+class ServedModels:
+    """The served models by name."""
+
+    def __init__(self, models: Iterable[ServedModel] = ()) -> None:
+        self._models = {model.name: model for model in models}
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    def get(self, name: str) -> ServedModel:
+        """The model of this name.
+
+        :raises Problem: there is none; the message lists those there are.
+        """
+        model = self._models.get(name)
+        if model is None:
+            known = ", ".join(self._models) or "none; start it with --model"
+            shown = name[:100]
+            raise Problem(404, f"no model '{shown}' here; served: {known}", field="model", code="model_not_found")
+        return model
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The full names by served names."""
+        return {name: model.text for name, model in self._models.items()}
+
+
+def served_names(texts: Iterable[str]) -> dict[str, str]:
+    """Full model names by the names under which they are served: the label, of a local file its stem.
+
+    :raises ConfigurationError: two have one name.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        spec = ModelSpec.parse(text)
+        plain = spec.take("label") is None and not spec.fragment and "/" in spec.where and spec.kind != "openai"
+        name = Path(spec.where).stem if plain else spec.label
+        if name in found:
+            raise ConfigurationError(f"--model '{text}': '{name}' is served already; add ?label=NAME")
+        found[name] = text
+    return found
+
+
+async def open_models(pool: BackendPool, names: Mapping[str, str]) -> ServedModels:
+    """Open and check the models.
+
+    :raises ConfigurationError, BackendError: one cannot be used or reached.
+    """
+    made = []
+    for name, text in names.items():
+        backend = await pool.open(text)
+        facts = f"{text} {fingerprint(text)} {installed_versions()['viva']}"
+        print_of = f"viva-{hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()}"
+        made.append(ServedModel(name, text, backend, print_of, int(time.time()), NamedConversations(name, backend)))
+    await pool.check(names.values())
+    return ServedModels(made)

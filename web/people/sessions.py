@@ -1,0 +1,178 @@
+"""Secret links and the sessions they open: a token in a link, a signed session cookie, and a token in each form."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+from itsdangerous import BadData, Signer
+from itsdangerous.encoding import base64_decode, base64_encode
+
+from viva.engine.errors import ConfigurationError
+
+from ..auth import hash_token
+
+SECRET_FILE = "pages.secret"
+_SECRET_BYTES = 32
+_MAX_SECONDS = 90 * 86400.0  # seconds of a session, also where its link does not expire
+_UNIT_SECONDS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def new_token() -> tuple[str, str]:
+    """A new token for a link, and its hash, which is what is kept."""
+    token = secrets.token_urlsafe(32)
+    return token, hash_token(token)
+
+
+def parse_expiry(text: str, now: float) -> float | None:
+    """When a link of this duration expires (``90m``, ``12h``, ``7d``, ``2w``), in seconds since 1970.
+
+    None for ``never``.
+
+    :raises ConfigurationError: it is no duration.
+    """
+    if text == "never":
+        return None
+    found = re.fullmatch(r"(\d{1,4})([mhdw])", text)
+    if found is None or int(found[1]) == 0:
+        raise ConfigurationError(f"--expires: expected a duration such as 12h, 7d or 2w, or never; found '{text[:40]}'")
+    return now + int(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+def read_or_make_secret(file: Path) -> bytes:
+    """The secret of this file, made where there is none yet; only its owner can read it.
+
+    :raises ConfigurationError: it cannot be read or made, or is no such secret.
+    """
+    try:
+        if not file.exists():
+            _make_secret(file)
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:  # a copy may have come without its mode
+            file.chmod(0o600)
+        secret = file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{file}: the pages' secret cannot be read or made: {error.strerror}") from None
+    if len(secret) != _SECRET_BYTES:
+        raise ConfigurationError(
+            f"{file}: expected a secret of {_SECRET_BYTES} bytes, found {len(secret)}; delete the file, and everybody "
+            "opens their link once more"
+        )
+    return secret
+
+
+def _make_secret(file: Path) -> None:
+    """Written whole under another name first: a process beside this one finds all of it or nothing."""
+    draft = file.with_name(f"{file.name}.{os.getpid()}.part")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as made:
+            made.write(secrets.token_bytes(_SECRET_BYTES))
+            made.flush()
+            os.fsync(made.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, file)
+    finally:
+        draft.unlink()
+
+
+@dataclass(slots=True, frozen=True)
+class Session:
+    """Who asks: the holder, the hash of the link that was opened, and a name of the session itself."""
+
+    holder: str
+    link: str
+    name: str
+    until: float
+
+
+class _JsonSerializer:
+    """JSON data with a signature. Unlike itsdangerous' own serializers it never compresses, which takes far longer than
+    the signature, and so it unpacks nothing either.
+    """
+
+    def __init__(self, secret: bytes, salt: str) -> None:
+        self._signer = Signer(secret, salt=salt, key_derivation="hmac", digest_method=hashlib.sha256)
+
+    def dumps(self, value: Any) -> str:
+        return self._signer.sign(base64_encode(orjson.dumps(value))).decode()
+
+    def loads(self, text: str) -> Any:
+        """:raises BadData: it was not signed here."""
+        return orjson.loads(base64_decode(self._signer.unsign(text)))
+
+
+class Sessions:
+    """Sessions as signed cookies. ``purpose`` is a word that keeps the cookies of different kinds of pages apart.
+
+    A cookie is sent only to its path, is never readable for scripts, and never comes with another site's request.
+    """
+
+    def __init__(self, secret: bytes, *, purpose: str, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._cookies = _JsonSerializer(secret, f"viva {purpose} session")
+        self._forms = _JsonSerializer(secret, f"viva {purpose} form")
+        self._seals = _JsonSerializer(secret, f"viva {purpose} seal")
+        # Cookies know no ports: two servers of one machine have names of their own.
+        self.cookie = f"viva-{purpose}-{hashlib.sha256(secret).hexdigest()[:8]}"
+
+    def start(
+        self, response: web.StreamResponse, holder: str, link: str, *, path: str, expires: float | None, secure: bool
+    ) -> Session:
+        """Give the browser a session for the pages below ``path``, which ends with its link; ``secure``: over https."""
+        until = self._clock() + _MAX_SECONDS if expires is None else min(expires, self._clock() + _MAX_SECONDS)
+        session = Session(holder, link, secrets.token_urlsafe(12), until)
+        response.set_cookie(
+            self.cookie,
+            self._cookies.dumps([holder, link, session.name, until]),
+            max_age=max(0, int(until - self._clock())),
+            path=path,
+            httponly=True,
+            samesite="Strict",
+            secure=secure,
+        )
+        return session
+
+    def read(self, request: web.Request) -> Session | None:
+        """The session of a request; None where there is none, it was not made here, or it has ended."""
+        try:
+            holder, link, name, until = self._cookies.loads(request.cookies.get(self.cookie, ""))
+        except (BadData, TypeError, ValueError):
+            return None
+        return Session(holder, link, name, until) if self._clock() < until else None
+
+    def end(self, response: web.StreamResponse, *, path: str) -> None:
+        """Take the session away."""
+        response.del_cookie(self.cookie, path=path, httponly=True, samesite="Strict")
+
+    def form_token(self, session: Session) -> str:
+        """What each form of this session carries; it stays the same, so that what waits for a connection is taken."""
+        return self._forms.dumps(session.name)
+
+    def is_of_form(self, session: Session, given: object) -> bool:
+        """Whether this is the session's form token."""
+        try:
+            return isinstance(given, str) and bool(self._forms.loads(given) == session.name)
+        except BadData:
+            return False
+
+    def seal(self, words: str) -> str:
+        """Words that come back from a page, signed: nobody but this server can have written them."""
+        return self._seals.dumps(words)
+
+    def unsealed(self, given: object) -> str | None:
+        """The words of a seal; None where it is not one of ours."""
+        try:
+            return str(self._seals.loads(given)) if isinstance(given, str) else None
+        except BadData:
+            return None

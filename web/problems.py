@@ -1,0 +1,137 @@
+"""Error answers of the HTTP interface: one exception, and the two formats that clients get it in.
+
+Paths under ``/api`` answer with ``application/problem+json`` (RFC 9457), paths under ``/v1`` in the format of
+OpenAI's errors.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel, Field, ValidationError
+
+from viva.engine.errors import (
+    BackendError,
+    ConfigurationError,
+    ContextTooLong,
+    JournalError,
+    MalformedOutput,
+    Rejected,
+    Throttled,
+    TimedOut,
+    Unauthorized,
+    VivaError,
+)
+from viva.engine.permissions import NotPermitted
+
+_log = logging.getLogger("viva")
+_LONGEST_MESSAGE = 2_000  # characters of what is told
+
+
+class ProblemRecord(BaseModel):
+    """What was wrong with a request (RFC 9457)."""
+
+    type: str = Field(default="about:blank", description="A URI for the kind of problem.")
+    title: str = Field(description="The kind of problem in words.")
+    status: int = Field(description="The HTTP status.", ge=400, le=599)
+    detail: str = Field(description="What was found, and what to do.")
+    field: str | None = Field(default=None, description="The field at fault, as a path with dots.")
+
+
+class Problem(Exception):
+    """A request that is refused. ``field`` is the path of the field at fault; ``code`` is OpenAI's word for it."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        field: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        detail = (
+            detail if len(detail) <= _LONGEST_MESSAGE else f"{detail[:_LONGEST_MESSAGE]}…"
+        )  # it may repeat what a client sent
+        super().__init__(detail)
+        self.status, self.detail, self.field, self.code = status, detail, field, code
+        self.headers = dict(headers or {})
+
+    def answer(self, path: str) -> web.Response:
+        """The refusal in the form that clients of this path read."""
+        if path.startswith("/v1/"):
+            return _answer(self, self.as_openai(), "application/json")
+        record = ProblemRecord(
+            title=HTTPStatus(self.status).phrase, status=self.status, detail=self.detail, field=self.field
+        )
+        return _answer(self, record.model_dump(exclude_none=True), "application/problem+json")
+
+    def as_openai(self) -> dict[str, Any]:
+        """The refusal in OpenAI's form."""
+        kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+        kind = kinds.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": self.detail, "type": kind, "param": self.field, "code": self.code}}
+
+
+def problem_of(error: Exception) -> Problem:
+    """The refusal that stands for an error of the engine or of aiohttp; a fault of ours is logged and told as 500."""
+    match error:
+        case Problem():
+            return error
+        case ValidationError():
+            return invalid(error)
+        case web.HTTPNotFound():
+            return Problem(404, "there is no such path; GET /api/v1/openapi.json lists those of runs, and models are "
+                                "asked under /v1 (GET /v1/models)")  # fmt: skip
+        case web.HTTPException():
+            headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            return Problem(error.status, error.text or error.reason, headers=headers)
+        case ContextTooLong():
+            return Problem(400, str(error), field="messages", code="context_length_exceeded")
+        case Unauthorized():
+            return Problem(502, f"{error} (the key of this server's own model)")
+        case NotPermitted():
+            return Problem(403, str(error))
+        case Rejected() | ConfigurationError():
+            return Problem(400, str(error))
+        case Throttled():
+            after = {} if error.retry_after is None else {"Retry-After": str(max(1, round(error.retry_after)))}
+            return Problem(429, str(error), headers=after)
+        case TimedOut():
+            return Problem(504, str(error))
+        case BackendError() | MalformedOutput():
+            return Problem(502 if isinstance(error, MalformedOutput) else 503, str(error))
+        case JournalError() | VivaError():
+            return Problem(500, str(error))
+    _log.error("a request failed in the server itself", exc_info=error)
+    return Problem(500, f"a fault of the server itself: {type(error).__name__}; its log says where")
+
+
+def invalid(error: ValidationError, where: str = "") -> Problem:
+    """A body or query that is not of the form that is documented."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(map(str, first["loc"])) or None
+    what = {"extra_forbidden": "unknown field", "missing": "is missing"}.get(first["type"], first["msg"])
+    shown = _plain(f"{field}: {what}" if field else what)
+    return Problem(422, f"{where}{shown.removeprefix('Value error, ')}", field=None if field is None else _plain(field))
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()[:500]
+
+
+def _answer(problem: Problem, content: dict[str, Any], kind: str) -> web.Response:
+    # Halves of surrogate pairs may come with what a client sent.
+    body = orjson.dumps(_whole(content))
+    return web.Response(status=problem.status, body=body, content_type=kind, headers=problem.headers)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return {name: _whole(one) for name, one in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,140 @@
+"""Report pages as one HTML file that needs nothing else: no network, no font, no script for its content.
+
+Drawings become part of the page: SVG whose colours follow the page's, with ids that clash with no other's.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+from viva.engine.errors import ConfigurationError
+from viva.engine.files import write_atomically
+from viva.reports import plot_style
+from viva.reports.page import Page
+from viva.reports.studies.page import study_page
+from viva.reports.tables import escape_controls, is_numeric_column
+
+_SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
+_IDS = re.compile(r"#([^)\s]+)")
+_FRACTION = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
+_FONTS = re.compile(r"font-family: [^;]*")
+_COLOUR = re.compile("#[0-9a-f]{6}")
+_DRAWN = ("d", "x", "y", "transform")  # attributes that hold coordinates
+_VARIABLES = {light: f"var(--{name})" for name, (light, _) in plot_style.COLOURS.items()}
+
+
+def inline_svg(svg: str, prefix: str, label: str) -> Markup:
+    """The drawing as an element of an HTML page, as wide as its place.
+
+    ``prefix`` goes before its ids and must be another for each drawing of the page; ``label`` tells what it shows to
+    those who do not see it. Coordinates are rounded to hundredths of a point.
+    """
+    ElementTree.register_namespace("", _SVG[1:-1])
+    root = ElementTree.fromstring(svg)
+    _remove(root, {f"{_SVG}metadata", f"{_SVG}style"})
+    wanted = {name for element in root.iter() for name in _referenced_ids(element)}
+    for element in root.iter():
+        if element.attrib.get("id") in wanted:
+            element.attrib["id"] = prefix + element.attrib["id"]
+        else:
+            element.attrib.pop("id", None)
+        if _LINK in element.attrib:
+            element.attrib["href"] = "#" + prefix + element.attrib.pop(_LINK)[1:]
+        if "clip-path" in element.attrib:
+            element.attrib["clip-path"] = _IDS.sub(rf"#{prefix}\1", element.attrib["clip-path"])
+        for name in _DRAWN:
+            if name in element.attrib:
+                element.attrib[name] = _FRACTION.sub(_rounded, element.attrib[name]).replace("\n", "")
+        if "style" in element.attrib:
+            told = _FONTS.sub("font-family: inherit", element.attrib["style"])
+            element.attrib["style"] = _COLOUR.sub(lambda found: _VARIABLES.get(found[0], found[0]), told)
+        if element.tag != f"{_SVG}text":
+            element.text = None  # line breaks between elements
+        element.tail = None
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    root.attrib.update({"role": "img", "aria-label": label})
+    # Elements made by a parser and written by a serialiser: whatever a name holds is text.
+    return Markup(escape_controls(ElementTree.tostring(root, encoding="unicode")))
+
+
+def _referenced_ids(element: ElementTree.Element) -> list[str]:
+    return _IDS.findall(element.attrib.get(_LINK, "")) + _IDS.findall(element.attrib.get("clip-path", ""))
+
+
+def _remove(element: ElementTree.Element, tags: set[str]) -> None:
+    for child in list(element):
+        if child.tag in tags:
+            element.remove(child)
+        else:
+            _remove(child, tags)
+
+
+def _rounded(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".") or "0"
+
+
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
+def write_html(report: dict[str, Any], file: Path) -> None:
+    """Write the report of a study (``Study.report()``) as a page. The same study gives the same bytes.
+
+    :raises ConfigurationError: the file cannot be written, or a scenario of the report is not registered here.
+    """
+    write_page(study_page(report), file)
+
+
+def write_page(page: Page, file: Path) -> None:
+    """Write any page.
+
+    :raises ConfigurationError: the file cannot be written.
+    """
+    try:
+        write_atomically(file, page_html(page).encode("utf-8", "replace"))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: the page cannot be written: {error.strerror}; name another file") from None
+
+
+def page_html(page: Page) -> str:
+    """The page as text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from viva.reports.plot_style import COLOURS
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_show_value,
+    )
+    script = (_TEMPLATES / "tables.js").read_text(encoding="utf-8")
+    panels = {
+        plot.anchor: [inline_svg(svg, f"{plot.anchor}{at}-", label) for at, (svg, label) in enumerate(plot.panels)]
+        for plot in [*page.plots, *([page.decisive] if page.decisive else [])]
+    }
+    return environment.get_template("page.html").render(
+        page=page,
+        panels=panels,
+        numbers=lambda header, rows: [is_numeric_column(rows, at) for at in range(len(header))],
+        colours=COLOURS,
+        css=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        # Should a name ever get through as markup, the browser still runs and loads nothing but this very script.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _show_value(value: Any) -> Any:
+    """What stands in the page for a value: control characters of a name or reason are visible, too."""
+    return escape_controls(value) if type(value) is str else value

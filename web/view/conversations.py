@@ -1,0 +1,223 @@
+"""Conversations prepared for a page: turns with figures of their calls, and each message of their prompts once.
+
+Prompts grow by a turn at a time, so a page with every prompt in full would hold most texts many times: a turn
+has the numbers of its messages, and the page has the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.conversation_replay import Exchange
+from viva.engine.journal_reader import JournalTail
+from viva.engine.run_folder import RunFolder
+from viva.orchestration.transcripts import Transcripts
+from viva.scenarios.registry import scenario_of_manifest
+from viva.scenarios.rendering import RecordedConversation, RenderedConversation, RenderedTurn, render_plain
+from viva.scoring.aggregates import failure_reason
+
+_OPEN_RUNS = 16
+LONG_TEXT = 6_000  # characters of a text that are shown at once
+
+
+@dataclass(slots=True)
+class PageTurn:
+    """A turn and the figures of its call; ``prompt`` has the numbers of the messages that the model was sent."""
+
+    anchor: str
+    shown: RenderedTurn
+    prompt: list[int] = field(default_factory=list)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    tries: int = 1
+
+    @property
+    def head(self) -> str:
+        """The text, or as much of a long one as is shown at once."""
+        return self.shown.text if len(self.shown.text) <= LONG_TEXT + 500 else self.shown.text[:LONG_TEXT]
+
+    @property
+    def rest(self) -> str:
+        """What follows the head."""
+        return self.shown.text[len(self.head) :]
+
+
+@dataclass(slots=True)
+class PageConversation:
+    """A whole conversation. ``messages`` are role and text; ``problem`` says why some prompts are not known,
+    ``failure`` why it failed.
+    """
+
+    turns: list[PageTurn]
+    shown: RenderedConversation
+    messages: list[tuple[str, str]]
+    problem: str | None = None
+    failure: str = ""
+    ended: bool = False
+    damaged: bool = False
+
+
+@dataclass(slots=True)
+class TurnPair:
+    """Two turns side by side, either None where the other conversation has none like it; ``same``: they say the
+    same.
+    """
+
+    left: PageTurn | None
+    right: PageTurn | None
+
+    @property
+    def same(self) -> bool:
+        """Whether both say the same, so that it is shown once."""
+        if self.left is None or self.right is None:
+            return False
+        one, other = self.left.shown, self.right.shown
+        return (one.speaker, one.text, one.tools) == (other.speaker, other.text, other.tools)
+
+
+@dataclass(slots=True)
+class _OpenRun:
+    files: tuple[int, ...]
+    folder: RunFolder
+    transcripts: Transcripts
+    history: JournalTail
+
+
+class ConversationReader:
+    """The recorded conversations of runs, held again for pages. Used by one thread, outside of an event loop."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[Path, _OpenRun] = OrderedDict()
+
+    def drawn(self, path: Path, number: int) -> PageConversation:
+        """A conversation of the run in a folder.
+
+        :raises VivaError: the run cannot be read.
+        """
+        run = self._opened(path)
+        history, folder = run.history, run.folder
+        rerun = asyncio.run(run.transcripts.rerun(history, number))
+        end = history.end_of(number)
+        _, task = history.started(number) or ("", None)
+        damaged = number in history.broken
+        recorded = RecordedConversation(rerun.lines, rerun.unanswered, task)
+        if end is not None and end.failed:
+            recorded.error = end.result
+        elif end is not None:
+            recorded.result = end.result
+        shown, problem = _render(folder, recorded)
+        found = page_turns(shown)
+        found.problem, found.damaged, found.ended = rerun.problem or problem, damaged, end is not None
+        found.failure = failure_reason(end.result) if end is not None and end.failed else ""
+        return found
+
+    def texts(self, path: Path, number: int) -> list[str]:
+        """The texts of a conversation's calls, in their order."""
+        return [call.completion.text for call in self._opened(path).history.calls(number)]
+
+    def close(self) -> None:
+        """Close the journals."""
+        while self._runs:
+            self._runs.popitem()[1].history.close()
+
+    def _opened(self, path: Path) -> _OpenRun:
+        """A run; opened again where another one lies there by now."""
+        files = _file_identity(path)
+        known = self._runs.get(path)
+        if known is not None and known.files != files:
+            self._runs.pop(path).history.close()
+            known = None
+        if known is None:
+            folder = RunFolder.open(path)
+            known = _OpenRun(files, folder, Transcripts(folder), JournalTail(folder.journal))
+            self._runs[path] = known
+            if len(self._runs) > _OPEN_RUNS:
+                self._runs.popitem(last=False)[1].history.close()
+        self._runs.move_to_end(path)
+        return known
+
+
+def _file_identity(path: Path) -> tuple[int, ...]:
+    """What tells the files of a run from those of another one in its place."""
+    found = []
+    for name in ("manifest.json", "journal.sqlite"):
+        try:
+            found.append(os.stat(path / name).st_ino)
+        except OSError:
+            found.append(0)
+    return tuple(found)
+
+
+def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[RenderedConversation, str | None]:
+    """In the words of its scenario; plainly where that is not known here, or does not know this record."""
+    try:
+        return scenario_of_manifest(folder.manifest).shown(recorded), None
+    except Exception as error:  # of a system that is not installed, or whose records had another form
+        return render_plain(recorded, ()), f"its scenario cannot show it: {type(error).__name__}: {error}"
+
+
+def page_turns(shown: RenderedConversation) -> PageConversation:
+    """The turns numbered, with the messages of their prompts."""
+    messages: dict[tuple[str, str], int] = {}
+    turns = []
+    for number, turn in enumerate(shown.turns, 1):
+        drawn = PageTurn(f"t{number}", turn)
+        if turn.call is not None:
+            drawn.prompt = [messages.setdefault(message, len(messages)) for message in _sent_messages(turn.call)]
+            if (completion := turn.call.completion) is not None:
+                drawn.prompt_tokens, drawn.completion_tokens = completion.prompt_tokens, completion.completion_tokens
+                drawn.seconds, drawn.tries = completion.latency, completion.attempts
+        turns.append(drawn)
+    return PageConversation(turns, shown, list(messages))
+
+
+def _sent_messages(call: Exchange) -> Iterator[tuple[str, str]]:
+    """What a model was sent, as (kind, text)."""
+    if call.reading is not None:
+        yield "text", call.reading.shared + call.reading.context
+        for text in call.reading.continuations:
+            yield "continuation", text
+    for message in call.messages or ():
+        calls = "\n".join(f"{one.name}({one.arguments})" for one in message.calls)
+        yield message.role, "\n".join(filter(None, (message.content, calls)))
+    if call.tools is not None:
+        yield "tools offered", _json(call.tools.specs)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def pair_turns(left: PageConversation, right: PageConversation) -> list[TurnPair]:
+    """The turns of two conversations beside one another: those of one speaker in one round are a pair, any other stands
+    alone, in the order of the rounds; what belongs to no round comes before or behind them.
+    """
+    one, other = ([(turn.shown.round, turn.shown.speaker) for turn in side.turns] for side in (left, right))
+    pairs = []
+    for how, a, b, c, d in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if how == "equal":
+            pairs += [TurnPair(*both) for both in zip(left.turns[a:b], right.turns[c:d], strict=True)]
+        else:
+            alone = [TurnPair(turn, None) for turn in left.turns[a:b]] + [
+                TurnPair(None, turn) for turn in right.turns[c:d]
+            ]
+            outside = -math.inf if a == c == 0 else math.inf
+            pairs += sorted(alone, key=lambda pair: _round(pair, outside))
+    return pairs
+
+
+def _round(pair: TurnPair, outside: float) -> float:
+    turn = pair.left or pair.right
+    found = None if turn is None else turn.shown.round
+    return outside if found is None else found

@@ -1,0 +1,175 @@
+"""Findings and report over all runs of a folder, computed in a process of their own: pages never wait.
+
+``python -m viva.web.view.findings [--gently] [--page FILE] FOLDER…`` prints the findings as JSON. While a run
+goes on it is started again, after a pause of many times what it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from viva.engine.errors import VivaError
+from viva.engine.journal_reader import journal_state
+from viva.scenarios.contract import Findings, RankedCandidate
+
+from .queries import CandidateFigures, RunFigures
+from .runs import find_runs, is_running, study_folders
+
+_PAUSE_FACTOR = 20  # times as long as the last answer took, before another one is computed
+_LEAST_PAUSE = 3.0
+_GENTLY, _NICE = "--gently", 14  # while a run goes on: the processor is the run's
+
+
+@dataclass(slots=True)
+class StudyAnswer:
+    """The findings of a study: ``found`` are those of each system as plain data. ``problem`` says why there are none;
+    ``ended`` counts the conversations that had ended when they were read.
+    """
+
+    found: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    problem: str = ""
+    ended: int = 0
+
+
+def study_answer(folders: list[Path], page: Path | None = None) -> StudyAnswer:
+    """The findings of the runs in these folders; the whole report is written to ``page``, if that is given."""
+    from viva.reports.studies.study import Study, study_findings
+
+    try:
+        report = Study(folders).report()
+        ended = sum(cell.get("ended") or 0 for cell in report["cells"])
+        if page is not None:
+            from ..report.html_page import write_html
+
+            write_html(report, page)
+        return StudyAnswer([asdict(one) for one in study_findings(report)], list(report["notes"]), "", ended)
+    except VivaError as error:
+        return StudyAnswer(problem=str(error))
+
+
+def mean_scores_so_far(runs: list[RunFigures]) -> list[dict[str, Any]]:
+    """Return the mean scores of each dataset's candidates by the same judge, the best first, in the form of findings.
+
+    They are means of what the index has: how sure they are, and who is ahead, is for the study to say.
+    """
+    groups: dict[tuple[str, str], dict[tuple[str, str], dict[str, CandidateFigures]]] = {}
+    for run in runs:
+        group = groups.setdefault((run.scenario, run.dataset), {}).setdefault((run.digest, run.judge), {})
+        for name, figures in run.candidates.items():
+            group.setdefault(name, CandidateFigures(name)).add(figures)
+    found = []
+    for (scenario, dataset), scales in groups.items():
+        files, judges = (len({key[at] for key in scales}) for at in (0, 1))
+        for (digest, judge), candidates in scales.items():
+            standings = [
+                RankedCandidate(name, one.mean, n=one.scored) for name, one in candidates.items() if one.scored
+            ]
+            standings.sort(key=lambda one: -(one.value or 0.0))
+            apart = [digest[:6]] if files > 1 else []
+            apart += [f"judged by {judge}"] if judges > 1 and judge else []
+            about = f"{dataset} ({', '.join(apart)})" if apart else dataset
+            told = ", ".join(f"{one.candidate} {one.value:.1f}" for one in standings)
+            sentences = [f"Mean scores so far: {told}."] if standings else []
+            found.append(asdict(Findings(sentences, "score so far", standings, about, scenario)))
+    return found
+
+
+class AnswerUpdater:
+    """Keeps the answer to a folder's runs up to date.
+
+    ``busy``: it is being computed; ``on_answer`` is called when there is a new one; ``page`` is the file of the report.
+    """
+
+    def __init__(self, root: Path, page: Path, on_answer: Callable[[], None] = lambda: None) -> None:
+        self._root, self.page, self._on_answer = root, page, on_answer
+        self._reporting = asyncio.Lock()
+        self._reported: tuple[Any, ...] = ()
+        self.answer: StudyAnswer | None = None
+        self.busy = False
+        self._state: tuple[Any, ...] = ()
+        self._next = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def want(self) -> None:
+        """Have the answer computed where a journal has changed since, unless that was done just now."""
+        if time.monotonic() >= self._next and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._compute())
+
+    async def report(self) -> str:
+        """Make the whole report at ``page``, unless it is that of the runs as they are; why it cannot be, else ""."""
+        async with self._reporting:
+            state = await asyncio.to_thread(self._journals)
+            if state == self._reported and self.page.exists():
+                return ""
+            answer = await self._asked("--page", str(self.page))
+            self._reported = () if answer.problem else state
+            return answer.problem
+
+    async def close(self) -> None:
+        """End what is being computed."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _compute(self) -> None:
+        state = await asyncio.to_thread(self._journals)
+        began = time.monotonic()
+        if state != self._state:
+            self.busy = True
+            try:
+                self.answer = await self._asked()
+            finally:
+                self.busy = False
+            self._state = state
+            self._on_answer()
+        self._next = time.monotonic() + max(_LEAST_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began))
+
+    def _going_on(self) -> bool:
+        return any(is_running(path) for _, path in find_runs(self._root))
+
+    def _journals(self) -> tuple[Any, ...]:
+        return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
+
+    async def _asked(self, *more: str) -> StudyAnswer:
+        folders = await asyncio.to_thread(study_folders, self._root)
+        if await asyncio.to_thread(self._going_on):
+            more = (_GENTLY, *more)
+        command = [sys.executable, "-m", __name__, *more, *map(str, folders)]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            out, err = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        if process.returncode == 0:
+            return StudyAnswer(**orjson.loads(out))
+        lines = err.decode("utf-8", "replace").strip().splitlines()
+        return StudyAnswer(problem=f"the report cannot be made: {lines[-1] if lines else process.returncode}")
+
+
+def main(arguments: list[str]) -> None:
+    """Print the findings as JSON."""
+    page = None
+    if arguments[:1] == [_GENTLY]:
+        os.nice(_NICE)
+        arguments = arguments[1:]
+    if arguments[:1] == ["--page"]:
+        page, arguments = Path(arguments[1]), arguments[2:]
+    sys.stdout.buffer.write(orjson.dumps(asdict(study_answer(list(map(Path, arguments)), page))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,461 @@
+"""Queries of the viewer's pages: filters as page addresses say them, lists of conversations, figures by candidate."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from viva.engine.errors import ConfigurationError
+
+from .index import FINISHED, OPEN, conversations_with_texts, fts_query
+
+PAGE_SIZE = 50  # conversations on one page
+_LONGEST_FIELD = 300  # characters of one value
+STATES = {"finished": 1, "failed": 2, "open": 0}
+SORTS = {
+    "": ("in order", "c.run, c.number"),
+    "low": ("lowest score", "{score} is null, {score}, c.id"),
+    "high": ("highest score", "{score} desc, c.id"),
+    "latest": ("latest first", "c.at desc, c.id desc"),
+    "tokens": ("most tokens", "c.prompt_tokens + c.completion_tokens desc, c.id"),
+    "slow": ("most seconds", "c.seconds desc, c.id"),
+    "retries": ("most retries", "c.retries desc, c.id"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A choice of conversations; an empty field chooses nothing. ``low`` and ``high`` bound the score, or that of the
+    ``aspect`` where one is named; ``q`` are words of the text.
+    """
+
+    run: str = ""
+    candidate: str = ""
+    dataset: str = ""
+    state: str = ""
+    end: str = ""
+    error: str = ""
+    aspect: str = ""
+    low: float | None = None
+    high: float | None = None
+    unscored: str = ""
+    q: str = ""
+    sort: str = ""
+    page: int = 1
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> Filter:
+        """The filter of an address.
+
+        :raises ConfigurationError: a value is not one that its field takes.
+        """
+        found: dict[str, Any] = {}
+        for one in fields(cls):
+            text = (
+                query.get(one.name, "").strip()[:_LONGEST_FIELD]
+                if one.name != "q"
+                else query.get("q", "")[:_LONGEST_FIELD]
+            )
+            if not text:
+                continue
+            found[one.name] = _parse_field(one.name, text)
+        return cls(**found)
+
+    def query(self, **changes: Any) -> str:
+        """The filter as the query of an address, with some fields changed; the first page where others are."""
+        other = replace(self, **({"page": 1} | changes))
+        pairs = [(field.name, getattr(other, field.name)) for field in fields(other)]
+        given = [(name, value) for name, value in pairs if value not in ("", None) and (name, value) != ("page", 1)]
+        return urlencode([(name, f"{value:g}" if isinstance(value, float) else value) for name, value in given])
+
+    @property
+    def chosen(self) -> list[tuple[str, str]]:
+        """The fields that choose, with their values, for a reader."""
+        pairs = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        skipped = ("page", "sort")
+        return [
+            (name, f"{value:g}" if isinstance(value, float) else str(value))
+            for name, value in pairs
+            if value not in ("", None) and name not in skipped
+        ]
+
+    @property
+    def question(self) -> str | None:
+        """The words as a question to the index of texts."""
+        return fts_query(self.q) if self.q else None
+
+    def condition(self, hits: str | None) -> tuple[str, list[Any]]:
+        """What follows ``where``, and its parameters. ``hits``: the table of the conversations that hold the words."""
+        parts, values = ["1"], []
+        for name in ("candidate", "end", "error"):
+            if value := getattr(self, name):
+                parts.append(f"c.{name} = ?")
+                values.append(value)
+        for name, column in (("run", "name"), ("dataset", "dataset")):
+            if value := getattr(self, name):
+                parts.append(f"c.run in (select id from runs where {column} = ?)")
+                values.append(value)
+        if self.state:
+            parts.append("c.state = ?")
+            values.append(STATES[self.state])
+        if self.unscored:
+            parts.append("c.unscored > 0")
+        for bound, sign in ((self.low, ">="), (self.high, "<=")):
+            if bound is not None:
+                parts.append(f"{self.score} {sign} ?")
+                values.append(bound)
+        if hits is not None:
+            parts.append(f"c.id in (select id from {hits})")
+        return " and ".join(parts), values
+
+    @property
+    def score(self) -> str:
+        """The column of the figure that is shown and sorted by."""
+        return "a.value" if self.aspect else "c.score"
+
+    @property
+    def order(self) -> str:
+        """What follows ``order by``."""
+        return SORTS[self.sort][1].format(score=self.score)
+
+    @property
+    def tables(self) -> tuple[str, list[Any]]:
+        """What follows ``from``, and its parameters."""
+        if not self.aspect:
+            return "conversations c", []
+        return "conversations c join aspects a on a.conversation = c.id and a.name = ?", [self.aspect]
+
+
+def _parse_field(name: str, text: str) -> Any:
+    if name == "page":
+        if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**7):
+            raise ConfigurationError(f"page: expected a number from 1 on, found '{text[:40]}'")
+        return int(text)
+    if name in ("low", "high"):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ConfigurationError(f"{name}: expected a number, found '{text[:40]}'")
+        return value
+    known = list(STATES) if name == "state" else list(SORTS) if name == "sort" else []
+    if known and text not in known:
+        raise ConfigurationError(f"{name}: expected one of {', '.join(filter(None, known))}, found '{text[:40]}'")
+    return text
+
+
+_CACHED_ANSWERS = 64  # answers that are kept until the index changes
+_CACHED_HITS = 4  # tables of conversations that hold some words
+_COLUMNS = (
+    "c.id, r.name, c.number, c.key, c.candidate, c.item, r.dataset, c.state, c.score, c.end, c.error, c.reason,"
+    " c.unscored, c.calls, c.prompt_tokens, c.completion_tokens, c.seconds, c.retries, r.scenario, r.judge, r.seed,"
+    " c.at"
+)
+
+
+@dataclass(slots=True)
+class ListedConversation:
+    """A conversation as lists show it; the fields are the columns of the index."""
+
+    id: int
+    run: str
+    number: int
+    key: str
+    candidate: str
+    item: str
+    dataset: str
+    state: int
+    score: float | None
+    end: str
+    error: str
+    reason: str
+    unscored: int
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    retries: int
+    scenario: str
+    judge: str
+    seed: int | None
+    at: float
+    shown_score: float | None = None
+    excerpt: str = ""
+
+    @property
+    def place(self) -> str:
+        """The conversation's place in addresses: its run and its number."""
+        return f"{quote(self.run)}/{self.number}"
+
+
+@dataclass(slots=True)
+class CandidateFigures:
+    """A candidate's conversations of one run or of several, counted. ``mean`` is of the scores, None of none."""
+
+    name: str
+    total: int = 0
+    finished: int = 0
+    failed: int = 0
+    scored: int = 0
+    sum: float = 0.0
+    tokens: int = 0
+    calls: int = 0
+    retries: int = 0
+    unscored: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        return self.sum / self.scored if self.scored else None
+
+    def add(self, other: CandidateFigures) -> None:
+        """Take in the figures of another run."""
+        for name in (
+            "total",
+            "finished",
+            "failed",
+            "scored",
+            "sum",
+            "tokens",
+            "calls",
+            "retries",
+            "unscored",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class RunFigures:
+    """A run: what it is, and its conversations counted. ``planned`` None: not known; ``digest`` is its dataset's."""
+
+    name: str
+    scenario: str
+    dataset: str
+    seed: int | None
+    judge: str
+    planned: int | None
+    problem: str
+    running: bool
+    digest: str = ""
+    candidates: dict[str, CandidateFigures] = field(default_factory=dict)
+
+    @property
+    def total(self) -> CandidateFigures:
+        """All candidates together."""
+        found = CandidateFigures("")
+        for one in self.candidates.values():
+            found.add(one)
+        return found
+
+    @property
+    def ended(self) -> int:
+        """Conversations that finished or failed."""
+        return self.total.finished + self.total.failed
+
+
+@dataclass(slots=True)
+class FilterChoices:
+    """What a list can be filtered by: values with how many conversations have them, the most frequent first."""
+
+    runs: list[str]
+    candidates: list[tuple[str, int]]
+    datasets: list[str]
+    ends: list[tuple[str, int]]
+    errors: list[tuple[str, int]]
+    aspects: list[str]
+
+
+class IndexReader:
+    """The reading half of an index. Answers are kept until the index changes."""
+
+    def __init__(self, file: Path) -> None:
+        self._connection = sqlite3.connect(
+            f"file:{quote(str(file))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=30
+        )
+        self._connection.execute("pragma temp_store = memory")
+        self._connection.execute("pragma cache_size = -32000")
+        self._kept: OrderedDict[Any, Any] = OrderedDict()
+        self._kept_at = -1
+        self._hits: OrderedDict[str, tuple[str, int]] = OrderedDict()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @property
+    def version(self) -> int:
+        """What counts changes of the index."""
+        return self._number("version")
+
+    def listed(self, filter: Filter) -> list[ListedConversation]:  # noqa: A002
+        """One page of conversations."""
+        return self._page(filter, PAGE_SIZE, (filter.page - 1) * PAGE_SIZE)
+
+    def at(self, filter: Filter, place: int) -> ListedConversation | None:  # noqa: A002
+        """The conversation at a place, from 0, of a whole list."""
+        return next(iter(self._page(filter, 1, place)), None) if place >= 0 else None
+
+    def count(self, filter: Filter) -> int:  # noqa: A002
+        """How many conversations a list has."""
+
+        def ask() -> int:
+            tables, values = filter.tables
+            condition, more = filter.condition(self._hits_of(filter))
+            sql = f"select count(*) from {tables} where {condition}"
+            return int(self._connection.execute(sql, (*values, *more)).fetchone()[0])
+
+        return int(self._keep(("count", filter.query(sort="")), ask))
+
+    def one(self, run: str, number: int) -> ListedConversation | None:
+        """A conversation by its run's name and its number."""
+        rows = self._connection.execute(
+            f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where r.name = ? and c.number = ?",
+            (run, number),
+        ).fetchall()
+        return ListedConversation(*rows[0]) if rows else None
+
+    def every(self) -> Iterator[ListedConversation]:
+        """All conversations, in order, read as they are taken."""
+        last = (-1, -1)
+        while True:
+            rows = self._connection.execute(
+                f"select {_COLUMNS}, c.run from conversations c join runs r on r.id = c.run"
+                " where (c.run, c.number) > (?, ?) order by c.run, c.number limit 1000",
+                last,
+            ).fetchall()
+            for *row, _ in rows:
+                yield ListedConversation(*row)
+            if len(rows) < 1000:
+                return
+            last = (rows[-1][-1], rows[-1][2])
+
+    def aspects(self, one: ListedConversation) -> dict[str, float]:
+        """A conversation's further figures by name."""
+        return dict(
+            self._connection.execute("select name, value from aspects where conversation = ?", (one.id,)).fetchall()
+        )
+
+    def beside(self, one: ListedConversation, limit: int = 60) -> list[ListedConversation]:
+        """Other conversations on the same task of the same dataset: other candidates, seeds, judges."""
+        rows = self._connection.execute(
+            f"select {_COLUMNS} from conversations c join runs r on r.id = c.run"
+            " where c.item = ? and r.dataset = ? and r.scenario = ? and c.id != ?"
+            " order by r.name != ?, r.place, c.number limit ?",
+            (one.item, one.dataset, one.scenario, one.id, one.run, limit),
+        ).fetchall()
+        return [ListedConversation(*row) for row in rows]
+
+    def runs(self) -> list[RunFigures]:
+        """All runs with their figures."""
+        return list(self._keep("runs", self._runs))
+
+    def choices(self) -> FilterChoices:
+        """What a list can be filtered by."""
+
+        def ask() -> FilterChoices:
+            runs = self.runs()
+            ask_many = self._connection.execute
+            return FilterChoices(
+                [run.name for run in runs],
+                ask_many("select candidate, count(*) from conversations group by candidate").fetchall(),
+                list(dict.fromkeys(run.dataset for run in runs if run.dataset)),
+                self._by_count("end"),
+                self._by_count("error"),
+                [name for (name,) in ask_many(_DISTINCT_ASPECTS).fetchall()],
+            )
+
+        found: FilterChoices = self._keep("choices", ask)
+        return found
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def _page(self, filter: Filter, limit: int, offset: int) -> list[ListedConversation]:  # noqa: A002
+        tables, values = filter.tables
+        condition, more = filter.condition(self._hits_of(filter))
+        # What is sorted, and passed over, is narrow: an id and the key of the order.
+        inner = f"select c.id, {filter.score} as shown from {tables} where {condition} order by {filter.order}"
+        places = self._connection.execute(f"{inner} limit ? offset ?", (*values, *more, limit, offset)).fetchall()
+        marks = ",".join("?" * len(places))
+        rows = self._connection.execute(
+            f"select {_COLUMNS} from conversations c join runs r on r.id = c.run where c.id in ({marks})",
+            [id for id, _ in places],  # noqa: A001
+        ).fetchall()
+        found = {row[0]: ListedConversation(*row) for row in rows}
+        for id, shown in places:  # noqa: A001
+            found[id].shown_score = shown
+        return [found[id] for id, _ in places]  # noqa: A001
+
+    def _hits_of(self, filter: Filter) -> str | None:  # noqa: A002
+        """The table of the conversations that hold the words of a filter, made where there is none."""
+        question = filter.question
+        if question is None:
+            return None
+        texts = self._number("texts")
+        name, made_at = self._hits.get(question, ("", -1))
+        if made_at == texts:
+            self._hits.move_to_end(question)
+            return name
+        if name:
+            self._connection.execute(f"drop table temp.{name}")
+        taken = {table for table, _ in self._hits.values()}
+        if not name and len(self._hits) >= _CACHED_HITS:
+            _, (name, _) = self._hits.popitem(last=False)
+            self._connection.execute(f"drop table temp.{name}")
+        name = name or next(f"hits{at}" for at in range(_CACHED_HITS) if f"hits{at}" not in taken)
+        self._connection.execute(f"create temp table {name} (id integer primary key)")
+        self._connection.execute(f"insert into temp.{name} {conversations_with_texts()}", (question,))
+        self._hits[question] = (name, texts)
+        return name
+
+    def _runs(self) -> list[RunFigures]:
+        rows = self._connection.execute(
+            "select id, name, scenario, dataset, seed, judge, planned, problem, state = 'running', digest from runs"
+            " order by place"
+        ).fetchall()
+        found = {id: RunFigures(*rest) for id, *rest in rows}  # noqa: A001
+        rows = self._connection.execute(
+            f"select run, candidate, count(*), sum(state = {FINISHED}), sum(state > {FINISHED}), count(score),"
+            "total(score), sum(prompt_tokens + completion_tokens), sum(calls), sum(retries),"
+            " sum(unscored) from conversations group by run, candidate order by min(number)"
+        ).fetchall()
+        for run, *figures in rows:
+            if run in found:
+                found[run].candidates[figures[0]] = CandidateFigures(*figures)
+        return list(found.values())
+
+    def _by_count(self, column: str) -> list[tuple[str, int]]:
+        rows = self._connection.execute(
+            f"select {column}, count(*) from conversations where {column} != '' and state != {OPEN} group by {column}"
+            " order by 2 desc, 1 limit 60"
+        ).fetchall()
+        return [(str(name), int(count)) for name, count in rows]
+
+    def _keep(self, name: Any, ask: Any) -> Any:
+        version = self.version
+        if version != self._kept_at:
+            self._kept.clear()
+            self._kept_at = version
+        if name in self._kept:
+            return self._kept[name]
+        found = self._kept[name] = ask()
+        if len(self._kept) > _CACHED_ANSWERS:
+            self._kept.popitem(last=False)
+        return found
+
+    def _number(self, name: str) -> int:
+        return int(self._connection.execute("select value from meta where name = ?", (name,)).fetchone()[0])
+
+
+# The next name behind each one is looked up in the index of the table: as many steps as there are names.
+_DISTINCT_ASPECTS = """
+with recursive names(name) as (
+    select min(name) from aspects
+    union all select (select min(name) from aspects where name > names.name) from names where names.name is not null)
+select name from names where name is not null limit 60
+"""
