@@ -15,7 +15,7 @@ import orjson
 class Event:
     """Base of all events. ``at`` is the clock's wall time, ``conversation`` a key or "" for the run itself.
 
-    ``sequence`` counts the events of one stream from 1; 0 is an event that was not published (one from the journal).
+    ``sequence`` counts the events of one stream from 1; 0 is one that was not published.
     """
 
     sequence: int = field(init=False, default=0, compare=False, repr=False)

@@ -23,8 +23,10 @@ from .journal import (
     damaged_journal,
     journal_error,
     open_database,
+    schema_version,
 )
 from .journal_format import (
+    CALL_COLUMNS,
     DICTIONARIES_SCHEMA,
     PACKED_MARK,
     Packer,
@@ -40,11 +42,10 @@ _BATCH = 2_000  # rows of a transaction
 _SAMPLES = 64  # texts that a dictionary is made of, at most
 _SHORTEST = 24  # bytes of a text that is worth packing
 _LOGS = ("", "-wal")
-_CALLS = "conversation, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra"
 # Of each table its key, its columns, and the texts that are packed: column, place, and the column that tells kinds.
 _TABLES: dict[str, tuple[str, str, dict[str, int]]] = {
     "started": ("number", "number, key, item", {"item": 2}),
-    "calls": ("rowid", _CALLS, {"text": 4, "extra": 10}),
+    "calls": ("rowid", CALL_COLUMNS, {"text": 4, "extra": 10}),
     "ended": ("number", "number, status, result", {"result": 2}),
 }
 
@@ -89,7 +90,7 @@ def _upgrade_schema(connection: sqlite3.Connection) -> None:
     """Make the journal one of the schema that holds packed texts, in one transaction."""
     connection.execute("begin immediate")
     try:
-        if _schema_version(connection) < SCHEMA_VERSION:
+        if schema_version(connection) < SCHEMA_VERSION:
             _add_checksums(connection)
         connection.execute(DICTIONARIES_SCHEMA)
         connection.execute("insert or replace into meta values ('schema', ?)", (str(PACKED_VERSION),))
@@ -97,10 +98,6 @@ def _upgrade_schema(connection: sqlite3.Connection) -> None:
     except BaseException:
         connection.execute("rollback")
         raise
-
-
-def _schema_version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("select value from meta where key = 'schema'").fetchone()[0])
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
@@ -230,7 +227,7 @@ def _estimate_size(journal: Path, before: int) -> Compaction:
     """What packing would come to; pages that would be freed are reckoned by the bytes of their texts."""
     saved = packed = 0
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        sums = "checksum" if _schema_version(connection) >= SCHEMA_VERSION else "null"
+        sums = "checksum" if schema_version(connection) >= SCHEMA_VERSION else "null"
         free, page = (connection.execute(f"pragma {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
         for table in _TABLES:
             packers = {}

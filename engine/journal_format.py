@@ -21,6 +21,7 @@ from .likelihood import Likelihood
 from .messages import Completion
 from .tools import ToolCall
 
+CALL_COLUMNS = "conversation, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra"
 _NUMBERS = Struct("<4q2d").pack
 
 

@@ -38,7 +38,7 @@ from .journal import (
     schema_version,
     unreadable_version_error,
 )
-from .journal_format import Unpacker, add_rare_fields, is_call_checksum, short_checksum
+from .journal_format import CALL_COLUMNS, Unpacker, add_rare_fields, is_call_checksum, short_checksum
 from .messages import Completion
 
 
@@ -162,10 +162,9 @@ DAMAGE_ERRORS = (struct.error, TypeError, AttributeError, ValueError, KeyError, 
 _MOST_KEYS = 100_000_000  # no run has more: a damaged key is no reason to look for years
 _MOST_HOPS = 20  # from a conversation to the one with which its item was written
 _NAMED = 5  # damaged records that are named; the others are counted
-_SELECT_CALLS = (
-    "select role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, {}, rowid"
-    " from calls where {} order by rowid"
-)
+_SELECT_CALLS = f"select {CALL_COLUMNS}, {{}}, rowid from calls where {{}} order by rowid"
+_SELECT_STARTED = "select number, key, item, {} from started where {}"
+_SELECT_ENDED = "select number, status, result, {} from ended where {}"
 
 
 class History:
@@ -228,20 +227,18 @@ class History:
         """
         found = []
         for row in self._call_rows(number):
-            try:
-                found.append(self._call(number, row))
-            except DAMAGE_ERRORS:
-                self._damaged(f"call {len(found) + 1} of conversation {number}")
+            call = self._call(row, f"call {len(found) + 1}")
+            if call is None:
                 self.broken.add(number)
                 break
+            found.append(call)
         self._tell()
         return found
 
     def started(self, number: int) -> tuple[str, Any] | None:
         """Key and item of a conversation that was admitted, else None; the item is None where its record is damaged."""
-        found = None
-        for key, item, checksum in self._rows(f"select key, item, {self._sum} from started where number = ?", number):
-            found = self._start(number, key, item, checksum)
+        rows = self._rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
+        found = next((self._start(*row) for row in rows), None)
         self._tell()
         return found
 
@@ -253,14 +250,10 @@ class History:
     def ended_numbers(self, *, failed: bool = True) -> set[int]:
         """The numbers of the ended conversations, those that failed only if wanted."""
         found = set()
-        for number, status, result, checksum in self._every("ended", f"number, status, result, {self._sum}"):
-            try:
-                status, result = self._verified(checksum, number, status, result)
-            except DAMAGE_ERRORS:
-                self._damaged(f"end of conversation {number}")
-            else:
-                if failed or status == "finished":
-                    found.add(number)
+        for row in self._every("ended", f"number, status, result, {self._sum}"):
+            texts = self._verified("end", *row)
+            if texts is not None and (failed or texts[0] == "finished"):
+                found.add(row[0])
         self._tell()
         return found
 
@@ -272,18 +265,15 @@ class History:
 
     def end(self, number: int) -> EndedConversation | None:
         """How one conversation ended; None if it has not, or where its record is damaged."""
-        rows = self._rows(f"select number, status, result, {self._sum} from ended where number = ?", number)
+        rows = self._rows(_SELECT_ENDED.format(self._sum, "number = ?"), number)
         return next((self._end(*row) for row in rows), None)
 
     def keys(self) -> dict[str, int]:
         """The number of every admitted conversation by its key."""
         found = {}
-        for number, key, item, checksum in self._every("started", f"number, key, item, {self._sum}"):
-            try:
-                key, item = self._verified(checksum, number, key, item)
-                found[key] = number
-            except DAMAGE_ERRORS:
-                self._damaged(f"start of conversation {number}")
+        for row in self._every("started", f"number, key, item, {self._sum}"):
+            if (texts := self._verified("start", *row)) is not None:
+                found[texts[0]] = row[0]
         self._tell()
         return found
 
@@ -313,27 +303,23 @@ class History:
     # -- rows and what is wrong with them -------------------------------------------------------------------------
 
     def _end(self, number: int, status: Any, result: Any, checksum: Any) -> EndedConversation | None:
-        try:
-            status, result = self._verified(checksum, number, status, result)
-            record, start = orjson.loads(result), self.started(number)
-        except DAMAGE_ERRORS:
-            self._damaged(f"end of conversation {number}")
+        texts = self._verified("end", number, status, result, checksum, as_json=True)
+        if texts is None:
             return None
+        start = self.started(number)
         if start is None:
             self._damaged(f"start of conversation {number}")
-        return None if start is None else EndedConversation(number, *start, status == "failed", record)
+        return None if start is None else EndedConversation(number, *start, texts[0] == "failed", texts[1])
 
     def _start(self, number: int, key: Any, item: Any, checksum: Any) -> tuple[str, Any] | None:
-        try:
-            key, item = self._verified(checksum, number, key, item)
-        except DAMAGE_ERRORS:
-            self._damaged(f"start of conversation {number}")
+        texts = self._verified("start", number, key, item, checksum)
+        if texts is None:
             return None
         try:
-            return key, self._item(item)
+            return texts[0], self._item(texts[1])
         except DAMAGE_ERRORS:
             self._damaged(f"item of conversation {number}")
-            return key, None
+            return texts[0], None
 
     def _item(self, text: str) -> Any:
         """The item that stands in a row, or with the conversation whose number stands in its place."""
@@ -343,9 +329,8 @@ class History:
         if first != self._latest[0]:
             number = first
             for _ in range(_MOST_HOPS):  # one that was admitted again by a later process may point on
-                rows = self._rows(f"select key, item, {self._sum} from started where number = ?", number)
-                [(key, item, checksum)] = list(rows)
-                key, item = self._verified(checksum, number, key, item)
+                [row] = self._rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
+                _, item = self._texts(*row)
                 if not item.startswith(SAME_ITEM_PREFIX):
                     break
                 number = int(item.removeprefix(SAME_ITEM_PREFIX))
@@ -354,28 +339,44 @@ class History:
             self._latest = (first, orjson.loads(item))
         return self._latest[1]
 
-    def _verified(self, checksum: Any, number: Any, *texts: bytes) -> list[str]:
-        """The texts of a row of ``started`` or ``ended``.
+    def _texts(self, number: int, one: bytes, other: bytes, checksum: Any) -> tuple[str, str]:
+        """Return the two texts of a row of ``started`` or ``ended``.
 
-        :raises: one of ``DAMAGE_ERRORS`` where the row is not what was written.
+        :raises: one of ``DAMAGE_ERRORS`` if the row is not what was written.
         """
-        read = [self._packed.text(text) for text in texts]
-        if self._sums and short_checksum((number, *read)) != checksum:
+        row = number, self._packed.text(one), self._packed.text(other)
+        if self._sums and short_checksum(row) != checksum:
             raise ValueError
-        return read
+        return row[1:]
 
-    def _call(self, number: int, row: tuple[Any, ...]) -> RecordedCall:
-        """:raises: one of ``DAMAGE_ERRORS`` where the row is not what was written."""
-        role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, checksum, _ = row
-        extra = None if extra is None else self._packed.text(extra)
-        role, text, finish = role.decode(), self._packed.text(text), finish.decode()
-        whole = (number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra)
-        if self._sums and not is_call_checksum(checksum, whole):
-            raise ValueError
-        completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
-        if extra:
-            add_rare_fields(completion, extra)
-        branch, role = branch_and_role(role)
+    def _verified(
+        self, what: str, number: int, one: bytes, other: bytes, checksum: Any, *, as_json: bool = False
+    ) -> tuple[str, Any] | None:
+        """Return what a row of ``started`` or ``ended`` says, or note that ``what`` of the conversation is damaged."""
+        try:
+            first, second = self._texts(number, one, other, checksum)
+            return first, orjson.loads(second) if as_json else second
+        except DAMAGE_ERRORS:
+            self._damaged(f"{what} of conversation {number}")
+            return None
+
+    def _call(self, row: tuple[Any, ...], what: str) -> RecordedCall | None:
+        """Return the call of a row, or note that ``what`` of its conversation is damaged."""
+        *fields, checksum, _ = row
+        number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = fields
+        try:
+            extra = None if extra is None else self._packed.text(extra)
+            role, text, finish = role.decode(), self._packed.text(text), finish.decode()
+            whole = (number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra)
+            if self._sums and not is_call_checksum(checksum, whole):
+                raise ValueError
+            completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
+            if extra:
+                add_rare_fields(completion, extra)
+            branch, role = branch_and_role(role)
+        except DAMAGE_ERRORS:
+            self._damaged(f"{what} of conversation {number}")
+            return None
         return RecordedCall(role, ordinal, digest, completion, at, branch)
 
     def _damaged(self, what: str) -> None:
@@ -496,10 +497,6 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 _CHUNK_ROWS = 500  # numbers in one question
-_SELECT_CALLS_AFTER = (
-    "select role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra, {}, rowid,"
-    " conversation from calls where rowid > ? order by rowid limit ?"
-)
 
 
 @dataclass(slots=True)
@@ -551,11 +548,22 @@ class JournalTail(History):
         these conversations, of those that the calls belong to, and of the ``unended`` ones.
         """
         found = JournalAdditions(last_number=last_number, last_row=last_row)
+        started = f"{_SELECT_STARTED} order by number limit ?".format(self._sum, "number > ?")
+        calls = f"{_SELECT_CALLS} limit ?".format(self._sum, "rowid > ?")
         with self._at_one_moment():
-            self._add_started(found, limit)
-            self._add_calls(found, limit)
+            starts = self._connection.execute(started, (last_number, limit)).fetchall()
+            for row in starts:
+                found.last_number = row[0]
+                if (start := self._start(*row)) is not None:
+                    found.started.append((row[0], *start))
+            answers = self._connection.execute(calls, (last_row, limit)).fetchall()
+            for row in answers:
+                found.last_row = row[-1]
+                if (call := self._call(row, "a call")) is not None:
+                    found.calls.append(AddedCall(row[0], row[-1], call))
             numbers = {number for number, _, _ in found.started} | {one.number for one in found.calls} | set(unended)
             found.ended = list(self._ends(sorted(numbers)))
+            found.more = limit in (len(starts), len(answers))
         self._tell()
         return found
 
@@ -571,42 +579,15 @@ class JournalTail(History):
         with self._at_one_moment():
             return dict(self._connection.execute(f"select number, {column} from ended").fetchall())
 
-    def _add_started(self, found: JournalAdditions, limit: int) -> None:
-        rows = self._connection.execute(
-            f"select number, key, item, {self._sum} from started where number > ? order by number limit ?",
-            (found.last_number, limit),
-        ).fetchall()
-        found.more |= len(rows) == limit
-        for number, key, item, checksum in rows:
-            found.last_number = number
-            start = self._start(number, key, item, checksum)
-            if start is not None:
-                found.started.append((number, *start))
-
-    def _add_calls(self, found: JournalAdditions, limit: int) -> None:
-        rows = self._connection.execute(_SELECT_CALLS_AFTER.format(self._sum), (found.last_row, limit)).fetchall()
-        found.more |= len(rows) == limit
-        for *row, number in rows:
-            found.last_row = row[-1]
-            try:
-                found.calls.append(AddedCall(number, row[-1], self._call(number, tuple(row))))
-            except DAMAGE_ERRORS:
-                self._damaged(f"a call of conversation {number}")
-
     def _ends(self, numbers: list[int]) -> Iterator[AddedEnd]:
         for at in range(0, len(numbers), _CHUNK_ROWS):
             chunk = numbers[at : at + _CHUNK_ROWS]
             marks = ",".join("?" * len(chunk))
-            rows = self._connection.execute(
-                f"select number, status, result, {self._sum} from ended where number in ({marks})", chunk
-            ).fetchall()
-            for number, raw_status, raw_result, checksum in rows:
-                try:
-                    status, result = self._verified(checksum, number, raw_status, raw_result)
-                    known = checksum if self._sums else len(result)
-                    yield AddedEnd(number, status == "failed", orjson.loads(result), known)
-                except DAMAGE_ERRORS:
-                    self._damaged(f"end of conversation {number}")
+            question = _SELECT_ENDED.format(self._sum, f"number in ({marks})")
+            for row in self._connection.execute(question, chunk).fetchall():
+                if (texts := self._verified("end", *row, as_json=True)) is not None:
+                    known = row[-1] if self._sums else len(row[2].decode())
+                    yield AddedEnd(row[0], texts[0] == "failed", texts[1], known)
 
     @contextmanager
     def _at_one_moment(self) -> Iterator[None]:

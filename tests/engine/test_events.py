@@ -1,4 +1,4 @@
-"""Events for others: numbered, as records, with texts; readers that fail, fall behind or come late harm nothing."""
+"""Events for others: numbered, as records, with texts; readers that fail, or fall behind harm nothing."""
 
 from __future__ import annotations
 
@@ -10,24 +10,17 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from small_runs import SAMPLING, after_calls, results, small_run, three_questions
+from small_runs import after_calls, results, small_run, three_questions
 
 from viva.engine.conversation import Conversation
 from viva.engine.events import (
     CallFinished,
-    ConversationFailed,
     ConversationFinished,
-    ConversationStarted,
     Event,
     ListenerFailed,
-    Noted,
-    RunFinished,
-    StepComputed,
 )
-from viva.engine.journal_reader import History
-from viva.engine.messages import View
 from viva.engine.runner import Runner
-from viva.engine.stream import EventStream, Subscription, all_events, past_events
+from viva.engine.stream import EventStream, Subscription
 
 
 def _raise(event: Event) -> None:
@@ -148,100 +141,3 @@ def test_leaving_a_subscription_frees_the_run_and_one_that_is_not_read_is_named(
         outcome, _ = small_run(tmp_path, prepare=prepare)
     assert (outcome.how, outcome.finished) == ("done", 20)
     assert caplog.text.count("waits for a subscriber of its events that has not read for 30 s") == 1
-
-
-async def _with_steps(conversation: Conversation, payload: int) -> Any:
-    await conversation.compute("metric", str, payload)
-    view = View()
-    view.append("user", f"question {payload}")
-    text = (await conversation.generate("candidate", view, SAMPLING)).text
-    if payload == 2:
-        raise ValueError("a fault")
-    return text
-
-
-def test_the_past_is_in_the_journal_in_one_order_whatever_the_concurrency(tmp_path: Path) -> None:
-    past = []
-    for concurrency in (1, 4):
-        folder = tmp_path / str(concurrency)
-        small_run(folder, converse=_with_steps, count=4, model="simulated:m?latency=1", concurrency=concurrency)
-        with History(folder / "journal.sqlite") as history:
-            past.append(list(past_events(history)))
-    for events in past:
-        said = [result for _, _, result in results(tmp_path / "1")]
-        assert [type(event) for event in events[:4]] == [
-            ConversationStarted,
-            StepComputed,
-            CallFinished,
-            ConversationFinished,
-        ]
-        assert [event.conversation for event in events] == [f"talk-{n}" for n in range(4) for _ in range(4)]
-        assert [event.text for event in events if isinstance(event, CallFinished)][:2] == said[:2]
-        assert [event.number for event in events if isinstance(event, ConversationFailed)] == [2]
-        assert {event.sequence for event in events} == {0}
-
-
-def _kinds(events: list[Event]) -> list[tuple[Any, ...]]:
-    """What happened in conversations, in an order that does not depend on who was faster."""
-    found = []
-    for event in events:
-        match event:
-            case CallFinished():
-                found.append((event.conversation, 1, event.role, event.ordinal, event.text))
-            case ConversationStarted():
-                found.append((event.conversation, 0))
-            case ConversationFinished():
-                found.append((event.conversation, 2))
-            case Noted():
-                found.append((event.conversation, 3))
-    return sorted(found)
-
-
-def _catching(folder: Path, moment: int, caught: list[Event]) -> tuple[Any, Any]:
-    """``prepare`` and ``last`` of a run with a reader who comes when so many calls have finished."""
-    tasks: list[asyncio.Task[None]] = []
-
-    async def catch(runner: Runner, stream: EventStream) -> None:
-        events = all_events(stream, folder / "journal.sqlite", runner.flush, capacity=3, texts=True)
-        caught.extend([event async for event in events])
-
-    def prepare(runner: Runner, stream: EventStream) -> None:
-        def begin(runner: Runner) -> None:
-            tasks.append(asyncio.get_running_loop().create_task(catch(runner, stream)))
-
-        def end(event: Event) -> None:
-            if isinstance(event, RunFinished):
-                stream.close()
-
-        after_calls(moment, begin)(runner, stream)
-        stream.listen(end)
-
-    async def last() -> None:
-        await asyncio.gather(*tasks)
-
-    return prepare, last
-
-
-@pytest.mark.parametrize("moment", [1, 17, 40])
-def test_a_late_reader_gets_past_and_present_without_gap_or_double(tmp_path: Path, moment: int) -> None:
-    """Also where the run was resumed: one half of it was held by another process."""
-    model = "simulated:m?latency=1"
-    small_run(tmp_path, model=model, prepare=after_calls(23, Runner.halt))
-    caught: list[Event] = []
-    prepare, last = _catching(tmp_path, moment, caught)
-    finished, _ = small_run(tmp_path, model=model, resume=True, prepare=prepare, last=last)
-    assert finished.finished == 20
-    with History(tmp_path / "journal.sqlite") as history:
-        assert _kinds(caught) == _kinds(list(past_events(history)))
-
-
-def test_a_late_reader_hears_of_failed_conversations_that_are_tried_again(tmp_path: Path) -> None:
-    small_run(tmp_path, model="simulated:m?fail=1&retries=0", count=12)
-    caught: list[Event] = []
-    prepare, last = _catching(tmp_path, 10, caught)
-    small_run(
-        tmp_path, model="simulated:m?latency=1", count=12, resume=True, retry_failed=True, prepare=prepare, last=last
-    )
-    finished = [event.conversation for event in caught if isinstance(event, ConversationFinished)]
-    assert sorted(finished) == sorted(f"talk-{number}" for number in range(12))
-    assert sum(isinstance(event, CallFinished) for event in caught) == 36
