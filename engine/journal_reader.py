@@ -225,7 +225,7 @@ class History:
 
         They end before the first damaged one: what follows it counts as not recorded.
         """
-        found = []
+        found: list[RecordedCall] = []
         for row in self._call_rows(number):
             call = self._call(row, f"call {len(found) + 1}")
             if call is None:

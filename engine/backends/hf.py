@@ -11,26 +11,24 @@ weights. A special token that a message spells is escaped.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..cancellation import RunStopping, withdrawable
+from ..cancellation import RunStopping
 from ..clock import Clock
 from ..errors import BackendError, ConfigurationError, ContextTooLong, Rejected
 from ..likelihood import Reading
-from ..messages import Completion, Message, Request, Sampling, fold_system_messages
+from ..messages import Completion, Message, Request, fold_system_messages
 from .base import Backend, ModelSpec
 from .hf_generation import BatchLoop, HfGeneration, LikelihoodRequest
-from .llama.chat_template import NAMED_TEMPLATES
+from .llama.chat_template import NAMED_TEMPLATES, read_template
+from .llama.lanes import ThreadAnswer
 from .llama.sampler import SamplerSettings
 from .llama.tokenizer import opened_marker, prepend_marker
 
@@ -185,22 +183,6 @@ _ZERO_WIDTH_SPACE = "\u200b"  # takes no room; stands within what would be a spe
 _TEMPLATE_DATE = datetime(2024, 1, 1)  # a prompt is the same on any day
 
 
-def choose_template(given: str | None) -> str | None:
-    """The chat template that a model's name asks for; None for the model's own.
-
-    :raises ConfigurationError: the file cannot be read.
-    """
-    if given is None or given in NAMED_TEMPLATES:
-        return NAMED_TEMPLATES[given] if given else None
-    try:
-        return Path(given).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigurationError(
-            f"template={given}: {why}; give a file or one of {', '.join(NAMED_TEMPLATES)}"
-        ) from None
-
-
 def render_chat(model: LoadedModel, messages: Sequence[Message], template: str | None, label: str) -> str:
     """The conversation as the chat template has it, up to where the answer begins. A system message that the template
     refuses is put before the first user message.
@@ -319,7 +301,7 @@ class HfBackend(Backend):
         sampling = request.sampling
         answer = HfGeneration(
             prompt or [model.pad],
-            _sampler_settings(request.seed, sampling),
+            SamplerSettings.from_sampling(request.seed, sampling),
             max_answer_tokens(model, prompt, sampling.max_tokens, self.label),
             model.decoded,
             sampling.stop,
@@ -366,47 +348,17 @@ class HfBackend(Backend):
         self, loop: BatchLoop, work: HfGeneration | LikelihoodRequest, on_text: Callable[[str], None] | None
     ) -> float | None:
         """Have a request computed, handing text on in this task. The clock's time of its first piece."""
-        running = asyncio.get_running_loop()
-        pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        first: float | None = None
-
-        def told(piece: str | None = None) -> None:
-            with suppress(RuntimeError):  # the event loop has ended, and nobody waits
-                running.call_soon_threadsafe(pieces.put_nowait, piece)
-
-        work.on_done = told
+        answer = ThreadAnswer(self._clock)
+        work.on_done = answer.end
         if isinstance(work, HfGeneration) and on_text is not None:
-            work.on_text = told
-        try:
-            with withdrawable(partial(loop.withdraw, work)), self._clock.external():
-                loop.submit(work)
-                while (piece := await pieces.get()) is not None:
-                    first = self._clock.now() if first is None else first
-                    if on_text is not None:
-                        on_text(piece)
-        except BaseException:
-            loop.cancel(work)
-            raise
+            work.on_text = answer.put
+        first = await answer.wait(loop, work, on_text)
         if isinstance(work.error, RunStopping):
             raise work.error
         if isinstance(work.error, BackendError):
             said = str(work.error).removeprefix(f"{work.error.model}: ")
             raise type(work.error)(said, model=self.label)
         return first
-
-
-def _sampler_settings(seed: int, sampling: Sampling) -> SamplerSettings:
-    return SamplerSettings(
-        seed,
-        sampling.temperature,
-        sampling.top_p,
-        sampling.top_k,
-        sampling.min_p,
-        sampling.repeat_penalty,
-        sampling.frequency_penalty,
-        sampling.presence_penalty,
-        sampling.logprobs,
-    )
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
@@ -427,4 +379,4 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         batch=spec.whole("batch", high=4096) or 8,
         threads=spec.whole("threads", high=512) or 0,
     )
-    return HfBackend(clock, options, choose_template(spec.take("template")))
+    return HfBackend(clock, options, read_template(spec.take("template")))

@@ -19,6 +19,7 @@ import numpy as np
 from ..cancellation import RunStopping
 from ..errors import Rejected, Unavailable
 from ..likelihood import Likelihood, max_logprob_by_token
+from .llama.generation import find_stop, held_back
 from .llama.sampler import SampledToken, SamplerSettings, sample_tokens
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class HfGeneration:
             if len(self.tokens) >= self.max_tokens:
                 self._end("length")
             else:
-                self._tell(len(self.text) - self._held_back())
+                self._tell(len(self.text) - held_back(self.text, self.stops))
 
     @property
     def logprobs(self) -> list[list[Any]] | None:
@@ -95,12 +96,11 @@ class HfGeneration:
             self._before, self._decoded = self._decoded, len(self.tokens)
 
     def _stopped(self, before: int) -> bool:
-        """Whether a stop string stands in the text since ``before``; then it ends before the first of them."""
-        places = (self.text.find(stop, max(0, before - len(stop) + 1)) for stop in self.stops)
-        found = min((place for place in places if place >= 0), default=-1)
-        if found < 0:
+        """Return True if a stop string ends in the text since ``before``; the answer then ends in front of it."""
+        found = find_stop(self.text, self.stops, len(self.text) - before)
+        if found is None:
             return False
-        self.text = self.text[:found]
+        self.text = self.text[: found[1]]
         self.finish = "stop"
         self._tell(len(self.text))
         return True
@@ -111,16 +111,6 @@ class HfGeneration:
         if not self._stopped(before):
             self.finish = finish
             self._tell(len(self.text))
-
-    def _held_back(self) -> int:
-        """Characters at the end of the text that may be the beginning of a stop string."""
-        longest = 0
-        for stop in self.stops:
-            for length in range(min(len(stop) - 1, len(self.text)), longest, -1):
-                if self.text.endswith(stop[:length]):
-                    longest = length
-                    break
-        return longest
 
     def _tell(self, end: int) -> None:
         if self.on_text is not None and end > self._told:

@@ -26,18 +26,18 @@ import anyio.to_thread
 import numpy as np
 import orjson
 
-from ...cancellation import withdrawable
 from ...clock import Clock
 from ...errors import ConfigurationError, ContextTooLong, Rejected
 from ...likelihood import Reading
 from ...messages import Completion, Message, Request, Sampling
 from ...thoughts import split_thoughts
+from ...tools import ToolCall
 from ..base import Backend, ModelSpec
 from .chat_template import ChatFormat
 from .generation import ContinuationReading, Generation
 from .grammar import Grammar, TokenMasks
 from .kv_reuse import Affinity, PromptSplit, PromptWriter, continues_from_answer, split_prompt
-from .lanes import InferenceLoop, Lanes, PendingRequest
+from .lanes import InferenceLoop, Lanes, PendingRequest, ThreadAnswer
 from .native import NativeContext, NativeModel, Segment
 from .sampler import SamplerSettings
 from .scheduler import Scheduler
@@ -246,6 +246,17 @@ class LlamaBackend(Backend):
             if listener is not None:
                 listener.end()
             text, calls = tool_support.read(opened + generation.text())
+        return self._completion(pending, generation, began, first, text, calls)
+
+    def _completion(
+        self,
+        pending: PendingRequest,
+        generation: Generation,
+        began: float,
+        first: float | None,
+        text: str,
+        calls: list[ToolCall] | None = None,
+    ) -> Completion:
         return Completion(
             text,
             generation.finish or "stop",
@@ -275,19 +286,26 @@ class LlamaBackend(Backend):
             write = partial(engine.chat.segments, constrained=sampling.schema is not None)
             opened = "" if sampling.schema is not None else engine.chat.opened_marker(request.messages)
         split = split_prompt(write, request.messages)
-        generation = Generation(
+        message_end_token = -1 if sampling.schema is not None else engine.chat.message_end_token
+        generation = self._generation(request, tool_support, message_end_token)
+        return tool_support, write, opened, split, generation
+
+    def _generation(
+        self, request: Request, tool_support: ToolSupport | None = None, message_end_token: int = -1
+    ) -> Generation:
+        engine, sampling = self.engine, request.sampling
+        return Generation(
             engine.model,
             engine.masks if tool_support is None else tool_support.masks,
-            self._settings(request.seed, sampling),
+            SamplerSettings.from_sampling(request.seed, sampling, self._defaults),
             sampling.max_tokens,
             tuple(stop.encode() for stop in sampling.stop),
             self._grammar(request),
             engine.config.forced,
             engine.chat.plain_tokens if tool_support is None else tool_support.forced_tokens,
             token_bytes=engine.chat.token_bytes if tool_support is None else tool_support.token_bytes,
-            message_end_token=-1 if sampling.schema is not None else engine.chat.message_end_token,
+            message_end_token=message_end_token,
         )
-        return tool_support, write, opened, split, generation
 
     def _is_long(self, request: Request) -> bool:
         """Return True if writing and tokenising this request, with those of the same turn of the event loop, would hold
@@ -336,36 +354,17 @@ class LlamaBackend(Backend):
 
     async def _continue_text(self, request: Request, prompt: str) -> Completion:
         """Go on with a text as it stands, behind the BOS token. Control tokens that it spells are plain text."""
-        chat, sampling = self.engine.chat, request.sampling
+        chat = self.engine.chat
         plain = partial(chat.plain_tokens, prompt)
         tokens = np.concatenate([chat.bos_tokens, await self._off_loop(plain) if self._is_long(request) else plain()])
         if not len(tokens):
             raise Rejected("nothing to go on with: the text is empty, and the model has no BOS token", model=self.label)
-        generation = Generation(
-            self.engine.model,
-            self.engine.masks,
-            self._settings(request.seed, sampling),
-            sampling.max_tokens,
-            tuple(stop.encode() for stop in sampling.stop),
-            self._grammar(request),
-            self.engine.config.forced,
-            chat.plain_tokens,
-            token_bytes=chat.token_bytes,
-        )
+        generation = self._generation(request)
         began = self._clock.now()
         # The next text may be tokenised differently at the border, so KV is not kept for it.
         pending = PendingRequest([Segment(tokens)], _no_callback, generation, may_continue=False)
         first = await self._submit(pending, request.on_text)
-        return Completion(
-            generation.text(),
-            generation.finish or "stop",
-            pending.prompt_tokens,
-            len(generation.tokens),
-            self._clock.now() - began,
-            None if first is None else first - began,
-            logprobs=generation.logprobs,
-            pieces=generation.pieces or None,
-        )
+        return self._completion(pending, generation, began, first, generation.text())
 
     async def read(self, reading: Reading) -> Completion:
         """As ``Backend.read``. Context and continuations are tokenised separately. If the model has no BOS token and
@@ -439,54 +438,14 @@ class LlamaBackend(Backend):
     async def _wait_for_answer(
         self, worker: ContextWorker, pending: PendingRequest, on_text: Callable[[str], None] | None
     ) -> float | None:
-        loop = asyncio.get_running_loop()
-        finished: asyncio.Future[None] = loop.create_future()
-
-        def notify(_: PendingRequest) -> None:
-            loop.call_soon_threadsafe(_resolve, finished)
-
-        pending.on_done = notify
-        pieces: asyncio.Queue[bytes | None] | None = None
-        first: float | None = None
+        answer = ThreadAnswer(self._clock)
+        pending.on_done = lambda _: answer.end()
         if on_text is not None and pending.generation is not None:
-            queue = pieces = asyncio.Queue()
-
-            def forward(data: bytes) -> None:
-                loop.call_soon_threadsafe(queue.put_nowait, data)
-
-            def notify_and_close(_: PendingRequest) -> None:
-                loop.call_soon_threadsafe(_resolve_and_end, finished, queue)
-
-            pending.generation.on_bytes, pending.on_done = forward, notify_and_close
-        try:
-            with withdrawable(partial(worker.loop.withdraw, pending)), self._clock.external():
-                worker.loop.submit(pending)
-                if pieces is not None and on_text is not None:
-                    while (data := await pieces.get()) is not None:
-                        first = first if first is not None else self._clock.now()
-                        on_text(data.decode("utf-8", "replace"))
-                await finished
-        except BaseException:
-            worker.loop.cancel(pending)
-            raise
+            pending.generation.on_bytes = lambda data: answer.put(data.decode("utf-8", "replace"))
+        first = await answer.wait(worker.loop, pending, on_text)
         if pending.error is not None:
             raise pending.error
         return first
-
-    def _settings(self, seed: int, sampling: Sampling) -> SamplerSettings:
-        defaults = self._defaults
-        return SamplerSettings(
-            seed,
-            sampling.temperature,
-            sampling.top_p if sampling.top_p != 1.0 else defaults.top_p,
-            sampling.top_k or defaults.top_k,
-            sampling.min_p or defaults.min_p,
-            sampling.repeat_penalty if sampling.repeat_penalty != 1.0 else defaults.repeat_penalty,
-            sampling.frequency_penalty,
-            sampling.presence_penalty,
-            sampling.logprobs,
-            sampling.expected,
-        )
 
     def _grammar(self, request: Request) -> Grammar | None:
         schema, tools = request.sampling.schema, request.tools
@@ -509,16 +468,6 @@ class LlamaBackend(Backend):
 
 def _no_callback(pending: PendingRequest) -> None:
     raise AssertionError("a request was submitted without a callback")
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _resolve_and_end(future: asyncio.Future[None], queue: asyncio.Queue[bytes | None]) -> None:
-    queue.put_nowait(None)
-    _resolve(future)
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:

@@ -145,6 +145,24 @@ CHATML_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 NAMED_TEMPLATES = {"plain": PLAIN_TEMPLATE, "chatml": CHATML_TEMPLATE}
+
+
+def read_template(name: str | None) -> str | None:
+    """Return the source of a named template or of a file; None for the model's own.
+
+    :raises ConfigurationError: the file cannot be read.
+    """
+    if name is None or name in NAMED_TEMPLATES:
+        return NAMED_TEMPLATES[name] if name else None
+    try:
+        return Path(name).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigurationError(
+            f"template={name}: {why}; give a file or one of {', '.join(NAMED_TEMPLATES)}"
+        ) from None
+
+
 _FIRST_MARKER = 0xF0000  # private use: one character for each message
 _MARKER = re.compile("([\U000f0000-\U000ffffd])")
 _MAX_CACHED = 2_000
@@ -178,7 +196,8 @@ class ChatFormat:
         :raises ConfigurationError: the template cannot be read or compiled.
         """
         self.model = model
-        source = self._source(template)
+        own = read_template(template)
+        source = own if own is not None else model.metadata("tokenizer.chat_template") or PLAIN_TEMPLATE
         self._tool_source = (None if template else model.metadata("tokenizer.chat_template.tool_use")) or source
         try:
             self._template = _environment().from_string(source)
@@ -355,19 +374,6 @@ class ChatFormat:
         (_, first, gap), (_, rest, trailing) = key[:2]
         literals = self._rendered((("user", first, trailing), *key[2:]))
         return [literals[0], f"{gap}\n\n{rest}", *literals[1:]]
-
-    def _source(self, template: str | None) -> str:
-        if template in NAMED_TEMPLATES:
-            return NAMED_TEMPLATES[template]
-        if template is not None:
-            try:
-                return Path(template).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-                raise ConfigurationError(
-                    f"template={template}: {why}; give a file or one of {', '.join(NAMED_TEMPLATES)}"
-                ) from None
-        return self.model.metadata("tokenizer.chat_template") or PLAIN_TEMPLATE
 
 
 class _GenerationTag(Extension):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -277,17 +277,12 @@ class Generation:
     def _cut_at_stop(self, added: int) -> bool:
         """Whether a stop string ends in the last ``added`` bytes; if so, the answer ends just before it.
 
-        Of several the one that is completed first counts, wherever tokens and forced runs begin.
+        The part of a forced run after it was never computed.
         """
-        found = [
-            (place + len(stop), place)
-            for stop in self.stops
-            if stop and (place := self.data.find(stop, max(0, len(self.data) - added - len(stop)))) >= 0
-        ]
-        if not found:
+        found = find_stop(self.data, self.stops, added)
+        if found is None:
             return False
-        end, cut = min(found)
-        # The part of a forced run after the stop was never computed.
+        end, cut = found
         size = len(self.data)
         while self.tokens and size - len(self.token_bytes[self.tokens[-1]]) >= end:
             size -= len(self.token_bytes[self.tokens.pop()])
@@ -310,12 +305,7 @@ class Generation:
         end = len(self.data)
         if self.finish is None:
             end = _complete_characters(self.data, end)
-            size = len(self.data)
-            for stop in self.stops:
-                for length in range(min(len(stop) - 1, size), 0, -1):
-                    if self.data.endswith(stop[:length]):
-                        end = min(end, size - length)
-                        break
+            end = min(end, len(self.data) - held_back(self.data, self.stops))
             end = min(end, _complete_characters(self.data, end))
         if end > self._streamed:
             self.on_bytes(bytes(self.data[self._streamed : end]))
@@ -323,6 +313,30 @@ class Generation:
 
     def _text(self, token: int) -> str:
         return self.token_bytes[token].decode("utf-8", "replace")
+
+
+def find_stop(text: Any, stops: Sequence[Any], added: int) -> tuple[int, int] | None:
+    """Return where a stop string ends and begins that ends in the last ``added`` letters of a text; None without one.
+
+    Of several the one that is completed first counts, wherever tokens and forced runs begin.
+    """
+    found = [
+        (place + len(stop), place)
+        for stop in stops
+        if stop and (place := text.find(stop, max(0, len(text) - added - len(stop)))) >= 0
+    ]
+    return min(found, default=None)
+
+
+def held_back(text: Any, stops: Sequence[Any]) -> int:
+    """Return how many letters at the end of a text may be the beginning of a stop string."""
+    return max(
+        (
+            next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
+            for stop in stops
+        ),
+        default=0,
+    )
 
 
 def _is_text(data: bytes) -> bool:

@@ -6,17 +6,21 @@ queue and is woken once per answer.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...cancellation import RunStopping
+from ...cancellation import RunStopping, withdrawable
+from ...clock import Clock
 from ...errors import BackendError, ContextTooLong, Rejected, Unavailable, VivaError
 from .generation import ContinuationReading, Generation
 from .kv_reuse import HostCache
@@ -411,6 +415,41 @@ class Lanes:
             self.release(request)
             request.reset()
             self.submit(request)
+
+
+class ThreadAnswer:
+    """The answer that an inference thread computes for a task: its text as it comes, then its end.
+
+    ``put`` and ``end`` are called on the thread, ``wait`` in the task.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._loop = clock, asyncio.get_running_loop()
+        self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def put(self, piece: str | None) -> None:
+        """Hand a piece of text on; None ends the answer."""
+        with suppress(RuntimeError):  # the event loop has ended, and nobody waits
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+
+    def end(self) -> None:
+        """End the answer."""
+        self.put(None)
+
+    async def wait(self, thread: Any, request: Any, on_text: Callable[[str], None] | None) -> float | None:
+        """Have the request computed, passing text to ``on_text``. Returns when the first piece came."""
+        first: float | None = None
+        try:
+            with withdrawable(partial(thread.withdraw, request)), self._clock.external():
+                thread.submit(request)
+                while (piece := await self._pieces.get()) is not None:
+                    first = self._clock.now() if first is None else first
+                    if on_text is not None:
+                        on_text(piece)
+        except BaseException:
+            thread.cancel(request)
+            raise
+        return first
 
 
 _STOP_TIMEOUT = 3.0  # seconds for the thread to stop; llama.cpp checks for an abort between operations

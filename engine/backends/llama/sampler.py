@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...messages import Sampling
 from .native import Logits
 
 _BLOCK_TOKENS = 128
@@ -102,6 +103,7 @@ def _index_at(weights: npt.NDArray[np.float32], target: float) -> int:
 
 
 Mask = npt.NDArray[np.bool_]
+_OFF = Sampling()
 
 
 @dataclass(slots=True)
@@ -128,6 +130,22 @@ class SamplerSettings:
     counts: dict[int, int] = field(default_factory=dict)
     has_penalties: bool = field(init=False)
     is_greedy: bool = field(init=False)
+
+    @classmethod
+    def from_sampling(cls, seed: int, sampling: Sampling, defaults: Sampling = _OFF) -> SamplerSettings:
+        """Return the settings of a request; ``defaults`` are for those that it leaves at their own defaults."""
+        return cls(
+            seed,
+            sampling.temperature,
+            sampling.top_p if sampling.top_p != 1.0 else defaults.top_p,
+            sampling.top_k or defaults.top_k,
+            sampling.min_p or defaults.min_p,
+            sampling.repeat_penalty if sampling.repeat_penalty != 1.0 else defaults.repeat_penalty,
+            sampling.frequency_penalty,
+            sampling.presence_penalty,
+            sampling.logprobs,
+            sampling.expected,
+        )
 
     def __post_init__(self) -> None:
         self.has_penalties = self.repeat != 1.0 or self.frequency != 0.0 or self.presence != 0.0

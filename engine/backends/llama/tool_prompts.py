@@ -440,15 +440,14 @@ class ToolPromptFormat:
 _MAX_GRAMMARS = 32
 
 
-class ToolSupport:
+class ToolSupport(ToolPromptFormat):
     """See the module.
 
     A call marker that is a control token has no text of its own; in ``token_bytes`` and ``masks`` it has.
     """
 
     def __init__(self, model: NativeModel, chat: ChatFormat, masks: TokenMasks) -> None:
-        self._format = ToolPromptFormat(chat)
-        self._chat = chat
+        super().__init__(chat)
         self._grammars: dict[bytes, Grammar] = {}
         self.token_bytes, self.masks = chat.token_bytes, masks
         marker = chat.template_tokens(self.syntax.marker)
@@ -456,22 +455,6 @@ class ToolSupport:
             self.token_bytes, controls = chat.token_bytes.copy(), model.controls.copy()
             self.token_bytes[marker[0]], controls[marker[0]] = self.syntax.marker.encode(), False
             self.masks = TokenMasks(self.token_bytes, model.ends, controls)
-
-    @property
-    def syntax(self) -> CallSyntax:
-        """How the model writes calls."""
-        return self._format.syntax
-
-    def segments(self, messages: Sequence[Message], tools: Toolbox | None) -> list[Segment]:
-        """The prompt of a conversation with tools, calls or results; see ``ToolPromptFormat.segments``.
-
-        :raises Rejected: the template refuses this sequence of messages.
-        """
-        return self._format.segments(messages, tools)
-
-    def opened_marker(self, messages: Sequence[Message], tools: Toolbox | None) -> str:
-        """The thought marker with which the template itself begins the answer; see ``ChatFormat.opened_marker``."""
-        return self._format.opened_marker(messages, tools)
 
     def has_grammar(self, tools: Toolbox) -> bool:
         """Return True if the grammar of these functions is compiled."""
