@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NoReturn, Self
@@ -225,7 +226,7 @@ class Conversation:
         if backend is None:
             self._no_backend(role)
         services, traffic, ordinal = self._services, self._traffic, state.calls
-        state.state, state.calls = _BUSY, ordinal + 1  # as ``_begin``, without a frame of its own
+        state.state, state.calls = _BUSY, ordinal + 1  # as ``_in_flight``, without a frame of its own
         traffic.under_way += 1
         state.usage.calls += 1
         try:
@@ -280,15 +281,11 @@ class Conversation:
         :raises ConfigurationError: the model gives no likelihoods, or as ``generate``.
         :raises ConversationStopped, BackendError, LimitReached: as ``generate``.
         """
-        state = self._roles.get(role) or self._state_of(role)
-        if state.state or self._stopped is not None or self._traffic.fatal is not None:
-            await self._prepare(state, role)
-        backend = state.backend
-        if backend is None:
-            self._no_backend(role)
-        ordinal = self._begin(state)
-        state.usage.calls += 1
-        try:
+        async with self._in_flight(role) as (state, ordinal):
+            backend = state.backend
+            if backend is None:
+                self._no_backend(role)
+            state.usage.calls += 1
             digest = reading.digest()
             completion = self._recall(role, state, ordinal, digest) if self._recorded else None
             if completion is not None:
@@ -297,16 +294,7 @@ class Conversation:
                 self._require_turn()
                 answer = backend.read(reading)
                 completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
-            if self._services.events.congested:
-                await self._services.events.room()
-            if not self._services.turnstile.pass_nowait():
-                await self._services.turnstile.enter()
             return completion.likelihoods or []
-        except _ENDINGS as error:
-            await self._leave(error)
-            raise
-        finally:
-            self._end(state)
 
     async def compute(
         self,
@@ -328,14 +316,9 @@ class Conversation:
             step of this name in this branch is still under way.
         :raises ConversationStopped: somebody ended the conversation before.
         """
-        role = STEP_PREFIX + name
-        state = self._roles.get(role) or self._state_of(role)
-        if state.state or self._stopped is not None or self._traffic.fatal is not None:
-            await self._prepare(state, role)
-        services, digest = self._services, step_digest(name, arguments, key)
-        ordinal = self._begin(state)
-        self.computed[name] = self.computed.get(name, 0) + 1
-        try:
+        role, services, digest = STEP_PREFIX + name, self._services, step_digest(name, arguments, key)
+        async with self._in_flight(role) as (state, ordinal):
+            self.computed[name] = self.computed.get(name, 0) + 1
             recorded = completion = self._recall(role, state, ordinal, digest) if self._recorded else None
             if completion is None:
                 began = services.clock.now()
@@ -362,16 +345,7 @@ class Conversation:
                     state.branch,
                 )
             )
-            if events.congested:
-                await events.room()
-            if not services.turnstile.pass_nowait():
-                await services.turnstile.enter()
             return computed
-        except _ENDINGS as error:
-            await self._leave(error)
-            raise
-        finally:
-            self._end(state)
 
     @property
     def irregular(self) -> dict[str, dict[str, int]]:
@@ -500,19 +474,28 @@ class Conversation:
         if isinstance(error, _INTERRUPTIONS):
             await self._others_ended(1)
 
-    def _begin(self, state: _RoleState) -> int:
-        """Count a call in; its ordinal."""
-        state.state = _BUSY
-        self._traffic.under_way += 1
-        state.calls += 1
-        return state.calls - 1
-
-    def _end(self, state: _RoleState) -> None:
-        state.state = state.after
-        traffic = self._traffic
-        traffic.under_way -= 1
-        if traffic.ended is not None:
-            traffic.ended.set()
+    @asynccontextmanager
+    async def _in_flight(self, role: str) -> AsyncIterator[tuple[_RoleState, int]]:
+        """Hold the place of the role's next call: state and ordinal. ``generate`` does so in its own frame."""
+        state, traffic, services = self._roles.get(role) or self._state_of(role), self._traffic, self._services
+        if state.state or self._stopped is not None or traffic.fatal is not None:
+            await self._prepare(state, role)
+        state.state, state.calls = _BUSY, state.calls + 1
+        traffic.under_way += 1
+        try:
+            yield state, state.calls - 1
+            if services.events.congested:
+                await services.events.room()
+            if not services.turnstile.pass_nowait():
+                await services.turnstile.enter()
+        except _ENDINGS as error:
+            await self._leave(error)
+            raise
+        finally:
+            state.state = state.after
+            traffic.under_way -= 1
+            if traffic.ended is not None:
+                traffic.ended.set()
 
     async def _others_ended(self, own: int, path: str | None = None) -> None:
         """Wait until no other call of the conversation is under way: what is under way is paid for, and is recorded.

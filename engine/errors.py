@@ -30,9 +30,9 @@ VivaError
 
 from __future__ import annotations
 
-import sysconfig
 import traceback
 from collections.abc import Iterable
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -44,8 +44,7 @@ class VivaError(Exception):
 
     def to_record(self) -> dict[str, Any]:
         """What the journal keeps of a failure: type and message, nothing secret, nothing machine-bound."""
-        message = str(self).encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs stay readable
-        return {"type": type(self).__name__, "message": message}
+        return {"type": type(self).__name__, "message": error_text(self)}
 
 
 class ConfigurationError(VivaError):
@@ -195,6 +194,19 @@ class JournalError(VivaError):
     """The run folder cannot be written or read; everything committed before stays readable."""
 
 
+def replace_surrogates(text: str) -> str:
+    """Return a text that UTF-8 can hold; halves of surrogate pairs stay readable."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def error_text(error: BaseException) -> str:
+    """Return what an error says, as text that a journal can hold."""
+    try:
+        return replace_surrogates(str(error))
+    except Exception:  # raised by the error's own __str__
+        return "(its message cannot be shown)"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'rounds'?`` for a misspelt name, or nothing if no known name is near."""
     from difflib import get_close_matches  # only where something is wrong
@@ -203,8 +215,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-_LIBRARY_FOLDERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    import sysconfig  # takes milliseconds, which a command that fails nowhere is spared
+
+    return tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
 
 
 def user_frame(error: BaseException) -> str:
@@ -231,7 +249,7 @@ def _frame_rank(told: tuple[str, traceback.FrameSummary]) -> int:
     module, frame = told
     if module == "viva" or module.startswith("viva."):
         return 1
-    foreign = frame.filename.startswith(("<", *_LIBRARY_FOLDERS)) or any(
+    foreign = frame.filename.startswith(("<", *_library_folders())) or any(
         part in frame.filename for part in _PACKAGE_FOLDERS
     )
     return 2 if foreign else 0

@@ -25,7 +25,16 @@ from .cancellation import ENDS_RUN, ConversationCanceller, RunStopping, deciding
 from .clock import Clock
 from .computation import StepExecutor
 from .conversation import Conversation, ConversationStopped, RunServices
-from .errors import ConfigurationError, Forbidden, JournalError, LimitReached, Unauthorized, VivaError, user_frame
+from .errors import (
+    ConfigurationError,
+    Forbidden,
+    JournalError,
+    LimitReached,
+    Unauthorized,
+    VivaError,
+    error_text,
+    user_frame,
+)
 from .event_loop import LagMonitor, LoopYield
 from .events import (
     ConversationFailed,
@@ -205,13 +214,6 @@ class Runner:
         self._journal.hasten()
         self._end("halted")
 
-    async def flush(self) -> None:
-        """Wait until all that was published so far, and is recorded, is in the journal's file.
-
-        :raises JournalError: it cannot be written.
-        """
-        await self._journal.flush()
-
     async def run(self, plans: Iterable[Plan], converse: Coroutine, total: int | None = None) -> Outcome:
         """Carry all plans to their end and say how it went.
 
@@ -296,7 +298,7 @@ class Runner:
                 self._spawn()
                 try:
                     while plan is not None:
-                        await self._carry(plan)
+                        await self._run_plan(plan)
                         plan = self._next() if self._slots.keep(self._begin) else None
                 finally:
                     self.in_flight -= 1
@@ -317,7 +319,7 @@ class Runner:
         self._slots.leave(self._begin)
         self.admitted.set()
 
-    async def _carry(self, plan: Plan) -> None:
+    async def _run_plan(self, plan: Plan) -> None:
         assert self._converse is not None
         self.services.stop.enter()  # the task may be another run's child, where both share slots
         with self._recording_failure(plan):
@@ -418,7 +420,7 @@ class Runner:
         if isinstance(error, VivaError):
             record = error.to_record()
         else:  # a fault in protocol code: keep where it happened
-            record = {"type": type(error).__name__, "message": _storable_message(error), "at": user_frame(error)}
+            record = {"type": type(error).__name__, "message": error_text(error), "at": user_frame(error)}
         try:
             self._journal.record_ended(plan.number, "failed", record)
         except JournalError as journal_error:
@@ -440,14 +442,6 @@ class Runner:
             self._outcome.how, self._outcome.error = how, error
         if self._group is not None:
             self._group.cancel_scope.cancel()
-
-
-def _storable_message(error: BaseException) -> str:
-    """What an error says, as text that a journal can hold."""
-    try:
-        return str(error).encode("utf-8", "backslashreplace").decode()
-    except Exception:  # raised by the error's own __str__
-        return "(its message cannot be shown)"
 
 
 def _all_ended(plans: Iterator[Plan], ended: set[int]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from .errors import ConfigurationError, user_frame
+from .errors import ConfigurationError, error_text, replace_surrogates, user_frame
 from .messages import Completion
 
 STEP_PREFIX = "compute:"  # roles are names of settings, which hold no colon
@@ -118,11 +118,9 @@ def result_of_value(value: Any, function: Callable[..., Any]) -> Result:
 def result_of_error(error: BaseException, function: Callable[..., Any]) -> Result:
     """The result where a function has raised."""
     below = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-    try:
-        message = str(error)
-    except Exception:  # raised by the error's own __str__
-        message = "(its message cannot be shown)"
-    return failure_result(type(error).__name__, message, user_frame(error) if below else definition_site(function))
+    return failure_result(
+        type(error).__name__, error_text(error), user_frame(error) if below else definition_site(function)
+    )
 
 
 def timeout_result(function: Callable[..., Any], limit: float) -> Result:
@@ -133,7 +131,7 @@ def timeout_result(function: Callable[..., Any], limit: float) -> Result:
 def failure_result(kind: str, message: str, at: str) -> Result:
     """The result of a step that failed."""
     texts = {"type": kind, "message": message[:_MOST_CHARACTERS], "at": at}
-    plain = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in texts.items()}
+    plain = {name: replace_surrogates(text) for name, text in texts.items()}
     return RAISED, orjson.dumps(plain)
 
 
