@@ -84,7 +84,7 @@ lint: venv typing
 
 # Sweeps on two raylets: a cluster is too much for every `make test`.
 cluster: venv
-	VIVA_CLUSTER=1 $(BIN)/python -m pytest tests/sweeps/cluster/test_ray_sweep.py
+	VIVA_CLUSTER=1 $(BIN)/python -m pytest tests/sweeps/test_ray_sweep.py
 
 # Warnings and dead links are errors. The site needs nothing from elsewhere: open build/site/index.html. Then every command
 # of the pages runs.

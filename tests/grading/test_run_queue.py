@@ -16,7 +16,7 @@ from viva.grading.assignments import next_assignment, record_finished
 from viva.grading.records import Question
 from viva.grading.store import GradeStore
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def _viva(*arguments: str | Path, ok: bool = True) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from tiny_gguf import make_model
 
 from viva.loadtest.load_sentences import judge_conclusion
 
-_SERVER = Path(__file__).parents[2] / "servers" / "loaded_judge.py"
+_SERVER = Path(__file__).parents[1] / "servers" / "loaded_judge.py"
 
 
 def report_of(folder: Path, plan: dict[str, Any], *load: str, requests: int, tokens: int = 64) -> dict[str, Any]:
