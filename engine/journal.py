@@ -15,10 +15,11 @@ import struct
 import threading
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import orjson
 
@@ -103,7 +104,6 @@ TABLE_NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "e
 _TABLES = {"started": (3, short_checksum), "calls": (11, call_checksum), "ended": (3, short_checksum)}
 # SQLite takes 32,766 parameters a statement; powers of two keep the statement cache small.
 _CHUNKS = (1024, 256, 64, 16, 4, 1)
-_GROUP_SECONDS = 0.02
 _EAGER_ROWS = 2048
 _FULL_ROWS = 20_000
 _BUSY_SECONDS = 5.0  # how long one try waits for another program's lock, before that is said
@@ -130,32 +130,28 @@ def branch_and_role(stored: str) -> tuple[str, str]:
     return path, role
 
 
-class Journal:
-    """The writing half. Use ``async with Journal(path, clock)``; leaving it flushes and joins the thread.
+class LogWriter(ABC):
+    """A SQLite file that a thread of its own writes. Use ``async with``; leaving flushes and joins the thread.
 
-    ``record_*`` never wait and raise ``JournalError`` once the file can no longer be written. ``on_failure`` is called
+    Recording never waits and raises ``JournalError`` once the file can no longer be written. ``on_failure`` is called
     in the event loop when that happens, so that the run can stop at once.
     """
+
+    kind = "journal"
+    group_seconds = 0.02
 
     def __init__(self, path: Path, clock: Clock, on_failure: Callable[[JournalError], None] | None = None) -> None:
         self.path = path
         self.failure: JournalError | None = None
         self.on_failure = on_failure
         self._clock = clock
-        # Deques: appending here and popping there are each one atomic step, so no lock stands in the hot path.
-        self._started: deque[tuple[Any, ...]] = deque()
-        self._calls: deque[tuple[Any, ...]] = deque()
-        self._ended: deque[tuple[Any, ...]] = deque()
-        self._latest: tuple[Any, int] = (None, 0)
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self._closing = self._hasty = False
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._thread = threading.Thread(target=self._write_forever, name="viva-journal", daemon=True)
-        self._commits = 0
-        self._written = 0
+        self._thread = threading.Thread(target=self._write_forever, name=f"viva-{self.kind}", daemon=True)
 
-    async def __aenter__(self) -> Journal:
+    async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(ready)
@@ -175,6 +171,119 @@ class Journal:
         self._wake.set()
         self._hurry.set()
         self._thread.join()
+
+    def hasten(self) -> None:
+        """Wait for another program's lock as briefly as at the end: the run was told to stop."""
+        self._hasty = True
+
+    async def flush(self) -> None:
+        """Wait until everything recorded so far is committed.
+
+        :raises JournalError: it cannot be.
+        """
+        self._raise_failure()
+        if self._closing:
+            return  # closing waits until all is written
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(done)
+        self._raise_failure()  # the thread may have died, and answered its last waiters, just before we joined them
+        self._wake.set()
+        self._hurry.set()
+        with self._clock.external():
+            await done
+        self._raise_failure()
+
+    def _append(self, queue: deque[T], row: T) -> None:
+        if self.failure is not None:
+            raise self.failure
+        queue.append(row)
+        if not self._wake.is_set():
+            self._wake.set()
+        elif len(queue) == _EAGER_ROWS:
+            self._hurry.set()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    # -- the writing thread ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _open(self) -> sqlite3.Connection:
+        """Open the file for writing, or make it."""
+
+    @abstractmethod
+    def _write(self, connection: sqlite3.Connection) -> None:
+        """Write and commit what the queues hold."""
+
+    def _write_forever(self) -> None:
+        connection: sqlite3.Connection | None = None
+        waiters: list[asyncio.Future[None]] = []
+        try:
+            connection = self._open()
+            self._answer(drain_queue(self._waiters))
+            while True:
+                self._wake.wait()
+                if not self._closing:
+                    self._hurry.wait(self.group_seconds)  # let a group gather
+                closing = self._closing
+                self._wake.clear()
+                self._hurry.clear()
+                waiters = drain_queue(self._waiters)
+                self._write(connection)
+                self._answer(waiters)
+                if closing:
+                    break
+        except Exception as error:  # whatever ended this thread, its waiters must be released
+            if isinstance(error, sqlite3.Error):
+                self.failure = journal_error(self.path, error)
+            elif isinstance(error, JournalError):
+                self.failure = error
+            else:
+                self.failure = JournalError(f"{self.path}: cannot write the {self.kind}: {error!r}")
+            self._answer(waiters + drain_queue(self._waiters))
+            if self.on_failure is not None and not self._closing:
+                self._loop.call_soon_threadsafe(self.on_failure, self.failure)
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the write lock; waits for another program that holds it, and says so."""
+        began = time.monotonic()
+        while True:
+            try:
+                connection.execute("begin immediate")
+                return
+            except sqlite3.OperationalError as error:
+                waited = time.monotonic() - began
+                patience = _CLOSING_SECONDS if self._closing or self._hasty else _PATIENCE_SECONDS
+                if not is_locked(error) or waited >= patience:
+                    raise
+                warnings.warn(
+                    f"{self.path}: another program holds a write lock on the {self.kind}; the run waits for it, at "
+                    f"most {_PATIENCE_SECONDS / 60:g} minutes",
+                    JournalNotice,
+                    stacklevel=1,
+                )
+
+    def _answer(self, waiters: list[asyncio.Future[None]]) -> None:
+        if waiters:
+            self._loop.call_soon_threadsafe(_resolve, waiters)
+
+
+class Journal(LogWriter):
+    """The writing half of a run's journal."""
+
+    def __init__(self, path: Path, clock: Clock, on_failure: Callable[[JournalError], None] | None = None) -> None:
+        super().__init__(path, clock, on_failure)
+        # Deques: appending here and popping there are each one atomic step, so no lock stands in the hot path.
+        self._started: deque[tuple[Any, ...]] = deque()
+        self._calls: deque[tuple[Any, ...]] = deque()
+        self._ended: deque[tuple[Any, ...]] = deque()
+        self._latest: tuple[Any, int] = (None, 0)
+        self._commits = 0
+        self._written = 0
 
     def record_started(self, number: int, key: str, item: Any) -> None:
         """A conversation was admitted; ``item`` is kept so that the run folder explains itself.
@@ -216,95 +325,33 @@ class Journal:
         """A conversation ended for good: status ``finished`` or ``failed``."""
         self._append(self._ended, (number, status, orjson.dumps(result, option=orjson.OPT_SORT_KEYS).decode()))
 
-    def hasten(self) -> None:
-        """The run was told to stop: wait for another program's lock as briefly as at the end."""
-        self._hasty = True
-
     @property
     def full(self) -> bool:
         """More rows wait than should; await ``flush`` before making more."""
         return len(self._calls) >= _FULL_ROWS
 
-    async def flush(self) -> None:
-        """Wait until everything recorded so far is committed.
-
-        :raises JournalError: it cannot be.
-        """
-        self._raise_failure()
-        if self._closing:
-            return  # closing waits until all is written
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(done)
-        self._raise_failure()  # the thread may have died, and answered its last waiters, just before we joined them
-        self._wake.set()
-        self._hurry.set()
-        with self._clock.external():
-            await done
-        self._raise_failure()
-
     def statistics(self) -> dict[str, int]:
         """Rows written, commits made, rows waiting."""
         return {"rows": self._written, "commits": self._commits, "waiting": len(self._calls)}
 
-    def _append(self, queue: deque[tuple[Any, ...]], row: tuple[Any, ...]) -> None:
-        if self.failure is not None:
-            raise self.failure
-        queue.append(row)
-        if not self._wake.is_set():
-            self._wake.set()
-        elif len(queue) == _EAGER_ROWS:
-            self._hurry.set()
-
-    def _raise_failure(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-    # -- the writing thread ---------------------------------------------------------------------------------------
-
-    def _write_forever(self) -> None:
-        connection: sqlite3.Connection | None = None
-        waiters: list[asyncio.Future[None]] = []
-        try:
-            connection = open_database(self.path)
-            self._file = _file_identity(self.path)
-            self._summed = schema_version(connection) >= 2
-            self._answer(_drain_queue(self._waiters))
-            while True:
-                self._wake.wait()
-                if not self._closing:
-                    self._hurry.wait(_GROUP_SECONDS)  # let a group gather
-                closing = self._closing
-                self._wake.clear()
-                self._hurry.clear()
-                waiters = _drain_queue(self._waiters)
-                self._write(connection)
-                self._check_in_place()
-                self._answer(waiters)
-                if closing:
-                    break
-        except Exception as error:  # whatever ended this thread, its waiters must be released
-            if isinstance(error, sqlite3.Error):
-                self.failure = journal_error(self.path, error)
-            elif isinstance(error, JournalError):
-                self.failure = error
-            else:
-                self.failure = JournalError(f"{self.path}: cannot write the journal: {error!r}")
-            self._answer(waiters + _drain_queue(self._waiters))
-            if self.on_failure is not None and not self._closing:
-                self._loop.call_soon_threadsafe(self.on_failure, self.failure)
-        finally:
-            if connection is not None:
-                connection.close()
+    def _open(self) -> sqlite3.Connection:
+        connection = open_database(self.path)
+        self._file = _file_identity(self.path)
+        self._summed = schema_version(connection) >= 2
+        return connection
 
     def _write(self, connection: sqlite3.Connection) -> None:
         # Last things first: whatever ended has its calls and its start in the queues that are emptied after it.
-        ended, calls, started = _drain_queue(self._ended), _drain_queue(self._calls), _drain_queue(self._started)
-        total = len(ended) + len(calls) + len(started)
-        if not total:
-            return
+        ended, calls, started = drain_queue(self._ended), drain_queue(self._calls), drain_queue(self._started)
+        if total := len(ended) + len(calls) + len(started):
+            self._insert(connection, started, calls, ended)
+            self._written += total
+            self._commits += 1
+        self._check_in_place()
+
+    def _insert(self, connection: sqlite3.Connection, *groups: list[tuple[Any, ...]]) -> None:
         self._begin(connection)
-        for table, rows in (("started", started), ("calls", calls), ("ended", ended)):
-            columns, checksum = _TABLES[table]
+        for (table, (columns, checksum)), rows in zip(_TABLES.items(), groups, strict=True):
             if self._summed:
                 try:
                     rows = [(*row, checksum(row)) for row in rows]
@@ -313,27 +360,6 @@ class Journal:
                 columns += 1
             insert_rows(connection, table, columns, rows)
         connection.execute("commit")
-        self._written += total
-        self._commits += 1
-
-    def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the write lock; waits for another program that holds it, and says so."""
-        began = time.monotonic()
-        while True:
-            try:
-                connection.execute("begin immediate")
-                return
-            except sqlite3.OperationalError as error:
-                waited = time.monotonic() - began
-                patience = _CLOSING_SECONDS if self._closing or self._hasty else _PATIENCE_SECONDS
-                if not is_locked(error) or waited >= patience:
-                    raise
-                warnings.warn(
-                    f"{self.path}: another program holds a write lock on the journal; the run waits for it, at most "
-                    f"{_PATIENCE_SECONDS / 60:g} minutes",
-                    JournalNotice,
-                    stacklevel=1,
-                )
 
     def _check_in_place(self) -> None:
         """See that the file which is written is still the one that a resume will find under its name."""
@@ -342,10 +368,6 @@ class Journal:
                 f"{self.path}: the journal was removed or replaced while the run went on: what was recorded since then "
                 "is lost; restore the run folder and `viva resume` it, or start the run anew in another folder"
             )
-
-    def _answer(self, waiters: list[asyncio.Future[None]]) -> None:
-        if waiters:
-            self._loop.call_soon_threadsafe(_resolve, waiters)
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -418,7 +440,8 @@ def unreadable_version_error(path: Path, version: int) -> JournalError:
     return JournalError(f"{path}: {describe_version_problem('journal schema', version, READABLE_VERSIONS)}")
 
 
-def _drain_queue(queue: deque[T]) -> list[T]:
+def drain_queue(queue: deque[T]) -> list[T]:
+    """Take all that a queue holds."""
     taken = []
     while queue:
         taken.append(queue.popleft())

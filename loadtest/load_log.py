@@ -1,20 +1,17 @@
 """The folder of a load test: its settings (``load.json``), its lock, and the log of all requests (``load.sqlite``).
 
-Writing the log belongs to one thread, as in the engine's journal: the event loop only appends to a queue, the
-thread lets rows gather, writes them with few statements and commits once (WAL, group commit). A kill loses the
-requests of some tens of milliseconds. Nothing here ever slows the load down: if the disk is slower than the
-load, rows wait in memory. The log may be read while the test goes on, in another process too.
+Nothing here ever slows the load down: if the disk is slower than the load, rows wait in memory. The log may be read
+while the test goes on, in another process too.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ import orjson
 from viva.engine.clock import Clock
 from viva.engine.errors import ConfigurationError, JournalError
 from viva.engine.files import describe_version_problem, find_sqlite_damage, write_atomically
-from viva.engine.journal import insert_rows, journal_error
+from viva.engine.journal import LogWriter, drain_queue, insert_rows, journal_error
 from viva.engine.permissions import grant_from_seal, seal_manifest
 from viva.engine.run_folder import RunFolder, installed_versions
 from viva.scoring.load_latency import RequestTiming
@@ -46,81 +43,32 @@ create table if not exists sent (
     error text not null, message text not null, tries integer not null, throttled real not null,
     primary key (step, judge, number));
 """
-_COLUMNS = 19
-_GROUP_SECONDS = 0.05
-_EAGER_ROWS = 4096
+# As the table ``sent`` has them; a record of it has ``part`` at its end.
+_COLUMNS = (
+    *("step", "judge", "number", "part", "request", "occurrence", "seed"),
+    *("intended", "dispatched", "first_token", "finished", "text", "finish", "prompt_tokens", "completion_tokens"),
+    *("error", "message", "tries", "throttled"),
+)
+_to_row = attrgetter(*_COLUMNS)
 
 
-class LoadLog:
-    """The writing half. Use ``async with LoadLog(path, clock)``; leaving it writes what is left and joins the thread.
+class LoadLog(LogWriter):
+    """The writing half of a log."""
 
-    ``record`` and its like never wait; they raise ``JournalError`` once the file can no longer be written.
-    ``on_failure`` is called in the event loop when that happens.
-    """
+    kind = "log"
+    group_seconds = 0.05
 
     def __init__(self, path: Path, clock: Clock, on_failure: Callable[[JournalError], None] | None = None) -> None:
-        self.path, self.failure, self.on_failure = path, None, on_failure
-        self._clock = clock
+        super().__init__(path, clock, on_failure)
         self._sent: deque[tuple[Any, ...]] = deque()
         self._changes: deque[tuple[str, tuple[Any, ...]]] = deque()
-        self._wake, self._hurry = threading.Event(), threading.Event()
-        self._closing = False
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._thread = threading.Thread(target=self._write_forever, name="viva-load-log", daemon=True)
-
-    path: Path
-    failure: JournalError | None
-
-    async def __aenter__(self) -> LoadLog:
-        self._loop = asyncio.get_running_loop()
-        self._thread.start()
-        try:
-            await self.flush()
-        except BaseException:
-            await self.__aexit__()
-            raise
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        # Nothing here awaits, so nothing can be cancelled: what was recorded reaches the disk.
-        self._closing = True
-        self._wake.set()
-        self._hurry.set()
-        self._thread.join()
 
     def record(self, one: SentRequest) -> None:
-        """A request has ended, well or badly."""
-        self._raise_failure()
-        self._sent.append(
-            (
-                one.step,
-                one.judge,
-                one.number,
-                one.part,
-                one.request,
-                one.occurrence,
-                one.seed,
-                one.intended,
-                one.dispatched,
-                one.first_token,
-                one.finished,
-                one.text,
-                one.finish,
-                one.prompt_tokens,
-                one.completion_tokens,
-                one.error,
-                one.message,
-                one.tries,
-                one.throttled,
-            )
-        )
-        if not self._wake.is_set():
-            self._wake.set()
-        elif len(self._sent) == _EAGER_ROWS:
-            self._hurry.set()
+        """Record a request that has ended, well or badly."""
+        self._append(self._sent, _to_row(one))
 
     def begin_step(self, step: LoadStep) -> None:
-        """A step begins, or goes on."""
+        """Record that a step begins, or goes on."""
         plan = orjson.dumps(step).decode()
         self._change(
             "insert or ignore into steps (step, plan, began) values (?, ?, ?)",
@@ -128,91 +76,36 @@ class LoadLog:
         )
 
     def begin_part(self, step: int, part: int) -> None:
-        """A part of a step begins; its end is unknown if it is killed."""
+        """Record that a part of a step begins; its end is unknown if it is killed."""
         self._change("insert or replace into parts values (?, ?, null, null)", (step, part))
 
     def end_part(self, step: int, part: int, seconds: float, watched: Any) -> None:
-        """A part has ended: how long requests were let in, and what was watched beside them (JSON data)."""
+        """Record the end of a part: how long requests were let in, and what was watched beside them (JSON data)."""
         self._change(
             "update parts set seconds = ?, watched = ? where step = ? and part = ?",
             (seconds, orjson.dumps(watched).decode(), step, part),
         )
 
     def end_step(self, step: int, ends: dict[str, str]) -> None:
-        """A step has ended, for each judge by a reason."""
+        """Record the end of a step, for each judge by a reason."""
         self._change("update steps set ends = ? where step = ?", (orjson.dumps(ends).decode(), step))
 
-    async def flush(self) -> None:
-        """Wait until all that was recorded so far is committed.
-
-        :raises JournalError: it cannot be.
-        """
-        self._raise_failure()
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(done)
-        self._raise_failure()
-        self._wake.set()
-        self._hurry.set()
-        with self._clock.external():
-            await done
-        self._raise_failure()
-
     def _change(self, statement: str, values: tuple[Any, ...]) -> None:
-        self._raise_failure()
-        self._changes.append((statement, values))
-        self._wake.set()
+        self._append(self._changes, (statement, values))
 
-    def _raise_failure(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-    # -- the writing thread ---------------------------------------------------------------------------------------
-
-    def _write_forever(self) -> None:
-        connection: sqlite3.Connection | None = None
-        waiters: list[asyncio.Future[None]] = []
-        try:
-            connection = _open_log(self.path)
-            while True:
-                self._wake.wait()
-                if not self._closing:
-                    self._hurry.wait(_GROUP_SECONDS)  # let a group gather
-                closing = self._closing
-                self._wake.clear()
-                self._hurry.clear()
-                waiters = _drain(self._waiters)
-                self._write(connection)
-                self._answer(waiters)
-                if closing:
-                    break
-        except Exception as error:  # whatever ended this thread, its waiters must be released
-            if isinstance(error, sqlite3.Error):
-                self.failure = journal_error(self.path, error)
-            elif isinstance(error, JournalError):
-                self.failure = error
-            else:
-                self.failure = JournalError(f"{self.path}: cannot write the log: {error!r}")
-            self._answer(waiters + _drain(self._waiters))
-            if self.on_failure is not None and not self._closing:
-                self._loop.call_soon_threadsafe(self.on_failure, self.failure)
-        finally:
-            if connection is not None:
-                connection.close()
+    def _open(self) -> sqlite3.Connection:
+        return _open_log(self.path)
 
     def _write(self, connection: sqlite3.Connection) -> None:
         # Changes first: the requests of a step that ends are in the queue that is emptied after it.
-        changes, sent = _drain(self._changes), _drain(self._sent)
+        changes, sent = drain_queue(self._changes), drain_queue(self._sent)
         if not changes and not sent:
             return
-        connection.execute("begin immediate")
-        insert_rows(connection, "sent", _COLUMNS, sent)
+        self._begin(connection)
+        insert_rows(connection, "sent", len(_COLUMNS), sent)
         for statement, values in changes:
             connection.execute(statement, values)
         connection.execute("commit")
-
-    def _answer(self, waiters: list[asyncio.Future[None]]) -> None:
-        if waiters:
-            self._loop.call_soon_threadsafe(_resolve, waiters)
 
 
 def _open_log(path: Path) -> sqlite3.Connection:
@@ -231,7 +124,10 @@ def _open_log(path: Path) -> sqlite3.Connection:
 
 
 def check_log_version(path: Path, connection: sqlite3.Connection) -> None:
-    """:raises JournalError: the log is of another version."""
+    """See that a log is of this version.
+
+    :raises JournalError: it is not.
+    """
     found = connection.execute("select value from meta where key = 'schema'").fetchone()
     if found is None or found[0] != str(LOG_VERSION):
         raise JournalError(
@@ -239,27 +135,9 @@ def check_log_version(path: Path, connection: sqlite3.Connection) -> None:
         )
 
 
-def _drain(queue: deque[Any]) -> list[Any]:
-    taken = []
-    while queue:
-        taken.append(queue.popleft())
-    return taken
-
-
-def _resolve(waiters: list[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
-
-
 _ROWS_AT_ONCE = 1024
-_TIMING_COLUMNS = (
-    "intended, dispatched, first_token, finished, prompt_tokens, completion_tokens, error, tries, throttled"
-)
-_SENT_COLUMNS = (
-    "step, judge, number, request, occurrence, seed, intended, dispatched, first_token, finished, text, finish, "
-    "prompt_tokens, completion_tokens, error, message, tries, throttled, part"
-)
+_TIMING_COLUMNS = ", ".join(RequestTiming.__dataclass_fields__)
+_SENT_COLUMNS = ", ".join(SentRequest.__dataclass_fields__)
 
 
 @dataclass(slots=True, frozen=True)
