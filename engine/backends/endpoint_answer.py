@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import orjson
 
-from ..errors import AnswerTooLarge, Rejected, Unavailable
+from ..errors import AnswerTooLarge, BackendError, Rejected, Unavailable
 from ..json_data import strip_surrogate_escapes, strip_surrogates
 from ..likelihood import clamp_logprob, max_logprob_by_token
-from ..messages import Completion, Pieces, Request
-from ..tools import ToolCall, argument_text, number_calls
+from ..messages import Completion, Request
+from ..tools import ToolCall, argument_text
 from .redaction import Redactor
 
 MOST_VALUES = 2_000_000  # in one JSON text; 90 bytes and 0.4 µs each, while the event loop stands still
@@ -172,6 +173,18 @@ class ReportedUsage(NamedTuple):
     note: str = ""
     cached: int = 0
 
+    def completion_with(self, text: str, finish: str = "stop", **more: Any) -> Completion:
+        """Return a completion with these counts; ``more`` are further fields of it."""
+        return Completion(
+            text,
+            finish,
+            self.prompt,
+            self.completion,
+            usage_note=self.note,
+            cached_tokens=self.cached,
+            **more,
+        )
+
 
 def parse_usage(given: Any, redact: Redactor) -> ReportedUsage:
     """Return the counts of an answer's ``usage``, as they are billed. Missing ones are unknown; so are unusable ones,
@@ -302,6 +315,35 @@ class GenerationFailed(ValueError):
     """The endpoint could not go on: what there is of the answer is no answer."""
 
 
+# What reading an answer of another form raises.
+FORMAT_ERRORS = (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError)
+
+
+@contextmanager
+def answer_errors(
+    what: str, label: str, redact: Redactor, data: bytes, kind: type[BackendError] = Unavailable
+) -> Iterator[None]:
+    """Raise an error of ``kind`` that says ``what`` and quotes ``data``, without the key, if an answer is malformed.
+
+    A proxy's page or half a body may pass, so by default the call is tried again. A part without text stays one.
+    """
+    try:
+        yield
+    except PartWithoutText as part:
+        raise Rejected(redact.cut(str(part), 200), model=label) from None
+    except FORMAT_ERRORS as error:
+        quoted = redact.quote(data, 200)
+        said = f"{what} ({redact.cut(str(error), 200)}){f': {quoted}' if quoted else ''}"
+        raise kind(said, model=label) from None
+
+
+class ReadAnswer(NamedTuple):
+    """An answer, and its parts that the provider wants back with the results of tools (None: it wants none)."""
+
+    completion: Completion
+    returned: list[Any] | None = None
+
+
 def read_text(content: Any) -> str:
     """The words of a message's ``content``: text, null, or a list of parts, of which those with text count.
 
@@ -416,53 +458,6 @@ def _join_texts(value: Any) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-_NO_KEY = Redactor(None)
-
-
-def parse_completion(
-    data: bytes, label: str, redact: Redactor = _NO_KEY, *, tools: bool = False, token_ids: bool = False
-) -> Completion:
-    """Read a whole (not streamed) answer. ``tools``: some were offered; ``token_ids``: its tokens were asked for. The
-    usage is 0 where it is unknown.
-
-    :raises Rejected: a part of the content is of a type that is no text.
-    :raises Unavailable: it is not the answer of a chat endpoint; a proxy's page or half a body may pass, so retried.
-    :raises AnswerTooLarge: it holds more values than an answer may.
-    """
-    try:
-        answer = parse_json(data, label)
-        choices = answer["choices"]
-        choice = choices[0] if len(choices) == 1 else next((one for one in choices if not one.get("index")), choices[0])
-        message = choice["message"]
-        text = read_text(message.get("content"))
-        usage = parse_usage(answer.get("usage"), redact)
-        calls = message.get("tool_calls")
-        if not calls and message.get("function_call"):  # as calls were sent before there could be several
-            calls = [{"function": message["function_call"]}]
-        if not text and not calls and (other := find_nontext_field(message)):
-            raise PartWithoutText(other)
-        completion = Completion(
-            text,
-            normalise_finish(
-                choice.get("finish_reason"), tools, not text and not calls and is_refusal(message), redact.answer
-            ),
-            usage.prompt,
-            usage.completion,
-            logprobs=parse_logprobs([choice.get("logprobs")]),
-            pieces=parse_token_pieces(choice.get("token_ids")) if token_ids else None,
-            calls=number_calls(map(parse_call, calls)) if calls else None,
-            thoughts=read_thoughts(message),
-            usage_note=usage.note,
-            cached_tokens=usage.cached,
-        )
-    except PartWithoutText as part:
-        raise Rejected(redact.cut(str(part), 200), model=label) from None
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = f"({redact.cut(str(error), 200)}): {redact.quote(data, 200)}"
-        raise Unavailable(f"the answer is not a chat completion {shown}", model=label) from None
-    return redact_completion(completion, redact)
-
-
 def redact_completion(completion: Completion, redact: Redactor) -> Completion:
     """The same answer, with the key taken out of whatever the endpoint could write it into."""
     if not redact.key:
@@ -489,13 +484,6 @@ def parse_call(entry: Any) -> tuple[str, str, str]:
     if not isinstance(name, str):
         raise TypeError(f"a call's name is {type(name).__name__}, not text")
     return str(entry.get("id") or ""), name, argument_text(function.get("arguments"))
-
-
-def parse_token_pieces(data: Any) -> Pieces | None:
-    """The tokens of an answer, where the endpoint gives them (vLLM does, asked by ``return_token_ids``)."""
-    if not isinstance(data, list) or not all(isinstance(one, int) and 0 <= one < 2**31 for one in data):
-        return None
-    return [(True, data)] if data else None
 
 
 def parse_logprobs(told: Sequence[Any]) -> list[list[Any]] | None:

@@ -12,6 +12,7 @@ import asyncio
 import difflib
 import logging
 import re
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
@@ -38,11 +39,11 @@ from ..tools import Toolbox, ToolCall
 from .base import Backend, ModelSpec, OnRateLimit
 from .endpoint import AnswerBody, Endpoint
 from .endpoint_address import EndpointAddress
-from .endpoint_answer import estimate_missing_counts
+from .endpoint_answer import ReadAnswer, answer_errors, estimate_missing_counts, parse_json
 from .endpoint_errors import Dialect
 from .proxies import proxy_secrets
 from .redaction import Redactor, make_redactor
-from .sse import error_in_answer
+from .sse import JsonRecordStream, RecordAssembly, error_in_answer, read_stream
 
 
 class KeyTrust:
@@ -301,36 +302,74 @@ _NAMES_SETTING = (
 
 
 class EndpointBackend(Backend):
-    """One model of one endpoint. ``base_url`` stands for the endpoint in messages."""
+    """One model of one endpoint: how every provider's models are asked, with what differs as attributes and hooks.
+
+    ``base_url`` stands for the endpoint in messages.
+    """
 
     fallible = True
+    form: str  # what an answer is, for messages
+    dialect = Dialect()
+    models_path = "/models"  # of the list of models
+    refusing_statuses: tuple[int, ...] = (401, 403)  # of the list of models, that tell of a wrong key
+    next_form: Mapping[str, str]  # of structured output, for each the one to try when it is refused
+    unsupported: Mapping[str, Any] = {}  # settings of a sampling that the API lacks, with the value that asks for none
+    api_name = ""  # as such refusals name it
 
     def __init__(
         self,
         clock: Clock,
         place: EndpointAddress,
-        asking: EndpointOptions,
-        key_header: Mapping[str, str],
-        *,
-        base_url: str = "",
-        dialect: Dialect | None = None,
+        asking: EndpointOptions | None = None,
+        form: str = "schema",
     ) -> None:
-        self.base_url, self.model = base_url or place.base_url, place.model
-        self.nearby = _is_local_address(
-            self.base_url
-        )  # a server of this machine's own, which queues what it cannot take
+        self.base_url, self.model = self._base_url(place.base_url), place.model
+        self.nearby = _is_local_address(self.base_url)
         self._redact = make_redactor([place.key, *place.secrets, *proxy_secrets()])
+        self._asking = asking or EndpointOptions()
         self._endpoint = Endpoint(
             self.base_url,
             self._redact,
-            asking.timeout,
-            asking.longest_answer,
-            {**key_header, **place.headers},
-            dialect=dialect,
+            self._asking.timeout,
+            self._asking.longest_answer,
+            {**self._own_headers(place), **place.headers},
+            dialect=self.dialect,
             query=place.query,
         )
-        self._clock, self._asking = clock, asking
+        self._clock = clock
         self._trust = KeyTrust()
+        self._forms, self._returned = FormFallback(form, self.next_form), ProviderState()
+
+    def _base_url(self, url: str) -> str:
+        """Return the URL that paths of calls begin with."""
+        return url
+
+    @abstractmethod
+    def _own_headers(self, place: EndpointAddress) -> dict[str, str]:
+        """Return the headers of each request, the key's among them."""
+
+    @abstractmethod
+    def _call_url(self, *, streaming: bool) -> str:
+        """Return where a request is sent to."""
+
+    @abstractmethod
+    def _body(self, request: Request, form: str, *, streaming: bool) -> dict[str, Any]:
+        """Return the body of a request.
+
+        :raises ConfigurationError: it asks for what the API does not have.
+        """
+
+    @abstractmethod
+    def _read(self, answer: Any, *, tools: bool) -> ReadAnswer:
+        """Read the record of an answer; counts are 0 where they are unknown. ``tools``: some were offered.
+
+        :raises PartWithoutText: there is nothing but a part that is no text.
+        :raises KeyError, IndexError, TypeError, AttributeError, ValueError: it is of another form.
+        """
+
+    @abstractmethod
+    def _assembly(self, records: JsonRecordStream) -> RecordAssembly:
+        """Return what puts a streamed answer together."""
 
     @property
     def _advice(self) -> Mapping[str, str]:
@@ -338,13 +377,9 @@ class EndpointBackend(Backend):
         return {}
 
     @property
-    def _list(self) -> tuple[str, str]:
-        """The path of the endpoint's list of models, and this model's name in it."""
-        return "/models", self.model
-
-    def _is_there(self, status: int) -> bool:
-        """Whether an answer to the request for the list shows that the endpoint is there and takes the key."""
-        return status not in (401, 403) and not 300 <= status < 400
+    def _listed_name(self) -> str:
+        """This model's name in the endpoint's list of models."""
+        return self.model
 
     def hear_allowance(self, hear: OnRateLimit) -> None:
         self._endpoint.hear_allowance = hear
@@ -363,12 +398,69 @@ class EndpointBackend(Backend):
             return await body.head(_LONGEST_LIST) if body.status == 200 else b""
 
         # Many servers have no model list; any answer but a refusal of the key shows that they are there.
-        path, name = self._list
-        data = await self._endpoint.ask(self.label, self.base_url + path, None, receive, accept=self._is_there)
-        warning = describe_unlisted_model(data, name, self._endpoint.redact)
+        url = self.base_url + self.models_path
+        data = await self._endpoint.ask(self.label, url, None, receive, accept=self._is_there)
+        warning = describe_unlisted_model(data, self._listed_name, self._redact)
         if warning:
-            place = self.base_url + path.partition("?")[0]
-            logging.getLogger("viva").warning("%s: %s (%s)", self.label, warning, place)
+            logging.getLogger("viva").warning("%s: %s (%s)", self.label, warning, url.partition("?")[0])
+
+    def _is_there(self, status: int) -> bool:
+        return status not in self.refusing_statuses and not 300 <= status < 400
+
+    def ended(self, affinity: str) -> None:
+        self._returned.forget(affinity)
+
+    async def generate(self, request: Request) -> Completion:
+        """As the base says. One HTTP request a call: finding out which form of structured output the endpoint knows
+        takes several calls, each of which raises ``FormRefused`` until one is accepted.
+        """
+        return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
+
+    async def _attempt(self, request: Request, form: str) -> Completion:
+        on_text, tools = request.on_text, request.tools is not None
+        self._refuse_unsupported(request)
+        returned: list[Any] | None = None
+
+        async def receive(answer: AnswerBody) -> Completion:
+            nonlocal returned
+            completion, returned = await self._receive(answer, on_text, tools=tools)
+            return completion
+
+        streaming = on_text is not None
+        body = self._asking.body_of(self._body(request, form, streaming=streaming))
+        completion = await self._ask(request, self._call_url(streaming=streaming), body, receive)
+        self._returned.keep(request, completion, returned)
+        return completion
+
+    def _refuse_unsupported(self, request: Request) -> None:
+        asked = [name for name, off in self.unsupported.items() if getattr(request.sampling, name) != off]
+        if asked:
+            raise ConfigurationError(
+                f"{self.model}: the {self.api_name} API has no {', '.join(asked)}; leave it off, or ask a model that "
+                "has it"
+            )
+
+    async def _receive(self, answer: AnswerBody, on_text: Callable[[str], None] | None, *, tools: bool) -> ReadAnswer:
+        """Read an answer that was sent whole or as a stream, handing on each piece of text of the latter without the
+        key. ``first_token`` is the clock's time of the first piece of text, or of a call.
+
+        :raises BackendError: it is an error, broke off, is of another form or too long, or holds what is no text.
+        """
+        if on_text is None and not answer.is_stream:
+            return await self._whole(answer, lambda data: self._parse(data, tools=tools))
+        records = JsonRecordStream(answer, self._endpoint, self.label)
+        assembly = self._assembly(records)
+        first = await read_stream(records, assembly, on_text or discard_piece, self._clock, self._redact, self.form)
+        if not assembly.is_whole:
+            raise records.broken_off()
+        with answer_errors(f"the stream is not that of {self.form}", self.label, self._redact, records.data):
+            read = self._read(assembly.answer(), tools=tools)
+        read.completion.first_token = first
+        return read
+
+    def _parse(self, data: bytes, *, tools: bool) -> ReadAnswer:
+        with answer_errors(f"the answer is not {self.form}", self.label, self._redact, data):
+            return self._read(parse_json(data, self.label), tools=tools)
 
     async def _ask(
         self, request: Request, url: str, data: bytes, receive: Callable[[AnswerBody], Awaitable[Completion]]
@@ -408,6 +500,9 @@ class EndpointBackend(Backend):
                 raise
         raise reported
 
+    def statistics(self) -> dict[str, Any]:
+        return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
+
     def _refused_setting(self, said: str) -> str | None:
         """Return what helps, where an endpoint's words are that it does not take one of our settings."""
         if not _REFUSES_SETTING.search(said):
@@ -420,6 +515,37 @@ class EndpointBackend(Backend):
 
 def discard_piece(text: str) -> None:
     """Hear a piece of a stream that nobody asked for."""
+
+
+def alternating_turns(
+    messages: Sequence[Message],
+    field: str,
+    assistant: str,
+    parts_of: Callable[[int, Message], list[dict[str, Any]]],
+) -> tuple[str, list[dict[str, Any]]]:
+    """Return the instructions and turns of an API that takes instructions apart, and turns that alternate.
+
+    System messages are joined, wherever they stand; alone they are said by the user. Messages without parts are left
+    out.
+
+    Args:
+        messages: The request's.
+        field: The name of a turn's parts.
+        assistant: The name of the role of the model's turns.
+        parts_of: Returns the parts of a message, from its index (-1: none) and itself.
+    """
+    system = "\n\n".join(one.content for one in messages if one.role == "system")
+    turns: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        parts = parts_of(index, message) if message.role != "system" else None
+        role = assistant if message.role == "assistant" else "user"
+        if parts and turns and turns[-1]["role"] == role:
+            turns[-1][field] += parts
+        elif parts:
+            turns.append({"role": role, field: list(parts)})
+    if not turns:
+        return "", [{"role": "user", field: parts_of(-1, Message("user", system))}]
+    return system, turns
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,26 +12,24 @@ has a finish reason, and a stream without one is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 import orjson
 
 from ..clock import Clock
-from ..errors import BackendError, ConfigurationError, Rejected, Unauthorized, Unavailable
-from ..likelihood import clamp_logprob, max_logprob_by_token
-from ..messages import Completion, Message, Request, Sampling
+from ..errors import BackendError, ConfigurationError, Unauthorized
+from ..messages import Completion, Message, Request
 from ..tools import Toolbox, argument_text, number_calls
 from .base import Backend, ModelSpec
-from .endpoint import AnswerBody, Endpoint
 from .endpoint_address import EndpointAddress, ProviderApi, resolve_endpoint
 from .endpoint_answer import (
     PartWithoutText,
+    ReadAnswer,
     merge_counts,
     normalise_finish,
-    parse_json,
+    parse_logprobs,
     parse_usage,
     redact_completion,
     require_text,
@@ -42,13 +40,10 @@ from .endpoint_backend import (
     SAMPLING_ADVICE,
     EndpointBackend,
     EndpointOptions,
-    FormFallback,
-    ProviderState,
-    discard_piece,
+    alternating_turns,
 )
 from .endpoint_errors import Dialect, error_details
-from .redaction import Redactor
-from .sse import JsonRecordStream
+from .sse import JsonRecordStream, RecordAssembly
 
 _KEY_REASONS = ("API_KEY_INVALID", "API_KEY_EXPIRED", "API_KEY_SERVICE_BLOCKED")
 _DELAY_SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")  # a duration as protocol buffers write it
@@ -85,87 +80,6 @@ _HARMS = ("HARASSMENT", "HATE_SPEECH", "SEXUALLY_EXPLICIT", "DANGEROUS_CONTENT")
 LEVELS = ("minimal", "low", "medium", "high")
 
 
-@dataclass(slots=True, frozen=True)
-class RequestOptions:
-    """What a model's name says of its requests.
-
-    :param thinking: ``""`` for the model's default, ``off``, ``auto``, one of ``LEVELS``, or a budget in tokens as
-        text. :param sampling: whether temperature, topP and topK are sent. :param filters: whether the API's filters of
-        content keep their thresholds.
-    """
-
-    thinking: str = ""
-    sampling: bool = True
-    filters: bool = True
-
-    def thinking_config(self) -> dict[str, Any]:
-        """The API's ``thinkingConfig``; empty for the model's default."""
-        if not self.thinking:
-            return {}
-        if self.thinking == "off":
-            return {"thinkingBudget": 0}
-        told = (
-            {"thinkingLevel": self.thinking.upper()}
-            if self.thinking in LEVELS
-            else {"thinkingBudget": self.budget or -1}
-        )
-        return told | {"includeThoughts": True}
-
-    @property
-    def budget(self) -> int:
-        """Tokens for thoughts; 0 where no number is given."""
-        return int(self.thinking) if self.thinking.isdigit() else 0
-
-
-def build_request(
-    request: Request, model: str, options: RequestOptions, form: str, returned: ProviderState
-) -> dict[str, Any]:
-    """The body of a request.
-
-    :param form: of structured output, ``schema``, ``object`` or none.
-    :raises ConfigurationError: the sampling asks for what the API does not have.
-    """
-    system, contents = _request_turns(request, returned, _must_sign(model))
-    body: dict[str, Any] = {"contents": contents, "generationConfig": _generation_config(request, model, options, form)}
-    if system:
-        body["systemInstruction"] = {"parts": [{"text": system}]}
-    if request.tools is not None:
-        body |= _tool_fields(request.tools)
-    if not options.filters:
-        body["safetySettings"] = [{"category": f"HARM_CATEGORY_{harm}", "threshold": "BLOCK_NONE"} for harm in _HARMS]
-    return body
-
-
-def _generation_config(request: Request, model: str, options: RequestOptions, form: str) -> dict[str, Any]:
-    sampling: Sampling = request.sampling
-    asked = [name for name, off in _UNSUPPORTED_SAMPLING.items() if getattr(sampling, name) != off]
-    if asked:
-        raise ConfigurationError(
-            f"{model}: the Gemini API has no {', '.join(asked)}; leave it off, or ask a model that has it"
-        )
-    if len(sampling.stop) > _MOST_STOPS:
-        raise ConfigurationError(f"{model}: the Gemini API takes {_MOST_STOPS} stop strings, not {len(sampling.stop)}")
-    config: dict[str, Any] = {"maxOutputTokens": sampling.max_tokens + options.budget, "seed": request.seed & _MAX_SEED}
-    if options.sampling:
-        config |= {"temperature": sampling.temperature, "topP": sampling.top_p}
-        if sampling.top_k:
-            config["topK"] = sampling.top_k
-    if sampling.stop:
-        config["stopSequences"] = sampling.stop
-    if sampling.frequency_penalty:
-        config["frequencyPenalty"] = sampling.frequency_penalty
-    if sampling.presence_penalty:
-        config["presencePenalty"] = sampling.presence_penalty
-    if sampling.logprobs is not None:
-        config |= {"responseLogprobs": True, "logprobs": sampling.logprobs}
-    if form != PROMPT_ONLY:
-        config["responseMimeType"] = "application/json"
-    if form == "schema":
-        config["responseJsonSchema"] = sampling.schema
-    thinking = options.thinking_config()
-    return config | ({"thinkingConfig": thinking} if thinking else {})
-
-
 def _tool_fields(tools: Toolbox) -> dict[str, Any]:
     declared = []
     for spec in tools.specs:
@@ -178,27 +92,6 @@ def _tool_fields(tools: Toolbox) -> dict[str, Any]:
     if tools.required:
         fields["toolConfig"] = {"functionCallingConfig": {"mode": "ANY"}}
     return fields
-
-
-def _request_turns(request: Request, returned: ProviderState, sign: bool) -> tuple[str, list[dict[str, Any]]]:
-    """Instructions and turns. System messages are joined, wherever they stand; alone they are said by the user."""
-    system = "\n\n".join(one.content for one in request.messages if one.role == "system")
-    turns: list[dict[str, Any]] = []
-    names: dict[str, str] = {}
-    for index, message in enumerate(request.messages):
-        if message.role == "system":
-            continue
-        names |= {call.id: call.name for call in message.calls}
-        parts = (returned.of(request, index) if message.calls else None) or _message_parts(message, names, sign)
-        if parts:
-            role = "model" if message.role == "assistant" else "user"
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["parts"] += parts
-            else:
-                turns.append({"role": role, "parts": list(parts)})
-    if not turns:
-        return "", [{"role": "user", "parts": [{"text": system}]}]
-    return system, turns
 
 
 def _message_parts(message: Message, names: dict[str, str], sign: bool) -> list[dict[str, Any]]:
@@ -247,83 +140,13 @@ _PROMPT_COUNTS = ("promptTokenCount", "toolUsePromptTokenCount")
 _ANSWER_COUNTS = ("candidatesTokenCount", "thoughtsTokenCount")
 
 
-class ReadAnswer(NamedTuple):
-    """``returned``: the parts that the API wants back with the results of tools; None where it wants none."""
-
-    completion: Completion
-    returned: list[Any] | None
-
-
-def parse_answer(data: bytes, label: str, redact: Redactor, *, tools: bool) -> ReadAnswer:
-    """Read an answer that was sent whole.
-
-    :raises Rejected: a part is of a kind that is no text.
-    :raises Unavailable: it is no answer of the API; a proxy's page or half a body may pass, so retried.
-    :raises AnswerTooLarge: it holds more values than an answer may.
-    """
-    try:
-        return read_answer(parse_json(data, label), redact, tools=tools)
-    except PartWithoutText as part:
-        raise Rejected(redact.cut(str(part), 200), model=label) from None
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = f"({redact.cut(str(error), 200)}): {redact.quote(data, 200)}"
-        raise Unavailable(f"the answer is not one of the Gemini API {shown}", model=label) from None
-
-
-def read_answer(answer: Any, redact: Redactor, *, tools: bool) -> ReadAnswer:
-    """Read the record of an answer. ``tools``: some were offered. Counts are 0 where they are unknown.
-
-    :raises PartWithoutText: a part is of a kind that is no text, or there is nothing beside tools that the API runs.
-    :raises KeyError, IndexError, TypeError, AttributeError: it is of another form.
-    """
-    usage = parse_usage(_usage_counts(answer.get("usageMetadata")), redact)
-    if not answer.get("candidates") and is_blocked(answer):
-        silent = Completion("", "content_filter", usage.prompt, usage.completion, cached_tokens=usage.cached)
-        return ReadAnswer(silent, None)
-    candidate = find_candidate(answer["candidates"])
-    parts = (candidate.get("content") or {}).get("parts") or []
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls, beside = [], []
-    for part in parts:
-        called = part.get("functionCall")
-        if called is not None:
-            calls.append(
-                (str(called.get("id") or ""), require_text(called["name"]), argument_text(called.get("args") or {}))
-            )
-        elif part.get("text") is not None:
-            (thoughts if part.get("thought") else texts).append(require_text(part["text"]))
-        else:
-            unknown = [name for name, value in part.items() if value is not None and name not in _IGNORED_FIELDS]
-            if unknown and unknown[0] not in _SERVER_TOOL_FIELDS:
-                raise PartWithoutText(unknown[0])
-            beside += unknown
-    if beside and not calls and not any(texts):
-        raise PartWithoutText(beside[0])
-    given = candidate.get("finishReason")
-    finish = _FINISH_REASONS.get(given, given.lower()) if isinstance(given, str) else None
-    completion = Completion(
-        "".join(texts),
-        normalise_finish(finish, tools, False, redact.answer),
-        usage.prompt,
-        usage.completion,
-        logprobs=_parse_logprobs(candidate.get("logprobsResult")),
-        calls=number_calls(calls) if calls else None,
-        thoughts="".join(thoughts),
-        usage_note=usage.note,
-        cached_tokens=usage.cached,
-    )
-    signed = any("thoughtSignature" in part for part in parts)
-    return ReadAnswer(redact_completion(completion, redact), parts if calls and signed else None)
-
-
-def find_candidate(candidates: list[Any]) -> Any:
-    """The one that was asked for."""
+def _find_candidate(candidates: list[Any]) -> Any:
+    """Return the one that was asked for."""
     return next((one for one in candidates if not one.get("index")), candidates[0])
 
 
-def is_blocked(answer: Any) -> bool:
-    """Whether the prompt was refused: then there is no candidate."""
+def _is_blocked(answer: Any) -> bool:
+    """Return True if the prompt was refused: then there is no candidate."""
     feedback = answer.get("promptFeedback")
     return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
 
@@ -341,105 +164,67 @@ def _usage_counts(told: Any) -> Any:
 
 
 def _parse_logprobs(told: Any) -> list[list[Any]] | None:
+    """Return the log-probabilities of an answer, which is read in OpenAI's form."""
     chosen = told.get("chosenCandidates") if isinstance(told, dict) else None
     if not chosen:
         return None
-    tops = told.get("topCandidates") or [{}] * len(chosen)
     try:
-        return [
-            [
-                str(one["token"]),
-                clamp_logprob(one["logProbability"]),
-                max_logprob_by_token(
-                    (str(other["token"]), clamp_logprob(other["logProbability"]))
-                    for other in top.get("candidates") or ()
-                ),
-            ]
-            for one, top in zip(chosen, tops, strict=True)
-        ]
+        entries = [_logprob_entry(one) for one in chosen]
+        for entry, top in zip(entries, told.get("topCandidates") or [{}] * len(entries), strict=True):
+            entry["top_logprobs"] = [_logprob_entry(one) for one in top.get("candidates") or ()]
     except (KeyError, TypeError, AttributeError, ValueError):
         return None
+    return parse_logprobs([{"content": entries}])
+
+
+def _logprob_entry(one: Any) -> dict[str, Any]:
+    return {"token": one["token"], "logprob": one["logProbability"]}
 
 
 _LOGPROB_LISTS = ("chosenCandidates", "topCandidates")
 
 
-async def read_stream(
-    body: AnswerBody, on_text: Callable[[str], None], label: str, clock: Clock, endpoint: Endpoint, *, tools: bool
-) -> ReadAnswer:
-    """Read to the end, handing on each piece of text, without the key. ``first_token`` is the clock's time of the first
-    piece of text, or of a call.
-
-    :raises BackendError: an error that the stream reports, by its status.
-    :raises Rejected: a part is of a kind that is no text.
-    :raises Unavailable: the stream broke off, or held something that is no answer.
-    :raises AnswerTooLarge: it is longer than an answer may be.
-    """
-    redact = endpoint.redact
-    assembly = _Assembly()
-    first: float | None = None
-    out = redact.stream(on_text)
-    stream = JsonRecordStream(body, endpoint, label)
-    while (record := await stream.next()) is not None:
-        try:
-            piece = assembly.take(record)
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-            raise stream.malformed("what is no answer") from None
-        if first is None and assembly.has_begun:
-            first = clock.now()
-        if piece:
-            out.feed(piece)
-    out.finish()
-    if not assembly.ended:
-        raise stream.broken_off()
-    try:
-        found = read_answer(assembly.answer, redact, tools=tools)
-    except PartWithoutText as part:
-        raise Rejected(redact.cut(str(part), 200), model=label) from None
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = redact.cut(str(error), 200)
-        raise Unavailable(f"the stream is not that of an answer ({shown})", model=label) from None
-    found.completion.first_token = first
-    return found
-
-
-class _Assembly:
+class _AnswerAssembly(RecordAssembly):
     """An answer as far as its events have come."""
 
     def __init__(self) -> None:
-        self.answer: dict[str, Any] = {}
-        self.ended = False
-        self.has_begun = False  # something besides thoughts has come
+        self._answer: dict[str, Any] = {}
+        self._has_finished = False
         self._parts: list[dict[str, Any]] = []
 
-    def take(self, record: dict[str, Any]) -> str:
-        """Take an event; the text that it adds to the answer.
+    @property
+    def is_whole(self) -> bool:
+        """Return True if the reason for the end has come; counts may follow."""
+        return self._has_finished
 
-        :raises KeyError, TypeError, AttributeError: it is no answer.
-        """
+    def answer(self) -> dict[str, Any]:
+        return self._answer
+
+    def take(self, record: dict[str, Any]) -> str:
+        """Take an event; return the text that it adds to the answer."""
         if record.get("usageMetadata"):
-            self.answer["usageMetadata"] = merge_counts(self.answer.get("usageMetadata"), record["usageMetadata"])
-        if is_blocked(record):
-            self.answer["promptFeedback"] = record["promptFeedback"]
-            self.ended = True
+            self._answer["usageMetadata"] = merge_counts(self._answer.get("usageMetadata"), record["usageMetadata"])
+        if _is_blocked(record):
+            self._answer["promptFeedback"] = record["promptFeedback"]
+            self._has_finished = True
         candidates = record.get("candidates") or ()
         if not candidates:
             return ""
-        candidate = find_candidate(candidates)
+        candidate = _find_candidate(candidates)
         if candidate.get("index"):  # was not asked for
             return ""
-        whole = self.answer.setdefault("candidates", [{"content": {"parts": self._parts}}])[0]
+        whole = self._answer.setdefault("candidates", [{"content": {"parts": self._parts}}])[0]
         parts = (candidate.get("content") or {}).get("parts") or []
         self._parts += parts
         text = "".join(part.get("text") or "" for part in parts if not part.get("thought"))
-        self.has_begun = self.has_begun or bool(text) or any("functionCall" in part for part in parts)
+        self.has_call = self.has_call or any("functionCall" in part for part in parts)
         for name in _LOGPROB_LISTS:
             more = (candidate.get("logprobsResult") or {}).get(name)
             if more:
                 whole.setdefault("logprobsResult", {}).setdefault(name, []).extend(more)
         if candidate.get("finishReason"):
             whole["finishReason"] = candidate["finishReason"]
-            self.ended = True
+            self._has_finished = True
         return text
 
 
@@ -454,80 +239,163 @@ _SERVICE = ProviderApi(
     calls="/models(/[^/]*)?",
 )
 _NEXT_FORM = {"schema": "object", "object": PROMPT_ONLY}
+_ADVICE = {
+    **dict.fromkeys(("temperature", "top_p", "topP", "top_k", "topK"), SAMPLING_ADVICE),
+    **dict.fromkeys(
+        (
+            *("thinking_level", "thinkingLevel", "thinking level"),
+            *("thinking_budget", "thinkingBudget", "thinking budget", "budget", "thinking"),
+        ),
+        "give another thinking= in the model's name, or none",
+    ),
+    **dict.fromkeys(
+        ("max_output_tokens", "maxOutputTokens"),
+        "add max_tokens=NUMBER to the model's name, which sends another limit",
+    ),
+    "seed": "add body.generationConfig.seed=null to the model's name, which leaves it out",
+}
 
 
 class GeminiBackend(EndpointBackend):
-    """See the module."""
+    """See the module.
+
+    :param thinking: ``""`` for the model's default, ``off``, ``auto``, one of ``LEVELS``, or a budget in tokens as
+        text. :param filters: whether the API's filters of content keep their thresholds.
+    """
+
+    form = "an answer of the Gemini API"
+    dialect = GeminiErrors()
+    models_path = "/models?pageSize=1000"
+    refusing_statuses = (400, 401, 403)  # a wrong key is reported as a wrong argument
+    next_form = _NEXT_FORM
+    api_name = "Gemini"
+    unsupported = _UNSUPPORTED_SAMPLING
 
     def __init__(
         self,
         clock: Clock,
         place: EndpointAddress,
         asking: EndpointOptions,
-        options: RequestOptions,
-        *,
         form: str = "schema",
+        *,
+        thinking: str = "",
+        filters: bool = True,
     ) -> None:
-        headers = {"x-goog-api-key": place.key} if place.key else {}
-        base_url = place.base_url if _HAS_API_VERSION.search(place.base_url) else f"{place.base_url}/{_API_VERSION}"
-        super().__init__(clock, place, asking, headers, base_url=base_url, dialect=GeminiErrors())
+        super().__init__(clock, place, asking, form)
         self._name = place.model if "/" in place.model else f"models/{place.model}"
-        self._options, self._forms, self._returned = options, FormFallback(form, _NEXT_FORM), ProviderState()
+        self._thinking, self._filters = thinking, filters
+
+    def _base_url(self, url: str) -> str:
+        return url if _HAS_API_VERSION.search(url) else f"{url}/{_API_VERSION}"
+
+    def _own_headers(self, place: EndpointAddress) -> dict[str, str]:
+        return {"x-goog-api-key": place.key} if place.key else {}
+
+    def _call_url(self, *, streaming: bool) -> str:
+        method = "streamGenerateContent?alt=sse" if streaming else "generateContent"
+        return f"{self.base_url}/{quote(self._name)}:{method}"
 
     @property
-    def _list(self) -> tuple[str, str]:
-        return "/models?pageSize=1000", self._name
-
-    def _is_there(self, status: int) -> bool:
-        return status != 400 and super()._is_there(status)  # a wrong key is reported as a wrong argument
+    def _listed_name(self) -> str:
+        return self._name
 
     @property
     def _advice(self) -> Mapping[str, str]:
-        return {
-            **dict.fromkeys(("temperature", "top_p", "topP", "top_k", "topK"), SAMPLING_ADVICE),
-            **dict.fromkeys(
-                (
-                    *("thinking_level", "thinkingLevel", "thinking level"),
-                    *("thinking_budget", "thinkingBudget", "thinking budget", "budget", "thinking"),
-                ),
-                "give another thinking= in the model's name, or none",
-            ),
-            **dict.fromkeys(
-                ("max_output_tokens", "maxOutputTokens"),
-                "add max_tokens=NUMBER to the model's name, which sends another limit",
-            ),
-            "seed": "add body.generationConfig.seed=null to the model's name, which leaves it out",
-        }
+        return _ADVICE
 
-    def ended(self, affinity: str) -> None:
-        self._returned.forget(affinity)
+    def _body(self, request: Request, form: str, *, streaming: bool) -> dict[str, Any]:
+        system, contents = self._turns(request)
+        body: dict[str, Any] = {"contents": contents, "generationConfig": self._generation_config(request, form)}
+        if system:
+            body["systemInstruction"] = {"parts": [{"text": system}]}
+        if request.tools is not None:
+            body |= _tool_fields(request.tools)
+        if not self._filters:
+            body["safetySettings"] = [
+                {"category": f"HARM_CATEGORY_{harm}", "threshold": "BLOCK_NONE"} for harm in _HARMS
+            ]
+        return body
 
-    async def generate(self, request: Request) -> Completion:
-        """As the base says; a refused form of structured output raises ``FormRefused`` until one is accepted."""
-        return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
+    def _generation_config(self, request: Request, form: str) -> dict[str, Any]:
+        sampling = request.sampling
+        if len(sampling.stop) > _MOST_STOPS:
+            raise ConfigurationError(
+                f"{self.model}: the Gemini API takes {_MOST_STOPS} stop strings, not {len(sampling.stop)}"
+            )
+        budget = int(self._thinking) if self._thinking.isdigit() else 0
+        config: dict[str, Any] = {"maxOutputTokens": sampling.max_tokens + budget, "seed": request.seed & _MAX_SEED}
+        if self._asking.sampling:
+            config |= {"temperature": sampling.temperature, "topP": sampling.top_p}
+            if sampling.top_k:
+                config["topK"] = sampling.top_k
+        if sampling.stop:
+            config["stopSequences"] = sampling.stop
+        if sampling.frequency_penalty:
+            config["frequencyPenalty"] = sampling.frequency_penalty
+        if sampling.presence_penalty:
+            config["presencePenalty"] = sampling.presence_penalty
+        if sampling.logprobs is not None:
+            config |= {"responseLogprobs": True, "logprobs": sampling.logprobs}
+        if form != PROMPT_ONLY:
+            config["responseMimeType"] = "application/json"
+        if form == "schema":
+            config["responseJsonSchema"] = sampling.schema
+        if self._thinking == "off":
+            config["thinkingConfig"] = {"thinkingBudget": 0}
+        elif self._thinking in LEVELS:
+            config["thinkingConfig"] = {"thinkingLevel": self._thinking.upper(), "includeThoughts": True}
+        elif self._thinking:
+            config["thinkingConfig"] = {"thinkingBudget": budget or -1, "includeThoughts": True}
+        return config
 
-    async def _attempt(self, request: Request, form: str) -> Completion:
-        on_text, tools = request.on_text, request.tools is not None
-        body = build_request(request, self.model, self._options, form, self._returned)
-        found: list[ReadAnswer] = []
+    def _turns(self, request: Request) -> tuple[str, list[dict[str, Any]]]:
+        names: dict[str, str] = {}
+        sign = _must_sign(self.model)
 
-        async def receive(answer: AnswerBody) -> Completion:
-            if on_text is not None or answer.is_stream:
-                hear = on_text or discard_piece
-                read = await read_stream(answer, hear, self.label, self._clock, self._endpoint, tools=tools)
+        def parts_of(index: int, message: Message) -> list[dict[str, Any]]:
+            names.update((call.id, call.name) for call in message.calls)
+            kept = self._returned.of(request, index) if message.calls else None
+            return kept or _message_parts(message, names, sign)
+
+        return alternating_turns(request.messages, "parts", "model", parts_of)
+
+    def _read(self, answer: Any, *, tools: bool) -> ReadAnswer:
+        usage = parse_usage(_usage_counts(answer.get("usageMetadata")), self._redact)
+        if not answer.get("candidates") and _is_blocked(answer):
+            return ReadAnswer(usage.completion_with("", "content_filter"))
+        candidate = _find_candidate(answer["candidates"])
+        parts = (candidate.get("content") or {}).get("parts") or []
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls, beside = [], []
+        for part in parts:
+            called = part.get("functionCall")
+            if called is not None:
+                name = require_text(called["name"])
+                calls.append((str(called.get("id") or ""), name, argument_text(called.get("args") or {})))
+            elif part.get("text") is not None:
+                (thoughts if part.get("thought") else texts).append(require_text(part["text"]))
             else:
-                read = await self._whole(answer, lambda data: parse_answer(data, self.label, self._redact, tools=tools))
-            found.append(read)
-            return read.completion
+                unknown = [name for name, value in part.items() if value is not None and name not in _IGNORED_FIELDS]
+                if unknown and unknown[0] not in _SERVER_TOOL_FIELDS:
+                    raise PartWithoutText(unknown[0])
+                beside += unknown
+        if beside and not calls and not any(texts):
+            raise PartWithoutText(beside[0])
+        given = candidate.get("finishReason")
+        finish = _FINISH_REASONS.get(given, given.lower()) if isinstance(given, str) else None
+        completion: Completion = usage.completion_with(
+            "".join(texts),
+            normalise_finish(finish, tools, False, self._redact.answer),
+            logprobs=_parse_logprobs(candidate.get("logprobsResult")),
+            calls=number_calls(calls) if calls else None,
+            thoughts="".join(thoughts),
+        )
+        signed = any("thoughtSignature" in part for part in parts)
+        return ReadAnswer(redact_completion(completion, self._redact), parts if calls and signed else None)
 
-        method = "generateContent" if on_text is None else "streamGenerateContent?alt=sse"
-        url = f"{self.base_url}/{quote(self._name)}:{method}"
-        completion = await self._ask(request, url, self._asking.body_of(body), receive)
-        self._returned.keep(request, completion, found[-1].returned)
-        return completion
-
-    def statistics(self) -> dict[str, Any]:
-        return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
+    def _assembly(self, records: JsonRecordStream) -> RecordAssembly:
+        return _AnswerAssembly()
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
@@ -535,19 +403,13 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
     :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
     """
-    place = resolve_endpoint(spec, _SERVICE)
-    asking = EndpointOptions.of(spec)
-    options = RequestOptions(
-        thinking=_parse_thinking(spec),
-        sampling=asking.sampling,
-        filters=spec.one_of("filters", ("on", "off")) != "off",
-    )
     return GeminiBackend(
         clock,
-        place,
-        asking,
-        options,
-        form=spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
+        resolve_endpoint(spec, _SERVICE),
+        EndpointOptions.of(spec),
+        spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
+        thinking=_parse_thinking(spec),
+        filters=spec.one_of("filters", ("on", "off")) != "off",
     )
 
 

@@ -41,7 +41,7 @@ from .endpoint_answer import (
     read_text,
     redact_completion,
 )
-from .endpoint_backend import KeyTrust
+from .endpoint_backend import KeyTrust, discard_piece
 from .http_application_mapping import (
     Application,
     PlaceholderValues,
@@ -54,10 +54,10 @@ from .http_application_mapping import (
     read_mapping,
 )
 from .model_name import find_inline_mapping, has_url_credentials
-from .openai_stream import CallPieces
+from .openai_answer import CallPieces
 from .proxies import proxy_secrets
 from .redaction import MultiRedactor, Redactor, is_usable_key
-from .sse import SseStream, is_keep_alive
+from .sse import SseEvent, SseStream, StreamAssembly, is_keep_alive, read_stream
 
 
 class MissingInAnswer(Exception):
@@ -113,8 +113,8 @@ class AnswerReader:
 
     def __init__(self, application: Application, label: str, redact: Redactor, clock: Clock) -> None:
         self._stream, self._done = application.stream, application.done
-        self._answer = _path_or_none(application.answer)
-        self._calls, self._tokens = _path_or_none(application.tool_calls), _path_or_none(application.tokens)
+        self.answer = _path_or_none(application.answer)
+        self.calls, self.tokens = _path_or_none(application.tool_calls), _path_or_none(application.tokens)
         self._label, self._redact, self._clock = label, redact, clock
 
     async def read(self, body: AnswerBody, on_text: Callable[[str], None] | None) -> Completion:
@@ -124,7 +124,20 @@ class AnswerReader:
         :raises Rejected: nothing stands at the path of the answer, or no text.
         :raises AnswerTooLarge: it is longer than an answer may be.
         """
-        completion = await self._read_stream(body, on_text) if self._stream != "none" else await self._read_whole(body)
+        if self._stream == "none":
+            return redact_completion(await self._read_whole(body), self._redact)
+        events = SseStream(body, self._label, named=self._stream == "sse", records=self.answer is not None)
+        reply = _StreamedReply(self)
+        first = await read_stream(events, reply, on_text or discard_piece, self._clock, self._redact)
+        calls = reply.calls.whole()
+        if self._done is not None and not reply.has_ended:
+            self._refuse_html(events.other, "a stream")
+            raise Unavailable(f"the stream broke off before its end ({self._done!r} did not come)", model=self._label)
+        if not reply.has_text and not calls:
+            raise self._nothing_said(events, reply.missing)
+        completion = parse_usage(reply.counts, self._redact).completion_with(
+            "".join(reply.pieces), first_token=first, calls=calls
+        )
         return redact_completion(completion, self._redact)
 
     async def identifier(self, body: AnswerBody, path: str) -> str:
@@ -133,7 +146,7 @@ class AnswerReader:
         :raises BackendError: as ``read``.
         """
         try:
-            found = AnswerPath(path).find(self._json(await body.whole()))
+            found = AnswerPath(path).find(self.json(await body.whole()))
         except MissingInAnswer as missing:
             raise self._rejected(str(missing)) from None
         if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
@@ -145,109 +158,45 @@ class AnswerReader:
 
     async def _read_whole(self, body: AnswerBody) -> Completion:
         data = await body.whole()
-        if self._answer is None:
+        if self.answer is None:
             self._refuse_html(data, "text")
             return Completion(data.decode("utf-8", "replace"))
-        value = self._json(data)
-        calls = self._optional(self._calls, value)
+        value = self.json(data)
+        calls = self.optional(self.calls, value)
         try:
-            text = self._text(self._answer.find(value))
+            text = self.text(self.answer.find(value))
         except MissingInAnswer as missing:
             if not calls:
                 raise self._rejected(f"{missing}; mend answer in the mapping") from None
             text = ""
-        usage = parse_usage(self._optional(self._tokens, value), self._redact)
+        usage = parse_usage(self.optional(self.tokens, value), self._redact)
         try:
             called = number_calls(map(parse_call, calls)) if calls else None
         except (KeyError, TypeError, AttributeError) as error:
-            raise self._no_calls(error) from None
-        return Completion(
-            text,
-            "stop",
-            usage.prompt,
-            usage.completion,
-            calls=called,
-            usage_note=usage.note,
-            cached_tokens=usage.cached,
-        )
+            raise self.no_calls(error) from None
+        return usage.completion_with(text, calls=called)
 
-    async def _read_stream(self, body: AnswerBody, on_text: Callable[[str], None] | None) -> Completion:
-        pieces: list[str] = []
-        calls, counts = CallPieces(), None
-        out = self._redact.stream(on_text) if on_text is not None else None
-        first: float | None = None
-        missing: MissingInAnswer | None = None
-        found = ended = False
-        halves, characters = (
-            SurrogateJoiner(),
-            getincrementaldecoder("utf-8")("replace"),
-        )  # events may end within a character
-        events = SseStream(body, named=self._stream == "sse", records=self._answer is not None)
-        while not ended and (event := await events.next()) is not None:
-            name, data = event
-            if self._ends(name, data):
-                ended = True
-                break
-            if name == "error":
-                raise self._reported(data)
-            if self._answer is None:
-                piece, found = characters.decode(data), True
-            elif is_keep_alive(data):
-                continue
-            else:
-                value = self._json(data, "an event of the stream", halves)
-                parts = self._optional(self._calls, value)
-                try:
-                    piece, found = self._text(self._answer.find(value)), True
-                except MissingInAnswer as error:
-                    if isinstance(value, dict) and value.get("error"):
-                        raise self._reported(data) from None
-                    piece, missing = "", error
-                try:
-                    calls.add(parts or [])
-                except (KeyError, TypeError, AttributeError) as error:
-                    raise self._no_calls(error) from None
-                counts = merge_counts(counts, self._optional(self._tokens, value))
-                ended = isinstance(self._done, dict) and isinstance(value, dict) and _has_members(value, self._done)
-            if piece:
-                first = self._clock.now() if first is None else first
-                pieces.append(piece)
-                if out is not None:
-                    out.feed(piece)
-        if out is not None:
-            out.finish()
-        called = calls.whole()
-        if self._done is not None and not ended:
-            self._refuse_html(events.other, "a stream")
-            raise Unavailable(f"the stream broke off before its end ({self._done!r} did not come)", model=self._label)
-        if not found and not called:
-            raise self._nothing_said(events, missing)
-        text, usage = "".join(pieces), parse_usage(counts, self._redact)
-        return Completion(
-            text,
-            "stop",
-            usage.prompt,
-            usage.completion,
-            first_token=first,
-            calls=called,
-            usage_note=usage.note,
-            cached_tokens=usage.cached,
-        )
-
-    def _ends(self, name: str, data: bytes) -> bool:
+    def ends(self, name: str, data: bytes) -> bool:
+        """Return True if an event is the end of the stream."""
         if isinstance(self._done, str):
             return self._done in (name, data.decode("utf-8", "replace").strip())
         return self._stream == "sse" and data.strip() == _USUAL_END
 
-    def _text(self, found: Any) -> str:
+    def ends_with(self, value: Any) -> bool:
+        """Return True if the value of an event is the last of the stream."""
+        if not isinstance(self._done, dict) or not isinstance(value, dict):
+            return False
+        return all(name in value and value[name] == member for name, member in self._done.items())
+
+    def text(self, found: Any) -> str:
         try:
             return read_text(found)
         except TypeError:
-            assert self._answer is not None
-            what = f"what stands at '{self._answer.text}' {describe_json(found)}, not text; mend answer in the mapping"
+            assert self.answer is not None
+            what = f"what stands at '{self.answer.text}' {describe_json(found)}, not text; mend answer in the mapping"
             raise self._rejected(what) from None
 
-    def _json(self, data: bytes, what: str = "the answer", halves: SurrogateJoiner | None = None) -> Any:
+    def json(self, data: bytes, what: str = "the answer", halves: SurrogateJoiner | None = None) -> Any:
         if not data.strip():
             raise Unavailable(f"{what} is empty; expected JSON", model=self._label)
         try:
@@ -270,19 +219,19 @@ class AnswerReader:
         shown = self._redact.quote(events.other, _LONGEST_QUOTE)
         return Unavailable(f"the stream holds no event{f': {shown}' if shown else ''}", model=self._label)
 
-    def _reported(self, data: bytes) -> BackendError:
+    def reported(self, data: bytes) -> BackendError:
         shown = self._redact.quote(data, _LONGEST_QUOTE)
         return Unavailable(f"the stream reported an error: {shown}", model=self._label)
 
     def _rejected(self, message: str) -> Rejected:
         return Rejected(self._redact.cut(message, 1000), model=self._label)
 
-    def _no_calls(self, error: Exception) -> Rejected:
-        assert self._calls is not None
-        return self._rejected(f"what stands at '{self._calls.text}' is no list of calls in OpenAI's form: {error}")
+    def no_calls(self, error: Exception) -> Rejected:
+        assert self.calls is not None
+        return self._rejected(f"what stands at '{self.calls.text}' is no list of calls in OpenAI's form: {error}")
 
     @staticmethod
-    def _optional(path: AnswerPath | None, value: Any) -> Any:
+    def optional(path: AnswerPath | None, value: Any) -> Any:
         try:
             return None if path is None else path.find(value)
         except MissingInAnswer:
@@ -293,8 +242,50 @@ def _path_or_none(text: str | None) -> AnswerPath | None:
     return None if text is None else AnswerPath(text)
 
 
-def _has_members(value: dict[str, Any], members: dict[str, Any]) -> bool:
-    return all(name in value and value[name] == member for name, member in members.items())
+class _StreamedReply(StreamAssembly):
+    """A reply as far as the events of its stream have come."""
+
+    def __init__(self, reader: AnswerReader) -> None:
+        self._reader = reader
+        self.pieces: list[str] = []
+        self.calls, self.counts = CallPieces(), None
+        self.has_text = False
+        self.missing: MissingInAnswer | None = None  # why an event holds no text
+        self._halves = SurrogateJoiner()
+        self._characters = getincrementaldecoder("utf-8")("replace")  # events may end within a character
+
+    def take(self, record: SseEvent) -> str:
+        name, data = record
+        reader = self._reader
+        if reader.ends(name, data):
+            self.has_ended = True
+            return ""
+        if name == "error":
+            raise reader.reported(data)
+        if reader.answer is None:
+            piece, self.has_text = self._characters.decode(data), True
+        else:
+            piece = "" if is_keep_alive(data) else self._take_json(data, reader.answer)
+        self.pieces.append(piece)
+        return piece
+
+    def _take_json(self, data: bytes, answer: AnswerPath) -> str:
+        reader = self._reader
+        value = reader.json(data, "an event of the stream", self._halves)
+        piece = ""
+        try:
+            piece, self.has_text = reader.text(answer.find(value)), True
+        except MissingInAnswer as error:
+            if isinstance(value, dict) and value.get("error"):
+                raise reader.reported(data) from None
+            self.missing = error
+        try:
+            self.calls.add(reader.optional(reader.calls, value) or [])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise reader.no_calls(error) from None
+        self.counts = merge_counts(self.counts, reader.optional(reader.tokens, value))
+        self.has_ended = reader.ends_with(value)
+        return piece
 
 
 _SESSION_NAMESPACE = uuid.UUID("6f1c0d1e-0f0b-5a53-9d3e-8f3a2f6f4c11")

@@ -22,17 +22,11 @@ from ..messages import Completion, Request, Sampling
 from .base import Backend, ModelSpec
 from .endpoint import AnswerBody
 from .endpoint_address import EndpointAddress, ProviderApi, resolve_endpoint
-from .endpoint_answer import parse_completion
-from .endpoint_backend import (
-    PROMPT_ONLY,
-    SAMPLING_ADVICE,
-    EndpointBackend,
-    EndpointOptions,
-    FormFallback,
-    discard_piece,
-)
+from .endpoint_answer import ReadAnswer
+from .endpoint_backend import PROMPT_ONLY, SAMPLING_ADVICE, EndpointBackend, EndpointOptions
+from .openai_answer import CompletionAssembly, read_completion
 from .openai_likelihood import LIKELIHOOD_METHODS, build_likelihood_url
-from .openai_stream import read_stream
+from .sse import JsonRecordStream, RecordAssembly
 
 _SERVICE = ProviderApi(
     kind="openai",
@@ -63,14 +57,16 @@ class OpenAIBackend(EndpointBackend):
     """See the module. Remembers for its endpoint which form of structured output it accepts."""
 
     reads_one = True
+    form = "a chat completion"
+    next_form = _NEXT_FORM
 
     def __init__(
         self,
         clock: Clock,
         place: EndpointAddress,
         asking: EndpointOptions | None = None,
+        form: str = "schema",
         *,
-        json_mode: str = "schema",
         send_seed: bool = True,
         tokens_field: str = "max_tokens",
         token_ids: bool = False,
@@ -78,40 +74,28 @@ class OpenAIBackend(EndpointBackend):
         reading: str = "echo",
         reasoning: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(clock, place, asking or EndpointOptions(), _key_header(place))
+        super().__init__(clock, place, asking, form)
         self._reasoning = reasoning or {}
-        self._forms, self._token_ids = FormFallback(json_mode, _NEXT_FORM), token_ids
+        self._token_ids = token_ids
         self._send_seed, self._tokens_field = send_seed, tokens_field
         self._cache_key, self._way = cache_key, LIKELIHOOD_METHODS[reading]
         self._schemas: dict[bytes, Any] = {}  # as they are sent, by the sampling that has them
 
-    async def generate(self, request: Request) -> Completion:
-        """As the base says. One HTTP request a call: finding out which form of structured output the endpoint knows
-        takes several calls, each of which raises ``FormRefused`` until one is accepted.
-        """
-        return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
+    def _own_headers(self, place: EndpointAddress) -> dict[str, str]:
+        """Return the header that holds the key: Azure has one of its own."""
+        if not place.key:
+            return {}
+        host = (URL(place.base_url).host or "").lower()
+        return {"api-key": place.key} if host.endswith(_AZURE) else {"Authorization": f"Bearer {place.key}"}
 
-    async def _attempt(self, request: Request, mode: str) -> Completion:
-        on_text, tools = request.on_text, request.tools is not None
+    def _call_url(self, *, streaming: bool) -> str:
+        return f"{self.base_url}/chat/completions"
 
-        async def receive(answer: AnswerBody) -> Completion:
-            if on_text is not None or answer.is_stream:
-                return await read_stream(
-                    answer,
-                    on_text or discard_piece,
-                    self.label,
-                    self._clock,
-                    self._endpoint,
-                    tools=tools,
-                    token_ids=self._token_ids,
-                )
-            return await self._whole(
-                answer,
-                lambda data: parse_completion(data, self.label, self._redact, tools=tools, token_ids=self._token_ids),
-            )
+    def _read(self, answer: Any, *, tools: bool) -> ReadAnswer:
+        return ReadAnswer(read_completion(answer, self._redact, tools=tools, token_ids=self._token_ids))
 
-        body = self._body(request, mode, on_text is not None)
-        return await self._ask(request, f"{self.base_url}/chat/completions", body, receive)
+    def _assembly(self, records: JsonRecordStream) -> RecordAssembly:
+        return CompletionAssembly(records)
 
     async def read(self, reading: Reading) -> Completion:
         """Through an endpoint that can tell the log-probabilities of a prompt (vLLM, SGLang, llama-cpp-python's server
@@ -128,7 +112,7 @@ class OpenAIBackend(EndpointBackend):
         async with self._trust.call():
             return await self._endpoint.ask(self.label, build_likelihood_url(self._way, self.base_url), data, receive)
 
-    def _body(self, request: Request, mode: str, streaming: bool) -> bytes:
+    def _body(self, request: Request, form: str, *, streaming: bool) -> dict[str, Any]:
         sampling = request.sampling
         body: dict[str, Any] = {
             "model": self.model,
@@ -157,17 +141,7 @@ class OpenAIBackend(EndpointBackend):
         if sampling.logprobs is not None:
             body["logprobs"] = True
             body["top_logprobs"] = sampling.logprobs
-        if mode == "structured_outputs":
-            body["structured_outputs"] = {"json": sampling.schema}
-        elif mode == "guided_json":
-            body["guided_json"] = sampling.schema
-        elif mode == "schema":
-            schema = {"name": "answer", "schema": self._unbounded(sampling), "strict": True}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        elif mode == "object_schema":
-            body["response_format"] = {"type": "json_object", "schema": self._unbounded(sampling)}
-        elif mode == "object":
-            body["response_format"] = {"type": "json_object"}
+        body |= self._form_fields(sampling, form)
         if self._token_ids:
             body["return_token_ids"] = True
         if self._cache_key and (request.affinity or request.conversation):
@@ -175,7 +149,23 @@ class OpenAIBackend(EndpointBackend):
         if streaming:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
-        return self._asking.body_of(body)
+        return body
+
+    def _form_fields(self, sampling: Sampling, form: str) -> dict[str, Any]:
+        """Return the fields that ask for structured output in one of the forms."""
+        match form:
+            case "structured_outputs":
+                return {"structured_outputs": {"json": sampling.schema}}
+            case "guided_json":
+                return {"guided_json": sampling.schema}
+            case "schema":
+                schema = {"name": "answer", "schema": self._unbounded(sampling), "strict": True}
+                return {"response_format": {"type": "json_schema", "json_schema": schema}}
+            case "object_schema":
+                return {"response_format": {"type": "json_object", "schema": self._unbounded(sampling)}}
+            case "object":
+                return {"response_format": {"type": "json_object"}}
+        return {}
 
     @property
     def _advice(self) -> Mapping[str, str]:
@@ -205,17 +195,6 @@ class OpenAIBackend(EndpointBackend):
         if schema is None:
             schema = self._schemas[sampling.digest] = _without_max_length(sampling.schema)
         return schema
-
-    def statistics(self) -> dict[str, Any]:
-        return {"json_mode": self._forms.chosen, "connections": self._endpoint.connections}
-
-
-def _key_header(place: EndpointAddress) -> dict[str, str]:
-    """Return the header that holds the key: Azure has one of its own."""
-    if not place.key:
-        return {}
-    host = (URL(place.base_url).host or "").lower()
-    return {"api-key": place.key} if host.endswith(_AZURE) else {"Authorization": f"Bearer {place.key}"}
 
 
 def _without_max_length(schema: Any) -> Any:
@@ -248,7 +227,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
         clock,
         place,
         EndpointOptions.of(spec),
-        json_mode=spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
+        spec.one_of("json", (*_NEXT_FORM, PROMPT_ONLY), "schema"),
         send_seed=spec.take("seed", "on") != "off",
         tokens_field=spec.take("tokens_field", usual) or usual,
         reasoning=_reasoning_fields(spec, is_public),

@@ -9,17 +9,15 @@ one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import Any, NamedTuple
-
-import orjson
 
 from ..errors import Rejected
 from ..likelihood import Likelihood
 from ..messages import Completion
-from .endpoint_answer import parse_json, parse_usage, require_text
+from .endpoint_answer import answer_errors, parse_json, parse_usage, require_text
 from .redaction import Redactor
 
 _NO_KEY = Redactor(None)
@@ -32,7 +30,7 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
     :raises Rejected: the endpoint did not echo the prompt with its log-probabilities, or not those of its tokens.
     :raises AnswerTooLarge: it holds more values than an answer may.
     """
-    with reading_errors("echo with logprobs", data, label, redact):
+    with _likelihood_errors("echo with logprobs", data, label, redact):
         answer = parse_json(data, label)
         told = answer["choices"][0]["logprobs"]
         tokens, values = told["tokens"], told["token_logprobs"]
@@ -45,25 +43,15 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
             raise ValueError("no log-probabilities of the prompt")
         offsets: Sequence[int] = told["text_offset"]
         likelihood = read_continuation(tokens[:count], values, tops, offsets, before, continuation)
-        prompt = usage.prompt or count
-        return Completion(
-            "", "stop", prompt, generated, likelihoods=[likelihood], usage_note=usage.note, cached_tokens=usage.cached
+        return usage._replace(prompt=usage.prompt or count, completion=generated).completion_with(
+            "", likelihoods=[likelihood]
         )
 
 
-@contextmanager
-def reading_errors(asked: str, data: bytes, label: str, redact: Redactor) -> Iterator[None]:
-    """Around the reading of an answer to what was ``asked``.
-
-    :raises Rejected: in the place of whatever shows that it holds no log-probabilities of the prompt.
-    """
-    try:
-        yield
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        shown = f"{redact.cut(str(error), 200)}: {redact.quote(data, 200)}"
-        raise Rejected(
-            f"the endpoint does not give the log-probabilities of a prompt ({asked}): {shown}", model=label
-        ) from None
+def _likelihood_errors(asked: str, data: bytes, label: str, redact: Redactor) -> AbstractContextManager[None]:
+    """Raise ``Rejected`` if an answer to what was ``asked`` does not hold the log-probabilities of the prompt."""
+    what = f"the endpoint does not give the log-probabilities of a prompt ({asked})"
+    return answer_errors(what, label, redact, data, Rejected)
 
 
 def read_continuation(
@@ -176,7 +164,7 @@ def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: st
     :raises Rejected: the endpoint gave none, or not those of the prompt's tokens.
     :raises AnswerTooLarge: it holds more values than an answer may.
     """
-    with reading_errors("prompt_logprobs", data, label, redact):
+    with _likelihood_errors("prompt_logprobs", data, label, redact):
         answer = parse_json(data, label)
         choice = answer["choices"][0]
         places: Sequence[Mapping[str, Any] | None] = choice["prompt_logprobs"]
@@ -200,7 +188,7 @@ def parse_generated(data: bytes, before: str, continuation: str, label: str, red
     :raises Rejected: the endpoint told none, or not those of the prompt's tokens.
     :raises AnswerTooLarge: it holds more values than an answer may.
     """
-    with reading_errors("return_logprob", data, label, redact):
+    with _likelihood_errors("return_logprob", data, label, redact):
         told = parse_json(data, label)["meta_info"]
         listed = told["input_token_logprobs"]
         tokens = [require_text(text) for _, _, text in listed]
@@ -228,15 +216,8 @@ def _likelihood_completion(
     offsets = [0, *accumulate(map(len, tokens))][: len(tokens)]
     likelihood = read_continuation(tokens, values, tops, offsets, before, continuation)
     usage = parse_usage(counts, redact)
-    return Completion(
-        "",
-        "stop",
-        usage.prompt or len(tokens),
-        usage.completion or _GENERATED_TOKENS,
-        likelihoods=[likelihood],
-        usage_note=usage.note,
-        cached_tokens=usage.cached,
-    )
+    usage = usage._replace(prompt=usage.prompt or len(tokens), completion=usage.completion or _GENERATED_TOKENS)
+    return usage.completion_with("", likelihoods=[likelihood])
 
 
 LIKELIHOOD_METHODS: dict[str, LikelihoodMethod] = {

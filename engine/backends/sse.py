@@ -8,16 +8,19 @@ data, errors as events.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
-from ..errors import BackendError, Unavailable
+from ..clock import Clock
+from ..errors import BackendError, Rejected, Unavailable
 from .endpoint import BYTE_ORDER_MARK, AnswerBody, Endpoint
-from .endpoint_answer import SurrogateJoiner, parse_json
+from .endpoint_answer import FORMAT_ERRORS, PartWithoutText, SurrogateJoiner, parse_json
+from .redaction import Redactor
 
 _MOST_OTHER = 1000  # bytes that are kept of what is no event
 _LONGEST_SIGN = 32  # bytes of what says that a stream goes on, or ends
@@ -159,8 +162,9 @@ class SseParser:
 class SseStream:
     """The events of a body; all as in ``SseParser``."""
 
-    def __init__(self, body: AnswerBody, *, named: bool = True, records: bool = False) -> None:
-        self._body, self._parser = body, SseParser(named=named, records=records)
+    def __init__(self, body: AnswerBody, label: str, *, named: bool = True, records: bool = False) -> None:
+        self._body, self.label = body, label
+        self._parser = SseParser(named=named, records=records)
         self._ready: deque[SseEvent] = deque()
         self._at_end = False
 
@@ -169,21 +173,31 @@ class SseStream:
         """The beginning of what was no event, for errors."""
         return self._parser.other
 
-    async def next(self) -> SseEvent | None:
-        """The next event, None at the end. What an event held before the stream ended is one too.
+    async def next(self) -> Any:
+        """Return the next event, None at the end. What an event held before the stream ended is one too.
 
         :raises BackendError: the stream broke off.
         """
         while not self._ready:
             if self._at_end:
                 return None
-            piece = await self._body.piece()
-            self._at_end = not piece
-            self._ready.extend(self._parser.feed(piece) if piece else self._parser.end())
+            await self._feed()
         return self._ready.popleft()
 
+    def malformed(self, what: str) -> Unavailable:
+        """Return the error for an event that is not ``what`` the stream may hold."""
+        return Unavailable(f"the stream holds {what}", model=self.label)
 
-class JsonRecordStream:
+    async def _feed(self) -> None:
+        """Parse the next piece of the body."""
+        self._parse(await self._body.piece())
+
+    def _parse(self, piece: bytes) -> None:
+        self._at_end = not piece
+        self._ready.extend(self._parser.feed(piece) if piece else self._parser.end())
+
+
+class JsonRecordStream(SseStream):
     """The JSON objects of an answer that was asked for as a stream.
 
     ``is_whole``: the body is no stream of events but JSON, whose objects these are: the answer, an error, or a list of
@@ -191,17 +205,15 @@ class JsonRecordStream:
     """
 
     def __init__(self, body: AnswerBody, endpoint: Endpoint, label: str) -> None:
-        self._body, self._endpoint, self._label = body, endpoint, label
-        self._parser = SseParser(records=True)
-        self._ready: deque[SseEvent] = deque()
+        super().__init__(body, label, records=True)
+        self._endpoint = endpoint
         self._halves = SurrogateJoiner()
-        self._begun: list[bytes] | None = []  # what came while nothing but blanks had come
-        self._at_end = False
-        self.is_whole = self.done = False
+        self._begun = b""  # what came while nothing but blanks had come
+        self._has_begun = self.is_whole = self.done = False
         self.data = b""
 
     async def next(self) -> dict[str, Any] | None:
-        """The next object, None at the end. What only keeps the connection alive is passed over.
+        """Return the next object, None at the end. What only keeps the connection alive is passed over.
 
         :raises BackendError: the endpoint reported an error, by its status, or the stream broke off.
         :raises Unavailable: what came is no JSON object.
@@ -219,28 +231,37 @@ class JsonRecordStream:
                     return None
             if self._at_end:
                 return None
-            piece = await self._body.piece()
-            self._at_end = not piece
-            if self._begun is not None:
-                piece = self._first(piece)
-                if self.is_whole:
-                    await self._read_whole(piece)
-                    continue
-            if piece:
-                self._ready.extend(self._parser.feed(piece))
-            if self._at_end:
-                self._ready.extend(self._parser.end())
+            await self._feed()
+
+    async def _feed(self) -> None:
+        piece = await self._body.piece()
+        if self._has_begun:
+            self._parse(piece)
+            return
+        self._begun += piece
+        head = self._begun.removeprefix(BYTE_ORDER_MARK).lstrip()
+        if piece and BYTE_ORDER_MARK.startswith(head):  # nothing but blanks, or a part of the mark
+            return
+        self._has_begun = True
+        if head.startswith((b"{", b"[")):
+            self.is_whole = True
+            await self._read_whole(head)
+            return
+        if self._begun:
+            self._parse(self._begun)
+        if not piece:
+            self._parse(b"")
 
     def malformed(self, what: str) -> Unavailable:
-        """The error for a record that is not ``what`` a stream may hold."""
+        """As ``SseStream``'s, with the record."""
         shown = f": {self._endpoint.redact.quote(self.data, 200)}" if self.data else ""
-        return Unavailable(f"the stream holds {what}{shown}", model=self._label)
+        return Unavailable(f"the stream holds {what}{shown}", model=self.label)
 
     def broken_off(self) -> Unavailable:
         """The error for a stream that ended before the answer did."""
         other = self._endpoint.redact.quote(self._parser.other, 200).strip()
         shown = f": {other}" if other else ""
-        return Unavailable(f"the stream broke off before its end{shown}", model=self._label)
+        return Unavailable(f"the stream broke off before its end{shown}", model=self.label)
 
     def _record(self, name: str, data: bytes) -> dict[str, Any] | None:
         """The object of an event; None where it says nothing."""
@@ -256,7 +277,7 @@ class JsonRecordStream:
             if name == "error":
                 raise self._reported(_record_of(data), data)
         try:
-            record = parse_json(data, self._label, self._halves)
+            record = parse_json(data, self.label, self._halves)
         except (orjson.JSONDecodeError, ValueError):
             raise self.malformed("what is no JSON") from None
         if isinstance(record, list) and len(record) == 1:
@@ -269,20 +290,7 @@ class JsonRecordStream:
         return record
 
     def _reported(self, record: Mapping[str, Any], data: bytes) -> BackendError:
-        return self._endpoint.error(self._label, status_of_error(record), data)
-
-    def _first(self, piece: bytes) -> bytes:
-        """What of the body's beginning is to be parsed now; sets ``is_whole`` where it is no stream of events."""
-        assert self._begun is not None
-        self._begun.append(piece)
-        begun = b"".join(self._begun)
-        head = begun.removeprefix(BYTE_ORDER_MARK).lstrip()
-        if not self._at_end and BYTE_ORDER_MARK.startswith(head):  # nothing but blanks, or a part of the mark
-            self._begun = [begun]
-            return b""
-        self._begun = None
-        self.is_whole = head.startswith((b"{", b"["))
-        return head if self.is_whole else begun
+        return self._endpoint.error(self.label, status_of_error(record), data)
 
     async def _read_whole(self, head: bytes) -> None:
         """Take a body that is JSON: one object, a list of them, or one on each line."""
@@ -292,12 +300,79 @@ class JsonRecordStream:
         self._at_end = True
         data = b"".join(pieces).strip()
         try:
-            value = parse_json(data, self._label)
+            value = parse_json(data, self.label)
         except orjson.JSONDecodeError:
             self._ready.extend(("", line) for line in data.splitlines())
             return
         parts = [orjson.dumps(one) for one in value] if isinstance(value, list) else [data]
         self._ready.extend(("", part) for part in parts)
+
+
+class StreamAssembly(ABC):
+    """An answer as far as the records of its stream have come."""
+
+    has_call = False  # a call of a function has begun
+    has_ended = False  # no more records are needed
+
+    @abstractmethod
+    def take(self, record: Any) -> str:
+        """Take a record; return the text that it adds to the answer. May raise any of ``FORMAT_ERRORS``."""
+
+    def rest(self) -> str:
+        """Return text that turns out to be the answer's only when the stream has ended."""
+        return ""
+
+
+class RecordAssembly(StreamAssembly):
+    """An answer that is put together as the provider would have sent it whole."""
+
+    @property
+    @abstractmethod
+    def is_whole(self) -> bool:
+        """Return True if the end of the answer has come."""
+
+    @abstractmethod
+    def answer(self) -> Any:
+        """Return the whole answer."""
+
+
+async def read_stream(
+    records: SseStream,
+    assembly: StreamAssembly,
+    on_text: Callable[[str], None],
+    clock: Clock,
+    redact: Redactor,
+    form: str = "an answer",
+) -> float | None:
+    """Read a stream to its end, handing on each piece of text without the key.
+
+    Returns:
+        The clock's time of the first piece of text, or of a call.
+
+    Raises:
+        BackendError: The stream reported an error or broke off.
+        Rejected: A part of the answer is of a type that is no text.
+        Unavailable: A record is no part of ``form``.
+        AnswerTooLarge: It is longer than an answer may be.
+    """
+    first: float | None = None
+    out = redact.stream(on_text)
+    while not assembly.has_ended and (record := await records.next()) is not None:
+        try:
+            piece = assembly.take(record)
+        except PartWithoutText as part:
+            raise Rejected(redact.cut(str(part), 200), model=records.label) from None
+        except FORMAT_ERRORS:
+            raise records.malformed(f"what is no part of {form}") from None
+        if first is None and (piece or assembly.has_call):
+            first = clock.now()
+        if piece:
+            out.feed(piece)
+    if rest := assembly.rest():
+        first = clock.now() if first is None else first
+        out.feed(rest)
+    out.finish()
+    return first
 
 
 def is_keep_alive(data: bytes) -> bool:

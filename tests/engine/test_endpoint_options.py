@@ -100,7 +100,7 @@ def test_the_public_api_is_asked_as_its_reasoning_models_take_it(
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     backend = build(ModelSpec.parse(f"openai:o3{options}"), CLOCK)
     assert isinstance(backend, OpenAIBackend)
-    body = json.loads(backend._body(asking(), "prompt", False))
+    body = backend._body(asking(), "prompt", streaming=False)
     assert {name: body[name] for name in fields} == fields
     assert [name for name in body if name.startswith("max_")] == [limit]
     assert "chat_template_kwargs" not in body

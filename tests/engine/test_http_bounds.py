@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import aiohttp
 import pytest
 
-from viva.engine.backends import endpoint, openai, openai_stream
+from viva.engine.backends import endpoint, openai, openai_answer
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.endpoint_answer import MOST_VALUES
 from viva.engine.backends.endpoint_errors import parse_retry_after
@@ -192,7 +192,7 @@ def test_line_24_a_long_text_of_commas_is_read(chaos: StartChaos) -> None:
 
 def test_line_24_calls_that_nobody_numbered_are_read_in_linear_time() -> None:
     # Of quadratic time these would take minutes.
-    calls = openai_stream.CallPieces()
+    calls = openai_answer.CallPieces()
     calls.add([{"id": f"a{n}", "function": {"name": "f", "arguments": "{}"}} for n in range(100_000)])
     calls.add([{"function": {"arguments": "1"}}])
     whole = calls.whole() or []

@@ -215,7 +215,7 @@ def test_a_replayed_form_changes_nothing_and_of_two_answers_the_first_counts(tmp
 
 
 def test_a_room_is_made_by_several_processes_at_once(tmp_path: Path) -> None:
-    code = "import sys, pathlib, viva.engine.backends.human_queue as r; r.Room(pathlib.Path(sys.argv[1]))"
+    code = "import sys, pathlib, viva.engine.backends.human_queue as r; r.AnswerQueue(pathlib.Path(sys.argv[1]))"
     processes = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "room"]) for _ in range(6)]
     assert [process.wait() for process in processes] == [0] * 6
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from provider_asks import read_whole
 
-from viva.engine.backends.endpoint_answer import parse_completion
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected
@@ -142,7 +142,7 @@ def test_line_22_of_a_token_that_comes_twice_the_likelier_log_probability_is_kep
     top = [{"token": token, "logprob": value} for token, value in (("�", -1.5), ("A", -2.0), ("�", -0.25), ("�", -3.0))]
     told = {"content": [{"token": "�", "logprob": -0.25, "top_logprobs": top}]}
     choice = {"message": {"content": "�"}, "finish_reason": "stop", "logprobs": told}
-    read = parse_completion(json.dumps({"choices": [choice]}).encode(), "m")
+    read = read_whole("openai", json.dumps({"choices": [choice]}).encode())
     assert read.logprobs == [["�", -0.25, {"�": -0.25, "A": -2.0}]]
 
 
@@ -160,7 +160,7 @@ def test_line_22_of_a_token_that_comes_twice_the_likelier_log_probability_is_kep
 )  # fmt: skip
 def test_log_probabilities_that_the_journal_cannot_hold_lose_no_answer(told: str, read: Any) -> None:
     data = f'{{"choices": [{{"message": {{"content": "A"}}, "finish_reason": "stop", "logprobs": {told}}}]}}'
-    completion = parse_completion(data.encode(), "m")
+    completion = read_whole("openai", data.encode())
     assert (completion.text, completion.logprobs) == ("A", read)
 
 
@@ -173,7 +173,7 @@ def test_line_22_every_backend_keeps_the_highest_value_of_a_token(pairs: list[tu
 
 def test_s7_a_choice_that_was_not_asked_for_is_left_out() -> None:
     choices = [{"index": index, "message": {"content": text}} for index, text in ((5, "C"), (0, "B"), (1, "A"))]
-    assert parse_completion(json.dumps({"choices": choices}).encode(), "m").text == "B"
+    assert read_whole("openai", json.dumps({"choices": choices}).encode()).text == "B"
 
 
 def test_thoughts_come_back_from_the_journal(tmp_path: Path) -> None:

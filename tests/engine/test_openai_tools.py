@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from provider_asks import read_whole
 
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.endpoint_answer import parse_completion
-from viva.engine.backends.openai_stream import CallPieces
+from viva.engine.backends.openai_answer import CallPieces
 from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected, Unavailable
@@ -173,7 +173,7 @@ def test_half_a_call_is_no_call(chaos: StartChaos, trouble: str, streaming: bool
 def test_what_is_no_call_makes_the_answer_unreadable(call: Any) -> None:
     data = json.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}}]}).encode()
     with pytest.raises(Unavailable, match="not a chat completion"):
-        parse_completion(data, "chaos")
+        read_whole("openai", data)
 
 
 def piece(index: Any = ..., id_: str | None = None, name: str | None = None, arguments: Any = None) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def test_line_22_a_call_as_it_was_sent_before_there_could_be_several_is_read(
 def test_any_calls_are_read_as_they_were_sent(calls: list[tuple[str, str, str]]) -> None:
     message = {"content": None, "tool_calls": [sent(*call) for call in calls]}
     data = json.dumps({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).encode()
-    read = parse_completion(data, "chaos").calls
+    read = read_whole("openai", data).calls
     got = [call.to_record() for call in read or []]
     assert [one[1:] for one in got] == [[name, text] for _, name, text in calls]
     assert len({id_ for id_, *_ in got}) == len(calls)

@@ -15,16 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from provider_asks import CLOCK, TOOLS, answer, asking, governed
+from provider_asks import CLOCK, TOOLS, answer, asking, governed, offline
 
-from viva.engine.backends.anthropic import MessagesErrors
-from viva.engine.backends.anthropic import read_stream as anthropic_stream
-from viva.engine.backends.endpoint import AnswerBody, Endpoint
-from viva.engine.backends.gemini import GeminiErrors
-from viva.engine.backends.gemini import read_stream as gemini_stream
+from viva.engine.backends.endpoint import AnswerBody
 from viva.engine.backends.http_application import AnswerReader
 from viva.engine.backends.http_application_mapping import parse_mapping
-from viva.engine.backends.openai_stream import read_stream as openai_stream
 from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.sse import SseParser
 from viva.engine.errors import (
@@ -174,12 +169,6 @@ def test_an_error_has_its_type_and_its_time(name: str, replanned: StartChaos) ->
     assert (type(caught.value), caught.value.retry_after) == (expected, after)
 
 
-_READERS: dict[str, Any] = {
-    "openai": openai_stream,
-    "anthropic": anthropic_stream,
-    "gemini": gemini_stream,
-}
-_DIALECTS = {"anthropic": MessagesErrors(), "gemini": GeminiErrors()}
 _STREAMS = [name for name in _NAMES if name.endswith("stream")]
 
 
@@ -197,15 +186,13 @@ class _Response:
 
 def _read(name: str, pieces: Iterable[bytes], key: str | None = None) -> tuple[Any, ...]:
     """What is heard, and read or raised, of the stream of a recorded file that arrives in such pieces."""
-    provider = name.partition("/")[0]
-    endpoint = Endpoint("http://h/v1", Redactor(key), 1, 10**7, {}, dialect=_DIALECTS.get(provider))
     heard: list[str] = []
     body: Any = AnswerBody(_Response(pieces), 10**7, "m")  # type: ignore[arg-type]
-    reading = _READERS[provider](body, heard.append, "m", CLOCK, endpoint, tools="call" in name)
+    reading = offline(name.partition("/")[0], key)._receive(body, heard.append, tools="call" in name)
     try:
         reading.send(None)
     except StopIteration as done:
-        read: Completion = getattr(done.value, "completion", done.value)
+        read: Completion = done.value.completion
         read.first_token = None
         return "".join(heard), read
     except BackendError as error:

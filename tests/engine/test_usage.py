@@ -14,10 +14,9 @@ import pytest
 from command import viva
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from provider_asks import read_whole
 
-from viva.engine.backends.anthropic import read_message
-from viva.engine.backends.endpoint_answer import parse_completion, parse_usage
-from viva.engine.backends.gemini import read_answer
+from viva.engine.backends.endpoint_answer import parse_usage
 from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
@@ -198,7 +197,7 @@ _GENERATED: list[tuple[dict[str, Any], tuple[int, int, int]]] = [
 
 @pytest.mark.parametrize(("usage", "billed"), [one[1:] for one in _BILLED], ids=[one[0] for one in _BILLED])
 def test_tokens_are_counted_as_they_are_billed(usage: dict[str, Any], billed: tuple[int, int, int]) -> None:
-    read = parse_completion(bodies(usage)[0].encode(), "m")
+    read = read_whole("openai", bodies(usage)[0].encode())
     assert (read.prompt_tokens, read.cached_tokens, read.completion_tokens) == billed
     assert not read.usage_note
 
@@ -208,7 +207,7 @@ def test_tokens_of_the_messages_api_are_counted_as_they_are_billed(
     usage: dict[str, Any], billed: tuple[int, int, int]
 ) -> None:
     message = {"content": [{"type": "text", "text": _TEXT}], "stop_reason": "end_turn", "usage": usage}
-    read = read_message(message, Redactor(None), tools=False).completion
+    read = read_whole("anthropic", message)
     assert (read.prompt_tokens, read.cached_tokens, read.completion_tokens) == billed
 
 
@@ -217,7 +216,7 @@ def test_tokens_of_the_gemini_api_are_counted_as_they_are_billed(
     usage: dict[str, Any], billed: tuple[int, int, int]
 ) -> None:
     answer = {"candidates": [{"content": {"parts": [{"text": _TEXT}]}, "finishReason": "STOP"}], "usageMetadata": usage}
-    read = read_answer(answer, Redactor(None), tools=False).completion
+    read = read_whole("gemini", answer)
     assert (read.prompt_tokens, read.cached_tokens, read.completion_tokens) == billed
 
 

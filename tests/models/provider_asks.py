@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
 from viva.engine.backends.base import ModelSpec
+from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import KINDS
 from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
@@ -67,6 +69,21 @@ def governed(name: str, attempts: int = 3) -> RetryingBackend:
     inner.label = spec.label
     spec.finish()
     return RetryingBackend(inner, Limits(CLOCK), CLOCK, RetryPolicy(attempts=attempts, first=0.001))
+
+
+def offline(kind: str, key: str | None = None) -> Any:
+    """A provider's backend that asks nobody, to read answers with."""
+    backend = import_module(KINDS[kind]).build(ModelSpec.parse(f"{kind}:http://h/v1#m"), CLOCK)
+    backend.label = "m"
+    backend._redact = backend._endpoint.redact = Redactor(key)
+    return backend
+
+
+def read_whole(kind: str, answer: Any, *, tools: bool = False) -> Completion:
+    """What is read of an answer that was sent whole."""
+    data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    read: Completion = offline(kind)._parse(data, tools=tools).completion
+    return read
 
 
 def after_call(request: Request, completion: Completion, *results: str) -> list[Message]:

@@ -1,132 +1,134 @@
-"""A streamed chat completion of an OpenAI-compatible endpoint. A stream that breaks off is an error as a whole.
+"""Reading the chat completions of OpenAI-compatible endpoints, whole and streamed.
 
 Text is passed on as it comes; tool calls are assembled from their pieces and come with the completion only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from ..clock import Clock
-from ..errors import Rejected, Unavailable
-from ..messages import Completion
+from ..messages import Completion, Pieces
 from ..tools import ToolCall, argument_text, number_calls
-from .endpoint import AnswerBody, Endpoint
 from .endpoint_answer import (
-    GenerationFailed,
     PartWithoutText,
     find_nontext_field,
     is_refusal,
     is_thought,
     merge_counts,
     normalise_finish,
-    parse_completion,
+    parse_call,
     parse_logprobs,
-    parse_token_pieces,
     parse_usage,
     read_text,
     read_thoughts,
     redact_completion,
 )
-from .sse import JsonRecordStream
+from .redaction import Redactor
+from .sse import JsonRecordStream, RecordAssembly
 
 _FORMS = ("delta", "message", "text")  # fields of a choice that hold what was said
 _LONGEST_TRIED = 1 << 14  # characters of arguments that are read to see whether a call is whole
 
 
-async def read_stream(
-    body: AnswerBody,
-    on_text: Callable[[str], None],
-    label: str,
-    clock: Clock,
-    endpoint: Endpoint,
-    *,
-    tools: bool = False,
-    token_ids: bool = False,
-) -> Completion:
-    """Read to the end, handing on each piece of text, without the key. ``first_token`` is the clock's time of the first
-    piece. ``tools``: some were offered; ``token_ids``: its tokens were asked for. Thoughts are put together and come
-    with the completion only, as calls do. Choices that were not asked for are left out.
+def read_completion(answer: Any, redact: Redactor, *, tools: bool = False, token_ids: bool = False) -> Completion:
+    """Read a chat completion. The usage is 0 where it is unknown; choices that were not asked for are left out.
 
-    :raises BackendError: an error that the stream reports, by its status.
-    :raises Rejected: a part of the content is of a type that is no text.
-    :raises Unavailable: the stream broke off, or held something that is not a chunk of a completion.
-    :raises AnswerTooLarge: it is longer than an answer may be.
+    Args:
+        answer: The endpoint's record.
+        redact: Takes out the key.
+        tools: Some were offered.
+        token_ids: The ids of its tokens were asked for.
+
+    Raises:
+        PartWithoutText: A part of the content is of a type that is no text.
+        KeyError, IndexError, TypeError, AttributeError, ValueError: It is of another form.
     """
-    redact = endpoint.redact
-    ours, others = _ChoiceStream(), dict[int, _ChoiceStream]()
-    counts: Any = None
-    first: float | None = None
-    out = redact.stream(on_text)
-    stream = JsonRecordStream(body, endpoint, label)
-    while (chunk := await stream.next()) is not None:
-        piece = ""
-        try:
-            choices = chunk.get("choices") or ()
-            if stream.is_whole and not (choices and "delta" in choices[0]):
-                completion = parse_completion(stream.data, label, redact, tools=tools, token_ids=token_ids)
-                completion.first_token = clock.now()
-                if completion.text:
-                    on_text(completion.text)
-                return completion
-            given = chunk.get("usage") or (chunk.get("x_groq") or {}).get("usage")
-            for choice in choices:
-                given = given or choice.get("usage")
-                index = parse_index(choice)
-                if index:
-                    others.setdefault(index, _ChoiceStream()).take(choice)
-                else:
-                    piece += ours.take(choice)
-            if given:
-                counts = merge_counts(counts, given)
-        except PartWithoutText as part:
-            raise Rejected(redact.cut(str(part), 200), model=label) from None
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-            raise stream.malformed("something that is not a chunk") from None
-        if piece:
-            if first is None:
-                first = clock.now()
-            out.feed(piece)
-        elif first is None and ours.calls.has_begun:
-            first = clock.now()
-    if not ours.has_come and len(others) == 1:  # an endpoint that counts from another number
-        [ours] = others.values()
-        out.feed("".join(ours.pieces))
-        first = clock.now()
-    out.finish()
-    if ours.finish is None and not stream.done:
-        raise stream.broken_off()
-    if not ours.has_come or (ours.finish is None and not ours.has_said):
-        raise stream.malformed("no answer")
-    called = ours.calls.whole()
-    if called is not None and not all(call.name for call in called):
-        raise Unavailable("the stream holds a call without a name", model=label)
-    text, usage = "".join(ours.pieces), parse_usage(counts, redact)
-    try:
-        if ours.other and not text and not called:
-            raise PartWithoutText(ours.other)
-        finish = normalise_finish(ours.finish, tools, ours.refused and not text and not called, redact.answer)
-    except PartWithoutText as part:
-        raise Rejected(str(part), model=label) from None
-    except GenerationFailed as given_up:
-        raise Unavailable(str(given_up), model=label) from None
-    completion = Completion(
+    choice = _find_choice(answer["choices"])
+    message = choice["message"]
+    text = read_text(message.get("content"))
+    calls = message.get("tool_calls")
+    if not calls and message.get("function_call"):  # as calls were sent before there could be several
+        calls = [{"function": message["function_call"]}]
+    if not text and not calls and (other := find_nontext_field(message)):
+        raise PartWithoutText(other)
+    silent_refusal = not text and not calls and is_refusal(message)
+    logprobs = choice.get("logprobs")
+    completion = parse_usage(answer.get("usage"), redact).completion_with(
         text,
-        finish,
-        usage.prompt,
-        usage.completion,
-        first_token=first,
-        logprobs=parse_logprobs(ours.logprobs),
-        pieces=parse_token_pieces(ours.tokens) if token_ids else None,
-        calls=called,
-        thoughts="".join(ours.thoughts),
-        usage_note=usage.note,
-        cached_tokens=usage.cached,
+        normalise_finish(choice.get("finish_reason"), tools, silent_refusal, redact.answer),
+        logprobs=parse_logprobs(logprobs if isinstance(logprobs, list) else [logprobs]),
+        pieces=_parse_token_pieces(choice.get("token_ids")) if token_ids else None,
+        calls=number_calls(map(parse_call, calls)) if calls else None,
+        thoughts=read_thoughts(message),
     )
     return redact_completion(completion, redact)
+
+
+def _find_choice(choices: Any) -> Any:
+    return choices[0] if len(choices) == 1 else next((one for one in choices if not one.get("index")), choices[0])
+
+
+def _parse_token_pieces(data: Any) -> Pieces | None:
+    """Return the tokens of an answer, where the endpoint gives them (vLLM does, asked by ``return_token_ids``)."""
+    if not isinstance(data, list) or not all(isinstance(one, int) and 0 <= one < 2**31 for one in data):
+        return None
+    return [(True, data)] if data else None
+
+
+class CompletionAssembly(RecordAssembly):
+    """A chat completion as far as its chunks have come."""
+
+    def __init__(self, records: JsonRecordStream) -> None:
+        self._records = records
+        self._ours, self._others = _ChoiceStream(), dict[int, _ChoiceStream]()
+        self._counts: Any = None
+        self._whole: dict[str, Any] | None = None
+
+    @property
+    def has_call(self) -> bool:  # type: ignore[override]
+        """Return True if a call has begun, or the answer came whole."""
+        return self._whole is not None or self._ours.calls.has_begun
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True if the reason for the end of the answer has come, or the end of the stream."""
+        return self._whole is not None or self._ours.finish is not None or self._records.done
+
+    def take(self, record: dict[str, Any]) -> str:
+        """Take a chunk, or an answer that was sent whole though a stream was asked for."""
+        choices = record.get("choices") or ()
+        if self._records.is_whole and not (choices and "delta" in choices[0]):
+            self._whole, self.has_ended = record, True
+            return read_text(_find_choice(record["choices"])["message"].get("content"))
+        counts = record.get("usage") or (record.get("x_groq") or {}).get("usage")
+        piece = ""
+        for choice in choices:
+            counts = counts or choice.get("usage")
+            index = parse_index(choice)
+            if index:
+                self._others.setdefault(index, _ChoiceStream()).take(choice)
+            else:
+                piece += self._ours.take(choice)
+        if counts:
+            self._counts = merge_counts(self._counts, counts)
+        return piece
+
+    def rest(self) -> str:
+        """Return the text of the only choice, of an endpoint that counts from another number than 0."""
+        if self._ours.has_come or len(self._others) != 1:
+            return ""
+        [self._ours] = self._others.values()
+        return "".join(self._ours.pieces)
+
+    def answer(self) -> Any:
+        """Return the completion; raise ValueError if there is none."""
+        if self._whole is not None:
+            return self._whole
+        if not self._ours.has_come or (self._ours.finish is None and not self._ours.has_said):
+            raise ValueError("it holds no answer")
+        return {"choices": [self._ours.choice()], "usage": self._counts}
 
 
 class _ChoiceStream:
@@ -184,6 +186,26 @@ class _ChoiceStream:
         if piece:
             self.pieces.append(piece)
         return piece
+
+    def choice(self) -> dict[str, Any]:
+        """Return the choice of a whole answer."""
+        calls = self.calls.whole()
+        if not all(call.name for call in calls or ()):
+            raise ValueError("it holds a call without a name")
+        message = {
+            "content": "".join(self.pieces),
+            "reasoning_content": "".join(self.thoughts),
+            "refusal": self.refused,
+            "tool_calls": [call.to_openai() for call in calls or ()],
+        }
+        if self.other:
+            message[self.other] = True
+        return {
+            "message": message,
+            "finish_reason": self.finish,
+            "logprobs": self.logprobs,
+            "token_ids": self.tokens,
+        }
 
     def _rest_of(self, choice: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a choice without a delta adds. Some endpoints send a message in one chunk, or what there is of it
