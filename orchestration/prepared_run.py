@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viva.engine.backends.base import Backend, ModelSpec
+from viva.engine.backends.base import Backend
 from viva.engine.backends.fault_injection import read_fault_plan
-from viva.engine.backends.registry import fingerprint, nondeterminism_reason
+from viva.engine.backends.registry import fingerprint, variation_reason
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import installed_versions
 from viva.engine.runner import Plan
@@ -77,15 +77,6 @@ class Shard:
     def count(self, total: int) -> int:
         """How many of ``total`` conversations, numbered from 0, are of it."""
         return len(range(self.index - 1, total, self.of))
-
-
-_DETERMINISTIC_KINDS = (
-    "llama",
-    "oracle",
-    "recorded",
-    "replay",
-    "simulated",
-)  # kinds whose answers do not depend on other calls
 
 
 class PreparedRun:
@@ -203,21 +194,4 @@ class PreparedRun:
 
 def breaks_identity(models: Iterable[str]) -> list[str]:
     """Why not every model gives identical output at any concurrency and in any order (docs/architecture.md)."""
-    reasons = []
-    for text in models:
-        spec = ModelSpec.parse(text)
-        if spec.kind in ("openai", "anthropic", "gemini", "http"):
-            reasons.append(f"{text}: an endpoint does not promise the same answer twice")
-        elif spec.kind == "human":
-            reasons.append(f"{text}: a person does not say the same twice")
-        elif spec.kind == "hf":
-            reasons.append(f"{text}: computes requests of several conversations together")
-        elif spec.kind == "llama" and spec.take("strict") == "off":
-            reasons.append(f"{text}: strict=off computes prompts of several conversations together")
-        elif spec.kind == "llama" and spec.take("gpu_layers", "0") != "0":
-            reasons.append(f"{text}: on a GPU a row's result depends on the rows beside it, as far as is known")
-        elif spec.kind == "llama" and (reason := nondeterminism_reason(spec.where)):
-            reasons.append(f"{text}: {reason}")
-        elif spec.kind not in _DETERMINISTIC_KINDS:
-            reasons.append(f"{text}: nothing is known of models of kind {spec.kind}")
-    return reasons
+    return [f"{text}: {reason}" for text in models if (reason := variation_reason(text)) is not None]

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from ..clock import Clock
+from ..durations import seconds_until
 from ..errors import ConfigurationError
 from ..messages import Completion, Message, Request
 from ..tools import Toolbox, argument_text, number_calls
@@ -43,7 +43,7 @@ from .endpoint_backend import (
     EndpointOptions,
     alternating_turns,
 )
-from .endpoint_errors import Dialect, parse_time
+from .endpoint_errors import Dialect
 from .sse import JsonRecordStream, RecordAssembly
 
 _SCHEMA_KEYWORDS = frozenset(["$ref", "type", "enum", "const", "title", "required"])
@@ -92,14 +92,12 @@ class MessagesErrors(Dialect):
         given = super().retry_after(error, headers)
         if given is not None:
             return given
-        now = parse_time(headers.get("Date")) or datetime.now(UTC)
         waits = [
-            (reset - now).total_seconds()
+            seconds_until(headers.get(name[: -len("remaining")] + "reset"), headers.get("Date"))
             for name, value in headers.items()
             if name.lower().startswith(_LIMIT_HEADER) and name.lower().endswith("-remaining") and value.strip() == "0"
-            if (reset := parse_time(headers.get(name[: -len("remaining")] + "reset"))) is not None
         ]
-        return max(0.0, *waits) if waits else None
+        return max((wait for wait in waits if wait is not None), default=None)
 
 
 _NOT_IN_CALL_ID = re.compile(r"[^a-zA-Z0-9_-]")

@@ -13,11 +13,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
+from ..durations import seconds_until
 from ..errors import ConfigurationError
 from ..events import Event
 from ..likelihood import Reading
@@ -31,9 +30,6 @@ _HEADER_NAMES = (
     ("tokens", "anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
     ("requests", "ratelimit-remaining", "ratelimit-reset"),
 )
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|s|m|h|d)")
-_UNIT_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_EPOCH = 1e9  # a number of seconds beyond this is a time, not a duration
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,43 +45,18 @@ OnRateLimit = Callable[[RateLimitHeaders], None]
 
 
 def parse_rate_limit_headers(headers: Mapping[str, str]) -> Iterator[RateLimitHeaders]:
-    """What the headers of an answer say; what cannot be read is not said."""
+    """Yield what the headers of an answer say; what cannot be read is left out."""
     for what, remaining, reset in _HEADER_NAMES:
         count = headers.get(remaining)
         if count is None:
             continue
-        until = headers.get(reset)
-        seconds = None if until is None else _seconds_until_reset(until.strip(), headers.get("Date"))
+        seconds = seconds_until(headers.get(reset), headers.get("Date"))
         try:
             left = float(count)
         except ValueError:
             continue
-        if seconds is not None and math.isfinite(seconds) and 0.0 <= left < math.inf:
-            yield RateLimitHeaders(what, left, max(0.0, seconds))
-
-
-def _seconds_until_reset(text: str, date: str | None) -> float | None:
-    """A duration, a number of seconds, or the time until a moment, by the answer's own clock."""
-    try:
-        number = float(text)
-        return number - _answer_time(date) if number > _EPOCH else number
-    except ValueError:
-        pass
-    parts = _DURATION_PART.findall(text)
-    if parts and "".join(number + unit for number, unit in parts) == text:
-        return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - _answer_time(date)
-
-
-def _answer_time(date: str | None) -> float:
-    try:
-        return parsedate_to_datetime(date).timestamp() if date else datetime.now(UTC).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return datetime.now(UTC).timestamp()
+        if seconds is not None and 0.0 <= left < math.inf:
+            yield RateLimitHeaders(what, left, seconds)
 
 
 EventSink = Callable[[Event], None]
@@ -103,6 +74,8 @@ class Backend(ABC):
     label: str = "model"
     replays: bool = False  # gives recorded answers back unchanged
     reads_one: bool = False  # a reading of several continuations takes several requests
+    fallible: bool = False  # calls can fail for passing reasons: they are tried again
+    nearby: bool = True  # on this machine, or of no endpoint at all: it queues the calls that it cannot take at once
     continues_text: bool = False  # answers ``Request.prompt``: text without a chat template
     price_in: float = 0.0
     price_out: float = 0.0

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -319,22 +318,31 @@ class GenerationFailed(ValueError):
 FORMAT_ERRORS = (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 
-@contextmanager
-def answer_errors(
-    what: str, label: str, redact: Redactor, data: bytes, kind: type[BackendError] = Unavailable
-) -> Iterator[None]:
-    """Raise an error of ``kind`` that says ``what`` and quotes ``data``, without the key, if an answer is malformed.
+class AnswerErrors:
+    """Around the reading of an answer: raises an error of ``kind`` that says ``what`` and quotes ``data``, without the
+    key, where it is malformed. A part without text is always ``Rejected``.
 
-    A proxy's page or half a body may pass, so by default the call is tried again. A part without text stays one.
+    A proxy's page or half a body may pass, so by default the call is tried again.
     """
-    try:
-        yield
-    except PartWithoutText as part:
-        raise Rejected(redact.cut(str(part), 200), model=label) from None
-    except FORMAT_ERRORS as error:
-        quoted = redact.quote(data, 200)
-        said = f"{what} ({redact.cut(str(error), 200)}){f': {quoted}' if quoted else ''}"
-        raise kind(said, model=label) from None
+
+    __slots__ = ("_data", "_kind", "_label", "_redact", "_what")
+
+    def __init__(
+        self, what: str, label: str, redact: Redactor, data: bytes, kind: type[BackendError] = Unavailable
+    ) -> None:
+        self._what, self._label, self._redact, self._data, self._kind = what, label, redact, data, kind
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        redact = self._redact
+        if isinstance(error, PartWithoutText):
+            raise Rejected(redact.cut(str(error), 200), model=self._label) from None
+        if isinstance(error, FORMAT_ERRORS):
+            quoted = redact.quote(self._data, 200)
+            said = f"{self._what} ({redact.cut(str(error), 200)}){f': {quoted}' if quoted else ''}"
+            raise self._kind(said, model=self._label) from None
 
 
 class ReadAnswer(NamedTuple):

@@ -39,7 +39,7 @@ from ..tools import Toolbox, ToolCall
 from .base import Backend, ModelSpec, OnRateLimit
 from .endpoint import AnswerBody, Endpoint
 from .endpoint_address import EndpointAddress
-from .endpoint_answer import ReadAnswer, answer_errors, estimate_missing_counts, parse_json
+from .endpoint_answer import AnswerErrors, ReadAnswer, estimate_missing_counts, parse_json
 from .endpoint_errors import Dialect
 from .proxies import proxy_secrets
 from .redaction import Redactor, make_redactor
@@ -453,13 +453,13 @@ class EndpointBackend(Backend):
         first = await read_stream(records, assembly, on_text or discard_piece, self._clock, self._redact, self.form)
         if not assembly.is_whole:
             raise records.broken_off()
-        with answer_errors(f"the stream is not that of {self.form}", self.label, self._redact, records.data):
+        with AnswerErrors(f"the stream is not that of {self.form}", self.label, self._redact, records.data):
             read = self._read(assembly.answer(), tools=tools)
         read.completion.first_token = first
         return read
 
     def _parse(self, data: bytes, *, tools: bool) -> ReadAnswer:
-        with answer_errors(f"the answer is not {self.form}", self.label, self._redact, data):
+        with AnswerErrors(f"the answer is not {self.form}", self.label, self._redact, data):
             return self._read(parse_json(data, self.label), tools=tools)
 
     async def _ask(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
 import re
 import ssl
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
 import orjson
 
+from ..durations import DURATION, parse_duration, seconds_until
 from ..errors import (
     AccountBlocked,
     BackendError,
@@ -104,16 +102,11 @@ _LONGEST_NOTICE = 400  # characters: longer messages quote the request, whose wo
 _PAY = "; that does not pass soon: add credit, raise the limit or take another key, then resume the run (viva resume)"
 _LOGIN = "; a proxy wants another login: check user and password in http_proxy and https_proxy"
 # "Please try again in 7m12s", "retry after 56 seconds", "Quota will be replenished in 12:21:10"
-_DURATION = r"(?:\d+(?:\.\d+)? ?(?:ms|[dhms]|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?)(?![a-z])[ ,]*(?:and )?)+"
 _AFTER = re.compile(
     r"(?:try again|retry|wait|resets?|available again|replenished)(?: your request)?(?: in| after| for)?(?: about)? "
-    rf"({_DURATION}|\d+:\d\d:\d\d)",
+    rf"({DURATION}|\d+:\d\d:\d\d)",
     re.IGNORECASE,
 )
-_WRITTEN_OUT = re.compile(rf"(?:PT)?{_DURATION}", re.IGNORECASE)
-_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[dhms])", re.IGNORECASE)
-_FIRST_EPOCH = 1e9  # seconds since 1970, in 2001
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Dialect:
@@ -132,7 +125,7 @@ class Dialect:
         """Return the seconds after which the endpoint wants to be asked again, as a header or its words say; None where
         it names no time.
         """
-        given = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
+        given = seconds_until(headers.get("Retry-After"), headers.get("Date"))
         return _pause_in_message(error.get("message")) if given is None else given
 
 
@@ -257,52 +250,10 @@ def drop_traceback(error: BaseException) -> None:
             waiting += [one.__cause__, one.__context__]
 
 
-def parse_retry_after(value: str | None, date: str | None = None) -> float | None:
-    """Seconds from a Retry-After header: a number of seconds, a date, or what servers write in their place (``30s``,
-    seconds since 1970); None if it is none of these.
-
-    A date counts from the answer's own ``date``, for the clocks of two machines differ and may be set; from ours where
-    the answer has none.
-    """
-    if value is None:
-        return None
-    now = parse_time(date) or datetime.now(UTC)
-    try:
-        seconds = float(value)
-    except ValueError:
-        if _WRITTEN_OUT.fullmatch(value.strip()):
-            return _seconds_in(value)
-        until = parse_time(value)
-        seconds = (until - now).total_seconds() if until is not None else math.nan
-    if seconds >= _FIRST_EPOCH:  # no pause, but a moment: seconds or milliseconds since 1970
-        seconds = (seconds / 1000.0 if seconds >= 1000.0 * _FIRST_EPOCH else seconds) - now.timestamp()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
 def _pause_in_message(message: Any) -> float | None:
     """Return the seconds that an endpoint's words name as a pause ("Please try again in 7m12s")."""
     found = _AFTER.search(message[:_LONGEST_NOTICE]) if isinstance(message, str) else None
-    if found is None:
-        return None
-    if ":" in found[1]:
-        hours, minutes, seconds = map(int, found[1].split(":"))
-        return 3600.0 * hours + 60.0 * minutes + seconds
-    return _seconds_in(found[1])
-
-
-def _seconds_in(duration: str) -> float:
-    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _PART.findall(duration))
-
-
-def parse_time(date: str | None) -> datetime | None:
-    """Return the time that a header names, as HTTP or as RFC 3339 writes it; None where it names none."""
-    if not date:
-        return None
-    try:
-        found = datetime.fromisoformat(date.strip()) if date.strip()[:1].isdigit() else parsedate_to_datetime(date)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+    return parse_duration(found[1]) if found is not None else None
 
 
 def _name_advice(error: BaseException, cause: BaseException) -> str:

@@ -75,11 +75,9 @@ def read_fault_plan(path: Path) -> FaultPlan:
 class FaultInjector(BackendWrapper):
     """A backend with faults."""
 
-    fallible = True
-
     def __init__(self, inner: Backend, plan: FaultPlan, clock: Clock) -> None:
         super().__init__(inner)
-        self.nearby = getattr(inner, "nearby", True)
+        self.fallible = True
         self._faults = [
             (place, one) for place, one in enumerate(plan.faults) if not one.models or self.label in one.models
         ]

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import orjson
 
 from ..clock import Clock
+from ..durations import parse_duration
 from ..errors import BackendError, ConfigurationError, Unauthorized
 from ..messages import Completion, Message, Request
 from ..tools import Toolbox, argument_text, number_calls
@@ -46,7 +47,6 @@ from .endpoint_errors import Dialect, error_details
 from .sse import JsonRecordStream, RecordAssembly
 
 _KEY_REASONS = ("API_KEY_INVALID", "API_KEY_EXPIRED", "API_KEY_SERVICE_BLOCKED")
-_DELAY_SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")  # a duration as protocol buffers write it
 
 
 class GeminiErrors(Dialect):
@@ -59,11 +59,9 @@ class GeminiErrors(Dialect):
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
         """``retryDelay`` of the error's details, or the header ``Retry-After``; the longer of the two."""
+        delays = [detail.get("retryDelay") for detail in error_details(error)]
         waits = [super().retry_after(error, headers)]
-        for detail in error_details(error):
-            given = detail.get("retryDelay")
-            found = _DELAY_SECONDS.fullmatch(given) if isinstance(given, str) else None
-            waits.append(float(found[1]) if found else None)
+        waits += [parse_duration(delay) for delay in delays if isinstance(delay, str)]
         return max((wait for wait in waits if wait is not None), default=None)
 
 

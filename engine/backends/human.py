@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ..cancellation import cancellable_wait
 from ..clock import Clock, VirtualClock
+from ..durations import format_duration, parse_duration
 from ..errors import ConfigurationError, Unanswered, VivaError
 from ..likelihood import Reading
 from ..messages import Completion, Request
@@ -27,7 +28,6 @@ from .human_queue import AnswerQueue, HumanAnswer, PendingQuestion, QuestionStat
 
 T = TypeVar("T")
 POLL_SECONDS = 0.5
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SHORTEST_TIMEOUT = 1e-6  # seconds; a latency of 0 would be measured anew, as that of this process alone
 _log = logging.getLogger("viva")
 
@@ -176,7 +176,7 @@ class HumanBackend(Backend):
         if not late:
             return
         for name, given in (await self._in_thread(lambda: self._room().expire(late))).items():
-            said = f"nobody answered within {_format_duration(self._timeout or 0.0)}"
+            said = f"nobody answered within {format_duration(self._timeout or 0.0)}"
             self._settle(name, given or Unanswered(said, model=self.label))
 
     def _settle(self, name: str, outcome: HumanAnswer | Exception) -> None:
@@ -250,19 +250,10 @@ def _parse_timeout(spec: ModelSpec) -> float | None:
     text = spec.take("timeout")
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw]?)", text)
-    seconds = float(found[1]) * _UNITS[found[2]] if found is not None else 0.0
+    seconds = float(text) if re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text) else parse_duration(text)
     if not seconds:
         raise ConfigurationError(
             f"model '{spec.text}': timeout={text}: expected a time above 0, in seconds or with a unit: 90s, 30m, 12h, "
             "3d, 2w"
         )
     return seconds
-
-
-def _format_duration(seconds: float) -> str:
-    """``3 d``, ``1.5 h`` or ``20 s``: the largest unit of which it is at least one."""
-    for unit in ("d", "h", "m"):
-        if seconds >= _UNITS[unit]:
-            return f"{seconds / _UNITS[unit]:g} {'min' if unit == 'm' else unit}"
-    return f"{seconds:g} s"

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..errors import Rejected
 from ..likelihood import Likelihood
 from ..messages import Completion
-from .endpoint_answer import answer_errors, parse_json, parse_usage, require_text
+from .endpoint_answer import AnswerErrors, parse_json, parse_usage, require_text
 from .redaction import Redactor
 
 _NO_KEY = Redactor(None)
@@ -48,10 +47,10 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
         )
 
 
-def _likelihood_errors(asked: str, data: bytes, label: str, redact: Redactor) -> AbstractContextManager[None]:
+def _likelihood_errors(asked: str, data: bytes, label: str, redact: Redactor) -> AnswerErrors:
     """Raise ``Rejected`` if an answer to what was ``asked`` does not hold the log-probabilities of the prompt."""
     what = f"the endpoint does not give the log-probabilities of a prompt ({asked})"
-    return answer_errors(what, label, redact, data, Rejected)
+    return AnswerErrors(what, label, redact, data, Rejected)
 
 
 def read_continuation(

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..limits import Limits
 from ..messages import Completion, Request
 from ..yaml_file import read_yaml
 from .base import Backend, ModelSpec
-from .retry import RetryingBackend, estimated_tokens, report_outcome
+from .retry import RetryingBackend, attempt_within, estimated_tokens
 
 _log = logging.getLogger("viva")
 _LONG_PAUSE = 60.0  # seconds for which a call waits for a member, rather than saying that none takes it
@@ -157,13 +158,11 @@ class PoolBackend(Backend):
             member.backend.interrupted(affinity)
 
     async def generate(self, request: Request) -> Completion:
-        return await self._ask(
-            request.affinity, estimated_tokens(request), lambda one: one.generate(request), request.on_restart
-        )
+        tokens = estimated_tokens(request)
+        return await self._ask(request.affinity, tokens, lambda one: one.generate(request), request.on_restart)
 
     async def read(self, reading: Reading) -> Completion:
-        tokens = (len(reading.shared) + len(reading.context) + sum(map(len, reading.continuations))) // 4
-        return await self._ask(reading.context, tokens, lambda one: one.read(reading), None)
+        return await self._ask(reading.context, estimated_tokens(reading), lambda one: one.read(reading), None)
 
     async def _ask(
         self,
@@ -191,15 +190,7 @@ class PoolBackend(Backend):
             if pause > _LONG_PAUSE:  # then nobody else is there
                 raise failure or Throttled("all members asked for a pause", model=self.label, retry_after=pause)
             try:
-                async with member.limits.permit(tokens) as permit:
-                    try:
-                        completion = await attempt(member.backend)
-                    except BackendError as error:
-                        report_outcome(permit, error)
-                        raise
-                    permit.taken()
-                    permit.used(completion.prompt_tokens + completion.completion_tokens)
-                return completion
+                return await attempt_within(member.limits, tokens, partial(attempt, member.backend))
             except BackendError as error:
                 if isinstance(error, AccountBlocked):
                     self._block(member, error)

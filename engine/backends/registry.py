@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -43,11 +43,44 @@ KINDS: dict[str, str] = {
     "human": "viva.engine.backends.human",
     "pool": "viva.engine.backends.pool",
 }
-_KINDS_WITH_PATHS = ("llama", "hf", "replay", "python", "http", "human", "pool")
 ENTRY_POINT_GROUP = "viva.backends"
 OBJECT_KIND = "object"  # the kind of a backend that a program has made itself
 _CHECK_SECONDS = 10.0
 Factory = Callable[[ModelSpec, Clock], Backend]
+
+
+@dataclass(slots=True, frozen=True)
+class KindFacts:
+    """What is known of the models of a kind by their names alone, before any is made.
+
+    ``is_path``: the place is a file or folder, behind which ``#NAME`` may stand if it ``has_fragment``. ``is_hashed``:
+    two files of one name are told apart by a hash. ``varies``: why answers depend on their company; empty if they do
+    not.
+    """
+
+    is_path: bool = False
+    has_fragment: bool = False
+    is_hashed: bool = False
+    varies: str = ""
+
+
+_ENDPOINT = KindFacts(varies="an endpoint does not promise the same answer twice")
+KIND_FACTS: dict[str, KindFacts] = {
+    "openai": _ENDPOINT,
+    "anthropic": _ENDPOINT,
+    "gemini": _ENDPOINT,
+    "http": replace(_ENDPOINT, is_path=True, has_fragment=True, is_hashed=True),
+    "simulated": KindFacts(),
+    "llama": KindFacts(is_path=True, is_hashed=True),
+    "hf": KindFacts(is_path=True, is_hashed=True, varies="computes requests of several conversations together"),
+    "replay": KindFacts(is_path=True),
+    "python": KindFacts(is_path=True, has_fragment=True, varies="nothing is known of models of kind python"),
+    "human": KindFacts(is_path=True, varies="a person does not say the same twice"),
+    "pool": KindFacts(is_path=True, is_hashed=True, varies="nothing is known of models of kind pool"),
+    # Registered by scenarios.
+    "oracle": KindFacts(),
+    "recorded": KindFacts(),
+}
 
 
 def build(
@@ -89,12 +122,12 @@ def build(
         raise ConfigurationError(f"model '{text}': give rpm or rps, not both")
     if chaos is not None:
         inner = FaultInjector(inner, chaos, clock)
-    if not (per_minute or per_second or tokens or concurrency or attempts) and not needs_retries(inner):
+    if not (per_minute or per_second or tokens or concurrency or attempts) and not inner.fallible:
         return inner  # nothing to govern: no wrapper on the hot path
     rate = Rate(per_minute, 60.0) if per_minute else Rate(per_second, 1.0) if per_second else None
     learning = None
-    if adaptive and needs_retries(inner):
-        known = concurrency is not None or getattr(inner, "nearby", True)
+    if adaptive and inner.fallible:
+        known = concurrency is not None or inner.nearby
         learning = AdaptiveLimit(clock.now(), None if known else FIRST_WINDOW)
     limits = Limits(
         clock,
@@ -123,7 +156,7 @@ def _breaker(backend: Backend, clock: Clock, publish: EventSink | None, patience
         elif publish is not None:
             publish(EndpointBack(clock.wall(), "", backend.label))
 
-    return CircuitBreaker(patience, changed) if patience > 0.0 and needs_retries(backend) else None
+    return CircuitBreaker(patience, changed) if patience > 0.0 and backend.fallible else None
 
 
 def _factory(spec: ModelSpec) -> Factory:
@@ -154,12 +187,9 @@ def with_absolute_path(text: str, folder: Path = Path()) -> str:
     refuse_credentials(text)
     kind, _, rest = text.partition(":")
     where, mark, options = rest.partition("?")
-    where, hash_, fragment = where.partition("#") if kind in ("python", "http") else (where, "", "")
-    if (
-        kind not in ("llama", "hf", "replay", "python", "http", "human", "pool")
-        or not where
-        or find_inline_mapping(text) is not None
-    ):
+    facts = _facts(kind)
+    where, hash_, fragment = where.partition("#") if facts.has_fragment else (where, "", "")
+    if not facts.is_path or not where or find_inline_mapping(text) is not None:
         return text
     if kind == "hf" and not (folder / Path(where).expanduser()).is_dir():  # a name on the hub
         return text
@@ -168,15 +198,19 @@ def with_absolute_path(text: str, folder: Path = Path()) -> str:
     return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{hash_}{fragment}{mark}{options}"
 
 
+def _facts(kind: str) -> KindFacts:
+    return KIND_FACTS.get(kind) or KindFacts(varies=f"nothing is known of models of kind {kind}")
+
+
 def fingerprint(text: str) -> str | None:
-    """What tells one local model file, or mapping of an application, from another of the same name: its size and a hash
-    of both of its ends.
+    """Return what tells one local model file, or mapping of an application, from another of the same name: its size and
+    a hash of both of its ends. None if there is no file.
     """
     spec = ModelSpec.parse(text)
     if spec.kind == "hf":
         found: str | None = import_module("viva.engine.backends.hf").fingerprint(Path(spec.where))
         return found
-    if spec.kind not in ("llama", "http", "pool"):
+    if not _facts(spec.kind).is_hashed:
         return None
     try:
         with Path(spec.where).open("rb") as file:
@@ -190,17 +224,18 @@ def fingerprint(text: str) -> str | None:
     return f"{size}-{digest.hexdigest()[:16]}"
 
 
-def nondeterminism_reason(where: str) -> str | None:
-    """Why answers of the model in a local file depend on their company; None if they do not, or if there is none."""
-    reason: str | None = import_module("viva.engine.backends.llama.native").nondeterminism_reason(
-        Path(where).expanduser()
-    )
+def variation_reason(text: str) -> str | None:
+    """Return why a model's answers depend on their company; None if they do not (docs/architecture.md)."""
+    spec = ModelSpec.parse(text)
+    if spec.kind != "llama":
+        return _facts(spec.kind).varies or None
+    if spec.take("strict") == "off":
+        return "strict=off computes prompts of several conversations together"
+    if spec.take("gpu_layers", "0") != "0":
+        return "on a GPU a row's result depends on the rows beside it, as far as is known"
+    native = import_module("viva.engine.backends.llama.native")
+    reason: str | None = native.nondeterminism_reason(Path(spec.where).expanduser())
     return reason
-
-
-def needs_retries(backend: Backend) -> bool:
-    """Whether calls to this backend can fail for passing reasons (it says so by ``fallible``)."""
-    return bool(getattr(backend, "fallible", False))
 
 
 class BackendPool:
@@ -254,7 +289,7 @@ class BackendPool:
         backend = ValidatingBackend(backend)
         if self._chaos is not None:
             backend = FaultInjector(backend, self._chaos, self._clock)
-        if not needs_retries(backend):
+        if not backend.fallible:
             return backend
         breaker = _breaker(backend, self._clock, self._publish, self._patience)
         limits = Limits(self._clock, adaptive=AdaptiveLimit(self._clock.now(), None), breaker=breaker)

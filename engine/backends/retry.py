@@ -17,6 +17,7 @@ from typing import Any
 from .. import seeds
 from ..cancellation import cancellable_wait, gather
 from ..clock import Clock
+from ..durations import format_duration
 from ..errors import AccountBlocked, BackendError, FormRefused, NoDescriptor, Throttled, TimedOut, Unavailable
 from ..events import EndpointPaused, Retried
 from ..likelihood import Reading
@@ -67,6 +68,7 @@ class RetryingBackend(BackendWrapper):
     ) -> None:
         super().__init__(inner)
         self.reads_one = False  # ``read`` sends the several requests
+        self.fallible = False  # what is worth a retry has had it
         self.limits = limits
         self._clock, self._policy, self._publish = clock, policy, publish
         self._retries = 0
@@ -80,9 +82,8 @@ class RetryingBackend(BackendWrapper):
 
     async def generate(self, request: Request) -> Completion:
         estimate = estimated_tokens(request) if self.limits.counts_tokens else 0
-        return await self._persist(
-            lambda: self.inner.generate(request), estimate, request.seed, request.conversation, request.on_restart
-        )
+        attempt = partial(self.inner.generate, request)
+        return await self._with_retries(attempt, estimate, request.seed, request.conversation, request.on_restart)
 
     async def read(self, reading: Reading) -> Completion:
         if not self.inner.reads_one or len(reading.continuations) == 1:
@@ -100,11 +101,10 @@ class RetryingBackend(BackendWrapper):
         )
 
     async def _read(self, reading: Reading) -> Completion:
-        characters = len(reading.shared) + len(reading.context) + sum(map(len, reading.continuations))
         seed = int.from_bytes(reading.digest()[:8])
-        return await self._persist(lambda: self.inner.read(reading), characters // _CHARACTERS_PER_TOKEN, seed)
+        return await self._with_retries(partial(self.inner.read, reading), estimated_tokens(reading), seed)
 
-    async def _persist(
+    async def _with_retries(
         self,
         attempt: Callable[[], Awaitable[Completion]],
         estimate: int,
@@ -115,14 +115,7 @@ class RetryingBackend(BackendWrapper):
         failures = waits = 0
         while True:
             try:
-                async with self.limits.permit(estimate) as permit:
-                    try:
-                        completion = await attempt()
-                    except BackendError as error:
-                        report_outcome(permit, error)
-                        raise
-                    permit.taken()
-                    permit.used(completion.prompt_tokens + completion.completion_tokens)
+                completion = await attempt_within(self.limits, estimate, attempt)
                 completion.attempts = failures + 1
                 return completion
             except FormRefused:
@@ -152,12 +145,12 @@ class RetryingBackend(BackendWrapper):
         """
         until = self._clock.wall() + seconds
         said = str(error).removeprefix(f"{error.model}: ").rstrip(".")
-        if seconds > self._policy.longest_retry_after:
+        patience = self._policy.longest_retry_after
+        if seconds > patience:
             raise AccountBlocked(
                 f"{said}; it asks not to be called again before {_local_time(until)}, which is "
-                f"{_format_seconds(seconds)} from "
-                f"now and longer than --patience ({self._policy.longest_retry_after:g} s): resume the run then (viva "
-                "resume), or with a longer --patience",
+                f"{format_duration(round(seconds))} from now and longer than --patience ({patience:g} s): resume the "
+                "run then (viva resume), or with a longer --patience",
                 model=error.model,
                 status=error.status,
             ) from None
@@ -178,8 +171,11 @@ class RetryingBackend(BackendWrapper):
         return {**self.limits.statistics(), "retries": self._retries, **self.inner.statistics()}
 
 
-def estimated_tokens(request: Request) -> int:
-    """About how many tokens a call will take, its longest answer counted whole."""
+def estimated_tokens(request: Request | Reading) -> int:
+    """Return about how many tokens a call will take, its longest answer counted whole."""
+    if isinstance(request, Reading):
+        characters = len(request.shared) + len(request.context) + sum(map(len, request.continuations))
+        return characters // _CHARACTERS_PER_TOKEN
     return request.characters // _CHARACTERS_PER_TOKEN + request.sampling.max_tokens
 
 
@@ -188,16 +184,20 @@ def _local_time(wall: float) -> str:
     return f"{datetime.fromtimestamp(min(wall, _LAST_MOMENT), UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}".strip()
 
 
-def _format_seconds(seconds: float) -> str:
-    """Return seconds as a person says them."""
-    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.0f} s"
+async def attempt_within(limits: Limits, tokens: int, attempt: Callable[[], Awaitable[Completion]]) -> Completion:
+    """Make one attempt within the limits, which hear how the endpoint took it. ``tokens``: the estimate of its use."""
+    async with limits.permit(tokens) as permit:
+        try:
+            completion = await attempt()
+        except BackendError as error:
+            _report_failure(permit, error)
+            raise
+        permit.taken()
+        permit.used(completion.prompt_tokens + completion.completion_tokens)
+        return completion
 
 
-def report_outcome(permit: Permit, error: BackendError) -> None:
-    """Tell the limits how the endpoint took a call that failed."""
+def _report_failure(permit: Permit, error: BackendError) -> None:
     match error:
         case NoDescriptor():
             pass  # it never saw the call

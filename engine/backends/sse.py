@@ -181,16 +181,12 @@ class SseStream:
         while not self._ready:
             if self._at_end:
                 return None
-            await self._feed()
+            self._parse(await self._body.piece())
         return self._ready.popleft()
 
     def malformed(self, what: str) -> Unavailable:
         """Return the error for an event that is not ``what`` the stream may hold."""
         return Unavailable(f"the stream holds {what}", model=self.label)
-
-    async def _feed(self) -> None:
-        """Parse the next piece of the body."""
-        self._parse(await self._body.piece())
 
     def _parse(self, piece: bytes) -> None:
         self._at_end = not piece
@@ -231,13 +227,14 @@ class JsonRecordStream(SseStream):
                     return None
             if self._at_end:
                 return None
-            await self._feed()
+            piece = await self._body.piece()
+            if self._has_begun:
+                self._parse(piece)
+            else:
+                await self._begin(piece)
 
-    async def _feed(self) -> None:
-        piece = await self._body.piece()
-        if self._has_begun:
-            self._parse(piece)
-            return
+    async def _begin(self, piece: bytes) -> None:
+        """Find out from its first bytes what the body is."""
         self._begun += piece
         head = self._begun.removeprefix(BYTE_ORDER_MARK).lstrip()
         if piece and BYTE_ORDER_MARK.startswith(head):  # nothing but blanks, or a part of the mark

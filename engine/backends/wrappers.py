@@ -29,6 +29,7 @@ class BackendWrapper(Backend):
         self.price_cached = inner.price_cached
         self.continues_text = inner.continues_text
         self.replays, self.reads_one = inner.replays, inner.reads_one
+        self.fallible, self.nearby = inner.fallible, inner.nearby
 
     async def generate(self, request: Request) -> Completion:
         return await self.inner.generate(request)
@@ -64,7 +65,6 @@ class ThoughtSplittingBackend(BackendWrapper):
 
     def __init__(self, inner: Backend, marks: ThoughtMarks) -> None:
         super().__init__(inner)
-        self.fallible, self.nearby = getattr(inner, "fallible", False), getattr(inner, "nearby", True)
         self._marks = marks
 
     async def generate(self, request: Request) -> Completion:
@@ -88,7 +88,6 @@ class ValidatingBackend(BackendWrapper):
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)
         self._said: set[str] = set()
-        self.fallible = getattr(inner, "fallible", False)
 
     async def __aexit__(self, *exc: object) -> None:
         with self._warned("closing it"):

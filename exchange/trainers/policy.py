@@ -22,7 +22,6 @@ class Policy(BackendWrapper):
 
     def __init__(self, model: str | Backend, version: str | int = 0, *, clock: Clock | None = None) -> None:
         super().__init__(build(model, clock or RealClock()) if isinstance(model, str) else model)
-        self.fallible = getattr(self.inner, "fallible", False)
         self._versions = [str(version)]
 
     @property

@@ -23,10 +23,10 @@ import pytest
 from viva.engine.backends import endpoint, openai, openai_answer
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.endpoint_answer import MOST_VALUES
-from viva.engine.backends.endpoint_errors import parse_retry_after
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import RetryPolicy
 from viva.engine.clock import RealClock
+from viva.engine.durations import seconds_until
 from viva.engine.errors import AnswerTooLarge, BackendError, Redirected, Unavailable
 from viva.engine.event_loop import gc_tuned
 from viva.engine.messages import Completion, Request, Sampling, View, request_digest
@@ -274,12 +274,12 @@ def test_line_29_a_redirect_on_the_same_host_is_followed_with_its_body(chaos: St
 @pytest.mark.parametrize("skew", [-86_400, 0, 86_400])
 def test_line_29_a_date_to_wait_for_counts_from_the_answers_own_date(skew: int) -> None:
     now = 1_700_000_000 + skew
-    assert parse_retry_after(formatdate(now + 30, usegmt=True), formatdate(now, usegmt=True)) == 30.0
+    assert seconds_until(formatdate(now + 30, usegmt=True), formatdate(now, usegmt=True)) == 30.0
 
 
 def test_line_29_a_date_to_wait_for_is_bounded_by_the_longest_pause() -> None:
-    assert parse_retry_after("Fri, 31 Dec 9999 23:59:59 GMT", None) is not None
-    assert parse_retry_after("Fri, 99 Dec 9999 23:59:59 GMT", "nonsense") is None
+    assert seconds_until("Fri, 31 Dec 9999 23:59:59 GMT", None) is not None
+    assert seconds_until("Fri, 99 Dec 9999 23:59:59 GMT", "nonsense") is None
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_line_29_a_date_to_wait_for_is_bounded_by_the_longest_pause() -> None:
      ("1700000030000", 30.0), ("2023-11-14T22:13:50Z", 30.0), ("99 Dec", None), ("7;", None), ("9" * 400, None)],
 )  # fmt: skip
 def test_line_20_a_time_to_wait_for_is_read_in_the_forms_that_servers_send(given: str, seconds: float | None) -> None:
-    assert parse_retry_after(given, formatdate(1_700_000_000, usegmt=True)) == seconds
+    assert seconds_until(given, formatdate(1_700_000_000, usegmt=True)) == seconds
 
 
 def test_line_20_calls_wait_where_few_files_may_be_open(chaos: StartChaos, tmp_path: Path) -> None:

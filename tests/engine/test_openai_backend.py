@@ -14,10 +14,10 @@ import pytest
 
 from viva.engine.backends import openai
 from viva.engine.backends.base import ModelSpec
-from viva.engine.backends.endpoint_errors import parse_retry_after
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
+from viva.engine.durations import seconds_until
 from viva.engine.errors import (
     BackendError,
     ConfigurationError,
@@ -200,7 +200,7 @@ def test_retry_after_may_be_a_date(chaos: StartChaos) -> None:
     [("3", 3.0), ("0.5", 0.5), ("-1", 0.0), ("soon", None), (None, None), (formatdate(0, usegmt=True), 0.0)],
 )
 def test_retry_after_in_all_its_forms(header: str | None, seconds: float | None) -> None:
-    assert parse_retry_after(header) == seconds
+    assert seconds_until(header) == seconds
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2, 3])
