@@ -298,7 +298,7 @@ def _grade_answers(
     print(held.progress, f"run folder: {folder}", sep="\n", file=sys.stderr)
     if held.outcome.error is not None:
         exit_with_error(held.outcome.error)
-    labels = launch.prepared.labels
+    labels = launch.prepared.lineups
     found: dict[str, dict[str, float | None]] = {label: {} for label in labels}
     for one in Run(launch.folder).ended().results():
         label = label_of_key(one.key, list(labels))

@@ -90,7 +90,7 @@ def _command_class(name: str) -> type[TyperCommand]:
 
     from .options import option_name
 
-    roles = [option_name(role.name) for role in get_scenario(name).roles]
+    roles = [option_name(role.setting) for role in get_scenario(name).roles]
 
     class ScenarioCommand(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -133,7 +133,7 @@ def _example(name: str, command: str | None = None) -> str:
     from .options import settings_example
 
     which = get_scenario(name)
-    return settings_example(command or f"viva run {name}", which.settings, [role.name for role in which.roles])
+    return settings_example(command or f"viva run {name}", which.settings, [role.setting for role in which.roles])
 
 
 def _fork(

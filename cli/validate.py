@@ -93,7 +93,7 @@ def _validate(
         ids, total = _ids_answered_by_all(launch)
         _write_ids(out, ids, launch.folder)
         told = {"items": total, "correct": len(ids), "file": str(out)}
-        models = f"every model ({len(launch.prepared.labels)})"
+        models = f"every model ({len(launch.prepared.lineups)})"
         verdict = f"{len(ids):,} of {total:,} items were answered correctly by {models}; their ids are in {out}"
     else:
         told, verdict = None, f"no list was written; go on with --run {launch.folder.path}"
@@ -138,7 +138,7 @@ def _ids_answered_by_all(launch: Launch) -> tuple[list[str], int]:
             if ended.item is None:  # its record is damaged; the note on stderr names it
                 continue
             right[ended.item["id"]] += not ended.failed and validation.right(ended.result)
-    models = len(launch.prepared.labels)
+    models = len(launch.prepared.lineups)
     return [name for name, count in right.items() if count == models], len(right)
 
 

@@ -46,7 +46,7 @@ class Grade(BaseModel):
     points: float
 
 
-@viva.scenario(many="writer", judge="grader")
+@viva.scenario(compare="writer", judge="grader")
 async def essays(conversation: viva.Conversation, topic: str) -> dict[str, float | str | None]:
     """A writer explains, a judge grades from 0 to 10."""
     text = (await viva.Agent(conversation, "writer").ask(topic)).text

@@ -8,7 +8,7 @@ import asyncio
 import viva
 
 
-@viva.scenario(many="pupil", one="tutor")
+@viva.scenario(compare="pupil", one="tutor")
 async def lesson(conversation: viva.Conversation, topic: str) -> float:
     """A tutor asks four questions; the score is the share of answers that name a reason."""
     tutor = viva.Agent(conversation, "tutor", f"You teach {topic}. Ask one question at a time.")

@@ -22,8 +22,8 @@ from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
 from viva.reports.spreadsheet import read_spreadsheet
 from viva.reports.tables import spreadsheet_cell
-from viva.scenarios.contract import JudgeGrade, compared_role
-from viva.scenarios.models import label_of_key
+from viva.scenarios.contract import JudgeGrade
+from viva.scenarios.models import label_of_key, lineup_labels
 
 # Columns of a file of scores that are not numbers known of an answer.
 _KNOWN_COLUMNS = ("key", "score", "round", "candidate", "item", "question", "answer")
@@ -86,8 +86,7 @@ def read_graded_answers(
                 f"--scale: {source} is a run with a scale of its own, {low:g} to {high:g}; leave it out"
             )
         low, high = scale
-    role = compared_role(which.roles_of(settings))
-    labels = list(folder.manifest["models"][role.name])
+    labels = lineup_labels(which.roles_of(settings), folder.manifest)
     answers: list[JudgeGrade] = []
     with History(folder.journal) as history:
         for ended in history.ended():

@@ -24,8 +24,8 @@ from viva.engine.run_folder import RunFolder
 from viva.grading.human_grades import GradedAnswers, name_cell, read_graded_answers, read_grades
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
-from viva.scenarios.contract import JudgeGrade, compared_role
-from viva.scenarios.models import label_of_key
+from viva.scenarios.contract import JudgeGrade
+from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scenarios.rendering import RecordedConversation, RenderedTurn
 
 from .records import Answer, Label, Question, Turn
@@ -74,7 +74,7 @@ def gradable_answers(source: Path, what: Unit) -> GradedAnswers:
             return found
     if rounds:
         raise ConfigurationError(f"{source}: a run of {which.name} has no graded rounds; grade its conversations")
-    labels = list(folder.manifest["models"][compared_role(which.roles_of(settings)).name])
+    labels = lineup_labels(which.roles_of(settings), folder.manifest)
     answers = []
     with History(folder.journal) as history:
         for ended in history.ended():

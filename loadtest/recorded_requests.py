@@ -33,7 +33,7 @@ from viva.orchestration.launch import recorded_settings
 from viva.orchestration.python_api import settings_of
 from viva.orchestration.transcripts import Transcripts
 from viva.scenarios.contract import Converse, Role, compared_role, judge_role
-from viva.scenarios.models import label_of_key
+from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scenarios.registry import AnyScenario
 from viva.sweeps.recorded_sweep import recorded_cells
 from viva.sweeps.sweep_folder import is_sweep
@@ -102,7 +102,7 @@ def recorded_requests(folder: Path, role: str | None = None) -> RequestsAndNotes
 async def _requests_of_run(folder: RunFolder, before: str, wanted: str | None) -> RequestsAndNotes:
     which, settings = recorded_settings(folder)
     role = judging_role(which.roles_of(settings), wanted, str(folder.path))
-    labels = list(folder.manifest["models"][compared_role(which.roles_of(settings)).name])
+    labels = lineup_labels(which.roles_of(settings), folder.manifest)
     dataset = str(folder.manifest.get("dataset", {}).get("name", ""))
     requests: list[LoadRequest] = []
     unknown = 0

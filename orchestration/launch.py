@@ -281,7 +281,7 @@ def forked_run(
     for role in roles:
         if role is not judge and role.replayed:
             replays = [replay_name(run, label, model) for label, model in _models_by_label(role, settings).items()]
-            changes[role.name] = replays if role.many else next(iter(replays), None)
+            changes[role.setting] = replays if role.many else next(iter(replays), None)
     settings = _with_changes(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
     share = Shard.of_manifest(folder.manifest)
     return new_run(which, settings.model_copy(update=changes), path, clock, given=given, share=share)

@@ -19,8 +19,8 @@ from viva.engine.backends.registry import fingerprint, variation_reason
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import installed_versions
 from viva.engine.runner import Plan
-from viva.scenarios.contract import Role, compared_role
-from viva.scenarios.models import model_labels, token_prices
+from viva.scenarios.contract import Role
+from viva.scenarios.models import lineups, model_labels, token_prices
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.run_settings import RunSettings
 
@@ -81,7 +81,8 @@ class Shard:
 
 class PreparedRun:
     """Everything checked that can be checked without a model. ``total`` counts the conversations to be, those of the
-    ``share`` where there is one; ``labels`` are the models that are compared; ``models`` names every model once.
+    ``share`` where there is one; ``lineups`` are the compared models that take part together, by the labels of keys;
+    ``models`` names every model once.
 
     :raises ConfigurationError: the settings, the data or the prompt pack are wrong; the message names what.
     """
@@ -89,7 +90,8 @@ class PreparedRun:
     def __init__(self, which: AnyScenario, settings: RunSettings, share: Shard | None = None) -> None:
         self.scenario, self.settings, self.share = which, settings, share
         self.roles: tuple[Role, ...] = which.roles_of(settings)
-        self.labels = model_labels(compared_role(self.roles).models(settings))
+        self._named = {role.name: _named_models(role, settings) for role in self.roles}
+        self.lineups = lineups(self.roles, self._named)
         self.pack = which.open_pack(settings)
         self.opened = which.prepare(settings)
         self.chaos = None if settings.chaos is None else read_fault_plan(Path(settings.chaos))
@@ -98,7 +100,7 @@ class PreparedRun:
         self.repeats = which.repeats(settings)
         self._check_keys()
         self.first = 0  # the number of the first conversation, where tasks come bit by bit
-        self.whole = len(self.opened.tasks) * len(self.labels) * self.repeats
+        self.whole = len(self.opened.tasks) * len(self.lineups) * self.repeats
         self.total = self.whole if share is None else share.count(self.whole)
         self.converse = which.protocol(settings, self.pack, self.opened.records)
 
@@ -107,7 +109,7 @@ class PreparedRun:
 
         :raises ConfigurationError: two would have.
         """
-        inner = {label.removeprefix(f"{other}/") for label in self.labels for other in self.labels
+        inner = {label.removeprefix(f"{other}/") for label in self.lineups for other in self.lineups
                  if label.startswith(f"{other}/")}  # fmt: skip
         if self.repeats < 2 and not inner:
             return
@@ -142,7 +144,7 @@ class PreparedRun:
             "files": {name: digest for name in self.models if (digest := fingerprint(name)) is not None},
             "versions": installed_versions(),
             "settings": self.settings.model_dump(mode="json"),
-            "models": {role.name: self._named(role) for role in self.roles},
+            "models": self._named,
             "prices": {model: token_prices(model) for model in self.models},
             "pack": None if pack is None else {"name": pack.name, "version": pack.version, "digest": pack.digest},
             "dataset": records.pop("dataset"),
@@ -170,7 +172,7 @@ class PreparedRun:
         model by model where the scenario wants it so.
         """
         number = self.first
-        for labels in [[label] for label in self.labels] if self.scenario.by_model else [list(self.labels)]:
+        for labels in [[label] for label in self.lineups] if self.scenario.by_model else [list(self.lineups)]:
             for task in self.opened.tasks:
                 record = task.to_record()
                 for label in labels:
@@ -180,16 +182,18 @@ class PreparedRun:
                         number += 1
 
     def _shared(self, backends: dict[str, Backend]) -> dict[str, dict[str, Backend]]:
-        """The models by role, for each of those that are compared."""
+        """Return the models by role, for each lineup of those that are compared."""
         found: dict[str, dict[str, Backend]] = {}
-        for label, model in self.labels.items():
-            named = {role.name: model if role.many else next(iter(role.models(self.settings)), None)
-                     for role in self.roles}  # fmt: skip
+        for label, lineup in self.lineups.items():
+            named = {role: models[lineup[role]] if isinstance(models, dict) else models
+                     for role, models in self._named.items()}  # fmt: skip
             found[label] = {role: backends[name] for role, name in named.items() if name is not None}
         return found
 
-    def _named(self, role: Role) -> dict[str, str] | str | None:
-        return self.labels if role.many else next(iter(role.models(self.settings)), None)
+
+def _named_models(role: Role, settings: RunSettings) -> dict[str, str] | str | None:
+    models = role.models(settings)
+    return model_labels(models) if role.many else next(iter(models), None)
 
 
 def breaks_identity(models: Iterable[str]) -> list[str]:

@@ -102,7 +102,7 @@ def scenario_of(which: object) -> AnyScenario:
     if not isinstance(which, Scenario):
         what = f"the function {which.__name__}" if isinstance(which, FunctionType) else type(which).__name__
         raise ConfigurationError(
-            f"expected a scenario: its name, its Python file, or what @viva.scenario(many=…) makes; found {what}"
+            f"expected a scenario: its name, its Python file, or what @viva.scenario(compare=…) makes; found {what}"
         )
     if isinstance(file := getattr(which, "file", None), Path):
         grant(file)  # it is this program's own, and is read again where the run goes on without it
@@ -110,8 +110,8 @@ def scenario_of(which: object) -> AnyScenario:
 
 
 def _by_role(which: AnyScenario, models: Models) -> dict[str, Any]:
-    """The models as the settings have them: a list for the role whose models are compared, else one."""
-    known = {role.name: role for role in which.roles}
+    """Return the models as the settings have them: a list where models are compared, else one."""
+    known = {role.setting: role for role in which.roles}
     if not isinstance(models, Mapping):
         example = ", ".join(f"{name!r}: …" for name in known)
         raise ConfigurationError(f"models: expected a dict by role, {{{example}}}; found {type(models).__name__}")
@@ -179,7 +179,7 @@ def settings_of(which: Scenario[Any, Any], options: Mapping[str, Any]) -> RunSet
             what = {"missing": "is missing", "extra_forbidden": "unknown setting"}.get(detail["type"], detail["msg"])
             if detail["type"] == "extra_forbidden":
                 what += did_you_mean(name, which.settings.model_fields)
-            role = any(name == role.name for role in which.roles)
+            role = any(name == role.setting for role in which.roles)
             problems.append(f"{'models: ' if role else ''}{name}: {str(what).removeprefix('Value error, ')}")
         raise ConfigurationError(f"{which.name}: {'; '.join(problems)}") from None
     return settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from os import PathLike
@@ -16,7 +16,6 @@ from viva.engine.events import ConversationFailed, ConversationFinished
 from viva.engine.journal_reader import History
 from viva.engine.messages import Completion, Message
 from viva.engine.stream import Subscription
-from viva.scenarios.contract import compared_role
 from viva.scenarios.registry import AnyScenario
 
 from .launch import Launch
@@ -144,7 +143,7 @@ class Rollouts(AsyncIterator[Rollout]):
         earned = _own_reward(value) if self._reward is None else _check_reward(self._reward(value))
         each = earned if isinstance(earned, Sequence) else ()
         whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned
-        turns = _make_turns(exchanges, compared_role(held.roles).name, each)
+        turns = _make_turns(exchanges, {role.name for role in held.roles if role.many}, each)
         return Rollout(key, label, task, turns, value, whole, number=number, group=group)
 
 
@@ -194,9 +193,11 @@ def _is_reward(value: Any) -> bool:
     return all(one is None or isinstance(one, int | float) for one in each)
 
 
-def _make_turns(exchanges: Iterable[Exchange], compared: str, rewards: Sequence[float | None]) -> list[Turn]:
+def _make_turns(
+    exchanges: Iterable[Exchange], compared: Collection[str], rewards: Sequence[float | None]
+) -> list[Turn]:
     own = chain(rewards, iter(lambda: None, 0))  # turns beyond the rewards have none
-    return [_make_turn(one, next(own) if one.role == compared else None) for one in exchanges]
+    return [_make_turn(one, next(own) if one.role in compared else None) for one in exchanges]
 
 
 def _make_turn(exchange: Exchange, reward: float | None) -> Turn:

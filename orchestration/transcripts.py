@@ -18,8 +18,8 @@ from viva.engine.likelihood import Likelihood, Reading
 from viva.engine.run_folder import RunFolder, installed_versions
 from viva.engine.steps import Computed
 from viva.engine.thoughts import join_thoughts
-from viva.scenarios.contract import Converse, compared_role
-from viva.scenarios.models import label_of_key
+from viva.scenarios.contract import Converse
+from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scenarios.registry import scenario_of_manifest
 
 from .launch import recorded_settings
@@ -78,7 +78,7 @@ class Transcripts:
                 raise
             self._problem = f"another version of this program recorded it: {error}"
             return
-        self._labels, self._task = list(manifest["models"][compared_role(which.roles_of(settings)).name]), which.task
+        self._labels, self._task = lineup_labels(which.roles_of(settings), manifest), which.task
         try:
             pack = None
             if which.templates is not None and manifest["prompts"] is not None:
@@ -98,7 +98,7 @@ class Transcripts:
         )
 
     def label_of(self, key: str) -> str:
-        """The label of the compared model in a conversation's key."""
+        """Return the label of the compared models in a conversation's key."""
         return label_of_key(key, self._labels)
 
     async def rerun(self, history: History, number: int) -> Replay:

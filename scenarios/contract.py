@@ -270,19 +270,27 @@ class Tasks(Protocol[T_co]):
 class Role:
     """A part that a model plays; the setting of the same name holds its model.
 
-    ``many``: the setting holds several models, which are compared: each has conversations of its own. ``judge``: the
-    model that a fork may exchange, for what it says changes nothing that the others are asked. ``replayed``: a fork
-    repeats what its model said; of another role the model is called anew.
+    ``many``: the setting holds several models, which are compared: each has conversations of its own; where several
+    roles are compared, each combination of their models has. ``judge``: the model that a fork may exchange, for what
+    it says changes nothing that the others are asked. ``replayed``: a fork repeats what its model said; of another role
+    the model is called anew. ``pool``: the setting that names its models where that is not the role's own; compared
+    roles of one pool meet each other: every two models of it, both ways round.
     """
 
     name: str
     many: bool = False
     judge: bool = False
     replayed: bool = True
+    pool: str = ""
+
+    @property
+    def setting(self) -> str:
+        """The setting that names its models."""
+        return self.pool or self.name
 
     def models(self, settings: RunSettings) -> list[str]:
         """The names of its models in these settings; none where the setting is empty."""
-        named = getattr(settings, self.name)
+        named = getattr(settings, self.setting)
         if self.many:
             return list(named)
         return [] if named is None else [named]
@@ -520,13 +528,14 @@ class Scenario(ABC, Generic[S, T]):
 
 
 def compared_role(roles: Iterable[Role]) -> Role:
-    """The role whose models are compared.
+    """Return the only role whose models are compared.
 
     :raises ConfigurationError: there is none, or there are several.
     """
     found = [role for role in roles if role.many]
     if len(found) != 1:
-        raise ConfigurationError(f"a scenario compares the models of one role; {len(found)} are marked so")
+        names = " and ".join(role.name for role in found) or "no role's"
+        raise ConfigurationError(f"this needs a scenario that compares the models of one role; here are {names}")
     return found[0]
 
 

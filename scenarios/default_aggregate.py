@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from viva.reports.run_tables import (
     Irregular,
@@ -21,7 +21,10 @@ from viva.scoring.aggregates import Failures, Tally
 from viva.scoring.clustered_means import ClusteredMean, clustered_mean
 from viva.scoring.intervals import Estimate
 
-from .models import label_of_key, role_prices
+from .models import label_of_key, lineups, role_prices
+
+if TYPE_CHECKING:
+    from .contract import Role
 
 SCORE = "score"
 TRUTH_RANGE = (0.0, 1.0)
@@ -65,6 +68,11 @@ class CandidateMeasures:
         values = self.values.get(name, [])
         return clustered_mean([value for _, value in values], [task for task, _ in values])
 
+    def headline_mean(self) -> float | None:
+        """Return the mean score, or the mean of the first measure if there is no score."""
+        mean = self.mean(SCORE if SCORE in self.values else next(iter(sorted(self.values)), ""))
+        return None if mean is None else mean.mean
+
     def interval(self, name: str, mean: ClusteredMean) -> Estimate | None:
         """Return the mean of a measure with its interval, None where none can be told."""
         declared = TRUTH_RANGE if self._truths[name] else self.ranges.get(name)
@@ -86,21 +94,18 @@ class CandidateMeasures:
 
     def _measure(self, name: str) -> dict[str, Any]:
         mean = self.mean(name)
-        found: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
-        if mean is not None:
-            ends = self.interval(name, mean)
-            found |= {"mean": _rounded(mean.mean), "se": _rounded(mean.se)}
-            found |= {} if ends is None else {"low": _rounded(ends.low), "high": _rounded(ends.high)}
-        return found | {"n": 0 if mean is None else mean.n, "unscored": self.unscored.counts.get(name, 0)}
+        ends = None if mean is None else self.interval(name, mean)
+        return estimate_record(mean, ends) | {"unscored": self.unscored.counts.get(name, 0)}
 
 
 class Measures:
-    """All of the compared models of a run. ``role`` is the one whose models are compared."""
+    """All of the compared models of a run, or of those that take part together. ``roles`` are those of its scenario."""
 
-    def __init__(self, manifest: dict[str, Any], role: str, ranges: Ranges | None = None) -> None:
+    def __init__(self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None) -> None:
         self._manifest = manifest
-        self._role = role
-        self.candidates = {label: CandidateMeasures(ranges) for label in manifest["models"][role]}
+        self._role = "+".join(role.name for role in roles if role.many)
+        self.lineups = lineups(roles, manifest["models"])
+        self.candidates = {label: CandidateMeasures(ranges) for label in self.lineups}
 
     def add(self, key: str, result: Any) -> None:
         self.candidates[label_of_key(key, list(self.candidates))].add(result)
@@ -109,12 +114,7 @@ class Measures:
         self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
 
     def headline(self) -> str:
-        parts = []
-        for label, one in self.candidates.items():
-            name = SCORE if SCORE in one.values else next(iter(sorted(one.values)), "")
-            mean = one.mean(name)
-            parts += [] if mean is None else [f"{label} {number(mean.mean, 2)}"]
-        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+        return join_headline((label, one.headline_mean()) for label, one in self.candidates.items())
 
     def report(self) -> dict[str, Any]:
         manifest = self._manifest
@@ -125,7 +125,9 @@ class Measures:
             "models": manifest["models"],
             "dataset": manifest["dataset"],
             "pack": manifest["pack"],
-            "candidates": {label: one.to_dict(role_prices(manifest, label)) for label, one in self.candidates.items()},
+            "candidates": {
+                label: one.to_dict(role_prices(manifest, self.lineups[label])) for label, one in self.candidates.items()
+            },
         }
 
     def tables(self) -> list[Table]:
@@ -164,6 +166,22 @@ class Measures:
             for reason, count in one["stopped"].items()
         ]
         return ("Why conversations ended early", [self._role, "reason", "conversations"], rows)
+
+
+def join_headline(means: Iterable[tuple[str, float | None]]) -> str:
+    """Return the first means with their labels, for a line of progress."""
+    parts = [f"{label} {number(mean, 2)}" for label, mean in means if mean is not None]
+    return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+
+
+def estimate_record(mean: ClusteredMean | None, ends: Estimate | None) -> dict[str, Any]:
+    """Return a mean with its interval as plain data, None where it is not known."""
+    found: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
+    if mean is not None:
+        found |= {"mean": _rounded(mean.mean), "se": _rounded(mean.se)}
+    if ends is not None:
+        found |= {"low": _rounded(ends.low), "high": _rounded(ends.high)}
+    return found | {"n": 0 if mean is None else mean.n}
 
 
 def measure_interval(

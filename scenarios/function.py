@@ -1,4 +1,4 @@
-"""Scenarios made from one coroutine function: ``@scenario(many="pupil", one="tutor")``.
+"""Scenarios made from one coroutine function: ``@scenario(compare="pupil", one="tutor")``.
 
 The decorator derives settings, roles and tasks from its arguments and the function's annotations. Return values are
 recorded as plain JSON data.
@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, ClassVar, cast, get_type_hints
+from typing import Any, ClassVar, Literal, cast, get_type_hints
 
 import orjson
 from pydantic import BaseModel, Field, PydanticSchemaGenerationError, TypeAdapter, create_model, field_validator
@@ -26,6 +26,7 @@ from viva.engine.errors import ConfigurationError
 from .contract import Aggregate, Converse, GradeReader, Prepared, Role, Scenario
 from .default_aggregate import SCORE, Measures, Ranges, named_values
 from .inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, task_from_record
+from .meetings import Meetings, check_meeting
 from .registry import register
 from .rendering import ResultSummary
 from .run_settings import RunSettings, absolute_file
@@ -64,6 +65,7 @@ def _json_default(value: Any) -> Any:
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
+POOL = "candidate"  # the setting of models that meet each other
 _NAME = re.compile(r"\w[\w-]*")
 ScenarioFunction = Callable[..., Awaitable[Any]]
 Range = tuple[float | None, float | None]
@@ -120,11 +122,13 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
     ) -> Converse[InlineTask]:
         function = type(self).function
         more = (settings,) if _has_settings_parameter(function) else ()
+        meeting = [role.name for role in self.roles if role.pool]
 
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
             try:
                 value = to_json_value(await function(conversation, task.payload, *more), self.name)
+                value = check_meeting(value, meeting, self.name) if meeting else value
                 self._check_ranges(value)
                 record["value"] = value
             except (ConversationStopped, ExceptionGroup) as error:
@@ -159,7 +163,8 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         return task.payload
 
     def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
-        return Measures(manifest, next(role.name for role in self.roles if role.many), self.ranges)
+        several = sum(role.many for role in self.roles) > 1
+        return (Meetings if several else Measures)(manifest, self.roles, self.ranges)
 
     def score_of(self, settings: RunSettings) -> Callable[[Any], float | None]:
         def score(result: Any) -> float | None:
@@ -181,34 +186,48 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
 
 def scenario(
     *,
-    many: str,
+    compare: str | Sequence[str] = (),
+    meet: Literal["pairs"] | None = None,
     one: str | Sequence[str] = (),
     judge: str | None = None,
     name: str | None = None,
     settings: type[RunSettings] = RunSettings,
     score: Range | Mapping[str, Range] | None = None,
+    many: str | None = None,
 ) -> Callable[[ScenarioFunction], FunctionScenario]:
     """Make a scenario from a coroutine function.
 
     The function takes the conversation and a task, and, if it wants them, the settings as a third argument. The type of
     its second argument is that of the tasks: anything that pydantic can read from JSON and write. It returns a number,
-    or a dict of named numbers, truth values and texts; None is unscored.
+    or a dict of named numbers, truth values and texts; None is unscored. Where several roles are compared, a number
+    under a role's name is the score of the model in that role, and ``winner`` names the role that won, or is ``tie``.
 
-    :param many: the role whose models are compared; each has conversations of its own.
+    :param compare: the role whose models are compared; each has conversations of its own. Of several roles each names
+        its models, and every combination of these has conversations.
+    :param meet: ``pairs``: the two compared roles are played by the models of one setting, ``candidate``; every two of
+        them meet on each task, both ways round.
     :param one: the other roles, each played by one model.
     :param judge: the role that a fork may give to another model; it need not be named in ``one``.
     :param name: the scenario's name; the function's if None.
     :param settings: a subclass of ``RunSettings`` whose own fields become options too.
     :param score: the least and the greatest value that the score can have, such as ``(0, 1)``; None at an end: there is
         none. Of named numbers a dict of such pairs. Intervals stay within, and what lies outside fails a conversation.
+    :param many: the former name of ``compare``.
     :raises ConfigurationError: a role comes twice, or is no name of an option; ``score`` is no range.
     """
-    ranges = _score_ranges(score)
-    others = list(one) if isinstance(one, Sequence) and not isinstance(one, str) else [one]
+    compared = _to_names(compare or many or ())
+    ranges = _score_ranges(score, [SCORE, *compared] if len(compared) > 1 else [SCORE])
+    others = _to_names(one)
     if judge is not None and judge not in others:
         others.append(judge)
-    roles = (Role(many, many=True), *(Role(other, judge=other == judge) for other in others))
+    pool = "" if meet is None else POOL
+    roles = (
+        *(Role(role, many=True, pool=pool) for role in compared),
+        *(Role(other, judge=other == judge) for other in others),
+    )
     _check_roles(roles, settings)
+    if meet is not None and (meet != "pairs" or len(compared) != 2):
+        raise ConfigurationError('meet: expected "pairs", with two roles to compare: compare=("pro", "con")')
 
     def decorate(function: ScenarioFunction) -> FunctionScenario:
         if not inspect.iscoroutinefunction(inspect.unwrap(function)):
@@ -244,6 +263,10 @@ def scenario(
     return decorate
 
 
+def _to_names(names: Any) -> list[Any]:
+    return list(names) if isinstance(names, Sequence) and not isinstance(names, str) else [names]
+
+
 def _summarize_result(result: Any) -> ResultSummary:
     values = named_values(result["value"])
     numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
@@ -254,10 +277,14 @@ def _summarize_result(result: Any) -> ResultSummary:
     return ResultSummary(numbers.pop(SCORE, None), ", ".join(words), numbers, unscored)
 
 
-def _score_ranges(score: Range | Mapping[str, Range] | None) -> dict[str, tuple[float, float]]:
-    """:raises ConfigurationError: something is no range."""
+def _score_ranges(score: Range | Mapping[str, Range] | None, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return the ranges by name; one without a name is that of all ``names``.
+
+    :raises ConfigurationError: something is no range.
+    """
     found: dict[str, tuple[float, float]] = {}
-    given: Mapping[str, Any] = {} if score is None else score if isinstance(score, Mapping) else {SCORE: score}
+    given: Mapping[str, Any] = score if isinstance(score, Mapping) else dict.fromkeys(names, score)
+    given = {} if score is None else given
     for name, ends in given.items():
         try:
             low, high = ends if isinstance(ends, Sequence) and not isinstance(ends, str) else ()
@@ -274,12 +301,14 @@ def _score_ranges(score: Range | Mapping[str, Range] | None) -> dict[str, tuple[
 
 
 def _check_roles(roles: Sequence[Role], settings: type[RunSettings]) -> None:
-    names = [role.name for role in roles]
+    names = [*(role.name for role in roles), *{role.pool for role in roles if role.pool}]
     if not (isinstance(settings, type) and issubclass(settings, RunSettings)):
         raise ConfigurationError(f"settings: expected a subclass of viva.RunSettings, found {settings!r:.80}")
+    if not any(role.many for role in roles):
+        raise ConfigurationError('no role is compared; name one: compare="pupil"')
     for name in names:
         if not isinstance(name, str):
-            raise ConfigurationError(f'role {name!r}: expected a name; the compared role is one: many="pupil"')
+            raise ConfigurationError(f'role {name!r}: expected a name, such as compare="pupil"')
         if not name.isidentifier() or name.startswith("_") or names.count(name) > 1:
             raise ConfigurationError(f"role '{name}': expected a plain name that stands there once")
         if name in settings.model_fields or name in (
@@ -298,7 +327,10 @@ def _check_roles(roles: Sequence[Role], settings: type[RunSettings]) -> None:
 def _settings_class(title: str, roles: Sequence[Role], base: type[RunSettings]) -> type[RunSettings]:
     fields: dict[str, Any] = {}
     for role in roles:
-        if role.many:
+        if role.pool:
+            told = "Model to compare; give several times: every two of them meet."
+            fields[role.pool] = (list[str], Field(min_length=2, description=told))
+        elif role.many:
             told = f"Model that plays the {role.name}; may be given several times: they are compared."
             fields[role.name] = (list[str], Field(min_length=1, description=told))
         else:
@@ -307,7 +339,9 @@ def _settings_class(title: str, roles: Sequence[Role], base: type[RunSettings]) 
         fields["tasks"] = (str | None, Field(default=None, description=_TASKS))
     if "repeats" not in base.model_fields:
         fields["repeats"] = (int, Field(default=1, ge=1, description="How often each task is held with each model."))
-    checks: dict[str, Any] = {"models_by_full_path": field_validator(*(role.name for role in roles))(_absolute_models)}
+    checks: dict[str, Any] = {
+        "models_by_full_path": field_validator(*{role.setting for role in roles})(_absolute_models)
+    }
     if "tasks" in fields:
         checks["tasks_by_full_path"] = field_validator("tasks")(absolute_file)
     made: type[RunSettings] = create_model(f"{title}_settings", __base__=base, __validators__=checks, **fields)

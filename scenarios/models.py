@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError, JournalError
 
 from .run_settings import RunSettings
+
+if TYPE_CHECKING:
+    from .contract import Role
 
 _FREE = ("simulated", "oracle", "recorded", "replay", "llama", "hf")  # kinds of models that nobody is paid for
 
@@ -31,6 +35,36 @@ def model_labels(models: list[str]) -> dict[str, str]:
             )
         labels[label] = text
     return labels
+
+
+def lineups(roles: Iterable[Role], models: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the compared models that take part in a conversation together, as model labels by role.
+
+    Keys are labels that keys of conversations begin with: the model's own where one role is compared, else those of all
+    (``a+b``). Roles of one pool meet: every two models of it, both ways round. Of other compared roles every
+    combination stands.
+
+    :param models: of each compared role its models by label, as a manifest has them.
+    :raises ConfigurationError: two would have one label.
+    """
+    compared = [role for role in roles if role.many]
+    found: dict[str, dict[str, str]] = {}
+    for labels in product(*(models[role.name] for role in compared)):
+        seats = {(role.setting, label) for role, label in zip(compared, labels, strict=True)}
+        if len(seats) < len(compared):  # no model meets itself
+            continue
+        label = "+".join(labels)
+        if label in found:
+            raise ConfigurationError(
+                f"two pairings of models are called '{label}'; tell them apart with ?label=NAME in a model's name"
+            )
+        found[label] = {role.name: one for role, one in zip(compared, labels, strict=True)}
+    return found
+
+
+def lineup_labels(roles: Iterable[Role], manifest: Mapping[str, Any]) -> list[str]:
+    """Return the labels that keys of a recorded run's conversations begin with."""
+    return list(lineups(roles, manifest["models"]))
 
 
 def replay_name(run: str, label: str, model: str) -> str:
@@ -95,10 +129,11 @@ def label_of_key(key: str, labels: list[str]) -> str:
     return max(found, key=len)
 
 
-def role_prices(manifest: Mapping[str, Any], label: str) -> dict[str, list[float] | None]:
-    """The prices of a million prompt and completion tokens, by role, in conversations of the compared model called
-    ``label``; None if not known.
+def role_prices(manifest: Mapping[str, Any], label: str | Mapping[str, str]) -> dict[str, list[float] | None]:
+    """Return the prices of a million prompt and completion tokens, by role, in conversations of the compared model
+    called ``label``, or of the models whose labels it gives by role; None if not known.
     """
+    labels = dict.fromkeys(manifest["models"], label) if isinstance(label, str) else label
     models = manifest["models"]
-    named = {role: model[label] if isinstance(model, dict) else model for role, model in models.items()}
+    named = {role: model[labels[role]] if isinstance(model, dict) else model for role, model in models.items()}
     return {role: recorded_price(manifest, model) for role, model in named.items() if model is not None}

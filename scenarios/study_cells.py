@@ -97,7 +97,7 @@ class StudyCell:
 
     ``run`` is None where it has not begun; ``folder`` is what ``viva show`` is given, seen from beside the folders that
     were named; ``planned`` counts conversations; ``until`` tells of a stop rule, where one is set; ``compared`` is the
-    role that the candidate plays.
+    role that the candidate plays, and ``labels`` are those of all candidates of the run.
     """
 
     name: str
@@ -113,6 +113,7 @@ class StudyCell:
     until: dict[str, Any] | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
     compared: str = "candidate"
+    labels: list[str] = field(default_factory=list)
 
     @property
     def stopped_at(self) -> int | None:
@@ -248,7 +249,7 @@ def read_results(which: Scenario[Any, Any], readings: Sequence[RunReading], scor
     aggregate = which.aggregate(cell.manifest, scoring)
     if isinstance(aggregate, SupportsReviews):
         aggregate.beside(cell.run.path)
-    labels = list(cell.manifest["models"][cell.compared])
+    labels = cell.labels
     ended = dict.fromkeys(labels, 0)
     failures = {label: Failures() for label in labels}
     with History(cell.run.journal) as history:

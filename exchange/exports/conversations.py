@@ -180,7 +180,7 @@ def _criteria(
 ) -> tuple[list[str], dict[str, Criterion]]:
     """The tasks of a cell's ended conversations, each once, and the criteria over them."""
     summary_of, ranges = which.summary_of(settings), which.score_ranges(settings)
-    labels = list(run.manifest["models"][cell.compared])
+    labels = cell.labels
     values: dict[str, tuple[list[float], list[str]]] = {}
     tasks: dict[str, None] = {}
     held = 0

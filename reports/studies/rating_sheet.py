@@ -22,7 +22,7 @@ from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
 from viva.scenarios.contract import RecordedReply, compared_role, judge_role
-from viva.scenarios.models import label_of_key
+from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scoring.agreement import Rating
 
 from .rating_files import (
@@ -421,7 +421,7 @@ def run_sheet(path: Path) -> Sheet:
     folder.require_journal()
     scores_of = which.turn_scores(settings)
     roles = which.roles_of(settings)
-    labels = list(folder.manifest["models"][compared_role(roles).name])
+    labels = lineup_labels(roles, folder.manifest)
     judge = which.name
     if (role := judge_role(roles)) is not None and not role.many:
         judge = f"{which.name}: {_model_label(folder.manifest['models'][role.name])}"
@@ -440,7 +440,8 @@ def run_sheet(path: Path) -> Sheet:
                 row.scores = {(judge, name): score for name, score in one.scores.items()}
                 rows.append(row)
     notes = [f"{failed:,} conversations failed and have no score"] if failed else []
-    told = f"the run's {which.plural or 'conversations'} by item, {compared_role(roles).name} and turn"
+    compared = " and ".join(role.name for role in roles if role.many)
+    told = f"the run's {which.plural or 'conversations'} by item, {compared} and turn"
     return Sheet(str(path), rows, told=[told], notes=notes)
 
 

@@ -16,6 +16,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
 from viva.scenarios.contract import Findings, Role, compared_role, judge_role
+from viva.scenarios.models import lineup_labels, lineups
 from viva.scenarios.registry import get_scenario, installed_scenarios
 from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
 from viva.scenarios.study_sections import Material, Section, Subject, SystemStudy
@@ -259,6 +260,7 @@ def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:
     cell.evaluator, cell.run, cell.until, cell.planned = recorded.evaluator, run, recorded.until, recorded.planned
     cell.compared = compared_role(roles).name
     if run is not None:
+        cell.labels = lineup_labels(roles, run.manifest)
         cell.manifest = run.manifest
         cell.evaluator = cell.evaluator or _evaluator_of(cell, roles)
     return cell
@@ -267,13 +269,15 @@ def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:
 def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
     which, settings = recorded_settings(run)  # checks the manifest
     roles = which.roles_of(settings)
-    manifest, compared = run.manifest, compared_role(roles).name
-    models, dataset = manifest["models"][compared], manifest["dataset"]["name"]
+    manifest, compared = run.manifest, " and ".join(role.name for role in roles if role.many)
+    models, dataset = manifest["models"], manifest["dataset"]["name"]
+    together = lineups(roles, models)
     cells = []
-    for label, model in models.items():
-        own = name if len(models) == 1 else f"{name}#{label}"
+    for label, lineup in together.items():
+        own = name if len(together) == 1 else f"{name}#{label}"
+        model = " and ".join(models[role][one] for role, one in lineup.items())
         cell = StudyCell(own, name, which.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
-        cell.compared, cell.planned = compared, planned_conversations(run)
+        cell.compared, cell.labels, cell.planned = compared, list(together), planned_conversations(run)
         cell.evaluator = _evaluator_of(cell, roles)
         cells.append(cell)
     return cells

@@ -121,7 +121,7 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask]):
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         scale = SCALES[manifest["settings"].get("scale", "1-10")]
-        return Measures(manifest, JUDGE, {SCORE: (scale.points(scale.labels[0]), scale.points(scale.labels[-1]))})
+        return Measures(manifest, self.roles, {SCORE: (scale.points(scale.labels[0]), scale.points(scale.labels[-1]))})
 
     def forecast(
         self, settings: GradingSettings, prepared: Prepared[InlineTask], pack: PromptPack | None

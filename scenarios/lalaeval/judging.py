@@ -130,7 +130,7 @@ class JudgeGraders(Scenario[JudgesSettings, InlineTask]):
         return result["grades"]
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
-        return Measures(manifest, GRADER, {"grade": (0.0, 100.0), "missing": (0.0, math.inf)})
+        return Measures(manifest, self.roles, {"grade": (0.0, 100.0), "missing": (0.0, math.inf)})
 
     def forecast(
         self, settings: JudgesSettings, prepared: Prepared[InlineTask], pack: PromptPack | None

@@ -263,7 +263,7 @@ class CollectAnswers(Scenario[AnswersSettings, InlineTask]):
         return result["answers"]
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
-        return AnswerCounts(manifest, CANDIDATE)
+        return AnswerCounts(manifest, self.roles)
 
     def forecast(
         self, settings: AnswersSettings, prepared: Prepared[InlineTask], pack: PromptPack | None

@@ -18,6 +18,7 @@ from tiny_gguf import make_model
 from viva.cli.progress import Progress, fit_line, speed
 from viva.engine.events import CallFinished, ConversationFinished, Retried, RunStarted
 from viva.orchestration.run_progress import RemainingTime, WaitStatus
+from viva.scenarios.contract import Role
 from viva.scenarios.default_aggregate import Measures
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
@@ -80,7 +81,7 @@ def test_equal_conversations_are_estimated_exactly(calls: int, total: int, secon
 
 def test_a_finished_line_shows_no_eta_and_one_under_way_does() -> None:
     manifest = {"models": {"pupil": {"a": "simulated:a"}}}
-    progress = Progress(Measures(manifest, "pupil"))
+    progress = Progress(Measures(manifest, [Role("pupil", many=True)]))
     progress.hear(RunStarted(0.0, "", 2, 0))
     lines = []
     for at in range(2):

@@ -131,7 +131,7 @@ def test_tasks_whose_conversations_could_not_be_told_apart_are_refused(
 
 
 UNMADE: list[tuple[dict[str, Any], Any, str]] = [
-    ({"many": ["a", "b"]}, str, "role ['a', 'b']: expected a name; the compared role is one"),
+    ({"compare": ["a", 1]}, str, "role 1: expected a name"),
     ({"many": "a", "one": 3}, str, "role 3: expected a name"),
     ({"many": "_a"}, str, "role '_a': expected a plain name"),
     ({"many": "help"}, str, "role 'help': is the name of a setting; choose another"),
@@ -174,7 +174,7 @@ def test_what_cannot_change_when_a_run_is_resumed_is_refused(tmp_path: Path, wha
 
 
 MISUSES: dict[str, tuple[dict[str, Any], str]] = {
-    "undecorated": ({"which": named.function}, "what @viva.scenario(many=…) makes; found the function named"),
+    "undecorated": ({"which": named.function}, "what @viva.scenario(compare=…) makes; found the function named"),
     "nothing": ({"which": None}, "found NoneType"),
     "models as a list": ({"models": ["simulated:a"]}, "models: expected a dict by role, {'pupil': …}; found list"),
     "no model": ({"models": {"pupil": []}}, "models: pupil: the list is empty; name at least one model"),

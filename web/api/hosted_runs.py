@@ -413,7 +413,7 @@ class RunHost:
         """
         try:
             models = self._allowed.models(wanted.models)
-            self._allowed.settings(wanted.settings, {role.name for role in get_scenario(wanted.scenario).roles})
+            self._allowed.settings(wanted.settings, {role.setting for role in get_scenario(wanted.scenario).roles})
             return new_launch(wanted.scenario, models, wanted.tasks, wanted.seed, path, None, wanted.settings)
         except NotPermitted as error:
             raise Problem(403, f"the run cannot begin: {error}") from None

@@ -29,8 +29,8 @@ from viva.engine.errors import VivaError
 from viva.engine.journal_reader import JournalAdditions, JournalTail, journal_state
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
-from viva.scenarios.contract import compared_role, judge_role
-from viva.scenarios.models import label_of_key, model_labels
+from viva.scenarios.contract import judge_role
+from viva.scenarios.models import label_of_key, lineup_labels, model_labels
 from viva.scenarios.rendering import ResultSummary
 from viva.scoring.aggregates import failure_reason
 from viva.sweeps.recorded_sweep import planned_conversations
@@ -492,7 +492,7 @@ class Indexer:
         summary, planned = None, None
         try:
             which, settings = recorded_settings(folder)
-            labels = list(manifest["models"][compared_role(which.roles_of(settings)).name])
+            labels = lineup_labels(which.roles_of(settings), manifest)
             summary, planned = which.summary_of(settings), planned_conversations(folder) * max(1, len(labels))
             judge = judge_role(which.roles_of(settings))
             if judge is not None and isinstance(manifest["models"].get(judge.name), str):

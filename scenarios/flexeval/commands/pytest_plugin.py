@@ -64,7 +64,7 @@ class SuiteNode(pytest.Collector):
         except VivaError as error:
             raise pytest.UsageError(f"--viva {self.suite}: {error}") from None
         names = [one.name for one in Suite.model_validate(prepared.opened.records["suite"]).thresholds]
-        for label in prepared.labels:
+        for label in prepared.lineups:
             for name in dict.fromkeys(names):
                 yield ThresholdItem.from_parent(self, name=f"{label}: {name}", system=label, threshold=name)
         yield ConversationsItem.from_parent(self, name="every conversation was held")

@@ -171,7 +171,7 @@ def check(suite: SuiteFile) -> None:
         print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
     records = prepared.opened.records
     told = records["suite"]
-    typer.echo(f"{told['name']}: {len(prepared.opened.tasks):,} conversations, {', '.join(prepared.labels)}")
+    typer.echo(f"{told['name']}: {len(prepared.opened.tasks):,} conversations, {', '.join(prepared.lineups)}")
     typer.echo(f"  {prepared.total:,} tests ({told['complete']}), {len(told.get('thresholds', []))} thresholds")
     for metric in records["metrics"]:
         spec = metric["metric"]

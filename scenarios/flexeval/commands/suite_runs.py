@@ -154,7 +154,7 @@ class Watcher:
             return False
         self._keep(found)
         prepared = self._prepared
-        batch = PreparedBatch(prepared, found, self.taken * len(prepared.labels))
+        batch = PreparedBatch(prepared, found, self.taken * len(prepared.lineups))
         self.taken += len(found)
         await self._run(batch, shared, resumed=False)
         self._batch_done(len(found))
@@ -189,7 +189,7 @@ class PreparedBatch(PreparedRun):
         vars(self).update(vars(whole))
         self.opened: Prepared[Any] = Prepared(tasks, whole.opened.records)
         self.first = first
-        self.total = len(tasks) * len(self.labels)
+        self.total = len(tasks) * len(self.lineups)
 
 
 def _make_task(one: GrownDialog | UnreadableRecord, number: int) -> DialogTask:

@@ -92,7 +92,7 @@ def collect(
         if grades.exists():
             gold = f" and {count_of(len(drawn.gold), 'gold question')}" if drawn.gold else ""
             answered = (
-                f"{count_of(len(drawn.pairs), 'question')}{gold}, {count_of(len(launch.prepared.labels), 'candidate')}"
+                f"{count_of(len(drawn.pairs), 'question')}{gold}, {count_of(len(launch.prepared.lineups), 'candidate')}"
             )
             print(f"{drawn.path}: {answered}, ready to grade: viva grade serve {drawn.path}")
         elif outcome.how == "done":
