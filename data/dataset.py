@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field
 
 from viva.engine import seeds
 from viva.engine.errors import DatasetError
@@ -288,6 +289,35 @@ def wrapped_records_hint(raw: Raw) -> str:
         count = len(raw[lists[0]])
         return f"; the object holds a list, '{lists[0]}', of {count:,} objects: save that list alone as the file"
     return ""
+
+
+class ManifestPart(BaseModel):
+    """A part of a manifest: what it does not name may stand there, too."""
+
+    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
+
+
+class PackRecord(ManifestPart):
+    """Which prompt pack a run has."""
+
+    name: str
+    version: str
+    digest: str
+
+
+class DataRecord(ManifestPart):
+    """Which data a run has. ``chosen`` counts what the run takes of it."""
+
+    name: str
+    digest: str
+    chosen: int = Field(ge=0)
+
+
+class DatasetRecord(DataRecord):
+    """A dataset of multiple-choice items; ``skipped`` counts lines that were none."""
+
+    items: int = Field(ge=0)
+    skipped: int = Field(ge=0)
 
 
 Cluster = Literal["subject", "passage"]  # fields of an item by which items can be grouped

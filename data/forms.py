@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .benchmark import Benchmark, benchmark_names, load_benchmark
+from .benchmark import Benchmark, load_benchmark
 from .items import (
     FREE_ANSWER,
     MAX_CHOICES,
@@ -201,11 +201,6 @@ def form_by_name(name: str) -> Form:
     :raises KeyError: there is neither.
     """
     return FORMS[name] if name in FORMS else _benchmark_form(load_benchmark(name))
-
-
-def known_forms() -> tuple[str, ...]:
-    """The names that may stand before a file or folder."""
-    return (*FORMS, *benchmark_names())
 
 
 def _benchmark_form(of: Benchmark) -> Form:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, create_model
 
-from viva.data.manifest_records import DataRecord, ManifestPart, PackRecord
+from viva.data.dataset import DataRecord, ManifestPart, PackRecord
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import RunManifest, field_error, validate_manifest
 from viva.scenarios.contract import Role

@@ -9,7 +9,7 @@ from typing import Any
 from viva.agents.assistants.assistant import AssistantResult
 from viva.agents.assistants.model_assistants import GRADE_TOKENS, JudgeAssistant
 from viva.agents.prompts import PromptPack
-from viva.data.manifest_records import DataRecord, ManifestPart
+from viva.data.dataset import DataRecord, ManifestPart
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from viva.agents.assistants.assistant import AssistantResult, with_assistant_results
 from viva.agents.assistants.registry import open_assistants
 from viva.agents.prompts import PromptPack
-from viva.data.dataset import Dataset, open_dataset
+from viva.data.dataset import Dataset, DatasetRecord, ManifestPart, open_dataset
 from viva.data.items import Item
-from viva.data.manifest_records import DatasetRecord, ManifestPart
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling, View

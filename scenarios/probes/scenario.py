@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from viva.agents.prompts import PromptPack
-from viva.data.dataset import Dataset, open_dataset
-from viva.data.manifest_records import DatasetRecord, ManifestPart
+from viva.data.dataset import Dataset, DatasetRecord, ManifestPart, open_dataset
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Sampling
 
