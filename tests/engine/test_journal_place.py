@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import after_calls, results, small_run
+from small_runs import after_calls
 from study_runs import interviewed
 from typer.testing import CliRunner, Result
 from viva_process import ended, started
@@ -178,8 +178,3 @@ def _as_somebody_else() -> Iterator[None]:
         yield
     finally:
         os.seteuid(mine)
-
-
-def test_line_23_an_ordinary_end_is_as_before(tmp_path: Path) -> None:
-    outcome, _ = small_run(tmp_path, count=4)
-    assert (outcome.how, len(results(tmp_path))) == ("done", 4)

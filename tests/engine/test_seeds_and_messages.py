@@ -99,19 +99,6 @@ def test_views_have_the_same_digest_if_and_only_if_they_hold_the_same(
     )
 
 
-def test_a_digest_knows_the_borders_of_messages() -> None:
-    alike: list[list[tuple[Party, str]]] = [
-        [("user", "a"), ("user", "b")],
-        [("user", "ab"), ("user", "")],
-        [("user", ""), ("user", "ab")],
-        [("user", "ab")],
-        [("user", "aub")],
-        [("assistant", "ab")],
-        [],
-    ]
-    assert len({view_of(talk).digest for talk in alike}) == len(alike)
-
-
 def test_a_view_shows_what_was_said() -> None:
     view = view_of([("system", "Be brief."), ("user", "Why?")])
     before = view.messages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import anyio
 import llama_cpp
 import numpy as np
 import pytest
+from local_models import at_once, using
 from small_runs import after_calls, small_run
 from tiny_gguf import make_model
 
@@ -35,15 +36,6 @@ TALKS = ["what is this", "how many people know the question", "write about the t
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("models") / "tiny.gguf", seed=3, quantised=True)
-
-
-def using(name: str, main: Callable[[LlamaBackend], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with build(name, RealClock()) as backend:
-            assert isinstance(backend, LlamaBackend)
-            return await main(backend)
-
-    return anyio.run(run)
 
 
 def asked(text: str, number: int = 0, **sampling: Any) -> Request:
@@ -129,15 +121,8 @@ def test_no_talk_ever_sees_anothers_kv(model: Path) -> None:
         return said
 
     async def together(backend: LlamaBackend, order: Sequence[int]) -> dict[int, list[str]]:
-        said: dict[int, list[str]] = {}
-
-        async def one(number: int) -> None:
-            said[number] = await talk(backend, number)
-
-        async with anyio.create_task_group() as group:
-            for number in order:
-                group.start_soon(one, number)
-        return said
+        said = await at_once(len(order), lambda place: talk(backend, order[place]))
+        return dict(zip(order, said, strict=True))
 
     numbers = list(range(len(texts)))
     everyone = using(f"llama:{model}?lanes=5&ctx=512&kv_cache=1", lambda backend: together(backend, numbers))
@@ -294,15 +279,8 @@ def test_free_text_and_answers_by_a_schema_share_lanes_and_are_the_same_as_ever(
         return (await backend.generate(request)).text
 
     async def main(backend: LlamaBackend, *kinds: bool) -> tuple[list[str], dict[str, Any]]:
-        made: dict[int, str] = {}
-
-        async def note(number: int) -> None:
-            made[number] = await one(backend, number, kinds[number % len(kinds)])
-
-        async with anyio.create_task_group() as group:
-            for number in range(40):
-                group.start_soon(note, number)
-        return [made[number] for number in range(40)], backend.statistics()
+        made = await at_once(40, lambda number: one(backend, number, kinds[number % len(kinds)]))
+        return made, backend.statistics()
 
     name = f"llama:{model}?ctx=2048&lanes=3&kv_cache=1"
     mixed, told = using(name, lambda backend: main(backend, True, False))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import anyio
 import pytest
+from local_models import at_once, using
 from tiny_architectures import make_architecture
 from viva_process import ended, started
 
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.llama.native import NativeContext, NativeModel
-from viva.engine.backends.registry import build
-from viva.engine.clock import RealClock
 from viva.engine.errors import Unavailable
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Request, Sampling, View
@@ -37,15 +34,6 @@ def model(kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
     return make_architecture(path, kind, seed=5, quantised=request.param)
 
 
-def using(name: str, main: Callable[[LlamaBackend], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with build(name, RealClock()) as backend:
-            assert isinstance(backend, LlamaBackend)
-            return await main(backend)
-
-    return anyio.run(run)
-
-
 async def talk(backend: LlamaBackend, number: int, **sampling: object) -> list[str]:
     """Three turns; answers are free text and answers by a schema in turn."""
     view, said = View(), []
@@ -62,19 +50,11 @@ async def talk(backend: LlamaBackend, number: int, **sampling: object) -> list[s
 
 @pytest.mark.parametrize("lanes", [1, 8])
 def test_line_30_talks_side_by_side_through_few_lanes_are_all_answered(model: Path, lanes: int) -> None:
-    async def main(backend: LlamaBackend) -> dict[int, list[str]]:
-        said: dict[int, list[str]] = {}
-
-        async def one(number: int) -> None:
-            said[number] = await talk(backend, number)
-
-        async with anyio.create_task_group() as group:
-            for number in range(12):
-                group.start_soon(one, number)
-        return said
+    async def main(backend: LlamaBackend) -> list[list[str]]:
+        return await at_once(12, lambda number: talk(backend, number))
 
     said = using(f"llama:{model}?lanes={lanes}&ctx=512&kv_cache=20", main)
-    for number, answers in said.items():
+    for number, answers in enumerate(said):
         for turn, text in enumerate(answers):
             assert not (number + turn) % 2 or set(json.loads(text)) == {"first", "second"}
 

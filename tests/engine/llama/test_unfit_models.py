@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 import gguf
 import pytest
+from local_models import using
 from tiny_architectures import HEADS, LAYERS, WIDE_HEAD, make_architecture
 from tiny_gguf import make_model
 
 from viva.engine.backends.llama.backend import LlamaBackend
 from viva.engine.backends.llama.native import NativeContext, NativeModel
 from viva.engine.backends.llama.sizing import EngineConfig, choose_config
-from viva.engine.backends.registry import build
-from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, ConfigurationError, Rejected
 from viva.engine.likelihood import Reading
 from viva.engine.messages import Message, Request, Sampling
@@ -26,15 +25,6 @@ from viva.engine.messages import Message, Request, Sampling
 T = TypeVar("T")
 GEMMA_BYTES = 2 * LAYERS * HEADS * WIDE_HEAD * 2  # of a token: keys and values, two bytes a number
 BAD_WORD = "people"  # the token whose embedding is NaN in a model with one such row
-
-
-def using(name: str, main: Callable[[LlamaBackend], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with build(name, RealClock()) as backend:
-            assert isinstance(backend, LlamaBackend)
-            return await main(backend)
-
-    return anyio.run(run)
 
 
 def overwritten(path: Path, value: float, tensors: Callable[[str], bool], rows: slice = slice(None)) -> Path:

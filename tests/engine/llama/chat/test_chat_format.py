@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_models import flat, spelled, talk_of, template
 from tiny_gguf import make_model
 
 from viva.engine.backends.llama.chat_template import ChatFormat
 from viva.engine.backends.llama.native import NativeModel, Segment
 from viva.engine.errors import ConfigurationError, Rejected
-from viva.engine.messages import Message, Party
+from viva.engine.messages import Message
 
 fixed = settings(deadline=None, derandomize=True, max_examples=100)
 LOOKALIKES = [
@@ -54,29 +55,9 @@ def talks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[list[Message]]:
     return st.builds(talk, st.lists(texts, max_size=1), st.lists(st.tuples(texts, texts), max_size=3), texts)
 
 
-def flat(segments: list[Segment]) -> list[int]:
-    return [int(token) for segment in segments for token in segment.tokens]
-
-
-def spelled(model: NativeModel, tokens: list[int]) -> str:
-    """Tokens as text, control tokens as they are written in templates."""
-    pieces = (model.control_text(t).encode() if model.controls[t] else model.pieces[t] for t in tokens)
-    return b"".join(pieces).decode()
-
-
 def written(messages: list[Message]) -> str:
     """A talk in the tiny model's own template."""
     return "<s>" + "".join(f"<|{message.role}|>{message.content}</s>" for message in messages) + "<|assistant|>"
-
-
-def template(folder: Path, source: str) -> str:
-    path = folder / "template.jinja"
-    path.write_text(source, encoding="utf-8")
-    return str(path)
-
-
-def talk_of(*pairs: tuple[Party, str]) -> list[Message]:
-    return [Message(role, content) for role, content in pairs]
 
 
 @fixed

@@ -9,12 +9,13 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
+from local_models import flat, spelled, talk_of
 from real_templates import FAMILIES
 from tiny_gguf import WORDS, make_model
 
 from viva.engine.backends.llama.chat_template import ChatFormat
-from viva.engine.backends.llama.native import NativeModel, Segment
-from viva.engine.messages import Message, Party
+from viva.engine.backends.llama.native import NativeModel
+from viva.engine.messages import Message
 
 SPECIAL = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED | lib.LLAMA_TOKEN_ATTR_UNKNOWN
 Models = dict[tuple[str, bool], NativeModel]
@@ -33,20 +34,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     yield made
     for model in made.values():
         model.close()
-
-
-def talk_of(*pairs: tuple[Party, str]) -> list[Message]:
-    return [Message(role, content) for role, content in pairs]
-
-
-def flat(segments: list[Segment]) -> list[int]:
-    return [int(token) for segment in segments for token in segment.tokens]
-
-
-def spelled(model: NativeModel, tokens: list[int]) -> str:
-    """Tokens as text, control tokens as they are written in templates."""
-    pieces = (model.control_text(t).encode() if model.controls[t] else model.pieces[t] for t in tokens)
-    return b"".join(pieces).decode()
 
 
 def attributes(model: NativeModel, tokens: list[int]) -> list[int]:

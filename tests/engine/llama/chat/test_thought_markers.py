@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import anyio
 import pytest
 from jsonschema import Draft202012Validator
+from local_models import using
 from real_templates import FAMILIES
 from tiny_gguf import make_model
 
@@ -20,8 +19,6 @@ from viva.engine.backends.llama.grammar import TokenMasks
 from viva.engine.backends.llama.native import NativeModel
 from viva.engine.backends.llama.sampler import SampledToken, SamplerSettings
 from viva.engine.backends.llama.tool_prompts import ToolSupport
-from viva.engine.backends.registry import build
-from viva.engine.clock import RealClock
 from viva.engine.messages import Completion, Message, Party, Request, Sampling
 from viva.engine.thoughts import split_thoughts
 
@@ -33,19 +30,11 @@ SCHEMA = {
 }
 
 
-def family(folder: Path, name: str, *, bias: float = 0.0, **more: float) -> Path:
+def family(folder: Path, name: str, *, bias: float = 0.0, **more: float) -> str:
     source, marks = FAMILIES[name]
     biases = {**dict.fromkeys(marks, bias), "</s>": 4.0}
-    return make_model(folder / f"{name}.gguf", template=source, marks=marks, biases=biases, **more)
-
-
-def using(path: Path, main: Callable[[LlamaBackend], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with build(f"llama:{path}?ctx=2048&threads=1&lanes=2", RealClock()) as backend:
-            assert isinstance(backend, LlamaBackend)
-            return await main(backend)
-
-    return anyio.run(run)
+    path = make_model(folder / f"{name}.gguf", template=source, marks=marks, biases=biases, **more)
+    return f"llama:{path}?ctx=2048&threads=1&lanes=2"
 
 
 def asked(*talk: tuple[Party, str], seed: int = 1, most: int = 24, **more: object) -> Request:

@@ -125,15 +125,6 @@ def test_draws_follow_the_softmax(temperature: float, masked: bool) -> None:
     assert ((found - expected) ** 2 / expected).sum() < 24.3
 
 
-def test_the_draw_of_one_request_follows_the_softmax_over_its_positions() -> None:
-    row = np.array([0.3, 1.2, -0.5, 0.9], dtype=np.float32)
-    expected = np.exp(log_softmax(row)) * 6000
-    found = np.bincount(
-        [sample_tokens(row[None, :], [SamplerSettings(42, 1.0)], [p], [None])[0].token for p in range(6000)]
-    )
-    assert ((found - expected) ** 2 / expected).sum() < 16.3
-
-
 @fixed
 @given(rows, choices)
 def test_penalties_are_taken_from_what_was_generated(row: Any, choice: SamplerSettings) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from local_models import flat, spelled, template
 from tiny_gguf import CHAT_TEMPLATE, make_model
 from tool_templates import HERMES, LLAMA, MISTRAL
 from tool_texts import HERMESS, LLAMAS, MISTRALS, arguments, wild
@@ -45,18 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NativeModel]:
 
 
 def talk_with(model: NativeModel, folder: Path, source: str) -> ToolPromptFormat:
-    path = folder / "template.jinja"
-    path.write_text(source, encoding="utf-8")
-    return ToolPromptFormat(ChatFormat(model, str(path)))
-
-
-def flat(segments: list[Segment]) -> list[int]:
-    return [int(token) for segment in segments for token in segment.tokens]
-
-
-def spelled(model: NativeModel, tokens: list[int]) -> str:
-    pieces = (model.control_text(t).encode() if model.controls[t] else model.pieces[t] for t in tokens)
-    return b"".join(pieces).decode()
+    return ToolPromptFormat(ChatFormat(model, template(folder, source)))
 
 
 def controls(model: NativeModel, segments: list[Segment]) -> list[int]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio
 import pytest
 from jsonschema import Draft202012Validator
+from local_models import at_once, using
 from small_runs import after_calls, results, small_run
 from tiny_gguf import make_model
 from tool_templates import HERMES, LLAMA, MISTRAL
 
 from viva.engine.backends.llama.backend import LlamaBackend
-from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.conversation import Conversation
 from viva.engine.errors import ConfigurationError
@@ -64,15 +62,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 ONE = "ctx=2048&threads=1"
 
 
-def using(name: str, main: Callable[[LlamaBackend], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with build(name, RealClock()) as backend:
-            assert isinstance(backend, LlamaBackend)
-            return await main(backend)
-
-    return anyio.run(run)
-
-
 def asked(number: int, *, tools: Toolbox | None = TOOLS, view: View | None = None, **sampling: Any) -> Request:
     if view is None:
         view = View()
@@ -84,19 +73,7 @@ def asked(number: int, *, tools: Toolbox | None = TOOLS, view: View | None = Non
 
 def together(name: str, requests: list[Request]) -> list[Completion]:
     """The answers to requests asked all at once."""
-
-    async def main(backend: LlamaBackend) -> list[Completion]:
-        made: dict[int, Completion] = {}
-
-        async def one(number: int) -> None:
-            made[number] = await backend.generate(requests[number])
-
-        async with anyio.create_task_group() as group:
-            for number in range(len(requests)):
-                group.start_soon(one, number)
-        return [made[number] for number in range(len(requests))]
-
-    return using(name, main)
+    return using(name, lambda backend: at_once(len(requests), lambda place: backend.generate(requests[place])))
 
 
 def well_formed(call: ToolCall) -> bool:
