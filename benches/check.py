@@ -22,7 +22,7 @@ MEASURED = {
     "exchange": "exchange",
     "faults": "engine",
     "fusion": "scenarios/fusion agents/assistants",
-    "grading": "web/grading web/people grading scoring/graders.py",
+    "grading": "web/grading web/page_server.py web/sessions.py web/markdown.py grading scoring/graders.py",
     "judgement": "scoring/load_verdicts.py scoring/load_drift.py",
     "limits": "engine/limits.py engine/adaptive_limit.py engine/backends/retry.py",
     "load": "loadtest scoring/load_schedule.py scoring/load_latency.py",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from .exit_codes import handle_errors
-
-if TYPE_CHECKING:
-    from viva.web.application import ServerOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -64,11 +61,13 @@ def _serve(
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds for calls under way at the end.")] = 10.0,
 ) -> None:
     """Serve runs over HTTP under /api/v1, and models to OpenAI's clients under /v1."""
+    import asyncio
+
     from viva.engine.backends.registry import with_absolute_path
     from viva.engine.errors import ConfigurationError
     from viva.engine.event_loop import gc_tuned
     from viva.engine.permissions import Endpoints
-    from viva.web.application import ServerOptions
+    from viva.web.application import ServerOptions, serve_until_signal, serving
     from viva.web.auth import Access, add_token, read_tokens
     from viva.web.openai.served_models import served_names
 
@@ -82,26 +81,13 @@ def _serve(
     models = served_names(with_absolute_path(text) for text in model or [])
     options = ServerOptions(access, runs, models, host, port, int(max_body * 1e6), max_tokens, grace,
                             Endpoints.parse(allow_endpoint or []))  # fmt: skip
+
+    def announce(address: str) -> None:
+        names = ", ".join(models) or "none"
+        print(f"viva serves {address} (API {address}/api/v1, models under {address}/v1: {names})", flush=True)
+
+    def on_stop() -> None:
+        print("stopping: runs can be resumed (Ctrl-C again to stop now)", file=sys.stderr, flush=True)
+
     with gc_tuned():
-        _until_signal(options)
-
-
-def _until_signal(options: ServerOptions) -> None:
-    import asyncio
-    import signal
-
-    from viva.web.application import serving
-
-    async def main() -> None:
-        loop, asked = asyncio.get_running_loop(), asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, asked.set)
-        async with serving(options) as address:
-            names = ", ".join(options.models) or "none"
-            print(f"viva serves {address} (API {address}/api/v1, models under {address}/v1: {names})", flush=True)
-            await asked.wait()
-            for number in (signal.SIGINT, signal.SIGTERM):  # a second one ends at once
-                loop.remove_signal_handler(number)
-            print("stopping: runs can be resumed (Ctrl-C again to stop now)", file=sys.stderr, flush=True)
-
-    asyncio.run(main())
+        asyncio.run(serve_until_signal(serving(options), announce, on_stop))

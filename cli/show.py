@@ -223,6 +223,7 @@ def _view(
         count = export_pages(folder, export, index=index)
         print_text(f"{export / 'index.html'}: {count:,} conversations\n")
         return
+    from viva.web.page_server import PageServer
     from viva.web.view.server import serve
 
-    serve(folder, host=host, port=port, names=name or [], index=index)
+    serve(folder, PageServer(host, port, name or ()), index=index)

@@ -1,31 +1,30 @@
-"""Authentication and access control of the HTTP API: tokens, Host and Origin checks, CORS headers.
+"""Access to every server of ours: tokens, host names, origins and kinds of bodies, checked in one place.
 
 A token has 256 random bits, so a plain SHA-256 hash is kept: salt or stretching would slow nobody who guesses.
 
 A page of another site can make a browser send requests to localhost. Its name in the Host header gives it away
-if its DNS entry points at this machine; its Origin header gives it away if it posts across sites. No answer has
-CORS headers unless an origin is allowed by name.
+if its DNS entry points at this machine; its Origin header, or Sec-Fetch-Site, gives it away if it sends something
+across sites. No answer has CORS headers unless an origin is allowed by name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable
+import socket
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Middleware
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.permissions import Permissions, bound_permissions
 
-from .listening import is_address, is_own_origin
-from .problems import Problem, problem_of
+from .problems import Problem, Refusal
 
 TOKENS_VARIABLE = "VIVA_TOKENS"
 _SHORTEST_TOKEN = 20  # characters of a token that somebody has made up
@@ -42,7 +41,7 @@ class Tokens:
         return bool(self._hashes)
 
     def accepts(self, token: str) -> bool:
-        """Whether this token is one of them; all are compared, so the time tells nothing."""
+        """Return True if this token is one of them; all are compared, so the time tells nothing."""
         found = False
         given = hash_token(token).encode()
         for known in self._hashes:
@@ -51,13 +50,13 @@ class Tokens:
 
 
 def hash_token(token: str) -> str:
-    """What is kept of a token: ``sha256:`` and 64 hexadecimal digits."""
+    """Return what is kept of a token: ``sha256:`` and 64 hexadecimal digits."""
     return f"sha256:{hashlib.sha256(token.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def read_tokens(file: Path | None) -> Tokens:
-    """The tokens of a file (a name and a hash on each line; ``#`` begins a comment) and of the variable VIVA_TOKENS
-    (tokens or hashes, separated by commas), which is taken out of the environment: no child process inherits it.
+    """Read the tokens of a file (a name and a hash on each line; ``#`` begins a comment) and of VIVA_TOKENS (tokens or
+    hashes, separated by commas), which is taken out of the environment: no child process inherits it.
 
     :raises ConfigurationError: the file cannot be read, or holds something else; a token of the variable is short.
     """
@@ -121,20 +120,42 @@ def _token_lines(file: Path) -> list[str]:
         raise ConfigurationError(f"{file}: the tokens cannot be read: {error}") from None
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@]+)(?::\d{1,5})?")
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
+READ_ONLY = ("GET", "HEAD")
+READ_AND_SEND = (*READ_ONLY, "POST")
+_ANY_ADDRESS = ("", "0.0.0.0", "::")
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-store",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is let in. ``hosts`` are further names for the Host header; IP addresses and localhost always do, for
-    neither can be another site's name. ``origins`` are sites whose pages may ask, as browsers name them.
+    """Which requests are let in.
+
+    ``hosts`` are further names for the Host header; IP addresses and localhost always do, for neither can be another
+    site's name. ``origins`` are sites whose pages may ask, as browsers name them. Without ``tokens`` nobody is asked
+    for one.
     """
 
     tokens: Tokens
     hosts: Collection[str] = ()
     origins: Collection[str] = ()
+    body_types: Sequence[str] = (JSON,)
+    allow_host: str = "--allow-host"  # the option that adds a name
 
     def check(self, request: web.Request) -> None:
         """:raises Problem: the request is not let in."""
@@ -143,11 +164,8 @@ class Access:
         if self.tokens:
             self._check_token(request)
         known = request.match_info.http_exception is None
-        if known and request.method in _WITH_BODY and request.content_type != "application/json":
-            found = request.headers.get(hdrs.CONTENT_TYPE, "none")
-            raise Problem(
-                415, f"expected the header Content-Type: application/json, with an empty body too; found {found}"
-            )
+        if known and request.method in _WITH_BODY:
+            self._check_body_type(request)
 
     def _host(self, request: web.Request) -> str:
         hosts = request.headers.getall(hdrs.HOST, [])
@@ -157,12 +175,12 @@ class Access:
         name = found[1].lower() if found else ""
         if name == "localhost" or name in self.hosts or is_address(name):
             return hosts[0].lower()
-        raise Problem(421, f"this server does not answer to the name {hosts[0]!r}; allow it with --allow-host")
+        raise Problem(421, f"this server does not answer to the name {hosts[0]!r}; allow it with {self.allow_host}")
 
     def _check_origin(self, request: web.Request, host: str) -> None:
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None:
-            if origin not in self.origins and not is_own_origin(origin, host):
+            if origin not in self.origins and not _is_own_origin(origin, host):
                 raise Problem(403, f"pages of {origin} may not ask this server; allow them with --allow-origin")
         elif request.headers.get("Sec-Fetch-Site") == "cross-site":
             raise Problem(403, "another site's page may not ask this server")
@@ -177,44 +195,58 @@ class Access:
                 headers={"WWW-Authenticate": "Bearer"},
             )
 
+    def _check_body_type(self, request: web.Request) -> None:
+        if request.content_type not in self.body_types:
+            found = request.headers.get(hdrs.CONTENT_TYPE, "none")
+            raise Problem(
+                415, f"expected the header Content-Type: {self.body_types[0]}, with an empty body too; found {found}"
+            )
 
-def guard(access: Access, granted: Permissions) -> Middleware:
-    """The middleware that checks each request, and answers every error in the form of its path. What a request names
-    means no more than is ``granted``, for all that follows from it.
+
+@dataclass(frozen=True, slots=True)
+class PageAccess(Access):
+    """Which requests for pages are let in. Links to pages may stand on any site; forms may not.
+
+    A form on a page that sends no referrer has the origin ``null``; browsers say in Sec-Fetch-Site where it stood.
     """
 
-    @web.middleware
-    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        origin = request.headers.get(hdrs.ORIGIN)
-        try:
-            if request.method == "OPTIONS" and origin in access.origins:
-                answer: web.StreamResponse = _preflight()
-            else:
-                access.check(request)
-                with bound_permissions(granted):
-                    answer = await handler(request)
-        except ConnectionError:  # the client has gone
-            raise
-        except Exception as error:
-            answer = problem_of(error).answer(request.path)
-        return answer
+    methods: Collection[str] = READ_AND_SEND
+    body_types: Sequence[str] = (FORM, JSON)
+    allow_host: str = "--name"
 
-    return guarded
+    def _check_origin(self, request: web.Request, host: str) -> None:
+        if request.method not in self.methods:
+            raise Refusal(405, "Not here", "Pages can be read, and forms can be sent.")
+        origin, site = request.headers.get(hdrs.ORIGIN, "null"), request.headers.get("Sec-Fetch-Site", "none")
+        foreign = (origin != "null" and not _is_own_origin(origin, host)) or site not in ("same-origin", "none")
+        if foreign and request.method == "POST":
+            raise Refusal(403, "Not from here", "A page of another site cannot send this form.")
 
-
-def add_headers(access: Access) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """What is called before the headers of any answer are sent, streams included."""
-
-    async def add(request: web.Request, answer: web.StreamResponse) -> None:
-        answer.headers.update({"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"})
-        origin = request.headers.get(hdrs.ORIGIN)
-        if origin is not None and origin in access.origins:
-            answer.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
-
-    return add
+    def _check_body_type(self, request: web.Request) -> None:
+        if (request.charset or "utf-8").lower() != "utf-8":  # other ones may fail to decode, or give half characters
+            raise Refusal(415, "Not UTF-8", "A form in UTF-8 is expected.")
+        Access._check_body_type(self, request)
 
 
-def _preflight() -> web.Response:
-    allowed = {"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Max-Age": "600"}
-    allowed["Access-Control-Allow-Headers"] = "Authorization, Content-Type, Last-Event-ID"
-    return web.Response(status=204, headers=allowed)
+def known_hosts(host: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the names, in small letters, by which a server that listens on ``host`` may be asked."""
+    own = {socket.gethostname(), socket.getfqdn()} if host in _ANY_ADDRESS else {host}
+    return frozenset(name.lower() for name in (*own, *names))
+
+
+def is_address(name: str) -> bool:
+    """Return True if a name is an IP address: it cannot be the name of another site."""
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only programs of this machine can reach a server bound to ``host``."""
+    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _is_own_origin(origin: str, host: str) -> bool:
+    return origin.lower() in (f"http://{host}", f"https://{host}")

@@ -1,7 +1,7 @@
-"""Error answers of the HTTP interface: one exception, and the two formats that clients get it in.
+"""Error answers of our servers: one exception, what other errors are told as, and the formats that clients get.
 
 Paths under ``/api`` answer with ``application/problem+json`` (RFC 9457), paths under ``/v1`` in the format of
-OpenAI's errors.
+OpenAI's errors; pages tell a person, or their script.
 """
 
 from __future__ import annotations
@@ -53,29 +53,61 @@ class Problem(Exception):
         *,
         field: str | None = None,
         code: str | None = None,
+        title: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        detail = (
-            detail if len(detail) <= _LONGEST_MESSAGE else f"{detail[:_LONGEST_MESSAGE]}…"
-        )  # it may repeat what a client sent
+        if len(detail) > _LONGEST_MESSAGE:  # it may repeat what a client sent
+            detail = f"{detail[:_LONGEST_MESSAGE]}…"
         super().__init__(detail)
         self.status, self.detail, self.field, self.code = status, detail, field, code
+        self.title = title or HTTPStatus(status).phrase
         self.headers = dict(headers or {})
 
     def answer(self, path: str) -> web.Response:
-        """The refusal in the form that clients of this path read."""
+        """Return the refusal in the form that clients of this path read."""
         if path.startswith("/v1/"):
-            return _answer(self, self.as_openai(), "application/json")
-        record = ProblemRecord(
-            title=HTTPStatus(self.status).phrase, status=self.status, detail=self.detail, field=self.field
-        )
-        return _answer(self, record.model_dump(exclude_none=True), "application/problem+json")
+            return self._json(self.as_openai(), "application/json")
+        record = ProblemRecord(title=self.title, status=self.status, detail=self.detail, field=self.field)
+        return self._json(record.model_dump(exclude_none=True), "application/problem+json")
+
+    def for_script(self) -> web.Response:
+        """Return the refusal in the form that scripts of pages read."""
+        return self._json({"title": self.title, "text": self.detail, "code": self.code or ""}, "application/json")
 
     def as_openai(self) -> dict[str, Any]:
-        """The refusal in OpenAI's form."""
+        """Return the refusal in OpenAI's form."""
         kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
         kind = kinds.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.detail, "type": kind, "param": self.field, "code": self.code}}
+
+    def _json(self, content: dict[str, Any], kind: str) -> web.Response:
+        body = orjson.dumps(_whole(content))
+        return web.Response(status=self.status, body=body, content_type=kind, headers=self.headers)
+
+
+class Refusal(Problem):
+    """A request for a page that is refused, in words for the person who made it."""
+
+    def __init__(self, status: int, title: str, text: str, *, code: str = "") -> None:
+        super().__init__(status, text, code=code, title=title)
+
+
+def refusal_of(error: Exception) -> Problem:
+    """Return what people are told of an error; a fault of ours is logged and told as 500."""
+    match error:
+        case Problem():
+            return error
+        case web.HTTPRequestEntityTooLarge():
+            return Refusal(413, "Too long", "That is more text than is taken here; please shorten it.", code="too-long")
+        case web.HTTPNotFound():
+            return Refusal(404, "Not here", "There is no such page.")
+        case web.HTTPException():
+            return Refusal(error.status, HTTPStatus(error.status).phrase, "This cannot be done here.")
+        case ConfigurationError():
+            return Refusal(400, "This cannot be done", str(error))
+    _log.error("a request failed in the server itself", exc_info=error)
+    told = str(error) if isinstance(error, VivaError) else "Please try again; the server's log says what happened."
+    return Refusal(500, "A fault of the server", told)
 
 
 def problem_of(error: Exception) -> Problem:
@@ -125,13 +157,8 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode()[:500]
 
 
-def _answer(problem: Problem, content: dict[str, Any], kind: str) -> web.Response:
-    # Halves of surrogate pairs may come with what a client sent.
-    body = orjson.dumps(_whole(content))
-    return web.Response(status=problem.status, body=body, content_type=kind, headers=problem.headers)
-
-
 def _whole(value: Any) -> Any:
+    """Replace halves of surrogate pairs, which may come with what a client sent."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return {name: _whole(one) for name, one in value.items()} if isinstance(value, dict) else value

@@ -88,7 +88,7 @@ def test_a_reader_who_falls_behind_is_told_so_and_holds_nobody_back() -> None:
     async def main() -> list[bytes]:
         stream, recent = EventStream(), RecentEvents("e", capacity=8)
         stream.listen(recent.hear)
-        reader = recent.read(0)
+        reader = recent.events_after(0)
         stream.publish(Noted(0.0, "", "first", None))
         got = [await anext(reader)]
         for number in range(20):

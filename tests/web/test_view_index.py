@@ -147,7 +147,7 @@ def _with_live(test: Callable[[LiveUpdates, str, aiohttp.ClientSession], Any]) -
             async with aiohttp.ClientSession() as session, asyncio.timeout(60):
                 await test(live, f"http://127.0.0.1:{runner.addresses[0][1]}/events", session)
         finally:
-            await live.close()
+            await live.stop()
             await runner.cleanup()
 
     asyncio.run(main())

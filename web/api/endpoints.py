@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -22,15 +23,15 @@ from viva.orchestration.transcripts import Speech, Transcripts
 from viva.scenarios.registry import installed_scenarios
 
 from ..bodies import read_body
+from ..broadcast import EVENT_STREAM, server_sent_event
 from ..problems import Problem, ProblemRecord, invalid
 from . import schemas
-from .hosted_runs import RunHost, server_sent_event
+from .hosted_runs import RunHost
 from .schemas import RUN_ID, NoQuery
 
 B = TypeVar("B", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
 PREFIX = "/api/v1"
-EVENTS = "text/event-stream"
 _REF = "#/components/schemas/{model}"
 _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "run": {"type": "string", "pattern": RUN_ID},
@@ -117,7 +118,7 @@ def _operation_schema(operation: Operation, *, with_tokens: bool) -> dict[str, A
         told = {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
         parameters.append(told)
     schema = {"$ref": _REF.format(model=operation.answer.__name__)}
-    content = {EVENTS if operation.streams else "application/json": {"schema": schema}}
+    content = {EVENT_STREAM if operation.streams else "application/json": {"schema": schema}}
     answers: dict[str, Any] = {str(operation.status): {"description": "Done.", "content": content}}
     if operation.leads_to:
         run = {"run": "$response.body#/id"}
@@ -307,16 +308,17 @@ class Api:
         if latest is not None and latest.endswith(f"-{_END_EVENT}") and not state.hosted:
             return web.Response(status=204)  # which tells a browser not to ask again
         response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
-        response.content_type = "text/event-stream"
+        response.content_type = EVENT_STREAM
         await response.prepare(asked.request)
-        await response.write(server_sent_event("State", state.model_dump()))
+        await response.write(server_sent_event(state.model_dump(), name="State"))
         if run is not None:
             place = run.events.place_of(latest)
-            async for block in run.events.read(run.events.last if place is None else place):
-                await response.write(block)
+            async with aclosing(run.events.events_after(run.events.last if place is None else place)) as events:
+                async for block in events:
+                    await response.write(block)
             end = run.record() if state.hosted else state
         epoch = "recorded" if run is None else run.events.epoch
-        await response.write(server_sent_event("End", end.model_dump(), f"{epoch}-{_END_EVENT}"))
+        await response.write(server_sent_event(end.model_dump(), f"{epoch}-{_END_EVENT}", "End"))
         await response.write_eof()
         return response
 

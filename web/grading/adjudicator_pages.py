@@ -13,8 +13,9 @@ from viva.grading.disputes import DisputedAnswer, Disputes, read_criteria, read_
 from viva.grading.records import Decision, Grader, GraderRole, Question
 from viva.grading.store import GradeStore
 
-from ..people.application import Refusal
-from ..people.markdown import ModelText, render_model_text
+from ..markdown import ModelText, render_model_text
+from ..page_server import see_other
+from ..problems import Refusal
 from .question_form import MAX_COMMENT, excerpt
 from .site import Site, record_seen
 
@@ -63,11 +64,13 @@ class AdjudicatorPages:
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    def add_to(self, app: web.Application) -> None:
-        """Add the routes."""
-        app.router.add_get(r"/g/{holder:\d{1,9}}/disputes", self._list)
-        app.router.add_get(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._case)
-        app.router.add_post(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._decide)
+    def routes(self) -> list[web.RouteDef]:
+        """Return what is served."""
+        return [
+            web.get(r"/g/{holder:\d{1,9}}/disputes", self._list),
+            web.get(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._case),
+            web.post(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._decide),
+        ]
 
     async def _list(self, request: web.Request) -> web.Response:
         def look(store: GradeStore, grader: Grader) -> tuple[Grader, DisputeList, dict[int, str]]:
@@ -120,7 +123,7 @@ class AdjudicatorPages:
 
         following = await self._site.ask(request, decide, roles=ROLES, changes=True)
         path = "../../disputes" if following is None else f"../{following.question}/{following.position}"
-        return web.Response(status=303, headers={"Location": path})
+        return see_other(path)
 
 
 def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:

@@ -17,8 +17,9 @@ from viva.grading.disputes import read_criteria, read_disputes
 from viva.grading.records import Grader, GraderRole, GraderState, Progress, Question
 from viva.grading.store import GradeStore
 
-from ..people.application import Refusal
-from ..people.sessions import new_token, parse_expiry
+from ..page_server import see_other
+from ..problems import Refusal
+from ..sessions import new_token, parse_expiry
 from .site import Form, Site, record_seen
 
 ROLES: tuple[GraderRole, ...] = ("admin",)
@@ -72,14 +73,16 @@ class AdminPages:
         self._site = site
         self._new_links: dict[str, tuple[str, str, str]] = {}  # by a name that is used once: holder, grader, token
 
-    def add_to(self, app: web.Application) -> None:
-        """Add the routes."""
+    def routes(self) -> list[web.RouteDef]:
+        """Return what is served."""
         base = r"/g/{holder:\d{1,9}}/admin"
-        app.router.add_get(base, self._overview)
-        app.router.add_post(f"{base}/graders", self._add)
-        app.router.add_post(rf"{base}/graders/{{number:\d{{1,9}}}}", self._manage)
-        app.router.add_get(rf"{base}/q/{{number:\d{{1,9}}}}", self._question)
-        app.router.add_post(rf"{base}/q/{{number:\d{{1,9}}}}", self._invalidate)
+        return [
+            web.get(base, self._overview),
+            web.post(f"{base}/graders", self._add),
+            web.post(rf"{base}/graders/{{number:\d{{1,9}}}}", self._manage),
+            web.get(rf"{base}/q/{{number:\d{{1,9}}}}", self._question),
+            web.post(rf"{base}/q/{{number:\d{{1,9}}}}", self._invalidate),
+        ]
 
     async def _overview(self, request: web.Request) -> web.Response:
         found = await self._site.ask(request, read_overview, roles=ROLES)
@@ -132,12 +135,12 @@ class AdminPages:
         name = await self._site.ask(request, manage, roles=ROLES, changes=True)
         if deed == "link":
             return self._shown_once(request, name, token, "../../admin")
-        return web.Response(status=303, headers={"Location": "../../admin"})
+        return see_other("../../admin")
 
     def _shown_once(self, request: web.Request, name: str, token: str, path: str) -> web.Response:
         once = secrets.token_urlsafe(12)
         self._new_links[once] = (request.match_info["holder"], name, token)
-        return web.Response(status=303, headers={"Location": f"{path}?new={once}"})
+        return see_other(f"{path}?new={once}")
 
     async def _question(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
@@ -171,7 +174,7 @@ class AdminPages:
             raise Refusal(404, "No such grade", "There is no such grade.")
 
         await self._site.ask(request, invalidate, roles=ROLES, changes=True)
-        return web.Response(status=303, headers={"Location": f"../q/{number}"})
+        return see_other(f"../q/{number}")
 
 
 def read_overview(store: GradeStore, admin: Grader) -> Overview:

@@ -12,7 +12,8 @@ from viva.grading.assignments import assignments_of, claim_assignment, grader_pr
 from viva.grading.records import Grader, Progress, Question
 from viva.grading.store import GradeStore
 
-from ..people.application import Refusal
+from ..page_server import see_other
+from ..problems import Refusal
 from .question_form import MAX_COMMENT, excerpt, question_seal, read_form, read_json, record_submissions
 from .site import Site, seen_questions
 
@@ -62,25 +63,27 @@ class GraderPages:
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    def add_to(self, app: web.Application) -> None:
-        """Add the routes."""
-        app.router.add_get(r"/g/{holder:\d{1,9}}/", self._home)
-        app.router.add_get(r"/g/{holder:\d{1,9}}/next", self._next)
-        app.router.add_get(r"/g/{holder:\d{1,9}}/done", self._done)
-        app.router.add_get(r"/g/{holder:\d{1,9}}/mine", self._mine)
-        app.router.add_get(r"/g/{holder:\d{1,9}}/q/{number:\d{1,9}}", self._question)
-        app.router.add_post(r"/g/{holder:\d{1,9}}/q/{number:\d{1,9}}", self._save)
-        app.router.add_post(r"/g/{holder:\d{1,9}}/grades", self._grades)
+    def routes(self) -> list[web.RouteDef]:
+        """Return what is served."""
+        return [
+            web.get(r"/g/{holder:\d{1,9}}/", self._home),
+            web.get(r"/g/{holder:\d{1,9}}/next", self._next),
+            web.get(r"/g/{holder:\d{1,9}}/done", self._done),
+            web.get(r"/g/{holder:\d{1,9}}/mine", self._mine),
+            web.get(r"/g/{holder:\d{1,9}}/q/{number:\d{1,9}}", self._question),
+            web.post(r"/g/{holder:\d{1,9}}/q/{number:\d{1,9}}", self._save),
+            web.post(r"/g/{holder:\d{1,9}}/grades", self._grades),
+        ]
 
     async def _home(self, request: web.Request) -> web.Response:
         grader = await self._site.ask(request, lambda store, grader: grader, paused=True)
-        return _redirect(_HOME_PAGES[grader.role])
+        return see_other(_HOME_PAGES[grader.role])
 
     async def _next(self, request: web.Request) -> web.Response:
         text = request.query.get("after", "")
         after = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
         number = await self._site.ask(request, lambda store, grader: next_question(store, grader, after), changes=True)
-        return _redirect("done" if number is None else f"q/{number}")
+        return see_other("done" if number is None else f"q/{number}")
 
     async def _question(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
@@ -109,7 +112,7 @@ class GraderPages:
         for problem in results.values():
             if problem:
                 raise Refusal(400, "Not saved", problem["text"], code=problem["code"])
-        return _redirect(f"../next?after={number}" if "next" in fields else str(number))
+        return see_other(f"../next?after={number}" if "next" in fields else str(number))
 
     async def _grades(self, request: web.Request) -> web.Response:
         """What the page's script sends: some grades at once, each answered for itself."""
@@ -185,7 +188,3 @@ def list_own_questions(store: GradeStore, grader: Grader) -> list[QuestionRow]:
     rows = store.connection.execute(_OWN_QUESTIONS, (grader.number, grader.number))
     return [QuestionRow(number, excerpt(orjson.loads(record)["text"]), graded, answers)
             for number, record, graded, answers in rows]  # fmt: skip
-
-
-def _redirect(path: str) -> web.Response:
-    return web.Response(status=303, headers={"Location": path})

@@ -20,9 +20,9 @@ from viva.grading.assignments import record_finished, reopen_assignment
 from viva.grading.records import Grader, Label, Question, Turn
 from viva.grading.store import GradeStore
 
-from ..people.application import Refusal
-from ..people.markdown import ModelText, render_model_text
-from ..people.sessions import Sessions
+from ..markdown import ModelText, render_model_text
+from ..problems import Refusal
+from ..sessions import Sessions
 
 _CACHE_SIZE = 256  # rendered questions
 _EXCERPT_LENGTH = 120  # characters of a question in a list
@@ -241,7 +241,7 @@ def record_submissions(
             with store.batch():
                 record_submission(store, sessions, grader, one)
         except Refusal as refusal:
-            found[one.name] = {"code": refusal.code, "text": refusal.text}
+            found[one.name] = {"code": refusal.code or "", "text": refusal.detail}
         else:
             found[one.name] = {}
     return found

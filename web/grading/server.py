@@ -17,15 +17,16 @@ from viva.grading.assignments import grader_progress
 from viva.grading.records import Grader, Progress
 from viva.grading.store import GradeStore
 
-from ..auth import hash_token
-from ..listening import check_url, known_hosts, public_address, serve_until_signal
-from ..people.application import Refusal, guarded_application, render
-from ..people.sessions import SECRET_FILE, Sessions, read_or_make_secret
+from ..application import listening, serve_until_signal
+from ..auth import PageAccess, hash_token
+from ..page_server import PageServer, html_response, page_application, render, see_other
+from ..problems import Refusal
+from ..sessions import SECRET_FILE, Sessions, read_or_make_secret
 from .adjudicator_pages import AdjudicatorPages
 from .admin_pages import AdminPages
 from .grader_pages import GraderPages
 from .question_form import MAX_BYTES
-from .site import ADDRESS_KEY, TEMPLATES, NewLink, Site, StoreWorker, check_link, make_missing_links
+from .site import ADDRESS_KEY, NewLink, Site, StoreWorker, check_link, make_missing_links
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,24 +43,25 @@ class LinkPages:
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    def add_to(self, app: web.Application) -> None:
-        """Add the routes."""
-        app.router.add_get("/", self._root)
-        app.router.add_get("/link/{token}", self._look)
-        app.router.add_post("/link/{token}", self._enter)
+    def routes(self) -> list[web.RouteDef]:
+        """Return what is served."""
+        return [
+            web.get("/", self._root),
+            web.get("/link/{token}", self._look),
+            web.post("/link/{token}", self._enter),
+        ]
 
     async def _root(self, request: web.Request) -> web.Response:
         raise Refusal(200, self._site.title, "Everybody who grades here has a link of their own. Please open yours.")
 
     async def _look(self, request: web.Request) -> web.Response:
         found = await self._found(request)
-        text = render(self._site.templates, "welcome.html", site=self._site, found=found)
-        return web.Response(text=text, content_type="text/html")
+        return html_response(render(self._site.templates, "welcome.html", site=self._site, found=found))
 
     async def _enter(self, request: web.Request) -> web.StreamResponse:
         found = await self._found(request)
         path = f"/g/{found.grader.number}/"
-        answer = web.Response(status=303, headers={"Location": path})
+        answer = see_other(path)
         self._site.sessions.start(
             answer, str(found.grader.number), found.link, path=path, expires=found.expires, secure=self._site.secure
         )
@@ -83,49 +85,44 @@ class LinkPages:
 
 
 LOCK_FILE = "serving.lock"
-_ASSETS = ("grading.css", "grading.js", "queue.js", "deciding.js")
+_ASSETS = ("people.css", "mark.svg", "grading.css", "grading.js", "queue.js", "deciding.js")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """How a folder is served. ``url``: the address that people use, where it is another than the server's own, as
-    behind a proxy. ``expires``: for how long links are good that are made at the start (``7d``, ``never``).
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 7789
-    names: tuple[str, ...] = ()
-    url: str | None = None
-    expires: str = "never"
-
-
-def serve(folder: Path, options: ServerOptions, announce: Callable[[str, list[NewLink]], None]) -> None:
+def serve(
+    folder: Path, server: PageServer, announce: Callable[[str, list[NewLink]], None], *, expires: str = "never"
+) -> None:
     """Serve until Ctrl-C or SIGTERM. ``announce`` gets the address and the links that were made for whoever had none.
 
-    :raises ConfigurationError: it is no grading folder, another process serves it, or nobody can listen there.
+    Args:
+        folder: The grading folder.
+        server: Where the pages are served.
+        announce: Called as soon as the pages can be opened.
+        expires: For how long links are good that are made at the start (``7d``, ``never``).
+
+    Raises:
+        ConfigurationError: It is no grading folder, another process serves it, or nobody can listen there.
     """
-    secure, named = check_url(options.url)
-    hosts = known_hosts(options.host, [*options.names, *named])
+    access = server.access()
     with _open_store(folder) as store, serving_lock(folder):
         sessions = Sessions(read_or_make_secret(folder / SECRET_FILE), purpose="grading", clock=store.clock)
-        site = Site(StoreWorker(store), sessions, str(store.meta("title")), secure=secure)
+        site = Site(StoreWorker(store), sessions, str(store.meta("title")), secure=server.secure)
 
         def ready(address: str) -> None:
-            shown = public_address(address, options.url, options.names)
+            shown = server.public_address(address)
             # The worker has not begun yet: until then the store is ours.
             store.set_meta(ADDRESS_KEY, shown)
-            announce(shown, make_missing_links(store, shown, options.expires))
+            announce(shown, make_missing_links(store, shown, expires))
             site.worker.start()
 
-        asyncio.run(serve_until_signal(grading_application(site, hosts), options.host, options.port, ready))
+        pages = listening(grading_application(site, access), server.host, server.port)
+        asyncio.run(serve_until_signal(pages, ready))
 
 
-def grading_application(site: Site, hosts: frozenset[str]) -> web.Application:
-    """The pages as an application; the folder's thread ends with it, and is begun by whoever listens."""
-    files = {name: TEMPLATES / name for name in _ASSETS}
-    app = guarded_application(site.templates, hosts, files=files, most_bytes=MAX_BYTES)
-    for pages in (LinkPages(site), GraderPages(site), AdjudicatorPages(site), AdminPages(site)):
-        pages.add_to(app)
+def grading_application(site: Site, access: PageAccess) -> web.Application:
+    """Make the application; the folder's thread ends with it, and is begun by whoever listens."""
+    every = (LinkPages(site), GraderPages(site), AdjudicatorPages(site), AdminPages(site))
+    routes = [route for pages in every for route in pages.routes()]
+    app = page_application(site.templates, access, routes, _ASSETS, most_bytes=MAX_BYTES)
 
     async def running(app: web.Application) -> AsyncIterator[None]:
         yield

@@ -21,8 +21,9 @@ from multidict import MultiDictProxy
 from viva.grading.records import Grader, GraderRole
 from viva.grading.store import GradeStore
 
-from ..people.application import Refusal, render, template_environment
-from ..people.sessions import Session, Sessions, new_token, parse_expiry
+from ..page_server import html_response, render, template_environment
+from ..problems import Refusal
+from ..sessions import Session, Sessions, new_token, parse_expiry
 from .question_form import QuestionRenderer
 
 T = TypeVar("T")
@@ -256,7 +257,7 @@ class Site:
             form=self.sessions.form_token(session),
             **values,
         )
-        return web.Response(text=text, content_type="text/html", status=status)
+        return html_response(text, status)
 
 
 def require_grader(store: GradeStore, session: Session, roles: Collection[GraderRole], *, paused: bool) -> Grader:

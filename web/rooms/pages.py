@@ -14,11 +14,12 @@ from jinja2 import Environment
 
 from viva.engine.backends.human_queue import AnswerQueue, PendingQuestion, QueueStatus
 
-from ..people.application import render, template_environment
+from ..markdown import MODEL_TEXT_FILTERS
+from ..page_server import render, template_environment
 from .schema_form import SchemaForm
 
 TEMPLATES = Path(__file__).with_name("templates")
-ASSETS = {name: TEMPLATES / name for name in ("room.js", "room.css")}
+ASSETS = ("people.css", "mark.svg", "room.js", "room.css")
 _WORDS_A_TOKEN = 0.75  # of English; what a person is told is a hint
 _MIN_WORDS = 50  # a hint is rounded down to as many
 _RECENT = 20  # of answered requests in the list
@@ -52,9 +53,9 @@ class CallableFunction:
 
 
 def room_templates() -> Environment:
-    """The templates of rooms."""
+    """Load the templates of rooms."""
     made = template_environment(TEMPLATES)
-    made.filters |= {"waited": format_wait, "lines": json_lines}
+    made.filters |= MODEL_TEXT_FILTERS | {"waited": format_wait, "lines": json_lines}
     return made
 
 

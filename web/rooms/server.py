@@ -19,10 +19,11 @@ from aiohttp import web
 from viva.engine.backends.human_queue import AnswerQueue
 from viva.engine.json_data import strip_surrogates
 
-from ..auth import hash_token
-from ..listening import check_url, known_hosts, public_address, serve_until_signal
-from ..people.application import Refusal, guarded_application, wants_json
-from ..people.sessions import SECRET_FILE, Session, Sessions, read_or_make_secret
+from ..application import listening, serve_until_signal
+from ..auth import FORM, hash_token
+from ..page_server import PageServer, html_response, page_application, see_other, wants_json
+from ..problems import Refusal
+from ..sessions import SECRET_FILE, Session, Sessions, read_or_make_secret
 from .pages import ASSETS, Reader, RejectedForm, RoomPages, read_answer, room_templates
 
 _MAX_NAME = 80  # characters
@@ -100,13 +101,13 @@ class _ServedRoom:
 class RoomsApplication:
     """The pages of one or several rooms, as a web application."""
 
-    def __init__(self, folders: Iterable[Path], hosts: frozenset[str], *, secure: bool = False) -> None:
-        """Open the rooms, making those that are not there yet. ``hosts`` are the names that the server is known by;
-        ``secure``: people come over https.
+    def __init__(self, folders: Iterable[Path], server: PageServer) -> None:
+        """Open the rooms, making those that are not there yet.
 
-        :raises ConfigurationError: one cannot be used as a room.
+        Raises:
+            ConfigurationError: One cannot be used as a room, or an option is wrong.
         """
-        self._hosts, self._templates = hosts, room_templates()
+        self._access, self._templates = server.access(), room_templates()
         # One thread has all rooms: questions are short, and one may write while others wait for the disk.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-room-pages")
         self._served: dict[str, _ServedRoom] = {}
@@ -114,7 +115,7 @@ class RoomsApplication:
             name = _unique_name(folder, self._served)
             room = AnswerQueue(folder)
             self._served[name] = _ServedRoom(
-                RoomPages(room, name, self._templates), RoomAccess(folder, f"/{name}/", secure=secure)
+                RoomPages(room, name, self._templates), RoomAccess(folder, f"/{name}/", secure=server.secure)
             )
 
     @property
@@ -124,16 +125,18 @@ class RoomsApplication:
 
     def application(self) -> web.Application:
         """The application; it closes the rooms when it ends."""
-        app = guarded_application(self._templates, self._hosts, files=ASSETS, most_bytes=_MAX_BYTES)
-        app.router.add_get("/{room}/open/{token}", self._look)
-        app.router.add_post("/{room}/open/{token}", self._open)
-        app.router.add_get("/{room}/name", self._name)
-        app.router.add_post("/{room}/name", self._rename)
-        app.router.add_get("/{room}/", self._list)
-        app.router.add_get("/{room}/waiting", self._waiting)
-        app.router.add_get("/{room}/q/{name}", self._request)
-        app.router.add_post("/{room}/q/{name}", self._answer)
-        app.router.add_get("/{room}/q/{name}/state", self._state)
+        routes = [
+            web.get("/{room}/open/{token}", self._look),
+            web.post("/{room}/open/{token}", self._open),
+            web.get("/{room}/name", self._name),
+            web.post("/{room}/name", self._rename),
+            web.get("/{room}/", self._list),
+            web.get("/{room}/waiting", self._waiting),
+            web.get("/{room}/q/{name}", self._request),
+            web.post("/{room}/q/{name}", self._answer),
+            web.get("/{room}/q/{name}/state", self._state),
+        ]
+        app = page_application(self._templates, self._access, routes, ASSETS, most_bytes=_MAX_BYTES)
         app.cleanup_ctx.append(self._running)
         return app
 
@@ -151,7 +154,7 @@ class RoomsApplication:
         room.entry.check_link(token)
         known = room.entry.known(request)
         name = "" if known is None else known.holder
-        return _html_response(await self._in_thread(lambda: room.pages.entrance(name, f"open/{token}")))
+        return html_response(await self._in_thread(lambda: room.pages.entrance(name, f"open/{token}")))
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
         room = self._room(request)
@@ -160,7 +163,7 @@ class RoomsApplication:
 
     async def _name(self, request: web.Request) -> web.StreamResponse:
         room, reader = self._inside(request)
-        return _html_response(await self._in_thread(lambda: room.pages.entrance(reader.name, "name", reader.token)))
+        return html_response(await self._in_thread(lambda: room.pages.entrance(reader.name, "name", reader.token)))
 
     async def _rename(self, request: web.Request) -> web.StreamResponse:
         room = self._room(request)
@@ -168,7 +171,7 @@ class RoomsApplication:
         return await self._entered(request)
 
     async def _entered(self, request: web.Request) -> web.StreamResponse:
-        response = web.Response(status=303, headers={"Location": f"/{request.match_info['room']}/"})
+        response = see_other(f"/{request.match_info['room']}/")
         self._room(request).entry.start(response, (await _read_form(request)).get("name", ""))
         return response
 
@@ -176,7 +179,7 @@ class RoomsApplication:
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         room, reader = self._inside(request)
-        return _html_response(await self._in_thread(lambda: room.pages.listed(reader, time.time())))
+        return html_response(await self._in_thread(lambda: room.pages.listed(reader, time.time())))
 
     async def _waiting(self, request: web.Request) -> web.StreamResponse:
         """The live part of the list; without a body where the page has it already."""
@@ -202,7 +205,7 @@ class RoomsApplication:
         html = await self._in_thread(lambda: room.pages.request(name, reader, time.time(), filled))
         if html is None:
             raise _NO_SUCH_QUESTION
-        return _html_response(html, 422 if filled is not None else 200)
+        return html_response(html, 422 if filled is not None else 200)
 
     # -- answering ------------------------------------------------------------------------------------------------
 
@@ -222,7 +225,7 @@ class RoomsApplication:
             return web.json_response({"receipt": receipt, "errors": errors}, status=422 if errors else 200)
         if errors:
             return await self._shown(request, RejectedForm(form, errors))
-        return web.Response(status=303, headers={"Location": request.path})
+        return see_other(request.path)
 
     # -- what handlers share --------------------------------------------------------------------------------------
 
@@ -267,37 +270,22 @@ def _unique_name(folder: Path, taken: Iterable[str]) -> str:
 
 
 async def _read_form(request: web.Request) -> dict[str, str]:
-    if request.content_type != "application/x-www-form-urlencoded":
+    if request.content_type != FORM:
         raise Refusal(415, "Not a form", "A form is expected.")
     return {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
 
 
-def _html_response(text: str, status: int = 200) -> web.Response:
-    return web.Response(text=text, content_type="text/html", status=status)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """How rooms are served. ``names`` are further host names; ``url`` is the address that people use, where it is
-    another than the server's own, as behind a proxy.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 7790
-    names: tuple[str, ...] = ()
-    url: str | None = None
-
-
-def serve(folders: Sequence[Path], options: ServerOptions, announce: Callable[[Mapping[str, str]], None]) -> None:
+def serve(folders: Sequence[Path], server: PageServer, announce: Callable[[Mapping[str, str]], None]) -> None:
     """Serve until Ctrl-C or SIGTERM. ``announce`` gets each room's secret link, by its folder, once it can be opened.
 
-    :raises ConfigurationError: one is no room, or nobody can listen at that address.
+    Raises:
+        ConfigurationError: One is no room, or nobody can listen at that address.
     """
-    secure, named = check_url(options.url)
-    rooms = RoomsApplication(folders, known_hosts(options.host, [*options.names, *named]), secure=secure)
+    rooms = RoomsApplication(folders, server)
 
     def ready(address: str) -> None:
-        shown = public_address(address, options.url, options.names)
+        shown = server.public_address(address)
         announce({folder: f"{shown}{path}" for folder, path in rooms.links.items()})
 
-    asyncio.run(serve_until_signal(rooms.application(), options.host, options.port, ready))
+    site = listening(rooms.application(), server.host, server.port)
+    asyncio.run(serve_until_signal(site, ready))

@@ -15,7 +15,7 @@ from viva.engine.errors import ConfigurationError
 
 from .findings import study_answer
 from .index import Indexer, index_file
-from .pages import TEMPLATES, FileLinks, PageContext, Pages, conversation_file
+from .pages import TEMPLATES, PageContext, Pages, conversation_file
 from .queries import Filter, IndexReader, ListedConversation
 from .runs import check_root, study_folders
 
@@ -34,7 +34,7 @@ def export_pages(root: Path, out: Path, *, index: Path | None = None) -> int:
     file = index_file(root, index)
     Indexer(root, file).catch_up()
     reader = IndexReader(file)
-    pages = Pages(root, reader, FileLinks)
+    pages = Pages(root, reader, served=False)
     try:
         return _write(pages, reader, root, out)
     except OSError as error:

@@ -11,16 +11,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
-from viva.engine.errors import ConfigurationError
 from viva.reports.plot_style import COLOURS
-from viva.reports.tables import escape_controls
 
+from ..page_server import render, template_environment
+from ..problems import Refusal
 from .conversations import ConversationReader, pair_turns
 from .findings import StudyAnswer, mean_scores_so_far
 from .index import excerpt_pattern
@@ -30,73 +30,43 @@ from .runs import find_runs
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Links(Protocol):
-    """Where pages are. ``live``: there is a server that can be asked."""
-
-    live: bool
-
-    def overview(self) -> str: ...
-
-    def conversations(self, query: str = "") -> str: ...
-
-    def conversation(self, one: ListedConversation, query: str = "", anchor: str = "") -> str: ...
-
-    def compare(self, one: ListedConversation, other: ListedConversation) -> str: ...
-
-    def asset(self, name: str) -> str: ...
-
-    def report(self) -> str: ...
+# Each page's address on a server, and its file in an export.
+_PLACES = {
+    "overview": ("/", "index.html"),
+    "conversations": ("/conversations", "conversations.html"),
+    "compare": ("/compare", "compare.html"),
+    "report": ("/report", "report.html"),
+    "asset": ("/asset/", "asset/"),
+}
 
 
-class ServedLinks:
-    """On a server."""
+class Links:
+    """Where pages are: on a server (``live``), or in files below one folder, where ``depth`` is how many folders the
+    linking page lies below it.
+    """
 
-    live = True
+    def __init__(self, depth: int | None = None) -> None:
+        self.live = depth is None
+        self._up = "../" * (depth or 0)
 
-    def overview(self) -> str:
-        return "/"
-
-    def conversations(self, query: str = "") -> str:
-        return f"/conversations?{query}" if query else "/conversations"
-
-    def conversation(self, one: ListedConversation, query: str = "", anchor: str = "") -> str:
-        return f"/c/{one.place}" + (f"?{query}" if query else "") + (f"#{anchor}" if anchor else "")
-
-    def compare(self, one: ListedConversation, other: ListedConversation) -> str:
-        return "/compare?" + urlencode({"a": f"{one.run}/{one.number}", "b": f"{other.run}/{other.number}"})
+    def to(self, page: str, query: str = "") -> str:
+        """Return the address of a page, with this query."""
+        served, file = _PLACES[page]
+        return (served if self.live else f"{self._up}{file}") + (f"?{query}" if query else "")
 
     def asset(self, name: str) -> str:
-        return f"/asset/{name}"
-
-    def report(self) -> str:
-        return "/report"
-
-
-class FileLinks:
-    """Files below one folder; ``depth`` is how many folders the linking page lies below it."""
-
-    live = False
-
-    def __init__(self, depth: int) -> None:
-        self._up = "../" * depth
-
-    def overview(self) -> str:
-        return f"{self._up}index.html"
-
-    def conversations(self, query: str = "") -> str:
-        return f"{self._up}conversations.html" + (f"?{query}" if query else "")
+        """Return the address of a style sheet or script."""
+        return self.to("asset") + name
 
     def conversation(self, one: ListedConversation, query: str = "", anchor: str = "") -> str:
-        return f"{self._up}{quote(conversation_file(one))}" + (f"#{anchor}" if anchor else "")
+        """Return the address of a conversation; ``query`` is for servers only."""
+        place = f"/c/{one.place}" if self.live else f"{self._up}{quote(conversation_file(one))}"
+        return place + (f"?{query}" if query and self.live else "") + (f"#{anchor}" if anchor else "")
 
     def compare(self, one: ListedConversation, other: ListedConversation) -> str:
-        return f"{self._up}compare.html?" + urlencode({"a": conversation_file(one), "b": conversation_file(other)})
-
-    def asset(self, name: str) -> str:
-        return f"{self._up}asset/{name}"
-
-    def report(self) -> str:
-        return f"{self._up}report.html"
+        """Return the address where two conversations stand side by side."""
+        names = [f"{each.run}/{each.number}" if self.live else conversation_file(each) for each in (one, other)]
+        return self.to("compare", urlencode(dict(zip("ab", names, strict=True))))
 
 
 def conversation_file(one: ListedConversation) -> str:
@@ -124,10 +94,6 @@ _RUNS_SHOWN = 400
 _STATE_WORDS = {0: "going on", 1: "finished", 2: "failed"}
 
 
-class PageNotFound(ConfigurationError):
-    """There is no such page."""
-
-
 @dataclass(slots=True)
 class PageContext:
     """What a page is made with besides its links."""
@@ -140,12 +106,12 @@ class Pages:
     """The pages of the runs below ``root``. ``latest`` gives the number of the last event that was told."""
 
     def __init__(
-        self, root: Path, reader: IndexReader, links: Callable[[int], Links], latest: Callable[[], int] = lambda: 0
+        self, root: Path, reader: IndexReader, *, served: bool = True, latest: Callable[[], int] = lambda: 0
     ) -> None:
-        self._root, self.reader, self._links, self._latest = root, reader, links, latest
+        self._root, self.reader, self._served, self._latest = root, reader, served, latest
         self.conversations_read = ConversationReader()
         self._paths: dict[str, Path] = {}
-        self._environment = jinja_environment()
+        self._environment = viewer_templates()
 
     def close(self) -> None:
         """Close the index and the journals."""
@@ -227,7 +193,7 @@ class Pages:
 
     def problem(self, title: str, text: str) -> str:
         """A page that says what is wrong."""
-        return self._render("problem.html", 0, heading=title, text=text)
+        return self._render("refused.html", 0, refusal=Refusal(500, title, text))
 
     def style(self) -> str:
         """The style sheet."""
@@ -287,7 +253,7 @@ class Pages:
     def _one(self, run: str, number: int) -> ListedConversation:
         found = self.reader.one(run, number)
         if found is None:
-            raise PageNotFound(f"no conversation {number} in the run '{run}'")
+            raise Refusal(404, "Not here", f"no conversation {number} in the run '{run}'")
         return found
 
     def _path(self, run: str) -> Path:
@@ -295,30 +261,24 @@ class Pages:
         if run not in self._paths:
             self._paths = dict(find_runs(self._root))
         if run not in self._paths:
-            raise PageNotFound(f"the run '{run}' is not there any more")
+            raise Refusal(404, "Not here", f"the run '{run}' is not there any more")
         return self._paths[run]
 
     def _render(self, template: str, depth: int, **values: Any) -> str:
-        html = self._environment.get_template(template).render(
-            link=self._links(depth),
+        return render(
+            self._environment,
+            template,
+            link=Links(None if self._served else depth),
             root=self._root.resolve().name,
             states=_STATE_WORDS,
             filter_query=lambda **chosen: Filter(**chosen).query(),
             **values,
         )
-        return html.encode("utf-8", "replace").decode()
 
 
-def jinja_environment() -> Environment:
-    """The templates; what stands in them is text, with control characters visible."""
-    made = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: escape_controls(value) if type(value) is str else value,
-    )
+def viewer_templates() -> Environment:
+    """Load the viewer's templates."""
+    made = template_environment(TEMPLATES)
     made.filters |= {"grade": mark_class, "seconds": format_duration, "whole": lambda number: f"{number:,}"}
     return made
 

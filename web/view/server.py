@@ -1,11 +1,7 @@
 """HTTP server of the viewer (``viva view``): pages, and updates as server-sent events.
 
-It only answers GET and HEAD. A request must name a host that this server is known by, so that no page of
-another site can read it through a DNS name that leads here.
-
-A reader of updates has no queue: it is woken, and sent what is new since the last event it got. The last
-``_KEPT_EVENTS`` events are kept for all readers together; one that comes back later (``Last-Event-ID``) is told
-to reload its page.
+It only answers GET and HEAD. The last ``_KEPT_EVENTS`` events are kept for all readers together; one that comes
+back later (``Last-Event-ID``) is told to reload its page.
 """
 
 from __future__ import annotations
@@ -15,21 +11,25 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-import orjson
 from aiohttp import web
 
-from viva.engine.errors import ConfigurationError, VivaError
+from viva.engine.errors import ConfigurationError
 
-from ..listening import known_hosts, name_of, serve_until_signal
+from ..application import listening, serve_until_signal
+from ..auth import READ_ONLY, SECURITY_HEADERS
+from ..broadcast import EVENT_STREAM, Broadcast, server_sent_event
+from ..page_server import PageServer, html_response, page_application
+from ..problems import Refusal
 from .findings import AnswerUpdater
 from .index import Indexer, index_file, open_index
-from .pages import TEMPLATES, PageContext, PageNotFound, Pages, ServedLinks
+from .pages import Links, PageContext, Pages, viewer_templates
 from .queries import Filter, IndexReader
 from .runs import check_root
 
@@ -38,30 +38,27 @@ _KEPT_EVENTS = 128  # events
 _MOST_NAMED = 100  # conversations that one event names
 _TICK_SECONDS = 1.0  # between events
 _PATIENCE_SECONDS = 30.0  # for a reader that takes nothing
-_ALIVE_SECONDS = 15.0
 
 
-class LiveUpdates:
+class LiveUpdates(Broadcast):
     """Gathers changes and tells its readers, every ``tick`` seconds at most. ``overview`` makes the overview's live
     part; ``on_news`` is called, in the event loop, when readers are told something.
     """
 
     def __init__(self, tick: float = _TICK_SECONDS) -> None:
+        super().__init__()
         self._tick = tick
         self.overview: Callable[[], str] | None = None
         self.on_news: Callable[[], None] = lambda: None
-        self.readers = 0
         # Number of the event before, own number, for all pages, for the overview.
         self._events: deque[tuple[int, int, bytes, bytes]] = deque(maxlen=_KEPT_EVENTS)
         self.latest = 0  # the number of the last event
         self._changed: dict[tuple[str, int], None] = {}
         self._many = False
         self._version: int | None = None
-        self._news = asyncio.Event()
         self._dirty = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.closing = False
 
     def start(self, version: int) -> None:
         """Begin to tell, in this event loop; ``version`` is that of the index now."""
@@ -69,10 +66,9 @@ class LiveUpdates:
         self.latest = version
         self._task = self._loop.create_task(self._tell())
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Send every reader away."""
-        self.closing = True
-        self._news.set()
+        self.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -100,8 +96,7 @@ class LiveUpdates:
             await self._dirty.wait()
             await asyncio.sleep(self._tick)
             self._dirty.clear()
-            places = [f"{quote(run)}/{number}" for run, number in self._changed]
-            data = {"changed": places, "many": self._many}
+            data = {"changed": [f"{quote(run)}/{number}" for run, number in self._changed], "many": self._many}
             self._changed.clear()
             self._many = False
             before, self.latest = self.latest, max(self.latest + 1, self._version or 0)
@@ -109,17 +104,15 @@ class LiveUpdates:
                 self.on_news()
                 fragment = await asyncio.to_thread(self._overview)
                 plain, whole = (
-                    _update_event(self.latest, data),
-                    _update_event(self.latest, data | {"overview": fragment}),
+                    server_sent_event(one, str(self.latest)) for one in (data, data | {"overview": fragment})
                 )
                 self._events.append((before, self.latest, plain, whole))
             else:
                 self._events.clear()  # one that comes back loads its page anew
-            self._news.set()
-            self._news = asyncio.Event()
+            self.wake()
 
     def _overview(self) -> str:
-        """The overview's live part; where it cannot be made now, nothing, and the page stays as it is."""
+        """Make the overview's live part; where it cannot be made now, nothing, and the page stays as it is."""
         try:
             return "" if self.overview is None else self.overview()
         except Exception:
@@ -128,82 +121,48 @@ class LiveUpdates:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer one reader until it goes."""
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM})
         whole = request.query.get("page") == "overview"
         # A page says itself up to which event it knows all: something may have come before it asked for events.
         given = request.headers.get("Last-Event-ID") or request.query.get("since", "")
         seen = int(given) if given.isascii() and given.isdigit() and len(given) < 18 else self.latest
-        self.readers += 1
         try:
             await response.prepare(request)
             await response.write(b"retry: 2000\n: hello\n\n")
-            while not self.closing:
-                news = self._news
-                data, seen = self._since(seen, whole)
-                if data:
+            async with aclosing(self.read(seen, lambda place: self._since(place, whole))) as events:
+                async for data in events:
                     async with asyncio.timeout(_PATIENCE_SECONDS):
                         await response.write(data)
-                    continue
-                try:
-                    async with asyncio.timeout(_ALIVE_SECONDS):
-                        await news.wait()
-                except TimeoutError:
-                    async with asyncio.timeout(_PATIENCE_SECONDS):
-                        await response.write(b": alive\n\n")
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()
-        finally:
-            self.readers -= 1
         return response
 
     def _since(self, seen: int, whole: bool) -> tuple[bytes, int]:
-        """The events behind one, and the number of the last of them."""
+        """Return the events behind one, and the number of the last of them."""
         if seen == self.latest:
             return b"", seen
         kept = [event for event in self._events if event[1] > seen]
         if not kept or kept[0][0] > seen:  # forgotten, or told by a server before this one
-            return _update_event(self.latest, {"reset": True}), self.latest
+            return server_sent_event({"reset": True}, str(self.latest)), self.latest
         # Each holds all of the overview: the latest will do.
         last = kept[-1][3] if whole else kept[-1][2]
         return b"".join([*(event[2] for event in kept[:-1]), last]), kept[-1][1]
 
 
-def _update_event(number: int, data: dict[str, object]) -> bytes:
-    return b"id: %d\ndata: %b\n\n" % (number, orjson.dumps(data))
-
-
 T = TypeVar("T")
-_POLICY = (
-    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
-    "img-src 'self' data:"
-)
-_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-_ASSETS = {"view.js": "text/javascript", "view.css": "text/css"}
+_POLICY = SECURITY_HEADERS["Content-Security-Policy"].replace("img-src 'self'", "img-src 'self' data:")
 _MOST_READERS = 2_000
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Viewer:
-    """The pages of the runs below a folder, as a web application. ``names`` are hosts that it is known by besides
-    this machine's own.
-    """
+    """The pages of the runs below a folder, as a web application."""
 
-    def __init__(
-        self, root: Path, *, index: Path | None = None, host: str = "127.0.0.1", names: list[str] | None = None
-    ):
+    def __init__(self, root: Path, server: PageServer, *, index: Path | None = None) -> None:
         check_root(root)
-        self.root = root
+        self.root, self.server = root, server
         self.file = index_file(root, index)
         self.live = LiveUpdates()
-        self.hosts = known_hosts(host, names or [])
         # One thread has the index and the journals: questions are short, and memory stays that of one.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-view-pages")
         self._pages: Pages | None = None
@@ -211,15 +170,25 @@ class Viewer:
         self.answering = AnswerUpdater(root, self.file.with_suffix(".report.html"), self.live.touch)
 
     def application(self) -> web.Application:
-        """The application; everything starts and ends with it."""
-        app = web.Application(middlewares=[self._guard], client_max_size=1024)
-        app.router.add_get("/", self._overview)
-        app.router.add_get("/conversations", self._conversations)
-        app.router.add_get(r"/c/{run:.+}/{number:\d{1,15}}", self._conversation)
-        app.router.add_get("/compare", self._compare)
-        app.router.add_get("/report", self._report)
-        app.router.add_get("/events", self._events)
-        app.router.add_get("/asset/{name}", self._asset)
+        """Make the application; everything starts and ends with it."""
+        routes = [
+            web.get("/", self._overview),
+            web.get("/conversations", self._conversations),
+            web.get(r"/c/{run:.+}/{number:\d{1,15}}", self._conversation),
+            web.get("/compare", self._compare),
+            web.get("/report", self._report),
+            web.get("/events", self._events),
+        ]
+        templates = viewer_templates()
+        templates.globals |= {"link": Links(), "root": self.root.resolve().name}
+        app = page_application(
+            templates,
+            self.server.access(READ_ONLY),
+            routes,
+            ("view.js", "view.css"),
+            most_bytes=1024,
+            headers={"Content-Security-Policy": _POLICY},
+        )
         app.cleanup_ctx.append(self._running)
         app.on_shutdown.append(self._shut_down)
         return app
@@ -239,86 +208,51 @@ class Viewer:
         self._thread.shutdown()
 
     async def _shut_down(self, app: web.Application) -> None:
-        await self.live.close()
+        await self.live.stop()
 
     def _open(self) -> None:
-        self._pages = Pages(self.root, IndexReader(self.file), lambda depth: ServedLinks(), lambda: self.live.latest)
-
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        hosts = request.headers.getall("Host", [])
-        if len(hosts) != 1 or name_of(hosts[0]) not in self.hosts:
-            return web.Response(status=421, text="viva view: this server is not known by that name\n", headers=_HEADERS)
-        if request.method not in ("GET", "HEAD"):
-            return web.Response(status=405, text="viva view: pages can only be read\n", headers=_HEADERS)
-        try:
-            response = await handler(request)
-        except PageNotFound as error:
-            response = await self._problem(404, "Not here", str(error))
-        except web.HTTPNotFound:
-            response = await self._problem(404, "Not here", f"{request.path[:200]}: no such page")
-        except ConfigurationError as error:
-            response = await self._problem(400, "This cannot be shown", str(error))
-        except VivaError as error:
-            response = await self._problem(500, "This cannot be shown", str(error))
-        if not response.prepared:
-            for name, value in _HEADERS.items():
-                response.headers.setdefault(name, value)
-        return response
+        self._pages = Pages(self.root, IndexReader(self.file), latest=lambda: self.live.latest)
 
     # -- pages ----------------------------------------------------------------------------------------------------
 
     async def _overview(self, request: web.Request) -> web.StreamResponse:
-        pages = self._ready()
         self.answering.want()
-        return _html(await self._in_thread(lambda: pages.overview(self._shown())))
+        return await self._page(lambda pages: pages.overview(self._shown()))
 
     async def _conversations(self, request: web.Request) -> web.StreamResponse:
         chosen = Filter.from_query(request.query)
-        return _html(await self._in_thread(lambda: self._ready().conversations(chosen)))
+        return await self._page(lambda pages: pages.conversations(chosen))
 
     async def _conversation(self, request: web.Request) -> web.StreamResponse:
         run, number = request.match_info["run"], int(request.match_info["number"])
         chosen, at = Filter.from_query(request.query), request.query.get("at", "")
         place = int(at) if at.isascii() and at.isdigit() and len(at) < 12 else None
-        return _html(await self._in_thread(lambda: self._ready().conversation(run, number, chosen, place)))
+        return await self._page(lambda pages: pages.conversation(run, number, chosen, place))
 
     async def _compare(self, request: web.Request) -> web.StreamResponse:
         left, right = (_parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
-        return _html(await self._in_thread(lambda: self._ready().compare(left, right)))
+        return await self._page(lambda pages: pages.compare(left, right))
 
     async def _report(self, request: web.Request) -> web.StreamResponse:
         problem = await self.answering.report()
         if problem:
-            return await self._problem(500, "The report cannot be made", problem)
-        text = await asyncio.to_thread(self.answering.page.read_text, "utf-8")
+            raise Refusal(500, "The report cannot be made", problem)
+        response = html_response(await asyncio.to_thread(self.answering.page.read_text, "utf-8"))
         # The report carries its own policy, stricter than this server's but for its own script and style.
-        policy = {"Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
-        return web.Response(text=text, content_type="text/html", headers=policy)
+        response.headers["Content-Security-Policy"] = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+        return response
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if request.method == "HEAD":
-            return web.Response(content_type="text/event-stream")
+            return web.Response(content_type=EVENT_STREAM)
         if self.live.readers >= _MOST_READERS:
             return web.Response(status=503, text="viva view: too many readers\n")
         return await self.live.serve(request)
 
-    async def _asset(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
-        if name not in _ASSETS:
-            raise PageNotFound(f"no such file: {name[:80]}")
-        made = self._ready().style if name == "view.css" else (TEMPLATES / name).read_text
-        return web.Response(text=await self._in_thread(made), content_type=_ASSETS[name])
-
-    async def _problem(self, status: int, title: str, text: str) -> web.Response:
-        response = _html(await self._in_thread(lambda: self._ready().problem(title, text)))
-        response.set_status(status)
-        return response
-
     # -- what pages are made with ---------------------------------------------------------------------------------
 
     def _overview_part(self) -> str:
-        """The overview's live part, made in the pages' thread; called in another one."""
+        """Make the overview's live part in the pages' thread; called in another one."""
         return self._thread.submit(lambda: self._ready().overview_part(self._shown())).result()
 
     def _shown(self) -> PageContext:
@@ -327,6 +261,9 @@ class Viewer:
     def _ready(self) -> Pages:
         assert self._pages is not None
         return self._pages
+
+    async def _page(self, make: Callable[[Pages], str]) -> web.Response:
+        return html_response(await self._in_thread(lambda: make(self._ready())))
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
@@ -339,25 +276,22 @@ def _parse_conversation(text: str, name: str) -> tuple[str, int]:
     return run, int(number)
 
 
-def _html(text: str) -> web.Response:
-    return web.Response(text=text, content_type="text/html")
-
-
 _NICE = 5  # a run on the same machine comes first
 
 
-def serve(root: Path, *, host: str, port: int, names: list[str], index: Path | None = None) -> None:
+def serve(root: Path, server: PageServer, *, index: Path | None = None) -> None:
     """Serve until Ctrl-C or SIGTERM; the address is told on stderr.
 
-    :raises ConfigurationError: there is nothing to look at, or nobody can listen at that address.
+    Raises:
+        ConfigurationError: There is nothing to look at, or nobody can listen at that address.
     """
-    asyncio.run(_serve(Viewer(root, index=index, host=host, names=names), host, port))
 
+    async def main() -> None:
+        os.nice(_NICE)
+        site = listening(Viewer(root, server, index=index).application(), server.host, server.port)
+        await serve_until_signal(site, announce)
 
-async def _serve(viewer: Viewer, host: str, port: int) -> None:
-    os.nice(_NICE)
-    await serve_until_signal(viewer.application(), host, port, _announce)
+    def announce(address: str) -> None:
+        print(f"viva view: {address}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
 
-
-def _announce(address: str) -> None:
-    print(f"viva view: {address}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    asyncio.run(main())

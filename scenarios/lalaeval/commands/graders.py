@@ -106,13 +106,14 @@ def serve(
     ] = "never",
 ) -> None:
     """Serve the grading pages of a folder; prints a secret link for each person who has none yet."""
-    from viva.web.grading.server import ServerOptions, serve
-    from viva.web.listening import is_loopback
+    from viva.web.auth import is_loopback
+    from viva.web.grading.server import serve
+    from viva.web.page_server import PageServer
 
     if not is_loopback(host) and not (url or "").startswith("https:"):
         print("viva: note: over plain http, links and grades can be read on the way; put a proxy with https before the "
               "pages, and name its address with --url", file=sys.stderr)  # fmt: skip
-    serve(folder, ServerOptions(host, port, tuple(name or ()), url, expires), _print_grader_links)
+    serve(folder, PageServer(host, port, name or (), url), _print_grader_links, expires=expires)
 
 
 def _print_grader_links(address: str, links: list[NewLink]) -> None:
@@ -145,13 +146,14 @@ def answer_as_human(
     ] = None,
 ) -> None:
     """Serve the pages of rooms: people answer what is asked of human:ROOM. Prints a secret link for each."""
-    from viva.web.listening import is_loopback
-    from viva.web.rooms.server import ServerOptions, serve
+    from viva.web.auth import is_loopback
+    from viva.web.page_server import PageServer
+    from viva.web.rooms.server import serve
 
     if not is_loopback(host) and not (url or "").startswith("https:"):
         print("viva: note: over plain http, links and answers can be read on the way; put a proxy with https before "
               "the pages, and name its address with --url", file=sys.stderr)  # fmt: skip
-    serve(room, ServerOptions(host, port, tuple(name or ()), url), _print_room_links)
+    serve(room, PageServer(host, port, name or (), url), _print_room_links)
 
 
 def _print_room_links(links: Mapping[str, str]) -> None:

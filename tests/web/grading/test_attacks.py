@@ -14,7 +14,7 @@ from command import viva
 from grading_site import CANDIDATES, GradingSite, Visitor, grading_site, make_folder
 
 from viva.grading.store import GradeStore
-from viva.web.people.sessions import hash_token
+from viva.web.sessions import hash_token
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}

@@ -11,7 +11,7 @@ from grading_site import make_folder
 
 from viva.grading.store import GradeStore
 from viva.web.grading.site import StoreWorker
-from viva.web.people.application import Refusal
+from viva.web.problems import Refusal
 
 
 @pytest.fixture

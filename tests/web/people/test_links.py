@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from viva.engine.errors import ConfigurationError
-from viva.web.people.sessions import Sessions, new_token, parse_expiry, read_or_make_secret
+from viva.web.sessions import Sessions, new_token, parse_expiry, read_or_make_secret
 
 SECRET = bytes(range(32))
 

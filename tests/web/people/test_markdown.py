@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.web.people.markdown import FOLD_LENGTH, MAX_LENGTH, PLAIN_LENGTH, render_model_text
+from viva.web.markdown import FOLD_LENGTH, MAX_LENGTH, PLAIN_LENGTH, render_model_text
 
 _SAFE_TAGS = {"p", "br", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "hr", "a"}
 _SAFE_TAGS |= {"table", "thead", "tbody", "tr", "th", "td"} | {f"h{level}" for level in range(1, 7)}

@@ -104,3 +104,7 @@ class _Renderer(RendererHTML):
         words = tokens[idx].info.strip()
         named = f"<p><code>{escape(words)}</code></p>\n" if words else ""
         return f"{named}<pre><code>{escape(tokens[idx].content)}</code></pre>\n"
+
+
+# Filters of templates that show what models said.
+MODEL_TEXT_FILTERS = {"model": render_model_text, "written": lambda text: render_model_text(text, plain=True)}

@@ -21,7 +21,7 @@ from itsdangerous.encoding import base64_decode, base64_encode
 
 from viva.engine.errors import ConfigurationError
 
-from ..auth import hash_token
+from .auth import hash_token
 
 SECRET_FILE = "pages.secret"
 _SECRET_BYTES = 32

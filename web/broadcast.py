@@ -1,0 +1,69 @@
+"""Server-sent events to any number of readers, none of which holds up the sender or the other readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+import orjson
+
+_KEEP_ALIVE_SECONDS = 15.0
+_KEEP_ALIVE = b": \n\n"
+EVENT_STREAM = "text/event-stream"
+
+
+class Broadcast:
+    """Readers that are woken together when there is news. A reader has no queue, only its place in what is kept."""
+
+    def __init__(self) -> None:
+        self.readers = 0
+        self.closed = False
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have all readers look for news."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def close(self) -> None:
+        """Nothing comes any more: readers end when they have read what is here."""
+        self.closed = True
+        self.wake()
+
+    async def read(
+        self, place: int, after: Callable[[int], tuple[bytes, int]], pause: Callable[[int], float] = lambda place: 0.0
+    ) -> AsyncGenerator[bytes, None]:
+        """Iterate over what comes behind a place, with comments that keep the connection alive.
+
+        Args:
+            place: Of the last event that the reader has.
+            after: Gives the next events behind a place, and the place of the last of them.
+            pause: Seconds to wait at a place, so that a reader that lags behind takes no more of the loop than others.
+        """
+        self.readers += 1
+        try:
+            while True:
+                news = self._news
+                data, following = after(place)
+                if following != place:
+                    place = following
+                    yield data
+                    if not self.closed:
+                        await asyncio.sleep(pause(place))
+                elif self.closed:
+                    return
+                else:
+                    try:
+                        async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                            await news.wait()
+                    except TimeoutError:
+                        yield _KEEP_ALIVE
+        finally:
+            self.readers -= 1
+
+
+def server_sent_event(data: object, id_: str | None = None, name: str | None = None) -> bytes:
+    """Encode one event; JSON has no line ends outside of strings, so its data is one line."""
+    head = b"" if id_ is None else b"id: %b\n" % id_.encode()
+    head += b"" if name is None else b"event: %b\n" % name.encode()
+    return b"%bdata: %b\n\n" % (head, orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS))
