@@ -66,9 +66,7 @@ class CircuitBreaker:
         return self._open
 
     def reached(self, left: float) -> None:
-        """The endpoint said something to a call that left at this time; one from before the failures says nothing of
-        them.
-        """
+        """Hear that the endpoint answered a call that left at this time; one from before the failures tells nothing."""
         if self._failures and left < self._first:
             return
         self._failures = 0
@@ -271,14 +269,7 @@ class Limits:
         self._granted = 0
 
     def permit(self, tokens: int = 0) -> Permit:
-        """Return what waits for a turn, first in first out (``async with``), and is the permit until its end.
-
-        Args:
-            tokens: The estimate of what the call will use.
-
-        Raises:
-            RunStopping: The run was asked to stop before it was this call's turn.
-        """
+        """Return what waits for a turn, first in first out (``async with``), and is the permit until its end."""
         return Permit(self, tokens)
 
     async def _turn_of(self, permit: Permit) -> None:
@@ -309,10 +300,7 @@ class Limits:
         self._changed.set()
 
     def waits_for_endpoint(self, error: BackendError) -> bool:
-        """Whether a call that met nobody waits until somebody is there again.
-
-        :raises Unreachable: it waited for as long as patience lasts.
-        """
+        """Return True if a call that met nobody waits for the endpoint; raise Unreachable if patience is used up."""
         if self.breaker is None or not self.breaker.open:
             return False
         self.breaker.give_up(self._clock.now(), error)
@@ -343,9 +331,7 @@ class Limits:
         return self._tokens is not None
 
     def statistics(self) -> dict[str, float]:
-        """Calls in flight, the most there ever were, waiters, permits granted, tokens in the window, and what was found
-        out of the endpoint's own limits.
-        """
+        """Return counters: calls in flight, waiters, permits, tokens in the window, limits found out."""
         return {
             "in_flight": self._in_use,
             "most_in_flight": self._most_in_use,

@@ -195,9 +195,7 @@ class _MessageAssembly(RecordAssembly):
         return bool(self._message) and (self.has_ended or self._message.get("stop_reason") is not None)
 
     def take(self, record: dict[str, Any]) -> str:
-        """Take an event; the text that it adds to the answer. Types of events that are not known are left out, as the
-        API's versioning asks.
-        """
+        """Take an event; unknown types are left out, as the API's versioning asks."""
         kind = record["type"]
         if kind == "content_block_delta":
             return self._delta(record["index"], record["delta"])
@@ -359,9 +357,7 @@ class AnthropicBackend(EndpointBackend):
         return body
 
     def _turns(self, request: Request) -> tuple[str, list[dict[str, Any]], bool]:
-        """Return instructions, turns, and whether each turn since the user last spoke has the thoughts that the API
-        wants back.
-        """
+        """Return instructions, turns, and whether each turn since the user spoke has the thoughts to be sent."""
         ids = _CallIds()
         signed = True
 
@@ -414,10 +410,7 @@ class AnthropicBackend(EndpointBackend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """A model of the Messages API from its name.
-
-    :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
-    """
+    """Build a model of the Messages API from its name."""
     return AnthropicBackend(
         clock,
         resolve_endpoint(spec, _SERVICE),

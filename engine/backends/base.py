@@ -92,27 +92,18 @@ class Backend(ABC):
         """
 
     async def read(self, reading: Reading) -> Completion:
-        """Say how likely each continuation is: ``likelihoods`` of an otherwise empty completion, in their order.
-
-        :raises ConfigurationError: this kind of model gives no log-probabilities of a given text.
-        :raises BackendError: the model could not answer.
-        """
+        """Say how likely each continuation is: ``likelihoods`` of an otherwise empty completion, in their order."""
         raise ConfigurationError(f"{self.label}: this kind of model gives no log-probabilities of a given text")
 
     def ended(self, affinity: str) -> None:
         """A conversation has ended (``Request.affinity``): what is kept for it can be freed."""
 
     def interrupted(self, affinity: str) -> None:
-        """A conversation was interrupted: what is kept for it in this process can be freed. Unlike one that has ended,
-        it may go on in a resumed run.
-        """
+        """Free what is kept for a conversation in this process. Unlike an ended one, it may go on in a resumed run."""
         self.ended(affinity)
 
     async def check(self) -> None:
-        """Find out within seconds whether the model can be reached at all.
-
-        :raises BackendError: it cannot, with the place and the cause.
-        """
+        """Find out within seconds whether the model can be reached at all; raise the BackendError that says why not."""
 
     def hear_allowance(self, hear: OnRateLimit) -> None:
         """Tell what the endpoint says that it still takes, where it says so."""
@@ -142,10 +133,7 @@ MAX_WHOLE_OPTION = 2**31 - 1  # of whole numbers: more than anything counts, and
 
 
 def _parse_options(query: str, text: str) -> dict[str, str]:
-    """The options of a model's name ``text``.
-
-    :raises ConfigurationError: one is given twice.
-    """
+    """Return the options of a model's name ``text``, each of which may be given once."""
     options = parse_qsl(query, keep_blank_values=True)
     for name, times in Counter(name for name, _ in options).items():
         if times > 1:
@@ -166,11 +154,7 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, text: str) -> ModelSpec:
-        """Read ``kind:where[#fragment][?option=value&…]``.
-
-        :raises ConfigurationError: it has no kind, gives an option twice, or holds a credential (see
-            ``refuse_credentials``).
-        """
+        """Read ``kind:where[#fragment][?option=value&…]``, which may hold no credential."""
         refuse_credentials(text)
         inline = find_inline_mapping(text)
         if inline is not None:

@@ -62,11 +62,7 @@ class AnswerBody:
         return self.headers.get("Content-Type", "").lower().startswith("text/event-stream")
 
     async def piece(self) -> bytes:
-        """The next bytes; none at the end.
-
-        :raises AnswerTooLarge: there were more than the bound.
-        :raises Unavailable: it is not packed as it says, or broke off.
-        """
+        """Return the next bytes, none at the end; raise if they are too many, broken off or badly packed."""
         while True:
             if self._rest or self._more:
                 data, self._rest = self._rest, b""
@@ -201,10 +197,7 @@ class Endpoint:
         self._gate.open()
 
     def _guarded_socket(self, address: Any) -> socket.socket:
-        """A socket for an address that was resolved: the very one that is then connected to.
-
-        :raises PermissionError: a client has named the endpoint, and it lies where clients may ask nothing.
-        """
+        """Return a socket for a resolved address, the very one that is then connected to, if clients may ask there."""
         family, kind, protocol, _, place = address
         assert self._allowed is not None
         try:
@@ -236,8 +229,7 @@ class Endpoint:
         method: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> T:
-        """Post ``data`` (None: get) to a URL of the endpoint, or send it by another ``method``, and hand what is
-        accepted to ``receive``.
+        """Post ``data`` (None: get), or send it by another ``method``; hand what is accepted to ``receive``.
 
         :raises BackendError: the typed error for whatever came instead.
         """
@@ -268,9 +260,7 @@ class Endpoint:
             del failure
 
     def error(self, label: str, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> BackendError:
-        """The typed error for an answer other than 200, or for an error that a stream reports (with the status that it
-        would have had as an answer).
-        """
+        """Return the typed error for an answer other than 200, or one that a stream reports with such a status."""
         return error_from_response(label, status, body, headers or {}, self.redact, self._key_advice, self._dialect)
 
     def _place(self, url: str) -> str:
@@ -348,11 +338,7 @@ def _redirect_target(
     *,
     last: bool,
 ) -> str:
-    """Where to ask instead.
-
-    :raises Redirected: another host, another kind of request, or what a client may not name: neither key nor prompt
-        goes there unasked.
-    """
+    """Return where to ask instead; raise ``Redirected`` rather than send key or prompt elsewhere unasked."""
     try:
         target = response.url.join(URL(response.headers["Location"]))
         same = target.origin() == response.url.origin() and (allowed is None or allowed.has(str(target)))

@@ -85,10 +85,7 @@ def without_keys() -> Iterator[None]:
 
 
 def resolve_endpoint(spec: ModelSpec, service: ProviderApi) -> EndpointAddress:
-    """The place that a model's name means; reads the options ``key_env``, ``header.KEY`` and ``query.KEY``.
-
-    :raises ConfigurationError: the name is none of an endpoint, or there is no key, or none that can be sent.
-    """
+    """Return the place that a model's name means, with the options ``key_env``, ``header.KEY`` and ``query.KEY``."""
     base_url, model, usual = _split_name(spec, service)
     variable = spec.take("key_env", usual)
     key = (permissions().variable(variable) or "").strip() or None if variable else None

@@ -31,10 +31,7 @@ _LONGEST_WHOLE = 19  # characters of numbers that are kept as whole ones; orjson
 
 
 def require_text(value: Any) -> str:
-    """A value in the place of a text.
-
-    :raises TypeError: it is none.
-    """
+    """Return a value that must be a text, or raise TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"found {type(value).__name__} in the place of a text")
     return value
@@ -52,11 +49,7 @@ class SurrogateJoiner:
         self.held: dict[tuple[Any, ...], str] = {}
 
     def joined(self, value: Any, *, in_bytes: bool = False, path: tuple[Any, ...] = ()) -> Any:
-        """The value with texts that UTF-8 can hold. ``in_bytes``: what is no UTF-8 stands in it as ``surrogateescape``
-        writes it.
-
-        :raises ValueError: it holds bytes that are no part of a character.
-        """
+        """Return the value with texts that UTF-8 can hold; ``in_bytes``: it was decoded with ``surrogateescape``."""
         if isinstance(value, str):
             return self._text(value, path, in_bytes) if value else value
         if isinstance(value, dict):
@@ -236,18 +229,14 @@ def parse_usage(given: Any, redact: Redactor) -> ReportedUsage:
 
 
 def merge_counts(known: Any, given: Any) -> Any:
-    """Return the counts that a stream has given so far, with those of its next record. They are cumulative, but a 0
-    replaces no count: some endpoints fill in zeros where they have not counted.
-    """
+    """Add a stream's later counts, which are cumulative; a 0, which some endpoints fill in, replaces no count."""
     if not isinstance(known, dict) or not isinstance(given, dict):
         return given or known
     return known | {name: count for name, count in given.items() if count or name not in known}
 
 
 def sum_counts(given: Any, names: Sequence[str]) -> Any:
-    """The sum of counts that a provider gives apart (thoughts, tokens of tools), missing ones left out; the first that
-    is no count, for ``parse_usage`` to note. None where all are missing.
-    """
+    """Sum counts that are given apart; None if all are missing, the first unusable one for ``parse_usage`` to note."""
     total = None
     for name in names:
         value = given.get(name)
@@ -266,9 +255,7 @@ def _quote_count(value: Any, redact: Redactor) -> str:
 
 
 def estimate_missing_counts(completion: Completion, request: Request) -> None:
-    """Put an estimate in the place of counts that are unknown, so that totals, budgets and rates go on to mean
-    something.
-    """
+    """Estimate unknown counts, so that totals, budgets and rates go on to mean something."""
     if not completion.prompt_tokens:
         completion.prompt_tokens = request.characters // _CHARACTERS_PER_TOKEN
         unknown = True
@@ -302,9 +289,7 @@ _THOUGHT_PART_FIELDS = ("thinking", "reasoning", "reasoning_content", "text", "c
 
 
 class PartWithoutText(TypeError):
-    """An answer holds a part that has no text: of a type that nobody knows, or nothing but what tells of tools that the
-    provider runs itself.
-    """
+    """A part of the answer has no text, is of an unknown type, or tells of tools that the provider runs itself."""
 
     def __init__(self, kind: object) -> None:
         super().__init__(f"the answer holds a part of type '{kind}', which has no text; ask for text alone")
@@ -353,10 +338,7 @@ class ReadAnswer(NamedTuple):
 
 
 def read_text(content: Any) -> str:
-    """The words of a message's ``content``: text, null, or a list of parts, of which those with text count.
-
-    :raises PartWithoutText: a part is of an unknown type without text. :raises TypeError: it is of another form.
-    """
+    """Return the words of a message's ``content``: text, null, or a list of parts, of which those with text count."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -367,10 +349,7 @@ def read_text(content: Any) -> str:
 
 
 def part_text(part: Any) -> str:
-    """The words of one part of a content; none of a thought.
-
-    :raises PartWithoutText: it is of an unknown type without text. :raises TypeError: it is no part.
-    """
+    """Return the words of one part of a content, none of a thought; raise PartWithoutText if it can have none."""
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
@@ -495,9 +474,7 @@ def parse_call(entry: Any) -> tuple[str, str, str]:
 
 
 def parse_logprobs(told: Sequence[Any]) -> list[list[Any]] | None:
-    """The log-probabilities of an answer, from the fields ``logprobs`` of its choice or of the choice's chunks; None
-    where there are none, or of a form that nobody knows: the answer is one without them.
-    """
+    """Return log-probabilities from fields ``logprobs`` of a choice or its chunks; None if of an unknown form."""
     try:
         return [
             [

@@ -55,11 +55,7 @@ class KeyTrust:
         self._refused: list[asyncio.Future[None]] = []
 
     def call(self) -> _CallOutcome:
-        """One request with this key.
-
-        :raises Unauthorized: the endpoint refused it, and has answered none so far.
-        :raises Forbidden: the endpoint refused it, but answers others.
-        """
+        """Surround one request: a refused key is ``Unauthorized``, or ``Forbidden`` if others are answered."""
         return _CallOutcome(self)
 
     async def _settle(self) -> None:
@@ -183,10 +179,7 @@ class FormFallback:
     async def ask(
         self, request: Request, attempt: Callable[[Request, str], Awaitable[Completion]], label: str
     ) -> Completion:
-        """Make one attempt, in the form that is known or to be tried next.
-
-        :raises FormRefused: this form, or a system message, was refused; asked again, the request is made with less.
-        """
+        """Make one attempt in the form that is known or next; raise FormRefused if that is refused."""
         structured = request.sampling.schema is not None
         form = self._probing.get(request.digest, self.chosen) if structured else PROMPT_ONLY
         sent = request
@@ -257,9 +250,7 @@ class ProviderState:
         self._kept: dict[str, dict[tuple[str, str, int], tuple[str, tuple[ToolCall, ...], list[Any]]]] = {}
 
     def keep(self, request: Request, completion: Completion, parts: list[Any] | None) -> None:
-        """Keep the parts of an answer, which will be the next message of its view. Nothing is kept of an answer without
-        calls, nor of a request that belongs to no conversation: nobody would say when it ends.
-        """
+        """Keep the parts of an answer with calls, which will be the next message of its conversation."""
         place = request.affinity or request.conversation
         if parts and completion.calls and place:
             said = (completion.text, tuple(completion.calls), parts)
@@ -302,10 +293,7 @@ _NAMES_SETTING = (
 
 
 class EndpointBackend(Backend):
-    """One model of one endpoint: how every provider's models are asked, with what differs as attributes and hooks.
-
-    ``base_url`` stands for the endpoint in messages.
-    """
+    """One model of one endpoint: how every provider's models are asked; what differs are attributes and hooks."""
 
     fallible = True
     form: str  # what an answer is, for messages
@@ -354,18 +342,11 @@ class EndpointBackend(Backend):
 
     @abstractmethod
     def _body(self, request: Request, form: str, *, streaming: bool) -> dict[str, Any]:
-        """Return the body of a request.
-
-        :raises ConfigurationError: it asks for what the API does not have.
-        """
+        """Return the body of a request; raise ConfigurationError if it asks for what the API does not have."""
 
     @abstractmethod
     def _read(self, answer: Any, *, tools: bool) -> ReadAnswer:
-        """Read the record of an answer; counts are 0 where they are unknown. ``tools``: some were offered.
-
-        :raises PartWithoutText: there is nothing but a part that is no text.
-        :raises KeyError, IndexError, TypeError, AttributeError, ValueError: it is of another form.
-        """
+        """Read the record of an answer; raise ``FORMAT_ERRORS`` if it is none. ``tools``: some were offered."""
 
     @abstractmethod
     def _assembly(self, records: JsonRecordStream) -> RecordAssembly:
@@ -411,9 +392,7 @@ class EndpointBackend(Backend):
         self._returned.forget(affinity)
 
     async def generate(self, request: Request) -> Completion:
-        """As the base says. One HTTP request a call: finding out which form of structured output the endpoint knows
-        takes several calls, each of which raises ``FormRefused`` until one is accepted.
-        """
+        """Make one HTTP request; raise FormRefused until a form of structured output is accepted."""
         return await self._forms.ask(self._asking.settled(request), self._attempt, self.label)
 
     async def _attempt(self, request: Request, form: str) -> Completion:
@@ -441,11 +420,7 @@ class EndpointBackend(Backend):
             )
 
     async def _receive(self, answer: AnswerBody, on_text: Callable[[str], None] | None, *, tools: bool) -> ReadAnswer:
-        """Read an answer that was sent whole or as a stream, handing on each piece of text of the latter without the
-        key. ``first_token`` is the clock's time of the first piece of text, or of a call.
-
-        :raises BackendError: it is an error, broke off, is of another form or too long, or holds what is no text.
-        """
+        """Read an answer, whole or streamed. ``first_token`` is the clock's time of a stream's first text or call."""
         if on_text is None and not answer.is_stream:
             return await self._whole(answer, lambda data: self._parse(data, tools=tools))
         records = JsonRecordStream(answer, self._endpoint, self.label)
@@ -465,10 +440,7 @@ class EndpointBackend(Backend):
     async def _ask(
         self, request: Request, url: str, data: bytes, receive: Callable[[AnswerBody], Awaitable[Completion]]
     ) -> Completion:
-        """The answer to one request, with its times, and with estimates in the place of missing counts of tokens.
-
-        ``receive`` gives the clock's time of the first piece as ``first_token``.
-        """
+        """Return the answer to one request, with its times, and estimates in the place of missing counts of tokens."""
         began = self._clock.now()
         try:
             async with self._trust.call():
@@ -487,10 +459,7 @@ class EndpointBackend(Backend):
         return completion
 
     async def _whole(self, answer: AnswerBody, parse: Callable[[bytes], T]) -> T:
-        """Return what ``parse`` makes of an answer that was sent whole.
-
-        :raises BackendError: the endpoint reported an error as if it were an answer, or as ``parse`` says.
-        """
+        """Parse a whole answer, or raise the error that the endpoint reported as if it were one."""
         data = await answer.whole()
         try:
             return parse(data)
@@ -564,10 +533,7 @@ class EndpointOptions:
 
     @classmethod
     def of(cls, spec: ModelSpec) -> EndpointOptions:
-        """Read the options that all kinds of endpoints have.
-
-        :raises ConfigurationError: one of them is wrong.
-        """
+        """Read the options that all kinds of endpoints have."""
         sampling = spec.one_of("sampling", ("on", "off")) != "off"
         settings: dict[str, Any] = {
             "temperature": spec.number("temperature", -1.0, 0.0, 2.0),
@@ -612,10 +578,7 @@ def _set_field(body: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def _parse_body_value(spec: ModelSpec, name: str, text: str) -> Any:
-    """Return the value of an option ``body.KEY``: JSON, or a text that is none.
-
-    :raises ConfigurationError: it was meant to be JSON, or what the engine sends itself is to be replaced.
-    """
+    """Return the value of an option ``body.KEY``: JSON, or a text that is not meant to be JSON."""
     option = f"model '{spec.text}': body.{name}"
     if name.partition(".")[0] in _OWN_FIELDS or "" in name.split("."):
         raise ConfigurationError(f"{option}: expected the name of a field other than {', '.join(_OWN_FIELDS)}")

@@ -115,16 +115,11 @@ class Dialect:
     """
 
     def kind(self, status: int, error: Mapping[str, Any], message: str) -> type[BackendError] | None:
-        """The type of an error that the provider documents; None where the status alone says it.
-
-        :param error: the record of the error, as it was sent; :param message: what it says, without the key.
-        """
+        """Return the type of a documented error; None if the status alone says it. ``message`` is without the key."""
         return None
 
     def retry_after(self, error: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-        """Return the seconds after which the endpoint wants to be asked again, as a header or its words say; None where
-        it names no time.
-        """
+        """Return the seconds after which to ask again, from a header or the error's words; None if none are named."""
         given = seconds_until(headers.get("Retry-After"), headers.get("Date"))
         return _pause_in_message(error.get("message")) if given is None else given
 
@@ -237,9 +232,7 @@ def transport_error(
 
 
 def drop_traceback(error: BaseException) -> None:
-    """Let go of the frames that an error and what led to it hold: a stream keeps the error that broke it, and the
-    error's frames keep the stream.
-    """
+    """Let go of the frames that an error and what led to it hold, and with them of a stream that they hold."""
     seen: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -272,9 +265,7 @@ def _name_advice(error: BaseException, cause: BaseException) -> str:
 
 
 def _codes_and_message(body: bytes, redact: Redactor) -> tuple[Mapping[str, Any], set[str], str]:
-    """Return the endpoint's error, its codes in small letters and its message, from whatever shape it sent; the texts
-    without the key.
-    """
+    """Return an error of whatever shape, its codes in small letters and its message, without the key."""
     try:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError:

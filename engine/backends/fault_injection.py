@@ -60,10 +60,7 @@ class FaultPlan(BaseModel):
 
 
 def read_fault_plan(path: Path) -> FaultPlan:
-    """The plan in a YAML file.
-
-    :raises ConfigurationError: it cannot be read, or says something that no plan can; the field is named.
-    """
+    """Read the plan in a YAML file."""
     try:
         return FaultPlan.model_validate(read_yaml(path))
     except ValidationError as error:

@@ -397,10 +397,7 @@ class GeminiBackend(EndpointBackend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """A model of the Gemini API from its name.
-
-    :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
-    """
+    """Build a model of the Gemini API from its name."""
     return GeminiBackend(
         clock,
         resolve_endpoint(spec, _SERVICE),

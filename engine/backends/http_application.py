@@ -72,10 +72,7 @@ class AnswerPath:
         self._steps = text.split(".")
 
     def find(self, value: Any) -> Any:
-        """What stands at the path in ``value``.
-
-        :raises MissingInAnswer: nothing does.
-        """
+        """Return what stands at the path in ``value``, or raise MissingInAnswer."""
         passed: list[str] = []
         for step in self._steps:
             try:
@@ -118,12 +115,7 @@ class AnswerReader:
         self._label, self._redact, self._clock = label, redact, clock
 
     async def read(self, body: AnswerBody, on_text: Callable[[str], None] | None) -> Completion:
-        """The reply. Pieces of a stream go to ``on_text`` as they come. ``first_token``: the clock's time at the first.
-
-        :raises Unavailable: the answer is HTML, is not JSON, or broke off.
-        :raises Rejected: nothing stands at the path of the answer, or no text.
-        :raises AnswerTooLarge: it is longer than an answer may be.
-        """
+        """Return the reply; pieces of a stream go to ``on_text``. ``first_token`` is the clock's time of the first."""
         if self._stream == "none":
             return redact_completion(await self._read_whole(body), self._redact)
         events = SseStream(body, self._label, named=self._stream == "sse", records=self.answer is not None)
@@ -141,10 +133,7 @@ class AnswerReader:
         return redact_completion(completion, self._redact)
 
     async def identifier(self, body: AnswerBody, path: str) -> str:
-        """The identifier of a session in the answer to the request that opens it.
-
-        :raises BackendError: as ``read``.
-        """
+        """Return the identifier of a session in the answer to the request that opens it."""
         try:
             found = AnswerPath(path).find(self.json(await body.whole()))
         except MissingInAnswer as missing:
@@ -597,10 +586,7 @@ def _split_url(url: str) -> tuple[str, str, str]:
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """An application from its model name.
-
-    :raises ConfigurationError: there is no mapping, or it is wrong, or an option is.
-    """
+    """Build an application from its model name."""
     if not spec.where:
         raise ConfigurationError(f"model '{spec.text}': name the mapping's file (http:app.yaml), or write it in braces")
     if spec.where.startswith("//"):

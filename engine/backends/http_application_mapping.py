@@ -38,9 +38,7 @@ class PlaceholderValues:
     messages: Sequence[Mapping[str, Any]] = ()
 
     def text(self, template: str, quoted: Callable[[str], str] = str) -> str:
-        """The template with its placeholders filled, in one pass: what a value holds in braces is left alone.
-        ``quoted`` is applied to each value.
-        """
+        """Fill the template in one pass: braces within values are left alone. ``quoted`` is applied to each value."""
         return _PLACEHOLDER.sub(lambda found: quoted(str(getattr(self, found[1]))), template)
 
     def json(self, template: Any) -> Any:
@@ -78,10 +76,7 @@ def has_placeholder(template: Any, name: str) -> bool:
 
 
 def fill_from_environment(text: str, field: str, shown: str) -> tuple[str, list[str]]:
-    """The text with ``${NAME}`` replaced, and the values that were put in, in their order.
-
-    :raises ConfigurationError: a variable is not set, or empty; the message names it, ``shown`` and the field.
-    """
+    """Return the text with ``${NAME}`` replaced, and the values put in; a variable without a value is an error."""
     values: list[str] = []
 
     def value(found: re.Match[str]) -> str:
@@ -206,28 +201,19 @@ class Application(RequestTemplate):
 
 
 def inline_name(mapping: Mapping[str, Any]) -> str:
-    """The model's name that holds a mapping: ``http:{…}``.
-
-    :raises ConfigurationError: the mapping is wrong.
-    """
+    """Return the model's name that holds a mapping: ``http:{…}``."""
     parse_mapping(dict(mapping), "http:{…}")
     return f"http:{orjson.dumps(mapping).decode()}"
 
 
 def read_mapping(file: Path) -> Application:
-    """The mapping in a YAML file.
-
-    :raises ConfigurationError: it cannot be read, or a field is wrong; the message names file, line and field.
-    """
+    """Read the mapping in a YAML file."""
     value, line_of = parse_with_lines(read_text(file), str(file))
     return parse_mapping(value, str(file), line_of)
 
 
 def parse_mapping(value: Any, shown: str, line_of: LineOf | None = None) -> Application:
-    """A mapping from plain data. ``shown`` is its file's name in errors, ``line_of`` says where its fields stand there.
-
-    :raises ConfigurationError: a field is wrong; the message names it and what was found.
-    """
+    """Read a mapping from plain data; errors name ``shown``, the line and the field."""
     if not isinstance(value, dict):
         found = "nothing" if value is None else describe_value(value)
         raise ConfigurationError(

@@ -62,10 +62,7 @@ class HumanBackend(Backend):
         self._answered = 0
 
     async def check(self) -> None:
-        """Make the room.
-
-        :raises ConfigurationError: it cannot be made or used.
-        """
+        """Make the room."""
         await self._in_thread(self._room)
 
     async def __aexit__(self, *exc: object) -> None:
@@ -75,11 +72,7 @@ class HumanBackend(Backend):
         await asyncio.to_thread(self._thread.shutdown)
 
     async def generate(self, request: Request) -> Completion:
-        """As the base says, with the text in one piece.
-
-        :raises Unanswered: nobody answered within the timeout.
-        :raises ConfigurationError: log-probabilities are asked for, or the room cannot be used.
-        """
+        """Ask a person; the text comes in one piece. Raises ``Unanswered`` after the timeout."""
         if request.sampling.logprobs is not None:
             raise ConfigurationError(f"{self.label}: a person gives no log-probabilities; name a model of another kind")
         posed = PendingQuestion.of(request)
@@ -229,10 +222,7 @@ class HumanBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """``human:ROOM`` where ROOM is a folder, made at the first use.
-
-    :raises ConfigurationError: no folder is named, or the clock is virtual: people live by the real one.
-    """
+    """Build a person from ``human:ROOM``, where ROOM is a folder, made at the first use."""
     if not spec.where or spec.fragment:
         raise ConfigurationError(
             f"model '{spec.text}': expected human:ROOM, where ROOM is a folder without # in its path"

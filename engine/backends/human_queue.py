@@ -138,10 +138,7 @@ create unique index answers on submissions (request) where counts;
 
 
 def open_queue_file(folder: Path) -> sqlite3.Connection:
-    """The room's file, made where there is none yet; several processes may do so at once.
-
-    :raises ConfigurationError: the folder cannot be used, or its room is of another version.
-    """
+    """Open the room's file, or make it; several processes may do so at once."""
     file = folder / QUEUE_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -182,9 +179,7 @@ def _create_tables(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log. SQLite refuses at once, without its usual patience, where another process does the
-    same in this moment.
-    """
+    """Switch to a write-ahead log; SQLite does not wait here for another process that does the same."""
     until = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
@@ -234,10 +229,7 @@ class AnswerQueue:
     """See the module. ``clock`` gives seconds since 1970."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Open the room, or make it where there is none yet.
-
-        :raises ConfigurationError: the folder cannot be used, or its room is of another version.
-        """
+        """Open the room, or make it."""
         self.folder, self._clock = folder, clock
         self._presence: int | None = None
         self._connection = open_queue_file(folder)

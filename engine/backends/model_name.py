@@ -28,11 +28,7 @@ class InlineMapping(NamedTuple):
 
 
 def find_inline_mapping(name: str) -> InlineMapping | None:
-    """The object that is a model's place; None for a name whose place is none.
-
-    :raises ConfigurationError: it is not one JSON object, followed by nothing, ``#fragment`` or ``?options``. The
-        message does not repeat the name, which may hold a key.
-    """
+    """Return the JSON object that is a model's place, or None. No message repeats the name, which may hold a key."""
     kind, _, rest = name.partition(":")
     if kind not in _INLINE_KINDS or not rest.startswith("{"):
         return None

@@ -98,9 +98,7 @@ class OpenAIBackend(EndpointBackend):
         return CompletionAssembly(records)
 
     async def read(self, reading: Reading) -> Completion:
-        """Through an endpoint that can tell the log-probabilities of a prompt (vLLM, SGLang, llama-cpp-python's server
-        and others can; the public API's chat models cannot).
-        """
+        """Read through an endpoint that tells the log-probabilities of a prompt (vLLM, SGLang and others can)."""
         before, after = reading.shared + reading.context, reading.continuations[0]
         data = orjson.dumps(self._way.body(self.model, before + after))
 
@@ -216,10 +214,7 @@ def _optional_settings(sampling: Sampling) -> dict[str, float]:
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """An endpoint from its model name.
-
-    :raises ConfigurationError: the public API is named but no key is set, or an option is wrong.
-    """
+    """Build a model of an OpenAI-compatible endpoint from its name."""
     place = resolve_endpoint(spec, _SERVICE)
     is_public = place.base_url == _SERVICE.url
     usual = "max_completion_tokens" if is_public else "max_tokens"  # which that API's reasoning models do not take
@@ -238,9 +233,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 
 def _reasoning_fields(spec: ModelSpec, is_public: bool) -> dict[str, Any]:
-    """Return the fields that say how much is thought. ``thinking`` is a matter of the chat template at servers of open
-    models, and of the effort at the public API.
-    """
+    """Return the fields for thinking: an effort at the public API, of the chat template at servers of open models."""
     effort = spec.one_of("effort", _EFFORTS)
     thinking = spec.one_of("thinking", ("on", "off"))
     if is_public and thinking and not effort:

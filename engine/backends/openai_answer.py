@@ -33,17 +33,11 @@ _LONGEST_TRIED = 1 << 14  # characters of arguments that are read to see whether
 
 
 def read_completion(answer: Any, redact: Redactor, *, tools: bool = False, token_ids: bool = False) -> Completion:
-    """Read a chat completion. The usage is 0 where it is unknown; choices that were not asked for are left out.
+    """Read the record of a chat completion; raise ``FORMAT_ERRORS`` if it is none.
 
     Args:
-        answer: The endpoint's record.
-        redact: Takes out the key.
         tools: Some were offered.
         token_ids: The ids of its tokens were asked for.
-
-    Raises:
-        PartWithoutText: A part of the content is of a type that is no text.
-        KeyError, IndexError, TypeError, AttributeError, ValueError: It is of another form.
     """
     choice = _find_choice(answer["choices"])
     message = choice["message"]
@@ -151,10 +145,7 @@ class _ChoiceStream:
         return bool(self.pieces or self.thoughts or self.refused or self.other or self.calls.has_begun)
 
     def take(self, choice: dict[str, Any]) -> str:
-        """Take a choice of a chunk; the text that it adds.
-
-        :raises KeyError, TypeError, AttributeError: it is none.
-        """
+        """Take a choice of a chunk; return the text that it adds."""
         self.finish = choice.get("finish_reason") or self.finish
         if choice.get("token_ids"):
             self.tokens += choice["token_ids"]
@@ -337,10 +328,7 @@ class CallPieces:
 
 
 def parse_index(part: dict[str, Any]) -> int | None:
-    """The index of a choice or of a call's piece, None where none is given.
-
-    :raises TypeError: it is no number.
-    """
+    """Return the index of a choice or of a call's piece, None if none is given; raise TypeError if it is no number."""
     index = part.get("index")
     if index is None or type(index) is int:
         return index

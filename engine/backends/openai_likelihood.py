@@ -24,11 +24,7 @@ _LOWEST_LOGPROB = 1e9  # nats; sums of what lies within stay finite
 
 
 def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: Redactor = _NO_KEY) -> Completion:
-    """The likelihood of ``continuation`` in the echo of ``before + continuation``.
-
-    :raises Rejected: the endpoint did not echo the prompt with its log-probabilities, or not those of its tokens.
-    :raises AnswerTooLarge: it holds more values than an answer may.
-    """
+    """Return the likelihood of ``continuation`` in the echo of ``before + continuation``."""
     with _likelihood_errors("echo with logprobs", data, label, redact):
         answer = parse_json(data, label)
         told = answer["choices"][0]["logprobs"]
@@ -86,10 +82,7 @@ def read_continuation(
 
 
 def _first_token_index(tokens: Sequence[str], offsets: Sequence[int], before: str, continuation: str) -> int:
-    """The index of the continuation's first token, of the prompt's tokens.
-
-    :raises ValueError: the tokens are not those of the prompt.
-    """
+    """Return the index of the continuation's first token; raise ValueError if the tokens are not the prompt's."""
     prompt = before + continuation
     for bare in (str, _without_blanks):  # some endpoints drop the blank that a token begins with
         whole, wanted, spelled = bare(prompt), len(bare(continuation)), ""
@@ -157,11 +150,8 @@ def _generate_body(model: str, text: str) -> dict[str, Any]:
 
 
 def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: str, redact: Redactor) -> Completion:
-    """The likelihood of ``continuation`` in vLLM's ``prompt_logprobs``: for each token of the prompt the tokens that
-    could stand in its place, by their ids, itself among them; null for the first one.
-
-    :raises Rejected: the endpoint gave none, or not those of the prompt's tokens.
-    :raises AnswerTooLarge: it holds more values than an answer may.
+    """Return the likelihood of ``continuation`` from vLLM's ``prompt_logprobs``: for each token of the prompt those
+    that could stand in its place, by their ids, itself among them; null for the first one.
     """
     with _likelihood_errors("prompt_logprobs", data, label, redact):
         answer = parse_json(data, label)
@@ -181,12 +171,7 @@ def parse_prompt_logprobs(data: bytes, before: str, continuation: str, label: st
 
 
 def parse_generated(data: bytes, before: str, continuation: str, label: str, redact: Redactor) -> Completion:
-    """The likelihood of ``continuation`` in what SGLang's ``/generate`` tells of its input: log-probability, id and
-    text of each token, and of the likeliest ones in its place.
-
-    :raises Rejected: the endpoint told none, or not those of the prompt's tokens.
-    :raises AnswerTooLarge: it holds more values than an answer may.
-    """
+    """Return the likelihood of ``continuation`` from SGLang's (log-probability, id, text) of each token."""
     with _likelihood_errors("return_logprob", data, label, redact):
         told = parse_json(data, label)["meta_info"]
         listed = told["input_token_logprobs"]

@@ -69,10 +69,7 @@ class PoolMember:
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """The pool that a file describes.
-
-    :raises ConfigurationError: the file cannot be read, or a member is none.
-    """
+    """Build the pool that a file describes."""
     from .registry import build as build_member
     from .registry import with_absolute_path
 
@@ -99,10 +96,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
 
 
 def read_pool(path: Path) -> PoolFile:
-    """The file of a pool.
-
-    :raises ConfigurationError: it cannot be read, or a field is wrong.
-    """
+    """Read the file of a pool."""
     try:
         return PoolFile.model_validate(read_yaml(path))
     except ValidationError as error:
@@ -171,11 +165,7 @@ class PoolBackend(Backend):
         attempt: Callable[[Backend], Awaitable[Completion]],
         on_restart: Callable[[], None] | None,
     ) -> Completion:
-        """The first member's answer that comes.
-
-        :raises BackendError: all members failed; ``absent`` if none was there, with the shortest of their pauses.
-        :raises AccountBlocked: the accounts of all members are.
-        """
+        """Return the first member's answer that comes; if all fail, raise the last error."""
         left = [member for member in self._in_order(affinity) if member.blocked is None]
         if not left:
             blocked = self.members[0].blocked
@@ -204,8 +194,9 @@ class PoolBackend(Backend):
                 on_restart()
 
     def _in_order(self, affinity: str) -> list[PoolMember]:
-        """The members as this conversation prefers them: by rendezvous hashing (Thaler and Ravishankar 1998), weighted,
-        so that its member stays the same and a member that is gone moves nobody else's.
+        """Return the members as this conversation prefers them: a member that is gone moves nobody else's.
+
+        Source: weighted rendezvous hashing (Thaler and Ravishankar 1998).
         """
 
         def rank(member: PoolMember) -> float:

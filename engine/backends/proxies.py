@@ -32,10 +32,7 @@ class Proxy:
 
 
 class Proxies:
-    """The proxies of the environment, read once; true where there are any.
-
-    :raises ConfigurationError: one is of a kind that cannot be used, when an endpoint would go through it.
-    """
+    """The proxies of the environment, read once; true where there are any."""
 
     def __init__(self) -> None:
         # Of names in small and in capital letters the former count; an empty value is none.
@@ -98,10 +95,7 @@ def _matches(host: str, entry: str) -> bool:
 
 
 def _parse_proxy(value: str, variable: str, place: str) -> Proxy:
-    """Return the proxy that a variable names.
-
-    :raises ConfigurationError: it is no HTTP proxy. The message does not repeat what it is.
-    """
+    """Return the proxy that a variable names. No message repeats its value."""
     parts = urlsplit(value if "://" in value else f"http://{value}")
     try:
         host, port = parts.hostname, parts.port
@@ -121,9 +115,7 @@ def _parse_proxy(value: str, variable: str, place: str) -> Proxy:
 
 
 def proxy_secrets() -> Iterator[str]:
-    """Yield the passwords of the environment's proxies, or the user's name where that stands alone, and their logins as
-    they are sent.
-    """
+    """Yield the passwords (or lone user names) of the environment's proxies, and their logins as they are sent."""
     for value in getproxies_environment().values():
         login, at, _ = value.rpartition("@")
         user, _, password = login.rpartition("://")[2].partition(":")
@@ -138,10 +130,7 @@ def _login(user: str, password: str) -> str:
 
 
 def trusted_certificates() -> ssl.SSLContext | None:
-    """Return what decides whose certificates are trusted; None where the environment does not say it.
-
-    :raises ConfigurationError: a file that it names cannot be read as certificates.
-    """
+    """Return what decides whose certificates are trusted; None if the environment does not say it."""
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
     named = tuple((name, value) for name in names if (value := os.environ.get(name)))
     return _ssl_context(named) if named else None

@@ -38,9 +38,7 @@ class FunctionBackend(Backend):
         self._computer.close()
 
     async def generate(self, request: Request) -> Completion:
-        """As the base says. What the function raises becomes ``Rejected``, which names file and line; a function that
-        takes too long, ``TimedOut``.
-        """
+        """Call the function. What it raises becomes ``Rejected``; if it takes too long, ``TimedOut``."""
         began = self._clock.now()
         messages = [message.to_openai() for message in request.messages]
         how, data = await self._computer.run(self._function, (messages,), self._timeout)
@@ -58,10 +56,7 @@ class FunctionBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """The backend of the file.
-
-    :raises ConfigurationError: the file cannot be run, or has no such class or function, or several classes.
-    """
+    """Build the backend that the file defines."""
     module = import_file(Path(spec.where))
     named = getattr(module, spec.fragment, None) if spec.fragment else None
     if callable(named) and not inspect.isclass(named):

@@ -203,9 +203,7 @@ def _facts(kind: str) -> KindFacts:
 
 
 def fingerprint(text: str) -> str | None:
-    """Return what tells one local model file, or mapping of an application, from another of the same name: its size and
-    a hash of both of its ends. None if there is no file.
-    """
+    """Return a file's size and a hash of both of its ends, to tell it from another of its name."""
     spec = ModelSpec.parse(text)
     if spec.kind == "hf":
         found: str | None = import_module("viva.engine.backends.hf").fingerprint(Path(spec.where))
@@ -268,10 +266,7 @@ class BackendPool:
                 stack.push_async_callback(self.close, text)
 
     async def open(self, text: str) -> Backend:
-        """The backend for this name, made and entered at first use.
-
-        :raises ConfigurationError: the name is wrong.
-        """
+        """Return the backend for this name, made and entered at first use."""
         async with self._opening:
             if text not in self._open:
                 made = self._given.get(text)
@@ -304,10 +299,7 @@ class BackendPool:
             await backend.__aexit__(None, None, None)
 
     async def check(self, names: Iterable[str]) -> None:
-        """Ask open backends whether their models can be reached, all at once and within seconds; each name once.
-
-        :raises BackendError: the first that cannot; it is asked again next time. What else a check raises, too.
-        """
+        """Ask open backends, all at once, whether their models can be reached; raise the first failure."""
         failures: list[Exception] = []
 
         async def check_one(name: str, backend: Backend) -> None:

@@ -74,10 +74,7 @@ class ReplayBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """``replay:RUN`` where RUN is a run folder; ``replay:?run=RUN`` where its path, percent-encoded, holds ? or #.
-
-    :raises ConfigurationError: it is none.
-    """
+    """Build ``replay:RUN``, a run folder; ``replay:?run=RUN`` if its path, percent-encoded, holds ? or #."""
     named = spec.take("run")
     run = Path(named if named and not spec.where else spec.where)
     RunFolder.open(run)

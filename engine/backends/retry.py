@@ -139,10 +139,7 @@ class RetryingBackend(BackendWrapper):
                 on_restart()
 
     def _pause(self, error: BackendError, seconds: float) -> None:
-        """Hold back all calls: Retry-After holds for the endpoint, not for one call alone.
-
-        :raises AccountBlocked: it would last longer than patience.
-        """
+        """Hold back all calls, for the endpoint asked for it; raise AccountBlocked if it would outlast patience."""
         until = self._clock.wall() + seconds
         said = str(error).removeprefix(f"{error.model}: ").rstrip(".")
         patience = self._policy.longest_retry_after

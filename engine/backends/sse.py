@@ -30,36 +30,20 @@ _NO_LETTER = re.compile(rb"[\x00-\x20!-/:-@\[-`{-~]+")
 _KEEP_ALIVES = frozenset((b"", b"null", b"none", b"undefined", b"ping", b"pong", b"keepalive", b"heartbeat"))
 # The status that an error would have had as an answer, by the names that providers document for codes and types:
 # Anthropic's, OpenAI's and those of servers like it, Google's.
-_STATUS = {
-    "invalid_request_error": 400,
-    "badrequesterror": 400,
-    "context_length_exceeded": 400,
-    "invalid_argument": 400,
-    "failed_precondition": 400,
-    "authentication_error": 401,
-    "authenticationerror": 401,
-    "invalid_api_key": 401,
-    "unauthenticated": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "permissiondeniederror": 403,
-    "permission_denied": 403,
-    "not_found_error": 404,
-    "notfounderror": 404,
-    "model_not_found": 404,
-    "not_found": 404,
-    "conflict_error": 409,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "ratelimiterror": 429,
-    "insufficient_quota": 429,
-    "resource_exhausted": 429,
-    "unavailable": 503,
-    "deadline_exceeded": 504,
-    "timeout_error": 504,
-    "overloaded_error": 529,
+_NAMES_BY_STATUS = {
+    400: "invalid_request_error badrequesterror context_length_exceeded invalid_argument failed_precondition",
+    401: "authentication_error authenticationerror invalid_api_key unauthenticated",
+    402: "billing_error",
+    403: "permission_error permissiondeniederror permission_denied",
+    404: "not_found_error notfounderror model_not_found not_found",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error rate_limit_exceeded ratelimiterror insufficient_quota resource_exhausted",
+    503: "unavailable",
+    504: "deadline_exceeded timeout_error",
+    529: "overloaded_error",
 }
+_STATUS = {name: status for status, names in _NAMES_BY_STATUS.items() for name in names.split()}
 _OTHER_STATUS = 500
 _MESSAGE_FIELDS = ("message", "detail", "msg", "error_msg")  # fields of errors that are not called so
 
@@ -174,10 +158,7 @@ class SseStream:
         return self._parser.other
 
     async def next(self) -> Any:
-        """Return the next event, None at the end. What an event held before the stream ended is one too.
-
-        :raises BackendError: the stream broke off.
-        """
+        """Return the next one, None at the end; raise a BackendError if the stream broke off or reports an error."""
         while not self._ready:
             if self._at_end:
                 return None
@@ -209,12 +190,7 @@ class JsonRecordStream(SseStream):
         self.data = b""
 
     async def next(self) -> dict[str, Any] | None:
-        """Return the next object, None at the end. What only keeps the connection alive is passed over.
-
-        :raises BackendError: the endpoint reported an error, by its status, or the stream broke off.
-        :raises Unavailable: what came is no JSON object.
-        :raises AnswerTooLarge: it is longer than an answer may be.
-        """
+        """Return the next one, None at the end; raise a BackendError if the stream broke off or reports an error."""
         while True:
             while self._ready:
                 name, data = self._ready.popleft()
@@ -347,10 +323,7 @@ async def read_stream(
         The clock's time of the first piece of text, or of a call.
 
     Raises:
-        BackendError: The stream reported an error or broke off.
-        Rejected: A part of the answer is of a type that is no text.
-        Unavailable: A record is no part of ``form``.
-        AnswerTooLarge: It is longer than an answer may be.
+        BackendError: It reported an error, broke off, is too long, or is no ``form``.
     """
     first: float | None = None
     out = redact.stream(on_text)
@@ -409,9 +382,7 @@ def _error_in(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def error_in_answer(endpoint: Endpoint, label: str, data: bytes) -> BackendError | None:
-    """Return the error that stands in the place of an answer that was sent whole, or in its choice; None where there is
-    none.
-    """
+    """Return the error that a whole answer, or its choice, is; None if it is none."""
     failed = _error_in(_record_of(data))
     return None if failed is None else endpoint.error(label, status_of_error(failed), orjson.dumps(failed))
 
