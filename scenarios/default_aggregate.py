@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from viva.reports.run_tables import (
-    Irregular,
-    add_irregular,
-    add_usage,
-    failure_table,
-    irregular_answers,
-    irregular_record,
-    usage_by_role,
-    usage_table,
-)
 from viva.reports.tables import Table, mean_and_interval, number
-from viva.scoring.aggregates import Failures, Tally
+from viva.scoring.aggregates import Tally
 from viva.scoring.clustered_means import ClusteredMean, clustered_mean
 from viva.scoring.intervals import Estimate
 
-from .models import label_of_key, lineups, role_prices
+from .models import lineups
+from .run_aggregate import ModelResults, RunAggregate, common_tables
 
 if TYPE_CHECKING:
     from .contract import Role
@@ -32,19 +23,17 @@ TRUTH_RANGE = (0.0, 1.0)
 Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 
-class CandidateMeasures:
+class CandidateMeasures(ModelResults):
     """What the conversations of one of the compared models returned, in any order."""
 
     def __init__(self, ranges: Ranges | None = None) -> None:
+        super().__init__()
         self.ranges = ranges or {}
         self.conversations = 0
         self.values: dict[str, list[tuple[str, float]]] = {}  # by measure: task and value
         self._truths: dict[str, bool] = {}  # by measure: whether all values are truth values
-        self.unscored, self.stops = Tally(), Tally()
+        self.unscored = Tally()
         self.counts: dict[str, Tally] = {}
-        self.failures = Failures()
-        self.usage: dict[str, list[int]] = {}
-        self.irregular: Irregular = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
         """One conversation's record, as ``FunctionScenario`` makes it."""
@@ -60,18 +49,12 @@ class CandidateMeasures:
                 self._truths[name] = self._truths.get(name, True) and isinstance(value, bool)
         if "stopped" in record:
             self.stops.add(f"{record['stopped']['by']}: {record['stopped']['reason']}")
-        add_usage(self.usage, record["usage"])
-        add_irregular(self.irregular, record.get("irregular", {}))
+        self.add_usage(record)
 
     def mean(self, name: str) -> ClusteredMean | None:
         """The mean of a measure; conversations on one task are a cluster."""
         values = self.values.get(name, [])
         return clustered_mean([value for _, value in values], [task for task, _ in values])
-
-    def headline_mean(self) -> float | None:
-        """Return the mean score, or the mean of the first measure if there is no score."""
-        mean = self.mean(SCORE if SCORE in self.values else next(iter(sorted(self.values)), ""))
-        return None if mean is None else mean.mean
 
     def interval(self, name: str, mean: ClusteredMean) -> Estimate | None:
         """Return the mean of a measure with its interval, None where none can be told."""
@@ -87,9 +70,7 @@ class CandidateMeasures:
             "measures": {name: self._measure(name) for name in names},
             "counts": {name: tally.to_dict() for name, tally in sorted(self.counts.items())},
             "stopped": self.stops.to_dict(),
-            **self.failures.to_record(),
-            "irregular": irregular_record(self.irregular),
-            "usage": usage_by_role(self.usage, prices),
+            **self.common_figures(prices),
         }
 
     def _measure(self, name: str) -> dict[str, Any]:
@@ -98,42 +79,26 @@ class CandidateMeasures:
         return estimate_record(mean, ends) | {"unscored": self.unscored.counts.get(name, 0)}
 
 
-class Measures:
+class Measures(RunAggregate[CandidateMeasures]):
     """All of the compared models of a run, or of those that take part together. ``roles`` are those of its scenario."""
 
     def __init__(self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None) -> None:
-        self._manifest = manifest
+        super().__init__(manifest, lambda: CandidateMeasures(ranges), lineups(roles, manifest["models"]))
         self._role = "+".join(role.name for role in roles if role.many)
-        self.lineups = lineups(roles, manifest["models"])
-        self.candidates = {label: CandidateMeasures(ranges) for label in self.lineups}
 
     def add(self, key: str, result: Any) -> None:
-        self.candidates[label_of_key(key, list(self.candidates))].add(result)
+        self.model_of(key).add(result)
 
-    def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
+    def in_brief(self, one: CandidateMeasures) -> str:
+        mean = one.mean(SCORE if SCORE in one.values else next(iter(sorted(one.values)), ""))
+        return "" if mean is None else number(mean.mean, 2)
 
-    def headline(self) -> str:
-        return join_headline((label, one.headline_mean()) for label, one in self.candidates.items())
-
-    def report(self) -> dict[str, Any]:
-        manifest = self._manifest
-        return {
-            "scenario": manifest["scenario"],
-            "seed": manifest["seed"],
-            "tier": manifest["tier"],
-            "models": manifest["models"],
-            "dataset": manifest["dataset"],
-            "pack": manifest["pack"],
-            "candidates": {
-                label: one.to_dict(role_prices(manifest, self.lineups[label])) for label, one in self.candidates.items()
-            },
-        }
+    def figures(self, label: str, one: CandidateMeasures) -> dict[str, Any]:
+        return one.to_dict(self.prices(label))
 
     def tables(self) -> list[Table]:
         report = self.report()
-        tables = [self._main(report), *self._counts(report), self._stops(report), failure_table(report)]
-        return [*tables, irregular_answers(report), usage_table(report)]
+        return [self._main(report), *self._counts(report), self._stops(report), *common_tables(report)]
 
     def _main(self, report: dict[str, Any]) -> Table:
         names = sorted({name for one in report["candidates"].values() for name in one["measures"]})
@@ -166,12 +131,6 @@ class Measures:
             for reason, count in one["stopped"].items()
         ]
         return ("Why conversations ended early", [self._role, "reason", "conversations"], rows)
-
-
-def join_headline(means: Iterable[tuple[str, float | None]]) -> str:
-    """Return the first means with their labels, for a line of progress."""
-    parts = [f"{label} {number(mean, 2)}" for label, mean in means if mean is not None]
-    return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
 
 
 def estimate_record(mean: ClusteredMean | None, ends: Estimate | None) -> dict[str, Any]:

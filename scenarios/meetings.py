@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
-from viva.reports.tables import Table, mean_and_interval
+from viva.reports.tables import Table, mean_and_interval, number
 from viva.scoring.clustered_means import clustered_mean
 
 from .contract import Role
@@ -22,11 +22,11 @@ from .default_aggregate import (
     Measures,
     Ranges,
     estimate_record,
-    join_headline,
     measure_interval,
     named_values,
 )
 from .models import label_of_key
+from .run_aggregate import join_headline
 
 WINNER, TIE = "winner", "tie"
 _UNBOUNDED = (-math.inf, math.inf)
@@ -171,7 +171,8 @@ class Meetings(Measures):
         return None if ends == _UNBOUNDED else ends
 
     def headline(self) -> str:
-        return join_headline((label, results.mean()) for (_, label), results in self._models.items())
+        means = [(label, results.mean()) for (_, label), results in self._models.items()]
+        return join_headline((label, "" if mean is None else number(mean, 2)) for label, mean in means)
 
     def report(self) -> dict[str, Any]:
         standings: dict[str, dict[str, Any]] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from viva.engine.journal_reader import History
+from viva.engine.journal_reader import EndedConversation, History
 from viva.engine.run_folder import RunFolder
 from viva.reports.figures import Codes
 from viva.reports.tables import Table
@@ -17,7 +17,7 @@ from viva.scoring.aggregates import Failures
 from .models import label_of_key, model_labels
 
 if TYPE_CHECKING:
-    from .contract import Scenario
+    from .contract import Aggregate, Scenario
 
 _CLUSTER = "\x1fcluster"  # behind the name of a cluster, so that no item has the same
 
@@ -155,6 +155,11 @@ class RunReading:
     damaged: list[str] = field(default_factory=list)
     own_tables: Callable[[], list[Table]] | None = None
 
+    def fill(self, aggregate: Aggregate, result: dict[str, Any], damaged: list[str], columns: Any = None) -> None:
+        """Take in what was read of the cell's run; ``result`` is the candidate's part of its report."""
+        self.result, self.columns, self.damaged = result, columns, damaged
+        self.own_tables, self.failed = aggregate.tables, result["failed"]
+
     @property
     def state(self) -> str:
         """``done``, ``part``, ``not begun``, or ``stopped`` by a rule."""
@@ -237,6 +242,21 @@ def _pool_names(
     ]
 
 
+def ended_conversations(reading: RunReading) -> Iterator[EndedConversation]:
+    """Yield the ended conversations of a cell's run that count, and note the damaged records, which are left out.
+
+    :raises JournalError: the journal is missing or damaged.
+    """
+    cell = reading.cell
+    assert cell.run is not None
+    with History(cell.run.journal) as history:
+        for one in history.ended():
+            if cell.stopped_at is not None and one.number >= cell.stopped_at:
+                break
+            yield one
+        reading.damaged = list(history.damage)
+
+
 def read_results(which: Scenario[Any, Any], readings: Sequence[RunReading], scoring: Any) -> None:
     """Fill in the readings of one run's cells: each candidate's part of the run's report.
 
@@ -252,18 +272,14 @@ def read_results(which: Scenario[Any, Any], readings: Sequence[RunReading], scor
     labels = cell.labels
     ended = dict.fromkeys(labels, 0)
     failures = {label: Failures() for label in labels}
-    with History(cell.run.journal) as history:
-        for one in history.ended():
-            if cell.stopped_at is not None and one.number >= cell.stopped_at:
-                break
-            label = label_of_key(one.key, labels)
-            ended[label] += 1
-            if one.failed:
-                failures[label].add(one.result)
-                aggregate.add_failure(one.key, one.result)
-            else:
-                aggregate.add(one.key, one.result)
-        damaged = list(history.damage)
+    for one in ended_conversations(readings[0]):
+        label = label_of_key(one.key, labels)
+        ended[label] += 1
+        if one.failed:
+            failures[label].add(one.result)
+            aggregate.add_failure(one.key, one.result)
+        else:
+            aggregate.add(one.key, one.result)
     report = aggregate.report()
     candidates = report.get("candidates")
     for reading in readings:
@@ -275,7 +291,7 @@ def read_results(which: Scenario[Any, Any], readings: Sequence[RunReading], scor
             result |= failures[label].to_record()
         if len(labels) == 1:
             result.setdefault("headline", aggregate.headline())
-        reading.result, reading.own_tables, reading.damaged = result, aggregate.tables, damaged
-        reading.ended, reading.failed = ended[label], failures[label].total
+        reading.fill(aggregate, result, readings[0].damaged)
+        reading.ended = ended[label]
         used = result.get("usage")
         reading.usage = used if isinstance(used, dict) else {}

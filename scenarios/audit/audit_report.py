@@ -10,22 +10,11 @@ from typing import Any
 from viva.agents.judge import SCALES
 from viva.reports.figures import round_figure, round_significant
 from viva.reports.page import join_names
-from viva.reports.run_tables import (
-    Irregular,
-    add_irregular,
-    add_usage,
-    failure_table,
-    irregular_answers,
-    irregular_record,
-    usage_by_role,
-    usage_table,
-)
 from viva.reports.tables import DASH, Table, p_value, percent, signed
-from viva.scoring.aggregates import Failures
 from viva.scoring.comparison import Effect, adjust_p_values, balanced_effect, mean_effect, spread_effect
 from viva.scoring.intervals import Estimate, extend_to_zero
 
-from ..models import label_of_key, role_prices
+from ..run_aggregate import ModelResults, RunAggregate, common_tables
 from .audit_cases import AuditSettings
 from .audit_protocol import BASE_SCALE, JUDGE
 
@@ -205,77 +194,56 @@ _TITLES = {
 }
 
 
-class JudgeAudit:
+class JudgeAudit(ModelResults):
     """What one judge's conversations came to, in any order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.verdicts = JudgeVerdicts()
         self.conversations = self.stopped = 0
-        self.failures = Failures()
-        self.usage: dict[str, list[int]] = {}
-        self.irregular: Irregular = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """One conversation's record."""
+        """Take in one conversation's record."""
         self.conversations += 1
         self.stopped += "stopped" in record
         self.verdicts.add(record)
-        add_usage(self.usage, record["usage"])
-        add_irregular(self.irregular, record.get("irregular", {}))
-
-    def to_dict(self, prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
-        """Everything but the findings, as plain data."""
-        unread, asked = self.verdicts.unread()
-        return {
-            "conversations": self.conversations,
-            "stopped": self.stopped,
-            "verdicts": asked,
-            "unscored": unread,
-            "failed": self.failures.total,
-            **self.failures.to_record(),
-            "irregular": irregular_record(self.irregular),
-            "usage": usage_by_role(self.usage, prices),
-        }
+        self.add_usage(record)
 
 
-class AuditAggregate:
+class AuditAggregate(RunAggregate[JudgeAudit]):
     """All judges of a run."""
 
+    fields = (*RunAggregate.fields, "families", "answer", "findings")
+
     def __init__(self, manifest: dict[str, Any]) -> None:
-        self._manifest = manifest
-        self.judges = {label: JudgeAudit() for label in manifest["models"][JUDGE]}
+        super().__init__(manifest, JudgeAudit, JUDGE)
 
     def add(self, key: str, result: Any) -> None:
-        self.judges[label_of_key(key, list(self.judges))].add(result)
+        self.model_of(key).add(result)
 
-    def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.judges[label_of_key(key, list(self.judges))].failures.add(error)
+    def in_brief(self, one: JudgeAudit) -> str:
+        return f"{one.conversations:,}"
 
-    def headline(self) -> str:
-        parts = [f"{label} {one.conversations:,}" for label, one in self.judges.items()]
-        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+    def facts(self) -> dict[str, Any]:
+        settings = AuditSettings.model_validate(self.manifest["settings"])
+        judges = {label: one.verdicts for label, one in self.candidates.items()}
+        found = findings(judges, self.manifest["families"], settings.audits)
+        return {"answer": [summary_sentence(label, found) for label in judges], "findings": found}
 
-    def report(self) -> dict[str, Any]:
-        manifest = self._manifest
-        settings = AuditSettings.model_validate(manifest["settings"])
-        judges = {label: one.verdicts for label, one in self.judges.items()}
-        found = findings(judges, manifest["families"], settings.audits)
+    def figures(self, label: str, one: JudgeAudit) -> dict[str, Any]:
+        unread, asked = one.verdicts.unread()
         return {
-            "scenario": manifest["scenario"],
-            "seed": manifest["seed"],
-            "tier": manifest["tier"],
-            "models": manifest["models"],
-            "dataset": manifest["dataset"],
-            "pack": manifest["pack"],
-            "families": manifest["families"],
-            "answer": [summary_sentence(label, found) for label in self.judges],
-            "findings": found,
-            "candidates": {label: one.to_dict(role_prices(manifest, label)) for label, one in self.judges.items()},
+            "conversations": one.conversations,
+            "stopped": one.stopped,
+            "verdicts": asked,
+            "unscored": unread,
+            "failed": one.failures.total,
+            **one.common_figures(self.prices(label)),
         }
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [*finding_tables(report), failure_table(report), irregular_answers(report), usage_table(report)]
+        return [*finding_tables(report), *common_tables(report)]
 
 
 def summary_sentence(label: str, found: list[dict[str, Any]]) -> str:

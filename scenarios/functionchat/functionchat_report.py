@@ -9,37 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from viva.reports.run_tables import (
-    Irregular,
-    add_irregular,
-    add_usage,
-    failure_table,
-    irregular_answers,
-    irregular_record,
-    usage_by_role,
-    usage_table,
-)
+from viva.reports.figures import estimate_record, mean_record, round_figure
 from viva.reports.tables import DASH, Table, interval, number, percent
-from viva.scoring.aggregates import Failures, Mean, Tally, pass_hat_k
+from viva.scoring.aggregates import Mean, Tally, pass_hat_k
 from viva.scoring.clustered_means import clustered_mean
 
-from ..models import label_of_key, role_prices
+from ..run_aggregate import ModelResults, RunAggregate, common_tables
 from .rule_grading import TAGS
 from .turns import OUTPUT_TYPES, TOOL_LISTS, OutputType, Subset
 from .verdict_review import Correction, disputed_outputs, effective_corrections, recorded_corrections
 
+R = TypeVar("R", bound=ModelResults)
 
-class CandidateDialogs:
+
+class CandidateDialogs(ModelResults):
     """One candidate's dialogs, in any order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.trials: dict[str, list[int]] = {}  # by task: tried, succeeded
-        self.ends, self.faults, self.failures = Tally(), Tally(), Failures()
+        self.ends, self.faults = Tally(), Tally()
         self.calls, self.exchanges = Mean(), Mean()
-        self.usage: dict[str, list[int]] = {}
-        self.irregular: Irregular = {}
 
     def add(self, result: dict[str, Any]) -> None:
         """One dialog's record."""
@@ -56,8 +48,7 @@ class CandidateDialogs:
                 self.faults.add(fault)
         self.calls.add(len(result["calls"]))
         self.exchanges.add(result["exchanges"])
-        add_usage(self.usage, result["usage"])
-        add_irregular(self.irregular, result.get("irregular", {}))
+        self.add_usage(result)
 
     def to_dict(self, prices: dict[str, list[float] | None], repeats: int) -> dict[str, Any]:
         """Everything as plain data."""
@@ -65,70 +56,49 @@ class CandidateDialogs:
         tried, succeeded = sum(n for n, _ in trials), sum(c for _, c in trials)
         outcomes = [(float(at < won), task) for task, (held, won) in self.trials.items() for at in range(held)]
         mean = clustered_mean([value for value, _ in outcomes], [task for _, task in outcomes])
-        share = mean and mean.within(0.0, 1.0, rate=True)
         return {
             "tasks": len(trials),
             "talks": tried,
             "succeeded": succeeded,
-            "success": None
-            if share is None
-            else {name: round_figure(100 * getattr(share, name)) for name in ("value", "low", "high")},
-            "pass_hat": {str(k): _mean_record(pass_hat_k(trials, k)) for k in range(1, repeats + 1)},
+            "success": None if mean is None else estimate_record(mean.within(0.0, 1.0, rate=True), 100),
+            "pass_hat": {str(k): mean_record(pass_hat_k(trials, k)) for k in range(1, repeats + 1)},
             "faults": self.faults.to_dict(),
             "ends": self.ends.to_dict(),
-            "calls": _mean_record(self.calls),
-            "exchanges": _mean_record(self.exchanges),
+            "calls": mean_record(self.calls),
+            "exchanges": mean_record(self.exchanges),
             "failed": self.failures.total,
-            **self.failures.to_record(),
-            "irregular": irregular_record(self.irregular),
-            "usage": usage_by_role(self.usage, prices),
+            **self.common_figures(prices),
         }
 
 
-class UserAggregate:
+class FunctionChatAggregate(RunAggregate[R]):
+    """What runs in both modes have in common."""
+
+    fields = (*("scenario", "mode", "seed", "tier", "repeats"), *("models", "dataset", "pack"))
+
+    def facts(self) -> dict[str, Any]:
+        settings = self.manifest["settings"]
+        return {"mode": settings["mode"], "repeats": settings["repeats"]}
+
+
+class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
     """All candidates of a run in mode user."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
-        self._manifest = manifest
-        self.candidates = {label: CandidateDialogs() for label in manifest["models"]["candidate"]}
+        super().__init__(manifest, CandidateDialogs, "candidate")
 
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(result)
 
-    def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
+    def in_brief(self, one: CandidateDialogs) -> str:
+        return _share_text(sum(c for _, c in one.trials.values()), sum(n for n, _ in one.trials.values()))
 
-    def headline(self) -> str:
-        return success_headline({
-            label: (sum(c for _, c in one.trials.values()), sum(n for n, _ in one.trials.values()))
-            for label, one in self.candidates.items()
-        })  # fmt: skip
-
-    def report(self) -> dict[str, Any]:
-        manifest, repeats = self._manifest, self._manifest["settings"]["repeats"]
-        return {
-            "scenario": "functionchat",
-            "mode": "user",
-            "seed": manifest["seed"],
-            "tier": manifest["tier"],
-            "repeats": repeats,
-            "models": manifest["models"],
-            "dataset": manifest["dataset"],
-            "pack": manifest["pack"],
-            "candidates": {
-                label: one.to_dict(role_prices(manifest, label), repeats) for label, one in self.candidates.items()
-            },
-        }
+    def figures(self, label: str, one: CandidateDialogs) -> dict[str, Any]:
+        return one.to_dict(self.prices(label), self.manifest["settings"]["repeats"])
 
     def tables(self) -> list[Table]:
         report = self.report()
-        return [
-            self._main(report),
-            self._ends(report),
-            failure_table(report),
-            irregular_answers(report),
-            usage_table(report),
-        ]
+        return [self._main(report), self._ends(report), *common_tables(report)]
 
     def _main(self, report: dict[str, Any]) -> Table:
         ks = _listed_ks(report["repeats"])
@@ -159,19 +129,8 @@ def _listed_ks(repeats: int) -> list[int]:
     return [k for k in range(1, repeats + 1) if k <= 4 or k == repeats or k.bit_count() == 1]
 
 
-def success_headline(counts: dict[str, tuple[int, int]]) -> str:
-    """The shares of (passed, of) by label in a few words, for the progress line."""
-    parts = [f"{label} {100 * part / whole:.1f}%" for label, (part, whole) in counts.items() if whole]
-    return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
-
-
-def round_figure(value: float | None) -> float | None:
-    """Six decimals: far below any error bar, and the same text on every platform."""
-    return None if value is None else round(value, 6)
-
-
-def _mean_record(mean: Mean) -> dict[str, Any]:
-    return {"mean": round_figure(mean.mean), "se": round_figure(mean.standard_error), "n": mean.n}
+def _share_text(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else ""
 
 
 _TYPE_NAMES = {"call": "tool call", "completion": "answer completion", "slot": "slot question"}
@@ -210,7 +169,7 @@ def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     lists = {name: _pass_counts([one for one in held if one.tool_list == name]) for name in TOOL_LISTS}
     tried = [one for one in lists.values() if one["n"]]
     total = sum(one["passed"] for one in tried)
-    average = _round_six(total / len(tried)) if tried else None
+    average = round_figure(total / len(tried)) if tried else None
     return {"lists": lists, "sum": total, "average": average, "rate": _pass_rate(held)}
 
 
@@ -257,8 +216,7 @@ def _scored_outcomes(outcomes: Iterable[GradedTurn]) -> list[GradedTurn]:
 def _pass_counts(outcomes: Sequence[GradedTurn]) -> dict[str, Any]:
     scored = _scored_outcomes(outcomes)
     mean = clustered_mean([float(one.passed is True) for one in scored], [one.cluster for one in scored])
-    share = mean and mean.within(0.0, 1.0, rate=True)
-    ends = share and {"value": _round_six(share.value), "low": _round_six(share.low), "high": _round_six(share.high)}
+    ends = None if mean is None else estimate_record(mean.within(0.0, 1.0, rate=True))
     passed = sum(one.passed is True for one in scored)
     return {"n": len(outcomes), "passed": passed, "unscored": len(outcomes) - len(scored), "rate": ends}
 
@@ -294,8 +252,7 @@ def _clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> dict[st
     mean = clustered_mean(values, clusters)
     if mean is None:
         return {"mean": None, "se": None, "n": 0, "clusters": 0}
-    error = None if mean.se is None else _round_six(mean.se)
-    return {"mean": _round_six(mean.mean), "se": error, "n": mean.n, "clusters": mean.clusters}
+    return {"mean": round_figure(mean.mean), "se": round_figure(mean.se), "n": mean.n, "clusters": mean.clusters}
 
 
 def judge_errors(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
@@ -397,23 +354,17 @@ def judge_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _rounded_share(part: int, whole: int) -> float | None:
-    return _round_six(part / whole) if whole else None
+    return round_figure(part / whole) if whole else None
 
 
-def _round_six(value: float) -> float:
-    return round(value, 6)
-
-
-class CandidateTurns:
+class CandidateTurns(ModelResults):
     """One candidate's turns, in any order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.outcomes: list[GradedTurn] = []
         self.tags: dict[str, Tally] = {kind: Tally() for kind in OUTPUT_TYPES}
         self.unscored = self.judged = self.parse_failures = 0
-        self.stops, self.failures = Tally(), Failures()
-        self.usage: dict[str, list[int]] = {}
-        self.irregular: Irregular = {}
 
     def add(self, key: str, result: dict[str, Any]) -> None:
         """One turn's record."""
@@ -432,33 +383,33 @@ class CandidateTurns:
                 self.tags[kind].add(tag)
         if "stopped" in result:
             self.stops.add(result["stopped"])
-        add_usage(self.usage, result["usage"])
-        add_irregular(self.irregular, result.get("irregular", {}))
+        self.add_usage(result)
 
     def to_dict(self, prices: dict[str, list[float] | None], corrections: dict[str, Correction]) -> dict[str, Any]:
         """Everything as plain data; the corrected figures only where there are corrections of this candidate's."""
         outcomes = sorted(self.outcomes, key=lambda one: one.key)
         turns, texts = len(outcomes), self.judged + self.parse_failures
         texts -= sum(one.judged and one.passed is None for one in outcomes)  # the second failure was the last text
+        common = self.common_figures(prices)
+        usage = common.pop("usage")
         data: dict[str, Any] = {
             "turns": turns,
             "decided_by_rule": turns - self.judged - sum(self.stops.counts.values()),
             "judged": self.judged,
             "unscored": self.unscored,
-            "unscored_rate": _report_share(self.unscored, turns),
+            "unscored_rate": _rounded_share(self.unscored, turns),
             "parse_failures": self.parse_failures,
-            "parse_failure_rate": _report_share(self.parse_failures, texts),
+            "parse_failure_rate": _rounded_share(self.parse_failures, texts),
             "stopped": self.stops.to_dict(),
             "failed": self.failures.total,
-            **self.failures.to_record(),
-            "irregular": irregular_record(self.irregular),
+            **common,
             "singlecall": singlecall_figures(outcomes),
             "dialog": dialog_figures(outcomes),
             "tags": {
                 kind: {name: tally.counts[name] for name in TAGS if name in tally.counts}
                 for kind, tally in self.tags.items()
             },
-            "usage": usage_by_role(self.usage, prices),
+            "usage": usage,
         }
         data |= _by_category(outcomes)
         if any(one.key in corrections for one in outcomes):
@@ -468,13 +419,12 @@ class CandidateTurns:
         return data
 
 
-class TurnAggregate:
+class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
     """All candidates of a run in mode turns."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
-        self._manifest = manifest
+        super().__init__(manifest, CandidateTurns, "candidate")
         self._corrections: list[Correction] = []
-        self.candidates = {label: CandidateTurns() for label in manifest["models"]["candidate"]}
 
     def beside(self, folder: Path) -> None:
         """Take in what reviewers have corrected in a run's folder.
@@ -486,33 +436,17 @@ class TurnAggregate:
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(key, result)
 
-    def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
+    def in_brief(self, one: CandidateTurns) -> str:
+        return _share_text(sum(out.passed is True for out in one.outcomes), len(one.outcomes) - one.unscored)
 
-    def headline(self) -> str:
-        return success_headline({
-            label: (sum(out.passed is True for out in one.outcomes), len(one.outcomes) - one.unscored)
-            for label, one in self.candidates.items()
-        })  # fmt: skip
+    def figures(self, label: str, one: CandidateTurns) -> dict[str, Any]:
+        return one.to_dict(self.prices(label), effective_corrections(self._corrections))
 
     def report(self) -> dict[str, Any]:
-        manifest = self._manifest
-        counting = effective_corrections(self._corrections)
-        report = {
-            "scenario": "functionchat",
-            "mode": "turns",
-            "seed": manifest["seed"],
-            "tier": manifest["tier"],
-            "repeats": manifest["settings"]["repeats"],
-            "models": manifest["models"],
-            "dataset": manifest["dataset"],
-            "pack": manifest["pack"],
-            "candidates": {
-                label: one.to_dict(role_prices(manifest, label), counting) for label, one in self.candidates.items()
-            },
-        }
+        report = super().report()
         if self._corrections:
             every = sorted((out for one in self.candidates.values() for out in one.outcomes), key=lambda out: out.key)
+            counting = effective_corrections(self._corrections)
             report["corrections"] = {
                 "outputs": len(counting),
                 "reviewers": sorted({one.reviewer for one in self._corrections}),
@@ -542,8 +476,8 @@ class TurnAggregate:
                 tables.append(category_table(f"Passed in {subset}, by category: {of}{how}", rows))
         if "corrections" in report:
             tables.append(judge_table("Wrong verdicts, as far as reviewed", report["corrections"]["judge_errors"]))
-        tables += [self._tags(report), self._grading(report), failure_table(report), _unread_files(report["dataset"])]
-        return [*tables, irregular_answers(report), usage_table(report)]
+        failed, *common = common_tables(report)
+        return [*tables, self._tags(report), self._grading(report), failed, _unread_files(report["dataset"]), *common]
 
     def _tags(self, report: dict[str, Any]) -> Table:
         """What was wrong with, or struck the eye in, outputs that failed."""
@@ -581,7 +515,3 @@ def _unread_files(dataset: dict[str, Any]) -> Table:
     if more:
         rows.append([f"{more} more lines", "", ""])
     return ("Left out of the data", ["file", "line", "why"], rows)
-
-
-def _report_share(part: int, whole: int) -> float | None:
-    return round_figure(part / whole) if whole else None

@@ -11,23 +11,13 @@ from typing import Any
 
 from viva.agents.assistants.assistant import to_unit_scale
 from viva.reports.figures import correlation_record, round_figure
-from viva.reports.run_tables import (
-    Irregular,
-    add_irregular,
-    add_usage,
-    failure_table,
-    irregular_answers,
-    irregular_record,
-    usage_by_role,
-    usage_table,
-)
 from viva.reports.tables import DASH, Table, mean_and_interval, number
-from viva.scoring.aggregates import Failures, Mean, Tally
+from viva.scoring.aggregates import Mean, Tally
 from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.correlation import correlation, kendall
 from viva.scoring.juries import ScoreColumn, assign_folds, average_columns, average_out_of_fold, correlation_weights
 
-from ..models import label_of_key, role_prices
+from ..run_aggregate import ModelResults, RunAggregate, common_tables
 from .judge_plan import Plan
 from .task_files import Criterion, TaskFile
 
@@ -146,22 +136,19 @@ def agreement_by_criterion(
     return found
 
 
-class JudgeScores:
+class JudgeScores(ModelResults):
     """One judge's examples, in any order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.records: list[tuple[str, dict[str, Any]]] = []
-        self.failures, self.stops = Failures(), Tally()
-        self.usage: dict[str, list[int]] = {}
-        self.irregular: Irregular = {}
 
     def add(self, key: str, record: dict[str, Any]) -> None:
         """One example's record."""
         self.records.append((key, record))
         if "stopped" in record:
             self.stops.add(record["stopped"])
-        add_usage(self.usage, record["usage"])
-        add_irregular(self.irregular, record.get("irregular", {}))
+        self.add_usage(record)
 
     def rows(self, assistants: list[dict[str, Any]]) -> ExampleRows:
         """The records in the order of their keys."""
@@ -190,48 +177,33 @@ class JudgeScores:
         }
 
 
-class FusionAggregate:
+class FusionAggregate(RunAggregate[JudgeScores]):
     """All judges of a run. ``task`` and ``plan`` are those of the manifest."""
 
+    fields = (
+        *("scenario", "seed", "tier", "mode", "predictions", "models", "dataset", "pack"),
+        *("task", "plan", "assistants"),
+    )
+
     def __init__(self, manifest: dict[str, Any], task: TaskFile, plan: Plan | None) -> None:
-        self._manifest, self._task, self._plan = manifest, task, plan
-        self.candidates = {label: JudgeScores() for label in manifest["models"][JUDGE_SOURCE]}
+        super().__init__(manifest, JudgeScores, JUDGE_SOURCE)
+        self._task, self._plan = task, plan
 
     def add(self, key: str, result: Any) -> None:
-        self.candidates[result["judge"]].add(key, result)
+        self.model_of(key).add(key, result)
 
-    def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
-
-    def headline(self) -> str:
+    def in_brief(self, one: JudgeScores) -> str:
         name = next(reversed(self._task.criteria))
-        parts = []
-        for label, one in self.candidates.items():
-            means = [record["scores"][name]["mean"] for _, record in one.records if name in record["scores"]]
-            held = [mean for mean in means if mean is not None]
-            parts += [f"{label} {name} {sum(held) / len(held):.2f}"] if held else []
-        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+        means = [record["scores"][name]["mean"] for _, record in one.records if name in record["scores"]]
+        known = [mean for mean in means if mean is not None]
+        return f"{name} {sum(known) / len(known):.2f}" if known else ""
 
-    def report(self) -> dict[str, Any]:
-        manifest = self._manifest
-        settings = manifest["settings"]
-        return {
-            "scenario": manifest["scenario"],
-            "seed": manifest["seed"],
-            "tier": manifest["tier"],
-            "mode": settings["mode"],
-            "predictions": settings["predictions"],
-            "models": manifest["models"],
-            "dataset": manifest["dataset"],
-            "pack": manifest["pack"],
-            "task": manifest["task"],
-            "plan": manifest["plan"],
-            "assistants": manifest["assistants"],
-            "candidates": {label: self._judge(label, one) for label, one in self.candidates.items()},
-        }
+    def facts(self) -> dict[str, Any]:
+        settings = self.manifest["settings"]
+        return {"mode": settings["mode"], "predictions": settings["predictions"]}
 
-    def _judge(self, label: str, one: JudgeScores) -> dict[str, Any]:
-        manifest, criteria = self._manifest, self._task.criteria
+    def figures(self, label: str, one: JudgeScores) -> dict[str, Any]:
+        manifest, criteria = self.manifest, self._task.criteria
         rows = one.rows(manifest["assistants"])
         use = None if self._plan is None else self._plan.use
         gaps: dict[str, Tally] = {}
@@ -248,15 +220,13 @@ class FusionAggregate:
             "criteria": {name: one.criterion(rows, name, scale.range) for name, scale in criteria.items()},
             "gaps": {name: tally.to_dict() for name, tally in sorted(gaps.items())},
             "agreement": agreement_by_criterion(rows, criteria, use, manifest["settings"]["folds"], manifest["seed"]),
-            **one.failures.to_record(),
-            "irregular": irregular_record(one.irregular),
-            "usage": usage_by_role(one.usage, role_prices(manifest, label)),
+            **one.common_figures(self.prices(label)),
         }
 
     def tables(self) -> list[Table]:
         report = self.report()
         tables = [self._scores(report), self._spreads(report), *self._agreement(report)]
-        return [*tables, self._gaps(report), failure_table(report), irregular_answers(report), usage_table(report)]
+        return [*tables, self._gaps(report), *common_tables(report)]
 
     def _scores(self, report: dict[str, Any]) -> Table:
         criteria = self._task.criteria

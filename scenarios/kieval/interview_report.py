@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from viva.reports.run_tables import add_counts, failure_table, irregular_table, usage_record, usage_table
-from viva.reports.tables import Table
-from viva.scoring.aggregates import ClusteredStream, Failures, Mean, Tally
+from viva.reports.run_tables import add_counts, add_irregular, add_usage, usage_record, usage_table
+from viva.reports.tables import Table, number, percent
+from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 
-from ..models import label_of_key, recorded_price
+from ..run_aggregate import ModelResults, RunAggregate, common_tables
 from .score import ASPECTS, Interview, Scorer
 
 _UNSCORED_ROUND: tuple[int | None, ...] = (None,) * len(ASPECTS)
 _NO_ROUNDS: tuple[tuple[int | None, ...], ...] = ((),) * len(ASPECTS)
 # A larger share of first answers without a readable choice makes an accuracy that says little of what a model knows.
 MAX_UNANSWERED = 0.10
+_COUNTS = (
+    *("unanswered", "free", "interviews", "unscored_interviews", "verdicts", "unscored_rounds"),
+    *("partly_scored_rounds", "parse_failures"),
+)
 # Courses of interviews that are remembered; more come of long interviews only.
 _CACHE_SIZE = 100_000
 
@@ -80,32 +85,23 @@ def cached_scorer(scorer: Scorer) -> CachedScorer:
     return CachedScorer(scorer)
 
 
-class InterviewAggregate:
+class InterviewAggregate(ModelResults):
     """Everything a report says about one candidate.
 
     Interviews about items of one cluster are not independent: errors are over clusters.
     """
 
     def __init__(self, scorer: Scorer) -> None:
+        super().__init__()
         self.scorer = scorer
         self._remembering = cached_scorer(scorer)
         self.scores = {aspect: ClusteredStream() for aspect in ASPECTS}
         self.accuracy = ClusteredStream()
-        self.unanswered = 0
         self.unanswered_score = ClusteredStream()
-        self.free = 0
         self.rounds = ClusteredStream()
-        self.interviews = 0
-        self.unscored_interviews = 0
-        self.verdicts = 0
-        self.unscored_rounds = 0
-        self.partly_scored_rounds = 0
-        self.parse_failures = 0
-        self.irregular: dict[str, Tally] = {}
-        self.ends = Tally()
-        self.stop_reasons = Tally()
-        self.failures = Failures()
-        self.usage: dict[str, list[int]] = {}
+        self.interviews = self.unscored_interviews = self.unanswered = self.free = 0
+        self.verdicts = self.unscored_rounds = self.partly_scored_rounds = self.parse_failures = 0
+        self.ends, self.stop_reasons = Tally(), Tally()
         self.discarded = [0, 0, 0]
 
     def add(self, interview: Interview) -> list[float | None]:
@@ -137,51 +133,28 @@ class InterviewAggregate:
             self.stop_reasons.add(held[-1].stop)
         elif interview.ended_by != "rounds":
             self.stop_reasons.add(interview.reason or interview.ended_by)
-        for role, used in interview.usage.items():
-            add_counts(self.usage.setdefault(role, [0, 0, 0]), used)
-        for role, kinds in interview.irregular.items():
-            counted = self.irregular.setdefault(role, Tally())
-            for kind, count in kinds.items():
-                counted.add(kind, count)
+        add_usage(self.usage, interview.usage)
+        add_irregular(self.irregular, interview.irregular)
         add_counts(self.discarded, interview.discarded)
         return scores
-
-    def add_failure(self, error: dict[str, Any]) -> None:
-        """Take in an interview that ended with an error: counted by its type and reason, never scored."""
-        self.failures.add(error)
 
     def merge(self, other: InterviewAggregate) -> None:
         """Take in all that another aggregate of the same scorer has seen."""
         for aspect in ASPECTS:
             self.scores[aspect].merge(other.scores[aspect])
-        self.accuracy.merge(other.accuracy)
-        self.rounds.merge(other.rounds)
-        self.unanswered_score.merge(other.unanswered_score)
-        for name in (
-            "unanswered",
-            "free",
-            "interviews",
-            "unscored_interviews",
-            "verdicts",
-            "unscored_rounds",
-            "partly_scored_rounds",
-            "parse_failures",
-        ):
+        for name in ("accuracy", "rounds", "unanswered_score", "ends", "stop_reasons", "failures"):
+            getattr(self, name).merge(getattr(other, name))
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.ends.merge(other.ends)
-        self.stop_reasons.merge(other.stop_reasons)
-        self.failures.merge(other.failures)
-        for role, used in other.usage.items():
-            add_counts(self.usage.setdefault(role, [0, 0, 0]), used)
-        for role, counted in other.irregular.items():
-            self.irregular.setdefault(role, Tally()).merge(counted)
+        add_usage(self.usage, other.usage)
+        add_irregular(self.irregular, other.irregular)
         add_counts(self.discarded, other.discarded)
 
-    def to_dict(self, prices: Mapping[str, Sequence[float] | None] | None = None) -> dict[str, Any]:
+    def to_dict(self, prices: Mapping[str, list[float] | None] | None = None) -> dict[str, Any]:
         """The aggregate as plain data. ``prices``: role to prices per million [prompt, completion] tokens, None where
         they are not known.
         """
-        prices = prices or {}
+        prices = defaultdict[str, list[float] | None](lambda: [0.0, 0.0], prices or {})
         # Each repair is one more text; a round whose repair failed too has two failures and one repair.
         texts = self.verdicts + self.parse_failures - self.unscored_rounds - self.partly_scored_rounds
         return {
@@ -189,7 +162,7 @@ class InterviewAggregate:
             "scored": self.scores["overall"].n,
             "unscored_interviews": self.unscored_interviews,
             "failed": self.failures.total,
-            "accuracy": _percent_record(self.accuracy),
+            "accuracy": _mean_record(self.accuracy, 100.0),
             "unanswered": self.unanswered,
             "unanswered_rate": _rate(self.unanswered, self.interviews - self.free),
             **({"unanswered_score": _mean_record(self.unanswered_score)} if self.unanswered else {}),
@@ -205,12 +178,8 @@ class InterviewAggregate:
             "parse_failure_rate": _rate(self.parse_failures, texts),
             "ends": self.ends.to_dict(),
             "stop_reasons": self.stop_reasons.to_dict(),
-            **self.failures.to_record(),
-            "irregular": {role: counted.to_dict() for role, counted in sorted(self.irregular.items())},
-            "usage": {
-                role: usage_record(used, prices.get(role, [0.0, 0.0])) for role, used in sorted(self.usage.items())
-            },
-            "discarded_questions": usage_record(self.discarded, prices.get("interactor", [0.0, 0.0])),
+            **self.common_figures(prices),
+            "discarded_questions": usage_record(self.discarded, prices["interactor"]),
         }
 
 
@@ -224,64 +193,43 @@ def _mean_record(mean: Mean, factor: float = 1.0) -> dict[str, float | int | Non
     }
 
 
-def _percent_record(mean: Mean) -> dict[str, float | int | None]:
-    return _mean_record(mean, 100.0)
-
-
 def _rate(part: int, whole: int) -> float | None:
     return round(part / whole, 6) if whole else None
 
 
-class KievalAggregate:
+class KievalAggregate(RunAggregate[InterviewAggregate]):
     """All candidates of a run. Results come in any order; the report is the same."""
 
+    fields = (
+        *("scenario", "scorer", "seed", "tier", "rounds", "recorded_with_early_stop"),
+        *("models", "dataset", "pack"),
+    )
+
     def __init__(self, scorer: Scorer, manifest: dict[str, Any]) -> None:
-        self.scorer, self._manifest = scorer, manifest
-        self.candidates = {label: InterviewAggregate(scorer) for label in manifest["models"]["candidate"]}
+        super().__init__(manifest, lambda: InterviewAggregate(scorer), "candidate")
+        self.scorer = scorer
 
     def add(self, key: str, result: Any) -> None:
         interview = Interview.from_record(result)
         self.candidates[interview.candidate].add(interview)
 
-    def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of_key(key, list(self.candidates))].add_failure(error)
+    def in_brief(self, one: InterviewAggregate) -> str:
+        mean, error = one.scores["overall"].mean, one.scores["overall"].standard_error
+        return "" if mean is None else f"{mean:.1f}" + (f" ± {error:.1f}" if error is not None else "")
 
-    def headline(self) -> str:
-        parts = []
-        for label, one in self.candidates.items():
-            mean, error = one.scores["overall"].mean, one.scores["overall"].standard_error
-            if mean is not None:
-                parts.append(f"{label} {mean:.1f}" + (f" ± {error:.1f}" if error is not None else ""))
-        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+    def facts(self) -> dict[str, Any]:
+        settings = self.manifest["settings"]
+        facts = {"scorer": self.scorer.describe(), "rounds": settings["rounds"]}
+        return facts | {"recorded_with_early_stop": settings["early_stop"]}
 
-    def report(self) -> dict[str, Any]:
-        manifest = self._manifest
-        models = manifest["models"]
-        candidates = {}
-        for label, model in models["candidate"].items():
-            by_role = {
-                "candidate": recorded_price(manifest, model),
-                "interactor": recorded_price(manifest, models["interactor"]),
-                "evaluator": recorded_price(manifest, models["evaluator"]),
-            }
-            candidates[label] = self.candidates[label].to_dict(by_role)
-        return {
-            "scenario": "kieval",
-            "scorer": self.scorer.describe(),
-            "seed": manifest["seed"],
-            "tier": manifest["tier"],
-            "rounds": manifest["settings"]["rounds"],
-            "recorded_with_early_stop": manifest["settings"]["early_stop"],
-            "models": models,
-            "dataset": manifest["dataset"],
-            "pack": manifest["pack"],
-            "candidates": candidates,
-        }
+    def figures(self, label: str, one: InterviewAggregate) -> dict[str, Any]:
+        known = self.prices(label)
+        return one.to_dict({role: known[role] for role in ("candidate", "interactor", "evaluator")})
 
     def tables(self) -> list[Table]:
         report = self.report()
-        failed, irregular = failure_table(report), self._irregular(report)
-        return [self._main(report), self._reasons(report), failed, irregular, usage_table(_with_discarded(report))]
+        *common, _ = common_tables(report)
+        return [self._main(report), self._reasons(report), *common, usage_table(_with_discarded(report))]
 
     def _main(self, report: dict[str, Any]) -> Table:
         header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]
@@ -290,13 +238,13 @@ class KievalAggregate:
         known = not free or free < report["dataset"]["items"]  # of some first answers, whether they are right
         rows = []
         for label, one in report["candidates"].items():
-            row = [label, str(one["scored"]), _number_text(one["accuracy"]["mean"]), _number_text(one["score"]["mean"])]
+            row = [label, str(one["scored"]), number(one["accuracy"]["mean"]), number(one["score"]["mean"])]
             row += [
-                _number_text(one["score"]["se"]),
-                *(_number_text(aspect["mean"]) for aspect in one["aspects"].values()),
+                number(one["score"]["se"]),
+                *(number(aspect["mean"]) for aspect in one["aspects"].values()),
             ]
-            row += [_number_text(one["rounds"]["mean"], 2), _percent_text(one["unanswered_rate"])]
-            row += [_percent_text(one["unscored_rate"]), _percent_text(one["parse_failure_rate"]), str(one["failed"])]
+            row += [number(one["rounds"]["mean"], 2), percent(one["unanswered_rate"])]
+            row += [percent(one["unscored_rate"]), percent(one["parse_failure_rate"]), str(one["failed"])]
             rows.append(row if known else _without_static(row, header))
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
@@ -319,12 +267,6 @@ class KievalAggregate:
         ]
         return ("Why talks ended early", ["candidate", *reasons], rows if reasons else [])
 
-    def _irregular(self, report: dict[str, Any]) -> Table:
-        return irregular_table(
-            (label, one["irregular"], {role: used["calls"] for role, used in one["usage"].items()})
-            for label, one in report["candidates"].items()
-        )
-
 
 def _without_static(row: list[str], header: list[str]) -> list[str]:
     """A row without what is known of first answers that name a choice."""
@@ -341,14 +283,6 @@ def _with_discarded(report: dict[str, Any]) -> dict[str, Any]:
     return {"candidates": shown}
 
 
-def _number_text(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
 def _is_often_unanswered(one: dict[str, Any]) -> bool:
     """Whether the accuracy says more of the form of answers than of what is known."""
     return (one["unanswered_rate"] or 0.0) > MAX_UNANSWERED
-
-
-def _percent_text(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}%"

@@ -5,39 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from viva.reports.run_tables import (
-    Irregular,
-    add_irregular,
-    failure_table,
-    irregular_record,
-    irregular_table,
-)
-from viva.reports.tables import Table
-from viva.scoring.aggregates import ClusteredStream, Failures, Mean, Tally
+from viva.reports.figures import estimate_record, mean_record, round_figure
+from viva.reports.run_tables import failure_table, irregular_record, irregular_table
+from viva.reports.tables import Table, interval, number
+from viva.scoring.aggregates import ClusteredStream, Mean, Tally
 from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.contamination import Signals, auc, chance_error, loss_gap, tpr_at_fpr
-from viva.scoring.intervals import Estimate
 
-from ..models import label_of_key
+from ..run_aggregate import ModelResults, RunAggregate
 
 _LOW_FALSE_POSITIVES = 0.05
 ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by length", "generate": "generated"}
 
 
-class CandidateProbes:
+class CandidateProbes(ModelResults):
     """One candidate's results, in any order. ``signals`` are kept by item, for a rank needs all of them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.n = 0
         self.right: dict[str, list[tuple[bool, str]]] = {name: [] for name in ACCURACIES}  # each with its cluster
         self.unanswered = Tally()
         self.losses = {False: ClusteredStream(), True: ClusteredStream()}
         self.signals: dict[tuple[bool, str], Signals] = {}
         self.clusters: dict[tuple[bool, str], str] = {}
-        self.failures = Failures()
-        self.stops = Tally()
-        self.calls = Tally()
-        self.irregular: Irregular = {}
 
     def add(self, result: dict[str, Any]) -> None:
         """One item's record."""
@@ -59,9 +50,7 @@ class CandidateProbes:
             self.clusters[result["second"], result["item"]] = label
         if "stopped" in result:
             self.stops.add(result["stopped"])
-        for role, used in result["usage"].items():
-            self.calls.add(role, used[0])
-        add_irregular(self.irregular, result.get("irregular", {}))
+        self.add_usage(result)
 
     def to_dict(self, members_are_second: bool) -> dict[str, Any]:
         """Everything as plain data."""
@@ -73,15 +62,13 @@ class CandidateProbes:
             if mean is not None:
                 right = sum(right for right, _ in answers)
                 counts = {"right": right, "unanswered": self.unanswered.counts.get(name, 0)}
-                data["accuracy"][name] = _estimate(mean.within(0.0, 1.0, rate=True), 100) | counts
+                data["accuracy"][name] = estimate_record(mean.within(0.0, 1.0, rate=True), 100) | counts
         for name, second in (("loss", False), ("loss_against", True)):
-            loss = self.losses[second]
-            if loss.n:
-                error = loss.standard_error
-                data[name] = {"mean": _rounded(loss.mean), "se": _rounded(error), "n": loss.n}
+            if self.losses[second].n:
+                data[name] = mean_record(self.losses[second])
         if self.losses[True].clusters > 1 and self.losses[False].clusters > 1:
             member, other = self.losses[members_are_second], self.losses[not members_are_second]
-            data["loss_gap"] = _estimate(loss_gap(other, member))
+            data["loss_gap"] = estimate_record(loss_gap(other, member))
             data["detectors"] = self._detectors(members_are_second)
         elif self.signals:
             data["detector_means"] = self._means()
@@ -96,7 +83,7 @@ class CandidateProbes:
         for signals in self.signals.values():
             for name, value in signals.scores().items():
                 means.setdefault(name, Mean()).add(value)
-        return {name: _rounded(mean.mean) for name, mean in means.items()}
+        return {name: round_figure(mean.mean) for name, mean in means.items()}
 
 
 def cluster_label(result: dict[str, Any]) -> str:
@@ -123,72 +110,54 @@ def detector_records(
     for name in next(iter(texts.values())):
         if all(name in one for one in texts.values()):
             values = [one[name] for one in texts.values()]
-            found[name] = _estimate(auc(values, member, clusters=labels))
-            found[name]["tpr_at_5_fpr"] = _rounded(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
-            found[name]["chance_se"] = _rounded(chance_error(values, member, labels))
+            found[name] = estimate_record(auc(values, member, clusters=labels))
+            found[name]["tpr_at_5_fpr"] = round_figure(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
+            found[name]["chance_se"] = round_figure(chance_error(values, member, labels))
             found[name]["items"] = items
     return found
 
 
-class ProbeAggregate:
+class ProbeAggregate(RunAggregate[CandidateProbes]):
     """All candidates of a run."""
 
+    fields = (
+        *("scenario", "seed", "tier", "methods", "shots", "members"),
+        *("models", "dataset", "against", "pack"),
+    )
+
     def __init__(self, manifest: dict[str, Any]) -> None:
-        self._manifest = manifest
-        self.candidates = {label: CandidateProbes() for label in manifest["models"]["candidate"]}
+        super().__init__(manifest, CandidateProbes, "candidate")
 
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(result)
 
-    def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        self.candidates[label_of_key(key, list(self.candidates))].failures.add(error)
+    def in_brief(self, one: CandidateProbes) -> str:
+        shown = [f"{100 * sum(right for right, _ in a) / len(a):.1f}" for a in one.right.values() if a]
+        loss = one.losses[False].mean
+        return " / ".join([*shown, *([f"loss {loss:.2f}"] if loss is not None else [])])
 
-    def headline(self) -> str:
-        parts = []
-        for label, one in self.candidates.items():
-            shown = [f"{100 * sum(right for right, _ in a) / len(a):.1f}" for a in one.right.values() if a]
-            loss = one.losses[False].mean
-            shown += [f"loss {loss:.2f}"] if loss is not None else []
-            parts += [f"{label} {' / '.join(shown)}"] if shown else []
-        return "  ".join(parts[:4]) + (f"  +{len(parts) - 4} more" if len(parts) > 4 else "")
+    def facts(self) -> dict[str, Any]:
+        settings = self.manifest["settings"]
+        return {"methods": settings["method"], "shots": settings["shots"], "members": settings["members"]}
 
-    def report(self) -> dict[str, Any]:
-        manifest, settings = self._manifest, self._manifest["settings"]
-        second = settings["members"] == "against"
-        return {
-            "scenario": "probe",
-            "seed": manifest["seed"],
-            "tier": manifest["tier"],
-            "methods": settings["method"],
-            "shots": settings["shots"],
-            "members": settings["members"],
-            "models": manifest["models"],
-            "dataset": manifest["dataset"],
-            "against": manifest["against"],
-            "pack": manifest["pack"],
-            "candidates": {label: one.to_dict(second) for label, one in self.candidates.items()},
-        }
+    def figures(self, label: str, one: CandidateProbes) -> dict[str, Any]:
+        return one.to_dict(self.manifest["settings"]["members"] == "against")
 
     def tables(self) -> list[Table]:
         report = self.report()
         irregular = irregular_table(
-            (label, report["candidates"][label]["irregular"], one.calls.counts)
+            (label, report["candidates"][label]["irregular"], {role: used[0] for role, used in one.usage.items()})
             for label, one in self.candidates.items()
         )
-        return [
-            self._accuracies(report),
-            self._losses(report),
-            *self._parting(report),
-            failure_table(report),
-            irregular,
-        ]
+        tables = [self._accuracies(report), self._losses(report), *self._parting(report)]
+        return [*tables, failure_table(report), irregular]
 
     def _accuracies(self, report: dict[str, Any]) -> Table:
         used = [name for name in ACCURACIES if any(name in one["accuracy"] for one in report["candidates"].values())]
         header = ["candidate", "n", *(ACCURACIES[name] for name in used), "unanswered", "failed"]
         rows = []
         for label, one in report["candidates"].items():
-            cells = [_interval(one["accuracy"].get(name), 1) for name in used]
+            cells = [interval(one["accuracy"].get(name), 1) for name in used]
             generated = one["accuracy"].get("generate")
             rows.append([label, str(one["n"]), *cells, str(generated["unanswered"]) if generated else "–"])
             rows[-1].append(str(one["failed"]))
@@ -206,8 +175,8 @@ class ProbeAggregate:
             row = [label]
             for name in ("loss", "loss_against")[: 2 if report["against"] else 1]:
                 told = one.get(name, {})
-                row += [_number(told.get("mean"), 3), _number(told.get("se"), 3)]
-            rows.append([*row, _interval(one.get("loss_gap"), 3)] if report["against"] else row)
+                row += [number(told.get("mean"), 3), number(told.get("se"), 3)]
+            rows.append([*row, interval(one.get("loss_gap"), 3)] if report["against"] else row)
         return ("LM loss per token, nats", header, rows if "loss" in report["methods"] else [])
 
     def _parting(self, report: dict[str, Any]) -> list[Table]:
@@ -216,27 +185,7 @@ class ProbeAggregate:
             return []
         names = list(next(iter(found.values())))
         rows = [
-            [name.replace("_", " "), *(_interval(detectors.get(name), 3) for detectors in found.values())]
+            [name.replace("_", " "), *(interval(detectors.get(name), 3) for detectors in found.values())]
             for name in names
         ]
         return [("AUC, members against others", ["detector", *found], rows)]
-
-
-def _rounded(value: float | None) -> float | None:
-    # Six decimals: far below any error bar, and the same text on every platform.
-    return None if value is None else round(value, 6)
-
-
-def _estimate(estimate: Estimate, factor: float = 1.0) -> dict[str, Any]:
-    values = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {name: _rounded(factor * value) for name, value in values.items()}
-
-
-def _interval(told: dict[str, Any] | None, digits: int) -> str:
-    if told is None:
-        return "–"
-    return f"{told['value']:.{digits}f} ({told['low']:.{digits}f} to {told['high']:.{digits}f})"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

@@ -9,17 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from viva.engine.journal_reader import History
-from viva.engine.run_folder import RunFolder
 from viva.reports.figures import Codes, Floats, clustered_rate, estimate_record, mean_record, round_figure
 from viva.reports.page import Record
-from viva.reports.run_tables import add_counts, usage_record
+from viva.reports.run_tables import add_usage, usage_record
 from viva.reports.tables import DASH, Row, interval, record_rows
 from viva.scoring.aggregates import ClusteredStream
 from viva.scoring.contamination import DIRECTIONS, Signals, loss_gap
 
-from ..models import label_of_key, recorded_price
-from ..study_cells import ItemNumbers, Pool, RunReading
+from ..models import recorded_price
+from ..study_cells import ItemNumbers, Pool, RunReading, ended_conversations
 from ..study_sections import SystemStudy
 from .probe_report import ACCURACIES, ProbeAggregate, cluster_label, detector_records
 
@@ -62,37 +60,7 @@ class ProbeColumns:
         if "signals" in result:
             self.signals[result["second"], result["item"]] = Signals(**result["signals"])
             self.labels[result["second"], result["item"]] = cluster_label(result)
-        for role, used in result.get("usage", {}).items():
-            add_counts(self.usage.setdefault(role, [0, 0, 0]), used)
-
-
-@dataclass(slots=True)
-class ReadProbes:
-    """A run of probes read once; ``damaged`` names the records that are not in it."""
-
-    aggregate: ProbeAggregate
-    columns: dict[str, ProbeColumns]
-    damaged: list[str]
-
-
-def read_probes(run: RunFolder, items: ItemNumbers) -> ReadProbes:
-    """All ended probes of a run.
-
-    :raises JournalError: the journal is missing or damaged.
-    """
-    manifest = run.manifest
-    aggregate = ProbeAggregate(manifest)
-    second = manifest["settings"]["members"] == "against"
-    columns = {label: ProbeColumns(manifest["seed"], second) for label in aggregate.candidates}
-    with History(run.journal) as history:
-        for ended in history.ended():
-            if ended.failed:
-                aggregate.add_failure(ended.key, ended.result)
-                columns[label_of_key(ended.key, list(columns))].ended += 1
-            else:
-                aggregate.add(ended.key, ended.result)
-                columns[ended.result["candidate"]].add(ended.result, items)
-        return ReadProbes(aggregate, columns, list(history.damage))
+        add_usage(self.usage, result.get("usage", {}))
 
 
 def average_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict[str, float]]:
@@ -219,17 +187,23 @@ class ProbeStudy(SystemStudy):
         return ProbeFigures()
 
     def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
-        run = readings[0].cell.run
-        assert run is not None
-        read = read_probes(run, items)
-        results = read.aggregate.report()["candidates"]
+        cell = readings[0].cell
+        aggregate = ProbeAggregate(cell.manifest)
+        second = cell.settings("members") == "against"
+        columns = {label: ProbeColumns(cell.seed, second) for label in aggregate.candidates}
+        for ended in ended_conversations(readings[0]):
+            if ended.failed:
+                aggregate.add_failure(ended.key, ended.result)
+            else:
+                aggregate.add(ended.key, ended.result)
+                columns[ended.result["candidate"]].add(ended.result, items)
+        results = aggregate.report()["candidates"]
         for one in readings:
-            columns = read.columns[one.cell.candidate]
+            own, result = columns[one.cell.candidate], results[one.cell.candidate]
+            one.fill(aggregate, result, readings[0].damaged, own)
+            one.ended = own.ended + result["failed"]
             price = recorded_price(one.cell.manifest, one.cell.model)
-            one.damaged, one.columns, one.result = read.damaged, columns, results[one.cell.candidate]
-            one.ended, one.failed = columns.ended, results[one.cell.candidate]["failed"]
-            one.own_tables = read.aggregate.tables
-            one.usage = {role: usage_record(used, price) for role, used in sorted(columns.usage.items())}
+            one.usage = {role: usage_record(used, price) for role, used in sorted(own.usage.items())}
 
     def shown_result(self, cell: Record) -> str:
         accuracy = (cell["result"] or {}).get("accuracy")

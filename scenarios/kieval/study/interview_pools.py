@@ -32,10 +32,9 @@ from viva.reports.figures import (
 from viva.scoring.clustered_means import ClusteredMean, clustered_counts
 from viva.scoring.sample_size import items_for_bounded
 
-from ...models import label_of_key
 from ...study_cells import Conditions, ItemNumbers, Pool, RunReading, StudyCell, pools
 from ...study_sections import Material, StaticFigures, static_readings
-from ..interview_report import InterviewAggregate, KievalAggregate, cached_scorer
+from ..interview_report import InterviewAggregate, cached_scorer
 from ..score import ASPECTS, Interview, Scorer
 
 POINTS = 200  # of a running mean, at most
@@ -179,38 +178,6 @@ def _clustered_running_mean(scores: Floats, clusters: Codes, at: Codes) -> dict[
         for name in ("mean", "low", "high"):
             record[name].append(told[name])
     return record
-
-
-@dataclass(slots=True)
-class ReadInterviews:
-    """A run of interviews read once: the scenario's own aggregate, each candidate's columns, and the names of damaged
-    records, which are in neither.
-    """
-
-    aggregate: KievalAggregate
-    columns: dict[str, InterviewColumns]
-    damaged: list[str]
-
-
-def read_interviews(run: RunFolder, scorer: Scorer, items: ItemNumbers, first: int | None = None) -> ReadInterviews:
-    """All ended interviews of a run, or the ``first`` of its order alone (where a stop rule has ended it).
-
-    :raises JournalError: the journal is missing or damaged.
-    """
-    aggregate = KievalAggregate(scorer, run.manifest)
-    stopping = bool(run.manifest["settings"]["early_stop"])
-    columns = {label: InterviewColumns(one, items, stopping) for label, one in aggregate.candidates.items()}
-    labels = list(columns)
-    with History(run.journal) as history:
-        for ended in history.ended():
-            if first is not None and ended.number >= first:
-                break
-            if ended.failed:
-                columns[label_of_key(ended.key, labels)].aggregate.add_failure(ended.result)
-            else:
-                interview = Interview.from_record(ended.result)
-                columns[interview.candidate].add(ended.number, interview)
-        return ReadInterviews(aggregate, columns, list(history.damage))
 
 
 def conversation_keys(run: RunFolder, numbers: Iterable[int]) -> list[str]:

@@ -10,9 +10,10 @@ from viva.reports.page import Record
 from viva.reports.tables import Row, interval, mean, record_rows
 
 from ...contract import Findings
-from ...study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
+from ...study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell, ended_conversations
 from ...study_sections import Material, Section, SystemStudy, insert_after, static_readings
-from ..score import SCORERS, Scorer
+from ..interview_report import KievalAggregate
+from ..score import SCORERS, Interview, Scorer
 from . import methods
 from .agreement_and_difficulty import AgreementSection, DifficultySection
 from .claims import Claims, Comparisons, findings
@@ -22,7 +23,6 @@ from .interview_pools import (
     InterviewColumns,
     InterviewMaterial,
     conversation_keys,
-    read_interviews,
     round_figures,
     rule_notes,
     with_rule_interval,
@@ -78,18 +78,20 @@ class InterviewStudy(SystemStudy):
 
     def read(self, readings: Sequence[RunReading], scoring: Scorer, items: ItemNumbers) -> None:
         cell = readings[0].cell
-        assert cell.run is not None
-        read = read_interviews(cell.run, scoring, items, cell.stopped_at)
-        results = read.aggregate.report()["candidates"]
+        aggregate = KievalAggregate(scoring, cell.manifest)
+        stopping = bool(cell.settings("early_stop"))
+        columns = {label: InterviewColumns(one, items, stopping) for label, one in aggregate.candidates.items()}
+        for ended in ended_conversations(readings[0]):
+            if ended.failed:
+                aggregate.add_failure(ended.key, ended.result)
+            else:
+                interview = Interview.from_record(ended.result)
+                columns[interview.candidate].add(ended.number, interview)
+        results = aggregate.report()["candidates"]
         for one in readings:
             result = results[one.cell.candidate]
-            one.damaged, one.columns, one.result = read.damaged, read.columns[one.cell.candidate], result
-            one.ended, one.failed, one.usage = (
-                result["interviews"] + result["failed"],
-                result["failed"],
-                result["usage"],
-            )
-            one.own_tables = read.aggregate.tables
+            one.fill(aggregate, result, readings[0].damaged, columns[one.cell.candidate])
+            one.ended, one.usage = result["interviews"] + result["failed"], result["usage"]
 
     def material(self, readings: list[RunReading], scoring: Scorer, catalogue: ItemCatalogue) -> InterviewMaterial:
         return InterviewMaterial(Material(scoring, readings, catalogue), self.lent)

@@ -46,7 +46,7 @@ def aggregate(scorer: Scorer, seen: list[Any]) -> InterviewAggregate:
         if isinstance(outcome, Interview):
             result.add(outcome)
         else:
-            result.add_failure(outcome)
+            result.failures.add(outcome)
     return result
 
 

@@ -1,0 +1,112 @@
+"""Base of the aggregates that reports of runs are made from: results by compared model, and tables of every report.
+
+It loads no numpy: runs whose score is summed exactly start without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from viva.reports.run_tables import (
+    Irregular,
+    add_irregular,
+    add_usage,
+    failure_table,
+    irregular_answers,
+    irregular_record,
+    usage_by_role,
+    usage_table,
+)
+from viva.reports.tables import Table
+from viva.scoring.aggregates import Failures, Tally
+
+from .models import label_of_key, role_prices
+
+_MAX_HEADLINE = 4  # models in a progress line
+
+
+class ModelResults:
+    """What every report tells of a compared model: failures, early ends, usage, and irregular answers."""
+
+    def __init__(self) -> None:
+        self.failures, self.stops = Failures(), Tally()
+        self.usage: dict[str, list[int]] = {}
+        self.irregular: Irregular = {}
+
+    def add_usage(self, record: Mapping[str, Any]) -> None:
+        """Count a conversation's calls, tokens and irregular answers."""
+        add_usage(self.usage, record["usage"])
+        add_irregular(self.irregular, record.get("irregular", {}))
+
+    def common_figures(self, prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
+        """Return failures by type and reason, irregular answers, and usage by role."""
+        return {
+            **self.failures.to_record(),
+            "irregular": irregular_record(self.irregular),
+            "usage": usage_by_role(self.usage, prices),
+        }
+
+
+R = TypeVar("R", bound=ModelResults)
+
+
+class RunAggregate(Generic[R]):
+    """Aggregate of a run: the results of each compared model, by label.
+
+    ``fields`` are the first ones of the report, in their order: those of ``facts``, else of the manifest.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ("scenario", "seed", "tier", "models", "dataset", "pack")
+
+    def __init__(
+        self, manifest: dict[str, Any], make: Callable[[], R], lineups: Mapping[str, Mapping[str, str]] | str
+    ) -> None:
+        """``lineups``: the compared role, or the labels of those that take part together, by role (``models.lineups``)."""
+        if isinstance(lineups, str):
+            lineups = {label: {lineups: label} for label in manifest["models"][lineups]}
+        self.manifest, self.lineups = manifest, lineups
+        self.candidates: dict[str, R] = {label: make() for label in lineups}
+
+    def model_of(self, key: str) -> R:
+        """Return the results that a conversation belongs to."""
+        return self.candidates[label_of_key(key, list(self.candidates))]
+
+    def add_failure(self, key: str, error: dict[str, Any]) -> None:
+        self.model_of(key).failures.add(error)
+
+    def headline(self) -> str:
+        return join_headline((label, self.in_brief(one)) for label, one in self.candidates.items())
+
+    def in_brief(self, one: R) -> str:
+        """Return a model's score so far in a few words, "" where it has none."""
+        raise NotImplementedError
+
+    def facts(self) -> dict[str, Any]:
+        """Return those of ``fields`` that are not fields of the manifest."""
+        return {}
+
+    def figures(self, label: str, one: R) -> dict[str, Any]:
+        """Return everything about one model as plain data."""
+        raise NotImplementedError
+
+    def report(self) -> dict[str, Any]:
+        known = {**self.manifest, **self.facts()}
+        candidates = {label: self.figures(label, one) for label, one in self.candidates.items()}
+        return {**{name: known[name] for name in self.fields}, "candidates": candidates}
+
+    def prices(self, label: str) -> dict[str, list[float] | None]:
+        """Return the prices of tokens by role in the conversations of a model."""
+        return role_prices(self.manifest, self.lineups[label])
+
+
+def join_headline(parts: Iterable[tuple[str, str]]) -> str:
+    """Return the first texts with their labels, for a line of progress; empty ones are left out."""
+    told = [f"{label} {text}" for label, text in parts if text]
+    more = len(told) - _MAX_HEADLINE
+    return "  ".join(told[:_MAX_HEADLINE]) + (f"  +{more} more" if more > 0 else "")
+
+
+def common_tables(report: dict[str, Any]) -> list[Table]:
+    """Return the last tables of a run's report: failures, irregular answers, and usage."""
+    return [failure_table(report), irregular_answers(report), usage_table(report)]
