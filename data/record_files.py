@@ -12,7 +12,8 @@ import csv
 import json
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -25,7 +26,7 @@ import orjson
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.permissions import permissions
 
-from .items import Raw, preview
+from .items import FieldError, Raw, preview
 
 MAX_LINE_BYTES = 8 * 2**20
 _LINE_CHUNK = 2**20
@@ -346,6 +347,26 @@ def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
     if isinstance(raw, dict):
         return raw
     return DatasetError(f"expected a JSON object, found {type(raw).__name__}", path=str(path), line=number)
+
+
+def sound_records(records: Iterable[Record]) -> Iterator[tuple[int, Raw]]:
+    """Yield the records of a file in which none may be wrong, each with its line.
+
+    :raises DatasetError: one is.
+    """
+    for line, raw in records:
+        if isinstance(raw, DatasetError):
+            raise raw
+        yield line, raw
+
+
+@contextmanager
+def located_errors(path: Path, line: int) -> Iterator[None]:
+    """Turn what is wrong with a field into a ``DatasetError`` that names file and line."""
+    try:
+        yield
+    except FieldError as error:
+        raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
 
 
 class _UnusableLine(Exception):

@@ -1,18 +1,22 @@
-"""Tasks from plain objects (strings, dicts, dataclasses, pydantic models), passed from Python or read from JSONL."""
+"""Tasks held in memory: plain objects passed from Python or read from JSONL, and samples of what a file holds."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from viva.data.record_files import BadLine, KeyTwice, parse_json_line, read_lines
+from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError
+
+from .contract import T
 
 _LONGEST_ID = 80
 
@@ -57,6 +61,30 @@ class InlineTasks:
     def to_lines(self) -> bytes:
         """The tasks as JSON lines, from which ``read_tasks`` reads the same ones."""
         return b"".join(_json(task.record, task.id) + b"\n" for task in self._tasks)
+
+
+class SampledTasks(Generic[T]):
+    """Tasks of a file by their ids: all of them, or so many as the seed draws, in the file's order.
+
+    ``unit`` is what the manifest calls them.
+    """
+
+    def __init__(self, name: str, digest: str, tasks: Mapping[str, T], unit: str, limit: int | None, seed: int) -> None:
+        self.name, self.digest, self.total, self._unit = name, digest, len(tasks), unit
+        chosen = set(tasks)
+        if limit is not None:
+            chosen = set(nsmallest(limit, tasks, key=lambda id_: (seeds.uniform(seed, "sample", id_), id_)))
+        self._tasks = [task for id_, task in tasks.items() if id_ in chosen]
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._tasks)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return what a run's manifest says of them."""
+        return {"name": self.name, "digest": self.digest, self._unit: self.total, "chosen": len(self)}
 
 
 def inline_tasks(payloads: Iterable[Any], kind: TypeAdapter[Any]) -> InlineTasks:

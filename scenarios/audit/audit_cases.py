@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -13,7 +13,7 @@ import orjson
 from pydantic import Field, ValidationInfo, field_validator
 
 from viva.data.items import FieldError, preview, record_id, text_field
-from viva.data.record_files import read_records
+from viva.data.record_files import located_errors, read_records, sound_records
 from viva.engine import seeds
 from viva.engine.backends.registry import with_absolute_path
 from viva.engine.errors import ConfigurationError, DatasetError
@@ -109,20 +109,13 @@ class AuditCase:
         return int(seeds.uniform(self.id, "single") * len(self.answers))
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data; ``from_record`` reads it back, and so does a file of such lines."""
-        return {
-            "id": self.id,
-            "question": self.question,
-            "answers": list(self.answers),
-            "families": list(self.families),
-            "preferred": self.preferred,
-        }
+        """Return plain data that ``from_record`` reads back, and so does a file of such lines."""
+        return {**asdict(self), "answers": list(self.answers), "families": list(self.families)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> AuditCase:
         """:raises KeyError: a field is missing."""
-        answers, families = tuple(record["answers"]), tuple(record["families"])
-        return cls(record["id"], record["question"], answers, families, record["preferred"])
+        return cls(**{**record, "answers": tuple(record["answers"]), "families": tuple(record["families"])})
 
 
 def case_lines(cases: Iterable[AuditCase]) -> bytes:
@@ -140,16 +133,12 @@ def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
     path = Path(__file__).parent / "items" / "audit.jsonl" if source == EXAMPLES else Path(source)
     cases: list[AuditCase] = []
     lines: dict[str, int] = {}
-    for line, raw in read_records(path):
-        if isinstance(raw, DatasetError):
-            raise raw
-        try:
+    for line, raw in sound_records(read_records(path)):
+        with located_errors(path, line):
             for case in _parse_cases(raw, line):
                 if lines.setdefault(case.id, line) != line or any(case.id == other.id for other in cases[-1:]):
                     raise FieldError("id", f"'{case.id}' stands in line {lines[case.id]} already; ids are unique")
                 cases.append(case)
-        except FieldError as error:
-            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
     if not cases:
         raise DatasetError("holds no case", path=str(path))
     return sample_cases(cases, limit, seed)

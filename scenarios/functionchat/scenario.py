@@ -19,7 +19,7 @@ from .functionchat_report import TurnAggregate, UserAggregate
 from .functionchat_settings import FunctionChatSettings
 from .turn_files import open_turns
 from .turns import DialogTurn
-from .user_tasks import DialogTask, DialogTasks
+from .user_tasks import DialogTask, open_tasks
 from .verdict_review import TurnReview
 
 
@@ -47,7 +47,7 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         if s.mode == "turns":
             turns = open_turns(s.data, s.subset, limit=s.n, seed=s.seed, skip_bad=s.skip_bad_items)
             return Prepared(turns, self._records(s, turns.to_record(), turns.language), turns.notes)
-        tasks = DialogTasks(s.data, limit=s.n, seed=s.seed)
+        tasks = open_tasks(s.data, limit=s.n, seed=s.seed)
         played = [task.id for task in tasks if task.goal is not None]
         if played and s.interactor is None:
             raise ConfigurationError(f"interactor: task {played[0]} needs a model that plays its user; name one")

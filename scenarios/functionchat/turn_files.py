@@ -16,7 +16,7 @@ from typing import Any
 
 from viva.data.dataset import ChangeDetector
 from viva.data.items import FieldError, Raw, preview, record_id, text_field
-from viva.data.record_files import read_records
+from viva.data.record_files import read_records, sound_records
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError, MalformedOutput
 from viva.engine.tools import Toolbox, ToolCall
@@ -584,9 +584,7 @@ def file_digest(files: list[Path]) -> str:
 
 def _detect_form(path: Path) -> Subset:
     """Which form a file has, by the fields of its first record; of the common form, which subset by its name."""
-    for number, raw in read_records(path):
-        if isinstance(raw, DatasetError):
-            raise raw
+    for number, raw in sound_records(read_records(path)):
         if "turns" in raw:
             return "dialog"
         if "query" in raw:

@@ -6,20 +6,19 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from viva.data.record_files import read_records
-from viva.engine import seeds
+from viva.data.record_files import read_records, sound_records
 from viva.engine.errors import ConfigurationError, DatasetError, MalformedOutput
 from viva.engine.imports import find_function, import_by_name
 from viva.engine.tools import Toolbox, ToolCall
 from viva.engine.yaml_file import parse_list, read_text
 
+from ..inline_tasks import SampledTasks
 from .call_matching import required_parameters, same_value
 from .functionchat_settings import EXAMPLES
 from .turn_files import file_digest
@@ -197,65 +196,43 @@ def _result_text(result: Any) -> str:
     return result if isinstance(result, str) else orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-class DialogTasks:
-    """The chosen tasks of a file, all held: a task is small, and dialogs share it."""
+def open_tasks(data: str, *, limit: int | None, seed: int) -> SampledTasks[DialogTask]:
+    """Read the tasks of a file, or so many of them as the seed draws.
 
-    def __init__(self, data: str, *, limit: int | None, seed: int) -> None:
-        """
-        :raises ConfigurationError: the file or a task in it is wrong, or an id comes twice.
-        """
-        path = EXAMPLE_TASKS if data == EXAMPLES else Path(data)
-        self.name = EXAMPLES if data == EXAMPLES else path.stem
-        self.digest = file_digest([path])
-        every: dict[str, DialogTask] = {}
-        for line, raw in _raw_tasks(path):
-            task = _parse_task(raw, path, line)
-            if task.python is not None:
-                try:
-                    python_tool(task.python)
-                except ValueError as error:
-                    raise DatasetError(str(error), path=str(path), line=line, field="python") from None
-            if task.id in every:
-                raise DatasetError(f"a second task has the id '{task.id}'", path=str(path), line=line, field="id")
-            every[task.id] = task
-        if not every:
-            raise DatasetError("holds no task", path=str(path))
-        self.total = len(every)
-        chosen = set(every)
-        if limit is not None:
-            chosen = set(nsmallest(limit, every, key=lambda id_: (seeds.uniform(seed, "sample", id_), id_)))
-        self._tasks = [task for id_, task in every.items() if id_ in chosen]
+    :raises ConfigurationError: the file or a task in it is wrong, or an id comes twice.
+    """
+    path = EXAMPLE_TASKS if data == EXAMPLES else Path(data)
+    digest = file_digest([path])
+    every: dict[str, DialogTask] = {}
+    for line, raw in _raw_tasks(path):
 
-    def __len__(self) -> int:
-        return len(self._tasks)
+        def refuse(problem: str, field: str | None, line: int | None = line) -> DatasetError:
+            return DatasetError(problem.removeprefix("Value error, "), path=str(path), line=line, field=field)
 
-    def __iter__(self) -> Iterator[DialogTask]:
-        return iter(self._tasks)
-
-    def to_record(self) -> dict[str, Any]:
-        """What a run's manifest says of them."""
-        return {"name": self.name, "digest": self.digest, "tasks": self.total, "chosen": len(self)}
+        try:
+            task = DialogTask.model_validate(raw)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise refuse(str(first["msg"]), ".".join(map(str, first["loc"])) or None) from None
+        if task.python is not None:
+            try:
+                python_tool(task.python)
+            except ValueError as error:
+                raise refuse(str(error), "python") from None
+        if task.id in every:
+            raise refuse(f"a second task has the id '{task.id}'", "id")
+        every[task.id] = task
+    if not every:
+        raise DatasetError("holds no task", path=str(path))
+    return SampledTasks(EXAMPLES if data == EXAMPLES else path.stem, digest, every, "tasks", limit, seed)
 
 
 def _raw_tasks(path: Path) -> Iterator[tuple[int | None, Any]]:
-    """The raw tasks of a file with their lines, where lines can be told."""
+    """Yield the raw tasks of a file with their lines, where lines can be told."""
     if path.suffix not in (".yaml", ".yml"):
-        for number, raw in read_records(path):
-            if isinstance(raw, DatasetError):
-                raise raw
-            yield number, raw
+        yield from sound_records(read_records(path))
         return
     read, lines = parse_list(read_text(path), str(path))
     if not isinstance(read, list):
         raise DatasetError(f"expected a list of tasks, found {type(read).__name__}", path=str(path))
     yield from zip(lines, read, strict=True)
-
-
-def _parse_task(raw: Any, path: Path, line: int | None) -> DialogTask:
-    try:
-        return DialogTask.model_validate(raw)
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        place = ".".join(map(str, detail["loc"])) or None
-        message = str(detail["msg"]).removeprefix("Value error, ")
-        raise DatasetError(message, path=str(path), line=line, field=place) from None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from viva.data.items import FieldError, preview, text_field
-from viva.data.record_files import read_records
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.data.record_files import located_errors, read_records, sound_records
+from viva.engine.errors import ConfigurationError
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.engine.tools import ToolCall
@@ -23,20 +23,8 @@ from .turns import DialogTurn, output_text, readable_json
 CORRECTIONS_FILE = "corrections.jsonl"
 _ID, CORRECTED, REVIEWER, REASON = "id", "corrected verdict", "reviewer", "reason"
 COLUMNS = (
-    _ID,
-    "subset",
-    "type",
-    "query",
-    "tools",
-    "ground truth",
-    "acceptable",
-    "output",
-    "verdict",
-    "decided by",
-    "reasoning",
-    CORRECTED,
-    REVIEWER,
-    REASON,
+    *(_ID, "subset", "type", "query", "tools", "ground truth", "acceptable", "output"),
+    *("verdict", "decided by", "reasoning", CORRECTED, REVIEWER, REASON),
 )
 _VERDICT_WORDS = {"pass": True, "fail": False}
 
@@ -82,33 +70,11 @@ def export_rows(outputs: Iterable[ReviewItem]) -> Iterator[list[str]]:
     for one in outputs:
         turn = one.turn
         expected = output_text(turn.ground_truth.get("content") or "", turn.expected())
-        given = [
-            one.id,
-            turn.subset,
-            turn.type,
-            turn.query(),
-            readable_json(turn.tools),
-            expected,
-            turn.acceptable.text,
-        ]
         yield [
-            *given,
-            output_text(one.content, one.calls),
-            verdict_word(one.verdict),
-            one.decided_by,
-            one.reasoning,
-            "",
-            "",
-            "",
+            *(one.id, turn.subset, turn.type, turn.query(), readable_json(turn.tools), expected, turn.acceptable.text),
+            *(output_text(one.content, one.calls), verdict_word(one.verdict), one.decided_by, one.reasoning),
+            *("", "", ""),
         ]
-
-
-def write_tsv(path: Path, outputs: Iterable[ReviewItem]) -> int:
-    """Write what reviewers are to look at; gives the number of rows.
-
-    :raises ConfigurationError: the file cannot be written.
-    """
-    return write_spreadsheet(path, COLUMNS, export_rows(outputs))
 
 
 def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
@@ -123,32 +89,37 @@ def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
     """
     found: dict[tuple[str, str], Correction] = {}
     for line, row in read_spreadsheet(path, (_ID, CORRECTED, REVIEWER, REASON)):
-
-        def refuse(column: str, problem: str, line: int = line) -> DatasetError:
-            return DatasetError(problem, path=str(path), line=line, field=column)
-
-        id_, verdict = unescape_cell(row[_ID].strip()), row[CORRECTED].strip().lower()
-        reviewer, reason = row[REVIEWER].strip(), row[REASON].strip()
-        if id_ not in known:
-            raise refuse(_ID, f"{preview(id_)} is no graded output of this run; keep the ids as they were exported")
-        if not verdict:
-            if reason:
-                raise refuse(CORRECTED, "is empty, but a reason is given; write pass or fail, or clear the reason")
-            continue
-        if verdict not in _VERDICT_WORDS:
-            raise refuse(CORRECTED, f"expected pass or fail, found {preview(verdict)}")
-        for column, text in ((REVIEWER, reviewer), (REASON, reason)):
-            if not text:
-                raise refuse(column, "is empty; a corrected verdict needs a reviewer and a reason")
-            try:
-                text_field({column: text}, column)  # or it could be recorded and never be read again
-            except FieldError as error:
-                raise refuse(column, str(error)) from None
-        before = found.get((id_, reviewer))
-        if before is not None and before.passed is not _VERDICT_WORDS[verdict]:
-            raise refuse(CORRECTED, f"{reviewer} says both pass and fail of {preview(id_)}; keep one")
-        found[id_, reviewer] = Correction(id_, _VERDICT_WORDS[verdict], reviewer, reason)
+        with located_errors(path, line):
+            one = _read_correction(row, known)
+            if one is None:
+                continue
+            before = found.setdefault((one.id, one.reviewer), one)
+            if before.passed is not one.passed:
+                raise FieldError(CORRECTED, f"{one.reviewer} says both pass and fail of {preview(one.id)}; keep one")
+        found[one.id, one.reviewer] = one
     return list(found.values())
+
+
+def _read_correction(row: Mapping[str, str], known: Collection[str]) -> Correction | None:
+    """Parse one row; None where it has no corrected verdict.
+
+    :raises FieldError: as ``read_corrections`` refuses a row.
+    """
+    id_, verdict = unescape_cell(row[_ID].strip()), row[CORRECTED].strip().lower()
+    reviewer, reason = row[REVIEWER].strip(), row[REASON].strip()
+    if id_ not in known:
+        raise FieldError(_ID, f"{preview(id_)} is no graded output of this run; keep the ids as they were exported")
+    if not verdict:
+        if reason:
+            raise FieldError(CORRECTED, "is empty, but a reason is given; write pass or fail, or clear the reason")
+        return None
+    if verdict not in _VERDICT_WORDS:
+        raise FieldError(CORRECTED, f"expected pass or fail, found {preview(verdict)}")
+    for column, text in ((REVIEWER, reviewer), (REASON, reason)):
+        if not text:
+            raise FieldError(column, "is empty; a corrected verdict needs a reviewer and a reason")
+        text_field({column: text}, column)  # or it could be recorded and never be read again
+    return Correction(id_, _VERDICT_WORDS[verdict], reviewer, reason)
 
 
 def add_corrections(folder: Path, corrections: Iterable[Correction]) -> list[Correction]:
@@ -182,16 +153,12 @@ def recorded_corrections(folder: Path) -> list[Correction]:
     """
     path = folder / CORRECTIONS_FILE
     found = []
-    for line, raw in read_records(path) if path.exists() else ():
-        if isinstance(raw, DatasetError):
-            raise raw
-        try:
-            texts = {name: text_field(raw, name) for name in ("id", "verdict", "reviewer", "reason")}
-            if texts["verdict"] not in _VERDICT_WORDS:
-                raise FieldError("verdict", f"expected pass or fail, found {preview(texts['verdict'])}")
-        except FieldError as error:
-            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
-        found.append(Correction(texts["id"], _VERDICT_WORDS[texts["verdict"]], texts["reviewer"], texts["reason"]))
+    for line, raw in sound_records(read_records(path)) if path.exists() else ():
+        with located_errors(path, line):
+            id_, verdict, reviewer, reason = (text_field(raw, name) for name in ("id", "verdict", "reviewer", "reason"))
+            if verdict not in _VERDICT_WORDS:
+                raise FieldError("verdict", f"expected pass or fail, found {preview(verdict)}")
+        found.append(Correction(id_, _VERDICT_WORDS[verdict], reviewer, reason))
     return found
 
 
@@ -216,7 +183,7 @@ class TurnReview:
 
     def write(self, run: RunFolder, file: Path) -> int:
         """As ``ReviewSheet.write``."""
-        return write_tsv(file, graded_outputs(run))
+        return write_spreadsheet(file, COLUMNS, export_rows(graded_outputs(run)))
 
     def apply(self, run: RunFolder, file: Path) -> ReviewOutcome:
         """As ``ReviewSheet.apply``."""

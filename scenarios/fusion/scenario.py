@@ -19,7 +19,7 @@ from .fusion_judge import JUDGE, FusionProtocol, score_schema, whole_scores
 from .fusion_prompts import TEMPLATES, JudgePrompts, open_pack, prompts_of_pack
 from .fusion_report import FusionAggregate
 from .fusion_settings import FusionSettings
-from .task_files import Examples, JudgedExample
+from .task_files import JudgedExample, open_examples
 
 
 def forecast_judging(
@@ -72,7 +72,7 @@ class Fusion(Scenario[FusionSettings, JudgedExample]):
         words = self._words(settings)
         _check_whole_scores(settings, words)
         facts = assistant_facts(words.assistants)
-        examples = Examples(Path(settings.data), words.task, limit=settings.n, seed=settings.seed)
+        examples = open_examples(Path(settings.data), words.task, limit=settings.n, seed=settings.seed)
         records = {"dataset": examples.to_record(), "assistants": facts, **words.records(settings)}
         notes = [f"{one['name']}: WordNet is not installed, so METEOR matches no synonyms"
                  for one in facts if one.get("wordnet") is False]  # fmt: skip

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from heapq import nsmallest
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +13,11 @@ import orjson
 from pydantic import Field, model_validator
 
 from viva.data.items import preview
-from viva.data.record_files import read_records, require_regular_file
-from viva.engine import seeds
+from viva.data.record_files import read_records, require_regular_file, sound_records
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.yaml_file import parse_with_lines, read_text
 
+from ..inline_tasks import SampledTasks
 from ..yaml_models import YamlModel, validate_yaml
 
 _SHIPPED = Path(__file__).parent / "examples"
@@ -142,13 +141,7 @@ class JudgedExample:
     ratings: dict[str, float] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "texts": self.texts,
-            "system": self.system,
-            "group": self.group,
-            "ratings": self.ratings,
-        }
+        return asdict(self)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> JudgedExample:
@@ -156,43 +149,26 @@ class JudgedExample:
         return cls(**record)
 
 
-class Examples:
-    """The chosen examples of a file, all held.
+def open_examples(path: Path, task: TaskFile, *, limit: int | None, seed: int) -> SampledTasks[JudgedExample]:
+    """Read the examples of a file, or so many of them as the seed draws.
 
     :raises DatasetError: the file or an example in it is wrong; the message names line (or place) and field.
     """
-
-    def __init__(self, path: Path, task: TaskFile, *, limit: int | None, seed: int) -> None:
-        self.name = path.stem
-        every: dict[str, JudgedExample] = {}
-        whole = hashlib.sha256()
-        for place, (line, raw) in enumerate(_raw_examples(path), 1):
-            whole.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
-            one = _parse_example(raw, task, place, path, line)
-            if one.id in every:
-                told = (
-                    f"a second example has the id '{one.id}'; ids must differ (`id:` in the task file names the field; "
-                )
-                told += "without it, places are ids)"
-                raise DatasetError(told, path=str(path), line=line, field=task.id)
-            every[one.id] = one
-        if not every:
-            raise DatasetError("holds no example", path=str(path))
-        self.digest, self.total = whole.hexdigest()[:16], len(every)
-        chosen = set(every)
-        if limit is not None:
-            chosen = set(nsmallest(limit, every, key=lambda id_: (seeds.uniform(seed, "sample", id_), id_)))
-        self._examples = [one for id_, one in every.items() if id_ in chosen]
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    def __iter__(self) -> Iterator[JudgedExample]:
-        return iter(self._examples)
-
-    def to_record(self) -> dict[str, Any]:
-        """What a run's manifest says of them."""
-        return {"name": self.name, "digest": self.digest, "examples": self.total, "chosen": len(self)}
+    every: dict[str, JudgedExample] = {}
+    whole = hashlib.sha256()
+    for place, (line, raw) in enumerate(_raw_examples(path), 1):
+        whole.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
+        one = _parse_example(raw, task, place, path, line)
+        if one.id in every:
+            problem = (
+                f"a second example has the id '{one.id}'; ids must differ (`id:` in the task file names the field; "
+            )
+            problem += "without it, places are ids)"
+            raise DatasetError(problem, path=str(path), line=line, field=task.id)
+        every[one.id] = one
+    if not every:
+        raise DatasetError("holds no example", path=str(path))
+    return SampledTasks(path.stem, whole.hexdigest()[:16], every, "examples", limit, seed)
 
 
 def _raw_examples(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
@@ -205,10 +181,7 @@ def _raw_examples(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
     except OSError as error:
         raise DatasetError(f"cannot be read: {error.strerror}", path=str(path)) from None
     if array is False:
-        for line, raw in read_records(path):
-            if isinstance(raw, DatasetError):
-                raise raw
-            yield line, dict(raw)
+        yield from ((line, dict(raw)) for line, raw in sound_records(read_records(path)))
         return
     if len(array) > _MAX_BYTES:
         raise DatasetError(f"an array of more than {_MAX_BYTES >> 20} MiB; write one object a line", path=str(path))

@@ -14,7 +14,7 @@ from viva.agents.choices import read_choice
 from viva.data.dataset import open_dataset
 from viva.data.forms import RecordLocation, detect_form, form_by_name
 from viva.data.items import FieldError, Item, Raw, choice_letter, preview
-from viva.data.record_files import read_jsonl
+from viva.data.record_files import located_errors, read_jsonl, sound_records
 from viva.engine.errors import DatasetError
 from viva.engine.likelihood import Likelihood
 from viva.engine.messages import Completion
@@ -53,23 +53,19 @@ def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
     lines: dict[str, int] = {}
     chosen: str | None = None
     left_out = 0
-    for line, raw in read_jsonl(path):
-        if isinstance(raw, DatasetError):
-            raise raw
-        try:
-            named = str(raw.get("filter", "none"))
-            chosen = named if chosen is None else chosen
-            if named != chosen:
-                left_out += 1
-                continue
+    for line, raw in sound_records(read_jsonl(path)):
+        named = str(raw.get("filter", "none"))
+        chosen = named if chosen is None else chosen
+        if named != chosen:
+            left_out += 1
+            continue
+        with located_errors(path, line):
             one = _answered_item(raw, known, choices.dataset)
             before = lines.setdefault(one.item.id, line)
             if before != line:
                 raise FieldError("doc", f"the item {preview(one.item.id)} is in line {before} already")
             if one.method != (answered or [one])[0].method:
                 raise FieldError("arguments", f"is of method {one.method}; lines before are of {answered[0].method}")
-        except FieldError as error:
-            raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
         answered.append(one)
     if not answered:
         raise DatasetError("holds no samples", path=str(path))

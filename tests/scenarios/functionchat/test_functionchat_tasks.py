@@ -14,7 +14,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.permissions import grant
 from viva.engine.tools import ToolCall
 from viva.scenarios.functionchat.call_matching import same_value
-from viva.scenarios.functionchat.user_tasks import CallPattern, DialogTask, DialogTasks, ExecutedCall, ToolSimulator
+from viva.scenarios.functionchat.user_tasks import CallPattern, DialogTask, ExecutedCall, ToolSimulator, open_tasks
 
 TOOLS = [
     {"name": "find", "parameters": {"type": "object", "properties": {"what": {"type": "string"}}}},
@@ -44,7 +44,7 @@ def pantry(name: str, arguments: dict[str, Any], state: dict[str, Any]) -> Any:
 
 
 def test_the_shipped_examples_can_be_read_and_solved() -> None:
-    tasks = list(DialogTasks("examples", limit=None, seed=1))
+    tasks = list(open_tasks("examples", limit=None, seed=1))
     assert len(tasks) >= 2
     for task in tasks:
         workshop = ToolSimulator.of(task)
@@ -145,7 +145,7 @@ def test_a_wrong_file_is_refused_by_line_and_field(
     grant("nowhere", "json")
     (tmp_path / "tasks.yaml").write_text(text)
     with pytest.raises(DatasetError, match=problem) as caught:
-        DialogTasks(str(tmp_path / "tasks.yaml"), limit=None, seed=1)
+        open_tasks(str(tmp_path / "tasks.yaml"), limit=None, seed=1)
     assert caught.value.line == line
     assert caught.value.field == field
 
@@ -154,7 +154,7 @@ def test_line_14_a_file_of_tasks_that_is_no_yaml_is_named_with_line_and_column(t
     file = tmp_path / "tasks.yaml"
     file.write_text("- id: a\n  says: [\n")
     with pytest.raises(ConfigurationError) as caught:
-        DialogTasks(str(file), limit=None, seed=1)
+        open_tasks(str(file), limit=None, seed=1)
     assert str(caught.value).startswith(f"{file}:3:1: cannot be read: ")
 
 
@@ -170,11 +170,11 @@ def test_jsonl_and_yaml_mean_the_same_and_the_seed_draws(tmp_path: Path) -> None
         )
     )
     told = [
-        [task.to_record() for task in DialogTasks(str(tmp_path / f"tasks.{end}"), limit=None, seed=1)]
+        [task.to_record() for task in open_tasks(str(tmp_path / f"tasks.{end}"), limit=None, seed=1)]
         for end in ("jsonl", "yaml")
     ]
     assert told[0] == told[1]
-    drawn = [[task.id for task in DialogTasks(str(tmp_path / "tasks.yaml"), limit=3, seed=seed)] for seed in (1, 1, 2)]
+    drawn = [[task.id for task in open_tasks(str(tmp_path / "tasks.yaml"), limit=3, seed=seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(ids) == 3 for ids in drawn)
 

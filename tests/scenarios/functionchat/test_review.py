@@ -24,9 +24,9 @@ from viva.scenarios.functionchat.verdict_review import (
     add_corrections,
     disputed_outputs,
     effective_corrections,
+    export_rows,
     read_corrections,
     recorded_corrections,
-    write_tsv,
 )
 
 BOOKED = ReviewItem(
@@ -66,7 +66,7 @@ def test_cells_that_are_hard(text: str) -> None:
 
 def test_a_sheet_is_what_excel_opens(tmp_path: Path) -> None:
     path = tmp_path / "review.tsv"
-    assert write_tsv(path, ALL) == 3
+    assert write_spreadsheet(path, COLUMNS, export_rows(ALL)) == 3
     data = path.read_bytes()
     assert data.startswith(codecs.BOM_UTF8)
     assert data.count(b"\r\n") == data.count(b"\n") == 4  # one line a row: nothing else breaks lines
@@ -94,7 +94,7 @@ def test_a_cell_longer_than_excel_holds_is_cut(tmp_path: Path) -> None:
 
 def test_a_sheet_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"none.*review\.tsv: cannot be written"):
-        write_tsv(tmp_path / "none" / "review.tsv", ALL)
+        write_spreadsheet(tmp_path / "none" / "review.tsv", COLUMNS, export_rows(ALL))
 
 
 def _excel(rows: list[list[str]], separator: str, encoding: str) -> bytes:
@@ -128,7 +128,7 @@ def test_corrections_come_back_however_they_were_saved(
     tmp_path: Path, save: Callable[[list[list[str]]], bytes]
 ) -> None:
     path = tmp_path / "review.tsv"
-    write_tsv(path, ALL)
+    write_spreadsheet(path, COLUMNS, export_rows(ALL))
     rows = list(csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""), dialect="excel-tab"))
     rows[1][11:] = ["PASS", " 지은 ", 'C:\\new, "fine";\nreally']
     rows[3][11:] = ["fail", "Ann", "takes no order"]

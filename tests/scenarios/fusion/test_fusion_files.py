@@ -15,7 +15,7 @@ from viva.orchestration.launch import new_run
 from viva.scenarios.fusion.fusion_settings import FusionSettings
 from viva.scenarios.fusion.judge_plan import read_plan
 from viva.scenarios.fusion.scenario import SCENARIO
-from viva.scenarios.fusion.task_files import SHIPPED_TASKS, Examples, read_task, task_text
+from viva.scenarios.fusion.task_files import SHIPPED_TASKS, open_examples, read_task, task_text
 
 DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve()
 TOPICAL = DATA / "topicalchat" / "unieval_predictions.json"
@@ -83,10 +83,10 @@ def test_an_example_that_cannot_be_judged_is_refused_with_its_line(
     rows[1] |= change
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ConfigurationError, match=what):
-        Examples(tmp_path / "x.jsonl", read_task(TASK, "t.yaml"), limit=None, seed=1)
+        open_examples(tmp_path / "x.jsonl", read_task(TASK, "t.yaml"), limit=None, seed=1)
     (tmp_path / "x.json").write_text(json.dumps(rows))
     with pytest.raises(ConfigurationError, match=r"\(entry 2\)|second example"):
-        Examples(tmp_path / "x.json", read_task(TASK, "t.yaml"), limit=None, seed=1)
+        open_examples(tmp_path / "x.json", read_task(TASK, "t.yaml"), limit=None, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_shipped_tasks_are_tasks_and_the_dialogue_fits_topicalchat() -> None:
     assert set(tasks) == {"dialogue", "summarisation"}
     if not TOPICAL.is_file():
         pytest.skip(f"{TOPICAL} is not there")
-    examples = list(Examples(TOPICAL, tasks["dialogue"], limit=None, seed=1))
+    examples = list(open_examples(TOPICAL, tasks["dialogue"], limit=None, seed=1))
     assert len(examples) == 360
     assert len({one.group for one in examples}) == 60
     assert len({one.system for one in examples}) == 6
