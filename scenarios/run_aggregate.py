@@ -62,7 +62,7 @@ class RunAggregate(Generic[R]):
     def __init__(
         self, manifest: dict[str, Any], make: Callable[[], R], lineups: Mapping[str, Mapping[str, str]] | str
     ) -> None:
-        """``lineups``: the compared role, or the labels of those that take part together, by role (``models.lineups``)."""
+        """``lineups``: the compared role, or who takes part together by label (``models.lineups``)."""
         if isinstance(lineups, str):
             lineups = {label: {lineups: label} for label in manifest["models"][lineups]}
         self.manifest, self.lineups = manifest, lineups
