@@ -52,10 +52,7 @@ def split_of_folder(path: Path) -> str:
 
 
 def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Path]]:
-    """The files of a folder by split, in the order of their names; under the empty text if none names its split.
-
-    :raises DatasetError: the folder cannot be read.
-    """
+    """Return a folder's files by split in the order of their names; those that name none under ""."""
     found: dict[str, list[Path]] = {}
     for path in _visible_entries(folder):
         if path.suffix in endings and path.is_file():
@@ -254,11 +251,7 @@ def benchmark_names() -> tuple[str, ...]:
 
 @cache
 def load_benchmark(name: str) -> Benchmark:
-    """The benchmark of a name.
-
-    :raises KeyError: there is none of exactly this name.
-    :raises ConfigurationError: its file is not one of a benchmark.
-    """
+    """Return the benchmark of exactly this name (else ``KeyError``)."""
     if name not in benchmark_names():
         raise KeyError(name)
     path = _FOLDER / f"{name}.yaml"

@@ -126,10 +126,7 @@ class ChangeDetector:
             raise DatasetError(f"{what}; {_CHANGED_ADVICE}", path=path, line=line)
 
     def check_end(self, found: int, expected: int, path: str) -> None:
-        """See that a later reading gave as many records as the first.
-
-        :raises DatasetError: it gave fewer.
-        """
+        """Raise ``DatasetError`` if a later reading gave fewer records than the first."""
         if found < expected:
             what = f"changed since the run began: {expected - found} of its {expected} records are no longer there"
             raise DatasetError(f"{what}; {_CHANGED_ADVICE}", path=path)

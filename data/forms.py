@@ -93,10 +93,7 @@ def _qa(raw: Raw, where: RecordLocation) -> Item:
 
 
 def free_answer(raw: Raw, field: str) -> str:
-    """The text of a free answer; a number is taken as it is written.
-
-    :raises FieldError: it is missing or empty, or neither text nor a number.
-    """
+    """Return the text of a free answer, a number as it is written; ``FieldError`` if there is none."""
     text = optional_text(raw, field)
     if not text.strip():
         raise FieldError(field, "is missing")
@@ -104,10 +101,7 @@ def free_answer(raw: Raw, field: str) -> str:
 
 
 def lettered_choices(raw: Raw) -> list[str]:
-    """The texts of the columns ``A``, ``B``, ``C``, … of a table.
-
-    :raises FieldError: there are none, or not all up to the last.
-    """
+    """Return the texts of a table's columns ``A``, ``B``, ``C``, …; ``FieldError`` if one is missing."""
     columns = [choice_letter(i) for i in range(MAX_CHOICES) if str(raw.get(choice_letter(i)) or "").strip()]
     if columns != [choice_letter(i) for i in range(len(columns))] or not columns:
         said = "is missing (a list, or columns A, B, C, … without gaps; questions without choices are named qa:FILE)"
@@ -196,10 +190,7 @@ def detect_table_form(first: list[str]) -> str:
 
 @cache
 def form_by_name(name: str) -> Form:
-    """The form of this name, or that of the benchmark of this name.
-
-    :raises KeyError: there is neither.
-    """
+    """Return the form, or that of the benchmark, of this name; ``KeyError`` if there is neither."""
     return FORMS[name] if name in FORMS else _benchmark_form(load_benchmark(name))
 
 

@@ -163,10 +163,7 @@ def text_field(raw: Raw, name: str, within: str = "") -> str:
 
 
 def record_id(raw: Raw, name: str) -> str | None:
-    """The id that a record gives itself, None where it gives none.
-
-    :raises FieldError: it is neither text nor a whole number.
-    """
+    """Return the id that a record gives itself, None without one; ``FieldError`` for what is no id."""
     value = raw.get(name)
     if value is None or value == "":
         return None
@@ -176,10 +173,7 @@ def record_id(raw: Raw, name: str) -> str | None:
 
 
 def optional_text(raw: Raw, name: str) -> str:
-    """A field that may be missing (then the empty text); numbers are taken as they are written.
-
-    :raises FieldError: it is a list, an object or a truth value, or holds a NUL character.
-    """
+    """Return a field's text, a number as it is written, "" without one; ``FieldError`` for anything else."""
     value = raw.get(name)
     if value is None:
         return ""
@@ -189,10 +183,7 @@ def optional_text(raw: Raw, name: str) -> str:
 
 
 def choice_list(values: Any, field: str) -> list[str]:
-    """The texts of the choices: two to 26, all of them text.
-
-    :raises FieldError: otherwise.
-    """
+    """Return the texts of two to 26 choices, or raise ``FieldError``."""
     if not isinstance(values, list) or not all(isinstance(value, str) and value.strip() for value in values):
         raise FieldError(field, f"expected a list of texts, none of them empty, found {preview(values)}")
     if not 2 <= len(values) <= MAX_CHOICES:
@@ -201,10 +192,7 @@ def choice_list(values: Any, field: str) -> list[str]:
 
 
 def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
-    """The position of the answer's label among the choices' labels.
-
-    :raises FieldError: the answer names none of them.
-    """
+    """Return the position of the answer's label among the choices' labels, or raise ``FieldError``."""
     if answer is None:
         raise FieldError(field, "is missing")
     label = str(answer).strip()

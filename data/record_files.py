@@ -96,10 +96,7 @@ def require_regular_file(path: Path) -> None:
 
 
 def reject_other_formats(path: Path, head: bytes) -> None:
-    """Refuse a file whose first bytes are those of another format.
-
-    :raises DatasetError: the message says which, and what to do.
-    """
+    """Raise ``DatasetError`` for a file whose first bytes are those of another format; it says what to do."""
     for magic, what in _OTHER_FORMATS:
         if head.startswith(magic):
             raise DatasetError(f"is {what}", path=str(path), line=1)
@@ -319,10 +316,7 @@ def _is_pretty_printed(path: Path) -> bool:
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:
-    """The records of a file of JSON lines, whatever its ending; empty lines are left out.
-
-    :raises DatasetError: the file cannot be read.
-    """
+    """Yield the records of a file of JSON lines, whatever its ending; empty lines are left out."""
     for number, line in read_lines(path):
         if isinstance(line, BadLine):
             yield number, DatasetError(line.message, path=str(path), line=number)

@@ -88,10 +88,7 @@ class Meter:
         self.bounded = not self.budget.open
 
     def begin(self, now: float) -> None:
-        """Reserve one call; ``end`` gives the reservation back, and ``add`` counts the call if it was answered.
-
-        :raises LimitReached: no further call fits.
-        """
+        """Reserve one call, or raise ``LimitReached``; ``end`` gives it back, ``add`` counts the answer."""
         if self.bounded:
             self.require(now)
         self.under_way += 1

@@ -126,10 +126,7 @@ _CURRENT: ContextVar[StopSignal | None] = ContextVar("viva_stop", default=None)
 
 @contextmanager
 def cancellable_wait() -> Iterator[None]:
-    """Around a wait that precedes a request.
-
-    :raises RunStopping: the task's run was asked to stop.
-    """
+    """Surround a wait before a request: ``RunStopping`` ends it once the task's run was asked to stop."""
     with anyio.CancelScope() as scope, withdrawable(scope.cancel):
         yield
     if scope.cancelled_caught:
@@ -199,10 +196,7 @@ class ConversationCanceller:
         self._under_way: dict[str, _CancelGuard] = {}
 
     def guard(self, key: str) -> _CancelGuard:
-        """Return a context manager around one conversation.
-
-        :raises ConversationCancelled: on entering or leaving: it was cancelled, before or meanwhile.
-        """
+        """Return a context manager around one conversation; raises ``ConversationCancelled`` if it was cancelled."""
         return _CancelGuard(self, key)
 
     async def cancel(self, keys: Iterable[str], reason: str) -> list[str]:

@@ -118,10 +118,7 @@ class StepExecutor:
 
 @asynccontextmanager
 async def _limiter_token(limiter: anyio.CapacityLimiter) -> AsyncIterator[None]:
-    """Hold a token of a limiter.
-
-    :raises RunStopping: the run was asked to stop before there was one.
-    """
+    """Hold a token of a limiter; ``RunStopping`` if the run was asked to stop before there was one."""
     with cancellable_wait():
         await limiter.acquire()
     try:

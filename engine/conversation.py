@@ -412,12 +412,7 @@ class Conversation:
         return state
 
     def _next(self, role: str) -> tuple[str, int]:
-        """Count a call that is answered without a model: the role as the journal has it, and its ordinal.
-
-        Such calls may overlap: what was recorded by a protocol that had no branches is shown as it is.
-
-        :raises ConversationStopped: the conversation was stopped.
-        """
+        """Count a call that is answered without a model, which may overlap: its stored role and ordinal."""
         if self._stopped is not None:
             raise self._stopped
         state = self._state_of(role)

@@ -121,10 +121,7 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
 
 
 def detector_makers(names: Sequence[str]) -> list[Callable[[], Detector]]:
-    """What makes the detectors of these names, one of each for every reply.
-
-    :raises ConfigurationError: a name is unknown.
-    """
+    """Return what makes the detectors of these names for each reply, or raise ``ConfigurationError``."""
     unknown = [name for name in names if name not in DETECTORS]
     if unknown:
         raise ConfigurationError(f"unknown detector '{unknown[0]}'; known: {', '.join(DETECTORS)}")
@@ -140,10 +137,7 @@ class _DetectorStop(Exception):  # ends the generation from within ``on_text``
 async def generate_with_detectors(
     backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]], clock: Clock
 ) -> Completion:
-    """A model's answer, ended early where a detector finds cause: its finish is then ``watch:REASON``.
-
-    :raises BackendError: the model could not answer.
-    """
+    """Return a model's answer; if a detector ends it early, its finish is ``watch:REASON``."""
     pieces: list[str] = []
     detectors: list[Detector] = []
     answers: list[AnswerStream] = []

@@ -166,7 +166,7 @@ def _write_all(through: io.FileIO, data: bytes) -> None:
 
 
 def is_leftover(name: str, of: str) -> bool:
-    """Whether a file's name is one that a killed ``write_atomically`` leaves beside the file ``of``."""
+    """Return True if a killed ``write_atomically`` leaves a file of this name beside the file ``of``."""
     return name.startswith(f"{of}.") and name.endswith(".part")
 
 

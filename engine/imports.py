@@ -27,10 +27,7 @@ _import_lock = threading.RLock()
 
 
 def import_under_lock(module: str) -> Any:
-    """The module of this name.
-
-    :raises ImportError: it is not installed.
-    """
+    """Return the module of this name, imported by one thread at a time."""
     with _import_lock:
         return import_module(module)
 
@@ -91,12 +88,7 @@ def import_file(file: Path) -> ModuleType:
 
 
 def import_by_name(name: str) -> ModuleType:
-    """Import a module by its name.
-
-    Raises:
-        NotPermitted: Nobody has granted it.
-        ConfigurationError: It is not there, or raises; or a file is named like a module.
-    """
+    """Import a module that was granted (else ``NotPermitted``); ``ConfigurationError`` says why it cannot be."""
     if is_python_file(name):
         raise ConfigurationError(f"{name} is a file; its functions are named {name}#NAME")
     permissions().check_code(name)
@@ -108,11 +100,7 @@ def import_by_name(name: str) -> ModuleType:
 
 
 def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    """Return what can be called by this name in a module; None if there is nothing.
-
-    Raises:
-        NotPermitted: The module has it from another one.
-    """
+    """Return what can be called by this name in a module, and is its own (else ``NotPermitted``); None for nothing."""
     found: Callable[..., Any] | None = None if name.startswith("__") else getattr(module, name, None)
     if not callable(found):
         return None
@@ -121,11 +109,7 @@ def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
 
 
 def check_defined_here(module: ModuleType, found: Any, name: str) -> None:
-    """Check that a function is a module's own: a grant of ``shop`` is none of what ``shop`` imports.
-
-    Raises:
-        NotPermitted: It is another module's.
-    """
+    """Refuse (``NotPermitted``) a function of another module: a grant of ``shop`` is none of what ``shop`` imports."""
     own = getattr(found, "__module__", None) if inspect.isroutine(found) or inspect.isclass(found) else None
     if own == "builtins" and found not in _REACHING:
         return

@@ -26,10 +26,7 @@ _NUMBERS = Struct("<4q2d").pack
 
 
 def call_checksum(row: tuple[Any, ...]) -> int:
-    """The checksum of a row of ``calls``, in the order of its columns.
-
-    :raises struct.error: a number is not of its column's type, or has more than 64 bits.
-    """
+    """Return the checksum of a row of ``calls``; ``struct.error`` if a number does not fit its column."""
     number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
     numbers = _NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)
     return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), crc32(digest + numbers))
@@ -142,10 +139,7 @@ class Unpacker:
         self._dictionaries: dict[int, bytes] = {}
 
     def text(self, value: bytes) -> str:
-        """The text that a value stands for.
-
-        :raises ValueError: it is damaged, or its dictionary is.
-        """
+        """Return the text that a value stands for; ``ValueError`` if it, or its dictionary, is damaged."""
         return (value if value[:1] != PACKED_MARK else self._unpacked(value)).decode()
 
     def _unpacked(self, value: bytes) -> bytes:

@@ -453,17 +453,12 @@ class History:
 
 
 def has_tables(journal: Path) -> bool:
-    """Whether a journal has its tables: a kill may come before they are made.
-
-    One that is damaged has.
-    """
+    """Return True if a journal has its tables, or is damaged: a kill may come before they are made."""
     return _has_rows(journal, "select value from meta where key = 'schema'")
 
 
 def is_unfinished(journal: Path) -> bool:
-    """Whether a journal is one whose making was cut off: nothing was ever recorded in it, and nothing of another
-    program stands in it.
-    """
+    """Return True if the making of a journal was cut off: it holds no record, and nothing of another program."""
     if not stat.S_ISREG(journal.stat().st_mode):
         return False
     try:

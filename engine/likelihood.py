@@ -69,10 +69,7 @@ _MIN_LOGPROB = -9999.0  # how endpoints write what has no chance at all; JSON ha
 
 
 def clamp_logprob(value: Any) -> float:
-    """Return a log-probability that an endpoint gives, as the journal can hold it.
-
-    :raises TypeError: it is no number.
-    """
+    """Return an endpoint's log-probability as the journal can hold it; ``TypeError`` if it is no number."""
     if not isinstance(value, int | float) or math.isnan(value):
         raise TypeError(f"found {value!r} in the place of a log-probability")
     return max(_MIN_LOGPROB, value)

@@ -107,11 +107,7 @@ class Endpoints:
             return False
 
     def check_address(self, text: str, url: str) -> None:
-        """Check the address that is about to be connected to for a URL that a client may name (``has``).
-
-        Raises:
-            NotPermitted: It is no public one, in none of the operator's networks, and not what the URL itself says.
-        """
+        """Refuse (``NotPermitted``) an address that is inner, not the operator's, and not what the URL itself says."""
         address = ipaddress.ip_address(text.partition("%")[0])
         if not (is_public(address) or self._within(address) or _names_own_machine(url, address)):
             raise NotPermitted(
@@ -153,11 +149,7 @@ class Permissions:
     client: Client | None = None
 
     def check_code(self, name: str | Path, where: str = "") -> None:
-        """Check that a module or a Python file may be imported; ``where`` names file, line and field in the error.
-
-        Raises:
-            NotPermitted: It may not.
-        """
+        """Refuse (``NotPermitted``) code that was not granted; ``where`` names file, line and field in the error."""
         shown = str(name)
         if self.client is not None:
             raise NotPermitted(f"{where}{shown}: is code, and a client may name none")
@@ -170,11 +162,7 @@ class Permissions:
         )
 
     def check_model(self, text: str, where: str = "") -> None:
-        """Check that a model of this name may be opened.
-
-        Raises:
-            NotPermitted: It may not.
-        """
+        """Refuse (``NotPermitted``) a model that may not be opened here."""
         from .backends.base import ModelSpec
 
         if self.client is None and not text.startswith("python:"):
@@ -211,39 +199,23 @@ class Permissions:
         return client.operator if client is not None and client.lists(ModelSpec.parse(text)) else self
 
     def variable(self, name: str) -> str | None:
-        """Return the value of a variable of the environment.
-
-        Raises:
-            NotPermitted: A client names it.
-        """
+        """Return the value of a variable of the environment; no client may ask (``NotPermitted``)."""
         if self.client is not None:
             raise NotPermitted(f"{name}: a client names no variable of the server's environment")
         return os.environ.get(name)
 
     def check_network(self, name: str) -> None:
-        """Check that something that is no model may ask another machine.
-
-        Raises:
-            NotPermitted: A client has asked for it.
-        """
+        """Refuse (``NotPermitted``) to ask another machine, other than for a model, for a client."""
         if self.client is not None:
             raise NotPermitted(f"{name}: asks another machine, which a client may not have done")
 
     def check_writing(self, name: str) -> None:
-        """Check that a file may be written besides those of a run folder.
-
-        Raises:
-            NotPermitted: A client has asked for it.
-        """
+        """Refuse (``NotPermitted``) to write a file outside of run folders for a client."""
         if self.client is not None:
             raise NotPermitted(f"{name}: would be written, which a client may not have done; name a file that is there")
 
     def check_file(self, path: Path) -> None:
-        """Check that a file may be read. What is outside of the folders is not looked at.
-
-        Raises:
-            NotPermitted: It may not.
-        """
+        """Refuse (``NotPermitted``) a file outside of the client's folders, without looking at it."""
         if self.client is None:
             return
         try:
@@ -286,9 +258,7 @@ def grant(*names: str | Path) -> None:
 
 
 def begin_command(words: Sequence[str], tools: Sequence[str] = ()) -> None:
-    """Permit what the person has typed in this command, and nothing else: Python files among its words, and the
-    modules and files of ``--python-tools``.
-    """
+    """Permit the Python files that the words of a command name, the code of ``--python-tools``, and nothing else."""
     global _granted
     _granted = Permissions()
     grant(*tools)
@@ -306,11 +276,7 @@ def is_python_file(name: str) -> bool:
 
 
 def absolute_path(name: str | Path) -> Path:
-    """Return the full path of a file.
-
-    Raises:
-        ConfigurationError: No file can be named so.
-    """
+    """Return the full path of a file; ``ConfigurationError`` if no file can be named so."""
     try:
         return Path(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:  # too long, nobody's home, a NUL

@@ -252,16 +252,10 @@ class Runner:
             if known.failed and self._retry_failed:
                 continue
             ended.add(known.number)
-            if known.failed:
-                self._outcome.failed += 1
-                self._events.publish(
-                    ConversationFailed(self._clock.wall(), known.key, known.number, known.result, True)
-                )
-            else:
-                self._outcome.finished += 1
-                self._events.publish(
-                    ConversationFinished(self._clock.wall(), known.key, known.number, known.result, True)
-                )
+            self._outcome.failed += known.failed
+            self._outcome.finished += not known.failed
+            kind = ConversationFailed if known.failed else ConversationFinished
+            self._events.publish(kind(self._clock.wall(), known.key, known.number, known.result, True))
         self._outcome.restored = len(ended)
         return ended
 

@@ -26,10 +26,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_yaml(path: Path) -> Any:
-    """The value in a YAML file; None of an empty one.
-
-    :raises ConfigurationError: it cannot be read, is larger than ``MOST_BYTES``, or is refused by ``parse_yaml``.
-    """
+    """Return the value in a YAML file, as ``read_text`` and ``parse_yaml`` do."""
     return parse_yaml(read_text(path), str(path))
 
 
@@ -63,10 +60,7 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def parse_list(text: str, name: str) -> tuple[Any, list[int]]:
-    """As ``parse_yaml``, with the 1-based lines at which the entries of a list begin; of another value there are none.
-
-    :raises ConfigurationError: as ``parse_yaml``.
-    """
+    """Return a value as ``parse_yaml`` does, and the 1-based lines at which the entries of a list begin."""
     value, node = _parse_document(text, name)
     entries = node.value if isinstance(node, yaml.SequenceNode) else []
     return value, [entry.start_mark.line + 1 for entry in entries]

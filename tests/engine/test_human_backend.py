@@ -18,12 +18,11 @@ from people import Person, answering
 from small_runs import small_run
 from viva_process import ended, started
 
-import viva
 from viva.engine.backends.base import Backend
 from viva.engine.backends.human_queue import AnswerQueue, PendingQuestion
 from viva.engine.backends.registry import build, with_absolute_path
 from viva.engine.clock import RealClock, VirtualClock
-from viva.engine.errors import ConfigurationError, Unanswered
+from viva.engine.errors import ConfigurationError
 from viva.engine.events import ConversationFailed
 from viva.engine.journal_reader import History
 from viva.engine.likelihood import Reading
@@ -314,8 +313,3 @@ def test_a_folder_that_cannot_be_a_room_is_named(tmp_path: Path) -> None:
             (place / "room.sqlite").write_bytes(b"this is no database, and never was one" * 100)
         with pytest.raises(ConfigurationError, match=problem):
             with_backend(f"human:{place}", lambda backend: backend.generate(request()))
-
-
-def test_unanswered_is_a_timeout_that_is_not_retried() -> None:
-    assert not Unanswered("nobody", model="room").retryable
-    assert viva.BackendError in Unanswered.__mro__

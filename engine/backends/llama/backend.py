@@ -52,10 +52,7 @@ _WEIGHTS: dict[tuple[Path, int], tuple[NativeModel, int]] = {}
 
 
 def acquire_engine(key: EngineKey) -> LlamaEngine:
-    """The engine for these options, loaded on first use; the choice is logged.
-
-    :raises ConfigurationError: it cannot be loaded.
-    """
+    """Return the engine for these options, loaded and logged on first use (else ``ConfigurationError``)."""
     engine = _ENGINES.get(key)
     if engine is None:
         engine = _ENGINES[key] = LlamaEngine(*key)
@@ -409,10 +406,7 @@ class LlamaBackend(Backend):
 
     @property
     def engine(self) -> LlamaEngine:
-        """The loaded model.
-
-        :raises ConfigurationError: the backend is used outside its ``async with``.
-        """
+        """Return the loaded model; ``ConfigurationError`` outside of the backend's ``async with``."""
         if self._engine is None:
             raise ConfigurationError(f"{self.label}: the backend is used outside its `async with`")
         return self._engine

@@ -148,11 +148,7 @@ class Generation:
         return self.masks.allowed(self.grammar, self.state)
 
     def score_options(self) -> ScoreOptions | None:
-        """The tokens that represent each score, if the next token chooses among scores; else None.
-
-        A score position is one where the grammar leaves a choice among integers only, none of them excluded yet. It is
-        left out (None) if a token can still become several of them, as 1 can of 1 and 10.
-        """
+        """Return the tokens that stand for each score if the next one chooses among scores, else None."""
         if self.grammar is None or self.state is None:
             return None
         return self.masks.score_options(self.grammar, self.state)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
@@ -61,6 +61,12 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _MAX_INTEGERS = 1000  # of a range, which is expanded into fixed values
+_OUTERMOST: dict[str, Callable[[float], int]] = {  # integer within a bound
+    "minimum": math.ceil,
+    "exclusiveMinimum": lambda bound: math.floor(bound) + 1,
+    "maximum": math.floor,
+    "exclusiveMaximum": lambda bound: math.ceil(bound) - 1,
+}
 
 
 def untyped_problem(schema: Mapping[str, Any]) -> str:
@@ -118,16 +124,7 @@ def bounded_integers(schema: Mapping[str, Any]) -> range | None:
         value = schema[keyword]
         if type(value) is not int and not (isinstance(value, float) and math.isfinite(value)):
             raise ConfigurationError(f"JSON schema: {keyword} must be a number, found {value!r}")
-        # The outermost integer within the bound.
-        match keyword:
-            case "minimum":
-                bounds[keyword] = math.ceil(value)
-            case "exclusiveMinimum":
-                bounds[keyword] = math.floor(value) + 1
-            case "maximum":
-                bounds[keyword] = math.floor(value)
-            case "exclusiveMaximum":
-                bounds[keyword] = math.ceil(value) - 1
+        bounds[keyword] = _OUTERMOST[keyword](value)
     if not bounds:
         return None
     lows = [bounds[keyword] for keyword in ("minimum", "exclusiveMinimum") if keyword in bounds]
@@ -201,11 +198,7 @@ class PartBudget:
         self._left = _MOST_PARTS
 
     def take(self, count: int = 1) -> None:
-        """Take parts or values.
-
-        Raises:
-            ConfigurationError: There are too many.
-        """
+        """Take parts or values; ``ConfigurationError`` if there are too many."""
         self._left -= count
         if self._left < 0:
             raise ConfigurationError(
@@ -214,11 +207,7 @@ class PartBudget:
 
 
 def compile_schema(schema: Mapping[str, Any], budget: PartBudget | None = None) -> Frames:
-    """The frames of a schema's canonical text.
-
-    :raises ConfigurationError: the schema contradicts itself, is too large, or uses an unsupported keyword or
-        combination.
-    """
+    """Return the frames of a schema's canonical text; ``ConfigurationError`` says what is not supported."""
     return _Compiler(schema, budget or PartBudget()).node(schema, 0)
 
 
@@ -464,10 +453,7 @@ class Grammar:
         return current
 
     def forced(self, state: GrammarState) -> tuple[bytes, GrammarState]:
-        """The text that must come next (possibly empty), and the state after it.
-
-        It extends as long as one byte only may come and the text may not end, up to about 64 KiB at once.
-        """
+        """Return the text that must come next, at most some 64 KiB of it, and the state after it."""
         if state.forced is None:
             state.forced = self._forced(state)
         return state.forced

@@ -135,10 +135,8 @@ class PrefixStore:
         return count, best.state
 
     def has(self, segments: Sequence[Segment]) -> bool:
-        """Whether exactly this prefix is stored. Does not count as use."""
-        node: _Node | None = self._root
-        for segment in segments:
-            node = node.children.get(segment.key()) if node is not None else None
+        """Return True if exactly this prefix is stored; that does not count as use."""
+        node = self._node_of(segments)
         return node is not None and node.state is not None
 
     def put(self, segments: Sequence[Segment], state: Any, size: int, owner: str = "") -> bool:
@@ -184,9 +182,7 @@ class PrefixStore:
 
     def drop(self, segments: Sequence[Segment], owner: str = "") -> None:
         """Drop the state of exactly these segments if this owner stored it (a longer one replaces it)."""
-        node: _Node | None = self._root
-        for segment in segments:
-            node = node.children.get(segment.key()) if node is not None else None
+        node = self._node_of(segments)
         if node is not None and node is not self._root and node.owner == owner:
             self._drop_state(node)
             self._prune(node)
@@ -200,6 +196,12 @@ class PrefixStore:
             "states": len(self._recent),
             "evictions": self._evictions,
         }
+
+    def _node_of(self, segments: Sequence[Segment]) -> _Node | None:
+        node: _Node | None = self._root
+        for segment in segments:
+            node = node.children.get(segment.key()) if node is not None else None
+        return node
 
     def _drop_state(self, node: _Node) -> None:
         if node.state is not None:

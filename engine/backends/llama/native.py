@@ -139,10 +139,7 @@ _CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")
 
 
 def with_all_cells(state: StateBytes) -> StateBytes:
-    """The saved state of one sequence with a cell for every position from 0 on.
-
-    :raises ValueError: the state does not have the layout of a sliding window, in the order of positions.
-    """
+    """Return a sliding window's saved state with a cell for every position from 0 on (else ``ValueError``)."""
     return _WindowState(state).state()
 
 
@@ -433,10 +430,7 @@ class NativeContext:
         return self._logits()[:rows]
 
     def forget(self, lane: int, start: int = 0) -> None:
-        """Drop a lane's KV from position ``start`` on. A recurrent state can only be dropped as a whole.
-
-        :raises Unavailable: llama.cpp refused; nothing was dropped.
-        """
+        """Drop a lane's KV from position ``start`` on, or raise ``Unavailable``; a recurrent state goes as a whole."""
         if not lib.llama_memory_seq_rm(self._memory, lane, start, -1):
             raise Unavailable(f"llama.cpp cannot remove a lane's tokens from position {start} on", model=self._name)
 
@@ -457,10 +451,7 @@ class NativeContext:
         return self._saved(lane, _PARTIAL)
 
     def rewind(self, lane: int, length: int, checkpoint: SavedState | None) -> None:
-        """Return a lane to the ``length`` that it had when the checkpoint was made.
-
-        :raises Unavailable: llama.cpp refused.
-        """
+        """Return a lane to the ``length`` that it had when the checkpoint was made, or raise ``Unavailable``."""
         if checkpoint is not None:
             self._put(lane, checkpoint, _PARTIAL)
         self.forget(lane, length)

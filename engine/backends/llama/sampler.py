@@ -61,10 +61,7 @@ def draw(
 
 
 def check_finite(highest: npt.NDArray[np.float32] | np.float32) -> None:
-    """Check the highest logit of each row; numpy's maximum of a row with a NaN is NaN.
-
-    :raises FloatingPointError: one is not finite.
-    """
+    """Raise ``FloatingPointError`` if the highest logit of a row (NaN if the row has one) is not finite."""
     if not np.isfinite(highest).all():
         raise FloatingPointError("its logits are not finite (NaN or infinite): damaged weights, or an overflow")
 

@@ -155,44 +155,17 @@ def _split_at_tokens(parts: list[int | str], spelling: str, token: int) -> Itera
 
 
 # Tokens by which model families separate thoughts from answers, and their text, in the forms that readers know.
-_TEXT_OF = {
-    "<think>": "<think>",
-    "</think>": "</think>",
-    "<thinking>": "<thinking>",
-    "</thinking>": "</thinking>",
-    "[THINK]": "[THINK]",
-    "[/THINK]": "[/THINK]",
-    "<|START_THINKING|>": "<think>",
-    "<|END_THINKING|>": "</think>",
-    "<seed:think>": "<think>",
-    "</seed:think>": "</think>",
-    "<|think_start|>": "<think>",
-    "<|think_end|>": "</think>",
-    "◁think▷": "<think>",
-    "◁/think▷": "</think>",
-    "<|channel>": "<think>",
-    "<channel|>": "</think>",
-    "<|inner_prefix|>": "<think>",
-    "<|inner_suffix|>": "</think>",
-    "<unused94>": "<unused94>",
-    "<unused95>": "<unused95>",
-    "<|channel|>": "<|channel|>",
-    "<|message|>": "<|message|>",
-    "<|start|>": "<|start|>",
-    "<|end|>": "<|end|>",
-}
-_CLOSINGS = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "[THINK]": "[/THINK]",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-    "<seed:think>": "</seed:think>",
-    "<|think_start|>": "<|think_end|>",
-    "◁think▷": "◁/think▷",
-}
+_SPELT = ("<think>", "</think>", "<thinking>", "</thinking>", "[THINK]", "[/THINK]", "<unused94>", "<unused95>")
+_CHANNELS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")
+_OPENINGS = ("<|START_THINKING|>", "<seed:think>", "<|think_start|>", "◁think▷", "<|channel>", "<|inner_prefix|>")
+_ENDINGS = ("<|END_THINKING|>", "</seed:think>", "<|think_end|>", "◁/think▷", "<channel|>", "<|inner_suffix|>")
+_TEXT_OF = {text: text for text in (*_SPELT, *_CHANNELS)}
+_TEXT_OF |= dict.fromkeys(_OPENINGS, "<think>") | dict.fromkeys(_ENDINGS, "</think>")
+_CLOSINGS = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
+_CLOSINGS |= dict(zip(_OPENINGS[:4], _ENDINGS[:4], strict=True))
 _OPENED = re.compile(rf"({'|'.join(map(re.escape, _CLOSINGS))})(\s*)\Z")
 _ANALYSIS = re.compile(r"<\|channel\|>analysis<\|message\|>\s*\Z")
-_HARMONY = frozenset({"<|start|>", "<|channel|>", "<|message|>", "<|end|>"})
+_HARMONY = frozenset(_CHANNELS)
 _HARMONY_TURN = "<|start|>assistant"
 _FINAL = "<|channel|>final<|message|>"
 
@@ -212,10 +185,7 @@ def token_bytes_with_markers(model: NativeModel, tokenizer: ChatTokenizer) -> li
 
 
 def message_end_token(model: NativeModel, tokenizer: ChatTokenizer) -> int:
-    """The token that ends a message within a turn of several channels; -1 for a model without channels.
-
-    llama.cpp may list it among the end-of-text tokens; it ends the turn after the final channel only.
-    """
+    """Return the token that ends a message of a channel, and the turn after the final one; -1 without channels."""
     special_tokens = tokenizer.special_tokens
     return special_tokens["<|end|>"] if special_tokens.keys() >= _HARMONY else -1
 

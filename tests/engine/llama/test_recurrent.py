@@ -59,13 +59,6 @@ def test_line_30_talks_side_by_side_through_few_lanes_are_all_answered(model: Pa
             assert not (number + turn) % 2 or set(json.loads(text)) == {"first", "second"}
 
 
-def test_line_30_a_talk_says_the_same_when_its_states_were_lost(model: Path) -> None:
-    async def main(backend: LlamaBackend) -> list[str]:
-        return await talk(backend, 2, schema=None)
-
-    assert using(f"llama:{model}?lanes=1&ctx=512", main) == using(f"llama:{model}?lanes=1&ctx=512&kv_cache=0", main)
-
-
 def test_line_30_readings_leave_no_trace_in_the_state(model: Path) -> None:
     context, texts = "the question is", (" answer", " other words", " answer", " an answer", " answer")
 

@@ -104,56 +104,6 @@ def test_ten_thousand_operations_equal_a_dictionary(seed: int, budget: int) -> N
     }
 
 
-def test_what_is_kept_is_found_for_these_very_segments_only() -> None:
-    store = PrefixStore(100)
-    assert store.put([run(1, 2), run(3)], "state", 10)
-    assert store.find([run(1, 2), run(3), run(4)]) == (2, "state")
-    for others in (
-        [run(1, 2)],
-        [run(1), run(2, 3)],  # the same tokens with another border
-        [run(1, 2, 3)],
-        [run(1, 2), run(3, decoded=True)],  # computed in another way
-        [run(1, 2), run(4)],
-    ):
-        assert store.find(others) == (0, None)
-        assert not store.has(others)
-
-
-def test_the_longest_kept_prefix_is_found() -> None:
-    store = PrefixStore(100)
-    talk = [run(1), run(2), run(3), run(4)]
-    store.put(talk[:1], "short", 1)
-    store.put(talk[:3], "long", 1)
-    assert store.find(talk) == (3, "long")
-    store.drop(talk[:3])
-    assert store.find(talk) == (1, "short")
-    assert len(nodes(store)) == 1
-
-
-def test_finding_counts_as_use_and_asking_does_not() -> None:
-    store = PrefixStore(20)
-    store.put([run(1)], "one", 10)
-    store.put([run(2)], "two", 10)
-    assert store.has([run(1)])
-    store.put([run(3)], "three", 10)
-    assert not store.has([run(1)])
-    assert store.find([run(2)]) == (1, "two")
-    store.put([run(4)], "four", 10)
-    assert [store.has([run(token)]) for token in (1, 2, 3, 4)] == [False, True, False, True]
-
-
-def test_a_state_larger_than_the_budget_leaves_everything_as_it_was() -> None:
-    store = PrefixStore(20)
-    store.put([run(1)], "one", 20)
-    assert not store.put([run(1)], "larger", 21)
-    assert not store.put([run(1), run(2)], "larger", 21)
-    assert not store.put([], "nothing", 1)
-    assert store.find([run(1), run(2)]) == (1, "one")
-    assert (store.used, len(nodes(store))) == (20, 1)
-    assert store.put([run(1)], "another", 5)
-    assert (store.used, store.find([run(1)])) == (5, (1, "another"))
-
-
 def test_what_was_kept_for_a_talk_goes_with_it_and_memory_is_handed_back() -> None:
     gone: list[str] = []
     store = PrefixStore(20, gone.append)
@@ -176,10 +126,3 @@ def test_what_was_kept_for_a_talk_goes_with_it_and_memory_is_handed_back() -> No
     assert (store.used, len(nodes(store))) == (20, 1)
     store.drop([run(5)])
     assert (store.used, gone[-1]) == (0, "large")
-
-
-def test_a_node_on_the_way_stays_while_room_is_made_for_it() -> None:
-    store = PrefixStore(10)
-    store.put([run(1), run(2)], "below", 8)
-    assert store.put([run(1)], "above", 8)  # the only thing below it goes, and it stays
-    assert store.find([run(1), run(2)]) == (1, "above")

@@ -162,18 +162,3 @@ def test_what_a_call_leaves_no_choice_about_is_forced() -> None:
     assert grammar.forced(after)[0] == b'all", "arguments": {}}</tool_call>'
     again = grammar.advance(state, b'", "arguments": {}}</tool_call> and <tool_call>{"name": "get')
     assert again == state
-
-
-@fixed
-@given(st.integers(0, 10**6))
-def test_no_state_of_a_grammar_of_calls_is_a_dead_end(seed: int) -> None:
-    grammar = call_grammar(OFFERED, LLAMAS)
-    start = grammar.advance(grammar.start, LLAMAS.marker.encode())
-    rng = random.Random(seed)
-    state = start
-    for _ in range(300):
-        assert state is not None
-        if state.complete:
-            break
-        assert state.next_bytes()
-        state = grammar.advance(state, bytes([rng.choice(sorted(state.next_bytes()))]))
