@@ -182,7 +182,7 @@ def resumed_run(
     if foreign:
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
     settings = _with_changes(settings, changes)
-    prepared = PreparedRun(which, settings, Shard.of_manifest(folder.manifest))
+    prepared = PreparedRun(which, settings, Shard.of_manifest(folder.manifest), folder.manifest)
     check_prices(settings, prepared.models)
     check_unchanged(folder, prepared)
     return Launch(prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, given=given)

@@ -83,17 +83,26 @@ class PreparedRun:
     """Everything checked that can be checked without a model. ``total`` counts the conversations to be, those of the
     ``share`` where there is one; ``lineups`` are the compared models that take part together, by the labels of keys;
     ``models`` names every model once.
+    ``recorded`` is the manifest of a run that goes on.
 
     :raises ConfigurationError: the settings, the data or the prompt pack are wrong; the message names what.
     """
 
-    def __init__(self, which: AnyScenario, settings: RunSettings, share: Shard | None = None) -> None:
+    def __init__(
+        self,
+        which: AnyScenario,
+        settings: RunSettings,
+        share: Shard | None = None,
+        recorded: Mapping[str, Any] | None = None,
+    ) -> None:
         self.scenario, self.settings, self.share = which, settings, share
         self.roles: tuple[Role, ...] = which.roles_of(settings)
         self._named = {role.name: _named_models(role, settings) for role in self.roles}
         self.lineups = lineups(self.roles, self._named)
         self.pack = which.open_pack(settings)
         self.opened = which.prepare(settings)
+        if recorded is not None:
+            which.adopt(self.opened.records, recorded)
         self.chaos = None if settings.chaos is None else read_fault_plan(Path(settings.chaos))
         self.notes = [*self.opened.notes, *([f"faults on purpose: {settings.chaos}"] if self.chaos else [])]
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))

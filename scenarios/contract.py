@@ -382,6 +382,9 @@ class Scenario(ABC, Generic[S, T]):
         :raises ConfigurationError: something is wrong; the message names it.
         """
 
+    def adopt(self, records: dict[str, Any], manifest: Mapping[str, Any]) -> None:
+        """Take over from a recorded manifest what means the same in other words, before the two are compared."""
+
     @abstractmethod
     def protocol(self, settings: S, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[T]:
         """The coroutine function that holds one conversation; what it returns is recorded.

@@ -291,6 +291,8 @@ def moderation(
         raise RuntimeError(f"moderation: {url}: {type(error).__name__}: {error}") from None
 
 
+# Versions of functions whose values are no longer those of their first version; they stand in manifests.
+VERSIONS: dict[str, int] = {}
 BUILTIN: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (

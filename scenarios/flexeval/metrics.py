@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
+import re
 import signal
 import threading
 import types
@@ -26,7 +27,7 @@ from viva.engine.imports import check_defined_here, import_by_name, import_file
 from viva.engine.permissions import NotPermitted
 from viva.engine.steps import COMPUTED, definition_site, failure_result, result_of_call, result_of_error, to_json_bytes
 
-from .builtin_metrics import BUILTIN
+from .builtin_metrics import BUILTIN, VERSIONS
 from .dialog import LEVEL_OF, LEVELS, Dialog, Level, Message, ToolCall, Turn, Unit
 from .spec import Condition, Metric, Suite
 
@@ -39,7 +40,7 @@ _TAKES_TEXT, _TAKES_MESSAGES = "text", "messages"
 class MetricFunction:
     """A function of a metric. ``reference`` finds it again: ``NAME`` of a built-in one, ``FILE.py#NAME`` or
     ``module:NAME``. ``levels``: those that its annotation allows; ``takes``: unit, text or messages. ``digest`` changes
-    with the code of its file.
+    with the code of its file; a built-in one's is its version.
     """
 
     reference: str
@@ -173,12 +174,27 @@ def _levels_and_kind(function: Function, reference: str) -> tuple[tuple[Level, .
     )
 
 
+_FILE_DIGEST = re.compile(r"[0-9a-f]{16}")  # of a built-in function's file, which said nothing of the function
+
+
 def _source_digest(reference: str, function: Function) -> str:
+    if reference in BUILTIN:
+        return f"version {VERSIONS.get(reference, 1)}"
     try:
         file = reference.partition("#")[0] if "#" in reference else inspect.getsourcefile(inspect.unwrap(function))
         return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()[:16]
     except (OSError, TypeError):  # of C: it has no file
         return ""
+
+
+def adopt_digests(metrics: Sequence[dict[str, Any]], recorded: Sequence[Mapping[str, Any]]) -> None:
+    """Let built-in functions of version 1 keep the digests that earlier versions of this program recorded for them."""
+    earlier = {one["name"]: one for one in recorded}
+    for metric in metrics:
+        before = earlier.get(metric["name"], metric)
+        same = metric["reference"] in BUILTIN and before["reference"] == metric["reference"]
+        if same and metric["digest"] == "version 1" and _FILE_DIGEST.fullmatch(before["digest"]):
+            metric["digest"] = before["digest"]
 
 
 _DEPTH = {level: depth for depth, level in enumerate(LEVELS)}  # a unit lies within one of each level above it

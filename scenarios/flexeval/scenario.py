@@ -37,7 +37,7 @@ from ..run_settings import RunSettings, absolute_file, context_folder
 from .conversation_files import DialogTasks, WatchedTasks, expand_paths
 from .dialog import Dialog, Message, message_from_record
 from .gate import check_baseline
-from .metrics import ResolvedMetric, resolve_metrics
+from .metrics import ResolvedMetric, adopt_digests, resolve_metrics
 from .rubric import TEMPLATES
 from .scales import TESTS_NAME, check_attainable, required_repeats, unbreakable_notes
 from .spec import Suite
@@ -378,6 +378,9 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
             return {}
         labels = list(grader_models(suite))
         return {labels[0] if len(labels) == 1 else GRADER: GRADER}
+
+    def adopt(self, records: dict[str, Any], manifest: Mapping[str, Any]) -> None:
+        adopt_digests(records["metrics"], manifest["metrics"])
 
     def protocol(
         self, settings: FlexEvalSettings, pack: PromptPack | None, records: Mapping[str, Any]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _TEXTS = Path(__file__).parent / "earlier"
-EARLIER = ("first", "sweep-1", "checksums", "contract")
+EARLIER = ("first", "sweep-1", "checksums", "contract", "suite")
 _ITEMS = [
     ("a-1", "Which metal is liquid at room temperature?", ["iron", "mercury", "gold", "tin"], 1),
     ("a-2", "Which gas do plants take up?", ["oxygen", "helium", "carbon dioxide", "neon"], 2),
@@ -32,6 +32,8 @@ def earlier_folder(name: str, folder: Path) -> dict[str, Any]:
     names = ("id", "question", "choices", "answer")
     lines = [json.dumps(dict(zip(names, item, strict=True)), ensure_ascii=False) for item in _ITEMS]
     (folder / "items.jsonl").write_text("\n".join(lines) + "\n")
+    for file, content in data.get("files", {}).items():
+        (folder / file).write_text(content)
     for place, run in data["runs"].items():
         path = folder / place
         path.mkdir(parents=True)

@@ -255,10 +255,10 @@ _IN_LITTLE_ROOM = """
 import resource, sys
 from pathlib import Path
 from viva.engine.clock import VirtualClock
-from viva.sweeps.sweep import planned_sweep
+from viva.sweeps.sweep import open_sweep
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-sweep = planned_sweep(Path(sys.argv[1]), Path(sys.argv[2]), VirtualClock())
+sweep = open_sweep(Path(sys.argv[1]), Path(sys.argv[2]), VirtualClock())
 sweep.clock.run(sweep.run)
 print([(run.state, str(run.error)) for run in sweep.runs if run.state != "done"])
 """

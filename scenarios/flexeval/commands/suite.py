@@ -333,12 +333,13 @@ def _open_watcher(log: Path, suite: str, path: Path) -> tuple[Any, _WatchDisplay
     from .suite_runs import SPOOL_FILE, Watcher
 
     settings = suite_settings(suite, {"watched": str(path / SPOOL_FILE)})
-    prepared = PreparedRun(SCENARIO, settings)
     if (path / "manifest.json").exists():
         folder = RunFolder.open(path)
         check_settings(folder, SCENARIO.name, settings)
+        prepared = PreparedRun(SCENARIO, settings, recorded=folder.manifest)
         check_unchanged(folder, prepared)
     else:
+        prepared = PreparedRun(SCENARIO, settings)
         folder = RunFolder.create(path, prepared.manifest())
     clock = RealClock()
     display = _WatchDisplay(folder, clock)
