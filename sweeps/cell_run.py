@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 
@@ -115,6 +115,10 @@ class CellRun(RunProgress):
         """As its folder has it."""
         self.state, self.total, self.error = found.state, found.planned, found.error
         self.done, self.failed = found.finished + found.failed, found.failed
+
+    def progress_record(self) -> dict[str, Any]:
+        """Return how far it has come as plain data."""
+        return {"state": self.state, "planned": self.total, "done": self.done}
 
     def stopped_by_rule(self) -> None:
         """Its rule has ended it, unless everything was held or it cannot be used."""

@@ -14,6 +14,7 @@ from viva.engine.backends.registry import build
 from viva.engine.errors import VivaError
 from viva.orchestration.prepared_run import PreparedRun
 from viva.reports.run_tables import token_cost
+from viva.reports.tables import DASH, Table
 from viva.scenarios.contract import CHARACTERS_PER_TOKEN, UsageForecast
 from viva.scenarios.models import known_price
 from viva.scenarios.registry import get_scenario
@@ -26,17 +27,21 @@ ASSUMPTIONS = (
     "and every reply is as long as its limit. Early ends, short replies and rules that stop early make it less. Not",
     "counted: second tries for unreadable verdicts and failed calls, and what chat templates and schemas add.",
 )
-Table = tuple[str, list[str], list[list[str]]]
 
 
 class Forecast:
-    """What is left to do of a sweep: of a cell under way, the share of its conversations that have not ended."""
+    """What is left to do of a sweep: of a cell under way, the share of its conversations that have not ended.
+
+    ``models`` has the totals by model, ``left`` the conversations to come by cell, ``each`` what one of them takes of
+    each role. ``problems`` are by model or cell: what will fail, as far as that can be seen.
+    """
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
         self.models: dict[str, UsageForecast] = {}
-        self.problems: dict[str, VivaError] = {}  # by model or cell: what will fail, as far as that can be seen
-        self.conversations = 0
+        self.problems: dict[str, VivaError] = {}
+        self.left: dict[str, int] = {}
+        self.each: dict[str, dict[str, UsageForecast]] = {}
         self._one_by_one: dict[str, bool] = {}
         with CheckedDatasets().used() as datasets:
             sweep.survey(datasets)
@@ -48,21 +53,18 @@ class Forecast:
                     self._count(run, by_kin)
 
     @property
+    def conversations(self) -> int:
+        """Conversations to come."""
+        return sum(self.left.values())
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What the figures rest on."""
         return ASSUMPTIONS
 
     def report(self) -> dict[str, Any]:
         """Everything as plain data."""
-        cells = [
-            {
-                "name": run.cell.name,
-                "state": run.state,
-                "planned": run.total,
-                "done": run.done,
-            }
-            for run in self._sweep.runs
-        ]
+        cells = [{"name": run.cell.name} | run.progress_record() for run in self._sweep.runs]
         models = {
             model: {
                 "calls": round(use.calls),
@@ -84,12 +86,12 @@ class Forecast:
     def tables(self) -> list[Table]:
         """The report as tables."""
         report = self.report()
-        cells = [[one["name"], one["state"], str(one["planned"] or "–"), str(one["done"])] for one in report["cells"]]
+        cells = [[one["name"], one["state"], str(one["planned"] or DASH), str(one["done"])] for one in report["cells"]]
         models = [
             [
                 model,
                 *(f"{one[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")),
-                "–" if one["cost"] is None else f"{one['cost']:.2f}",
+                DASH if one["cost"] is None else f"{one['cost']:.2f}",
             ]
             for model, one in report["models"].items()
         ]
@@ -107,13 +109,13 @@ class Forecast:
             prepared = PreparedRun(get_scenario(cell.scenario), cell.settings)
             uses = prepared.scenario.forecast(cell.settings, prepared.opened, prepared.pack)
             by_kin[kin] = {role: use * (prepared.repeats / prepared.total) for role, use in uses.items()}
-        left = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
-        self.conversations += left
+        self.left[cell.name] = left = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
+        each = self.each[cell.name] = {}
         for role, model in cell.roles.items():
-            one = by_kin[kin].get(role, UsageForecast())
+            each[role] = by_kin[kin].get(role, UsageForecast())
             if self._reads_one(model):
-                one = by_kin[kin].get(f"{role}, one by one", one)
-            self.models[model] = self.models.get(model, UsageForecast()) + one * left
+                each[role] = by_kin[kin].get(f"{role}, one by one", each[role])
+            self.models[model] = self.models.get(model, UsageForecast()) + each[role] * left
 
     def _reads_one(self, model: str) -> bool:
         """Whether a reading of several texts takes several requests of this model; a wrong name is noted."""

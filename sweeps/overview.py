@@ -6,14 +6,15 @@ from typing import Any
 
 from viva.engine.errors import VivaError
 from viva.orchestration.launch import recorded_results
-from viva.reports.run_tables import FAILURES_TITLE as FAILED
+from viva.reports.run_tables import FAILURES_TITLE
+from viva.reports.tables import DASH, Table
 from viva.scoring.aggregates import merge_reasons
 
 from .cell_run import CellRun, open_recorded_run
 from .recorded_sweep import recorded_cells
 from .sweep import Sweep
 
-Table = tuple[str, list[str], list[list[str]]]
+_CELL_FIELDS = ("name", "scenario", "candidate", "dataset", "seed", "evaluator")
 _HEADER = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", "done", "score"]
 
 
@@ -27,12 +28,8 @@ class SweepOverview:
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
         self._watched = self._watches()
-        self._scores: list[str] = []
-        self._reasons: list[dict[str, int]] = []
-        for run in sweep.runs:
-            score, reasons = self._read(run)
-            self._scores.append(score)
-            self._reasons.append(reasons)
+        found = [self._read(run) for run in sweep.runs]
+        self._scores, self._reasons = [score for score, _ in found], [reasons for _, reasons in found]
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -43,25 +40,10 @@ class SweepOverview:
         """Everything as plain data, cells in the file's order."""
         cells = []
         for run, score, reasons in zip(self._sweep.runs, self._scores, self._reasons, strict=True):
-            cell = run.cell
-            cells.append(
-                {
-                    "name": cell.name,
-                    "scenario": cell.scenario,
-                    "candidate": cell.candidate,
-                    "dataset": cell.dataset,
-                    "seed": cell.seed,
-                    "evaluator": cell.evaluator,
-                    "state": run.state,
-                    "planned": run.total,
-                    "done": run.done,
-                    "failed": run.failed,
-                    "score": score or None,
-                    "until": self._watched.get(cell.name),
-                    "error": None if run.error is None else run.error.to_record(),
-                }
-                | ({"failure_reasons": reasons} if reasons else {})
-            )
+            record = {field: getattr(run.cell, field) for field in _CELL_FIELDS} | run.progress_record()
+            record |= {"failed": run.failed, "score": score or None, "until": self._watched.get(run.cell.name)}
+            record |= {"error": None if run.error is None else run.error.to_record()}
+            cells.append(record | ({"failure_reasons": reasons} if reasons else {}))
         states = [run.state for run in self._sweep.runs]
         return {"sweep": 1, "cells": cells, "states": {state: states.count(state) for state in sorted(set(states))}}
 
@@ -72,8 +54,8 @@ class SweepOverview:
             why += [[one["name"], str(count), reason] for reason, count in one.get("failure_reasons", {}).items()]
             done = f"{one['done']}/{'?' if one['planned'] is None else one['planned']}"
             failed = f" ({one['failed']} failed)" if one["failed"] else ""
-            named = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or "–"]
-            rows.append([*named, one["state"], done + failed, one["score"] or "–"])
+            named = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or DASH]
+            rows.append([*named, one["state"], done + failed, one["score"] or DASH])
         share = self._sweep.portion.share
         title = f"{len(rows)} cells" + (f", shard {share} of each" if share is not None else "")
         if ruled := [run.cell for run in self._sweep.runs if run.state == "stopped"]:
@@ -81,7 +63,7 @@ class SweepOverview:
             of = " and ".join(f"{unit}s" for unit in units)
             title += f"; {len(ruled)} stopped by the rule, with its intervals, which take {of} to be independent"
             title += " (until: {cluster: subject} or passage, where they are not)" * ("item" in units)
-        return [(title, _HEADER, rows), (FAILED, ["cell", "failed", "reason"], why)]
+        return [(title, _HEADER, rows), (FAILURES_TITLE, ["cell", "failed", "reason"], why)]
 
     def _watches(self) -> dict[str, dict[str, Any]]:
         """Of each cell that a rule watches, what the rule knows."""

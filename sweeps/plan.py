@@ -23,7 +23,6 @@ from viva.scenarios.contract import UsageForecast, compared_role
 from viva.scenarios.registry import get_scenario
 from viva.scoring.intervals import Estimate
 
-from .cell_run import CellRun
 from .cells import Cell, group_cells
 from .forecast import Forecast
 from .local_models import order_by_weights, weights_of
@@ -120,7 +119,7 @@ class Plan:
         self.prices: dict[str, Price | None] = {model: price_of(model) for model in self.models}
         require_prices(budget, self.models)
         self.budget, self.simulations, self._seed = budget, simulations, seed
-        self.forecast = _ForecastPerCell(self.sweep)
+        self.forecast = _PlanForecast(self.sweep)
         runs = [[*_own_runs(self.sweep)], *(_earlier_runs(path) for path in earlier)]
         self.heard = [observe_runs(some) for some in runs]
         self.bytes_per_call = bytes_per_call(folder.journal for some in runs for folder, _, _ in some)
@@ -158,7 +157,15 @@ class Plan:
     def _guessed(self, cell: PlannedCell, guess: Guess) -> PlannedCell:
         if self.sources[cell.name].words != GUESSED:
             return cell
-        return replace(cell, talks=guess_traces(self.forecast.each[cell.name], guess))
+        return replace(cell, talks=guess_traces(self._uses(cell.name, cell.models), guess))
+
+    def _uses(self, name: str, roles: Mapping[str, str]) -> dict[str, UsageForecast]:
+        """Return what a conversation of a cell takes of each role at most; roles of one model share it evenly."""
+        each, models = self.forecast.each[name], list(roles.values())
+        taken: dict[str, UsageForecast] = {}
+        for role, model in roles.items():
+            taken[model] = taken.get(model, UsageForecast()) + each[role]
+        return {role: taken[model] * (1.0 / models.count(model)) for role, model in roles.items()}
 
     @property
     def journal_bytes(self) -> float:
@@ -225,7 +232,7 @@ class Plan:
                     where = "this sweep" if place == 0 else "an earlier run"
                     self.sources[cell.name] = TraceSource(len(talks), f"{where}, {SIMILARITIES[rank]}")
         if not found:
-            found = guess_traces(self.forecast.each[cell.name])
+            found = guess_traces(self._uses(cell.name, cell.roles))
             self.sources[cell.name] = TraceSource(0, GUESSED)
         return PlannedCell(cell.name, cell.roles, self._left(cell), found)
 
@@ -270,33 +277,12 @@ class Plan:
         return total
 
 
-class _ForecastPerCell(Forecast):
-    """A forecast that keeps, for each cell, how many conversations are to come, and what one takes of each role."""
-
-    def __init__(self, sweep: Sweep) -> None:
-        self.left: dict[str, int] = {}
-        self.each: dict[str, dict[str, UsageForecast]] = {}
-        super().__init__(sweep)
+class _PlanForecast(Forecast):
+    """A forecast that asks no endpoint: it needs no key of one."""
 
     def _reads_one(self, model: str) -> bool:
-        with without_keys():  # a plan asks no endpoint
+        with without_keys():
             return super()._reads_one(model)
-
-    def _count(self, run: CellRun, by_kin: dict[str, dict[str, UsageForecast]]) -> None:
-        before, used = self.conversations, self.models
-        self.models = {}
-        super()._count(run, by_kin)
-        left = self.conversations - before
-        self.left[run.cell.name] = left
-        # What roles of one model take together is shared among them evenly.
-        models = list(run.cell.roles.values())
-        self.each[run.cell.name] = {
-            role: self.models.get(model, UsageForecast()) * (1.0 / max(1, left) / models.count(model))
-            for role, model in run.cell.roles.items()
-        }
-        for model, use in self.models.items():
-            used[model] = used.get(model, UsageForecast()) + use
-        self.models = used
 
 
 def _span(estimates: Sequence[Estimate]) -> Estimate:

@@ -11,7 +11,9 @@ from typing import Any
 from viva.engine.errors import JournalError
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
+from viva.reports.figures import estimate_record, round_figure
 from viva.reports.page import count_of, number_range
+from viva.reports.tables import DASH, Table, number
 from viva.scenarios.registry import get_scenario
 from viva.scoring.aggregates import Mean
 from viva.scoring.intervals import Estimate
@@ -110,7 +112,6 @@ def _stopped_early(plan: Plan) -> tuple[float, dict[str, int]] | None:
     return (width, left) if left else None
 
 
-Table = tuple[str, list[str], list[list[str]]]
 _FAR_BEYOND = 1.5  # times as many calls in flight as were seen: what is known of latency does not reach there
 _NOTABLE_RETRIES = 0.01  # share of calls with a further try that is worth a word
 _ENOUGH_ROUNDS = 8  # of conversations with local models; after fewer, their speed in a long sweep is not known
@@ -134,9 +135,9 @@ class PlanReport:
         return {
             "plan": 1,
             "conversations": plan.conversations,
-            "seconds": _estimate_record(outlook.seconds),
-            "tokens": _estimate_record(outlook.tokens),
-            "cost": None if outlook.cost is None else _estimate_record(outlook.cost),
+            "seconds": estimate_record(outlook.seconds),
+            "tokens": estimate_record(outlook.tokens),
+            "cost": None if outlook.cost is None else estimate_record(outlook.cost),
             "journal_bytes": round(plan.journal_bytes),
             "level": None if plan.guessed else LEVEL,
             "simulations": plan.simulations,
@@ -145,7 +146,7 @@ class PlanReport:
             "bottleneck": self.bottleneck(),
             "holds": [{"model": one.model, "bound": one.bound, "share": round(one.share, 4)} for one in self.holds],
             "what_if": [
-                {"change": one.change, "seconds": round(one.seconds, 3), "cost": _rounded(one.cost)}
+                {"change": one.change, "seconds": round(one.seconds, 3), "cost": round_figure(one.cost)}
                 for one in self.changes
             ],
             "cells": {
@@ -177,17 +178,17 @@ class PlanReport:
             ["tokens", *(f"{one:,.0f}" for one in _value_and_ends(outlook.tokens))],
             [
                 "cost",
-                *(["–"] * 3 if outlook.cost is None else [f"{one:,.2f}" for one in _value_and_ends(outlook.cost)]),
+                *([DASH] * 3 if outlook.cost is None else [f"{one:,.2f}" for one in _value_and_ends(outlook.cost)]),
             ],
             ["journals on disk", f"{plan.journal_bytes / 1e6:,.1f} MB", "", ""],
         ]
         models = [
             [model, f"{one['calls']:,}", f"{one['prompt_tokens']:,}", f"{one['completion_tokens']:,}",
-             "–" if one["cost"] is None else f"{one['cost']:,.2f}", str(one["most_in_flight"])]
+             number(one["cost"], 2), str(one["most_in_flight"])]
             for model, one in report["models"].items()
         ]  # fmt: skip
         held = [[self._hold(one), f"{one.share:.0%}"] for one in self.holds]
-        changes = [[one.change, duration(one.seconds), "–" if one.cost is None else f"{one.cost:,.2f}"]
+        changes = [[one.change, duration(one.seconds), number(one.cost, 2)]
                    for one in self.changes]  # fmt: skip
         heads = ("guessed", "from", "to") if plan.guessed else ("expected", f"{LEVEL:.0%} from", "to")
         title = (
@@ -253,7 +254,7 @@ class PlanReport:
             "prompt_tokens": round(prompt),
             "completion_tokens": round(completion),
             **({"cached_tokens": round(cached)} if cached else {}),
-            "cost": None if price is None else _rounded(price.of(prompt, completion, cached)),
+            "cost": None if price is None else round_figure(price.of(prompt, completion, cached)),
             "most_in_flight": max(one.most for one in tallies),
         }
 
@@ -278,11 +279,3 @@ def duration(seconds: float) -> str:
 
 def _value_and_ends(one: Estimate) -> tuple[float, float, float]:
     return one.value, one.low, one.high
-
-
-def _estimate_record(one: Estimate) -> dict[str, float]:
-    return {"value": round(one.value, 6), "low": round(one.low, 6), "high": round(one.high, 6)}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
