@@ -9,12 +9,16 @@ import re
 import sqlite3
 import stat
 from collections import deque
-from collections.abc import Iterable
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from .errors import ConfigurationError
+from .json_data import strip_surrogates
 
 
 def describe_version_problem(what: str, found: Any, known: Iterable[int | str]) -> str:
@@ -96,6 +100,82 @@ def _first_wrong_value(connection: sqlite3.Connection, table: str, columns: list
         if row is not None:
             return f"its table '{table}' holds a value of kind {row[0]} as '{name}', where {kind} belongs"
     return ""
+
+
+_BUSY_SECONDS = 30.0  # for another process that writes
+
+
+class SafeConnection(sqlite3.Connection):
+    """A connection that writes halves of surrogate pairs, which SQLite cannot hold, as U+FFFD."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """As SQLite's; ``parameters`` are a sequence."""
+        return super().execute(sql, tuple(strip_surrogates(one) if type(one) is str else one for one in parameters))
+
+
+@dataclass(slots=True, frozen=True)
+class SqliteForm:
+    """A kind of SQLite file: its tables, and its version in a table ``meta`` of names and values.
+
+    ``name`` and ``use`` are for errors: ``question bank``, ``used as a question bank``.
+    """
+
+    name: str
+    use: str
+    tables: str
+    version: str
+
+    def open(self, path: Path, *, make: bool = False) -> sqlite3.Connection:
+        """Open and check a file; ``make``: give it its tables if it has none.
+
+        :raises ConfigurationError: it cannot be read or made, is damaged, or of another version.
+        """
+        try:
+            connection = sqlite3.connect(
+                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=SafeConnection
+            )
+            for setting in ("journal_mode = wal", "synchronous = normal", "foreign_keys = on"):
+                connection.execute(f"pragma {setting}")
+            if make:
+                self._make(connection)
+            row = connection.execute("select value from meta where name = 'version'").fetchone()
+        except sqlite3.Error as error:
+            raise self.damaged(path, f"{error}; {_RESTORE_ADVICE}") from None
+        if row is None or row[0] != self.version:
+            connection.close()
+            problem = describe_version_problem(f"{self.name} of version", row and row[0], [self.version])
+            raise ConfigurationError(f"{path}: {problem}")
+        if damage := find_sqlite_damage(connection, self.tables):
+            connection.close()
+            raise self.damaged(path, damage)
+        return connection
+
+    def damaged(self, path: Path, why: str) -> ConfigurationError:
+        """Return the error of a file that is damaged."""
+        return ConfigurationError(f"{path}: cannot be {self.use}: {why}")
+
+    def _make(self, connection: sqlite3.Connection) -> None:
+        with transaction(connection):
+            if not connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
+                for statement in filter(str.strip, self.tables.split(";")):
+                    connection.execute(statement)
+                connection.execute("insert into meta values ('version', ?)", (self.version,))
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit the changes made inside together. One inside another is undone alone where it raises."""
+    inner = connection.in_transaction
+    connection.execute("savepoint change" if inner else "begin immediate")
+    try:
+        yield
+        connection.execute("release change" if inner else "commit")
+    except BaseException:
+        if connection.in_transaction:  # else SQLite has undone all of it, as where the disk is full
+            connection.execute("rollback to change" if inner else "rollback")
+            if inner:
+                connection.execute("release change")
+        raise
 
 
 _DESCRIPTOR_PATH = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")

@@ -10,7 +10,7 @@ import hashlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,12 @@ from typing import Any
 import orjson
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.files import describe_version_problem, find_sqlite_damage
+from viva.engine.files import SqliteForm, transaction
 from viva.engine.json_data import strip_surrogates
 
 from .records import Answer, Decision, Grade, Grader, GraderKind, GraderRole, GraderState, Label, Question, Turn
 
 GRADES_FILE = "grades.sqlite"
-FORMAT_VERSION = "1"
-_BUSY_SECONDS = 30.0  # for another process that writes
 _MAX_NAMED = 5
 _TABLES = """
 create table meta (name text primary key, value text not null) without rowid;
@@ -61,14 +59,6 @@ create table deeds (number integer primary key, at real not null, by text not nu
 """
 
 
-class GradesConnection(sqlite3.Connection):
-    """A connection that writes halves of surrogate pairs, which SQLite cannot hold, as U+FFFD."""
-
-    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        """As SQLite's; ``parameters`` are a sequence."""
-        return super().execute(sql, tuple(strip_surrogates(one) if type(one) is str else one for one in parameters))
-
-
 def to_json_bytes(value: Any) -> bytes:
     """JSON data, with dataclasses as objects; halves of surrogate pairs become U+FFFD.
 
@@ -90,8 +80,11 @@ def _replace_surrogates(value: Any) -> Any:
     return _replace_surrogates(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
 
 
+FORM = SqliteForm("grades", "read as grades", _TABLES, "1")
+
+
 def create_file(path: Path) -> sqlite3.Connection:
-    """A new file.
+    """Make a new file.
 
     :raises ConfigurationError: it is there already, or cannot be made.
     """
@@ -99,18 +92,13 @@ def create_file(path: Path) -> sqlite3.Connection:
         raise ConfigurationError(f"{path}: is there already; name another folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = _connect(path)
-        with connection:
-            connection.executescript(
-                f"begin; {_TABLES} insert into meta values ('version', '{FORMAT_VERSION}'); commit;"
-            )
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
         raise ConfigurationError(f"{path}: cannot be made: {error}") from None
-    return connection
+    return FORM.open(path, make=True)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """A file that is there.
+    """Open a file that is there.
 
     :raises ConfigurationError: it is not, or is no file of grades of this version.
     """
@@ -120,35 +108,7 @@ def open_file(path: Path) -> sqlite3.Connection:
         if (path.parent / "manifest.json").is_file():
             hint = f"; it is a run, and `viva grade queue {path.parent} --out FOLDER` makes one of it"
         raise ConfigurationError(f"{path.parent}: not a grading folder, for it holds no {GRADES_FILE}{hint}")
-    try:
-        connection = _connect(path)
-        found = connection.execute("select value from meta where name = 'version'").fetchone()
-    except sqlite3.Error as error:
-        raise damaged_file_error(path, f"{error}; restore the file from a copy") from None
-    if found is None or found[0] != FORMAT_VERSION:
-        connection.close()
-        raise ConfigurationError(
-            f"{path}: {describe_version_problem('grades of version', found and found[0], [FORMAT_VERSION])}"
-        )
-    if damage := find_sqlite_damage(connection, _TABLES):
-        connection.close()
-        raise damaged_file_error(path, damage)
-    return connection
-
-
-def damaged_file_error(path: Path, why: object) -> ConfigurationError:
-    """The error where a file of grades is damaged."""
-    return ConfigurationError(f"{path}: cannot be read as grades: {why}")
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=GradesConnection
-    )
-    connection.execute("pragma journal_mode = wal")
-    connection.execute("pragma synchronous = normal")
-    connection.execute("pragma foreign_keys = on")
-    return connection
+    return FORM.open(path)
 
 
 Clock = Callable[[], float]
@@ -161,7 +121,6 @@ class GradeStore:
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, clock: Clock = time.time) -> None:
         self.folder, self.connection, self.clock = folder, connection, clock
-        self._depth = 0
         self._labels: dict[int, tuple[float, ...]] = {}
 
     @classmethod
@@ -229,7 +188,7 @@ class GradeStore:
                     float(label.value)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             told = f"{where} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
-            raise damaged_file_error(self.folder / GRADES_FILE, told) from None
+            raise FORM.damaged(self.folder / GRADES_FILE, told) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -241,31 +200,9 @@ class GradeStore:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Changes made inside are committed together. One inside another is undone alone where it raises."""
-        name = f"change{self._depth}"
-        self.connection.execute("begin immediate" if not self._depth else f"savepoint {name}")
-        self._depth += 1
-        try:
-            yield
-        except BaseException:
-            self._depth -= 1
-            if not self.connection.in_transaction:  # SQLite has undone all of it, as where the disk is full
-                pass
-            elif self._depth:
-                self.connection.execute(f"rollback to {name}")
-                self.connection.execute(f"release {name}")
-            else:
-                self.connection.execute("rollback")
-            raise
-        self._depth -= 1
-        try:
-            self.connection.execute(f"release {name}" if self._depth else "commit")
-        except sqlite3.Error:  # as where the disk is full: what cannot be committed may not stay open
-            if not self._depth and self.connection.in_transaction:
-                self.connection.execute("rollback")
-            raise
+    def batch(self) -> AbstractContextManager[None]:
+        """Commit the changes made inside together, as ``transaction``."""
+        return transaction(self.connection)
 
     # -- what is graded -------------------------------------------------------------------------------------------
 

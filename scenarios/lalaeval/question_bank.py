@@ -10,8 +10,7 @@ import io
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -22,8 +21,7 @@ import orjson
 from viva.data.items import FieldError, optional_text, preview, record_id, text_field
 from viva.data.record_files import TABLE_SUFFIXES, read_records
 from viva.engine.errors import ConfigurationError, DatasetError
-from viva.engine.files import describe_version_problem, find_sqlite_damage, write_atomically
-from viva.engine.json_data import strip_surrogates
+from viva.engine.files import SqliteForm, transaction, write_atomically
 from viva.reports.tables import spreadsheet_cell
 
 from .project import DIFFICULTIES, Difficulty, GradedDimension, Project, short_digest, suggest
@@ -243,8 +241,6 @@ def _format_cell(value: Any) -> str:
 
 State = Literal["draft", "inspected", "accepted", "returned"]
 STATES: tuple[State, ...] = ("draft", "inspected", "accepted", "returned")
-BANK_VERSION = "1"
-_BUSY_SECONDS = 30.0  # for another process that writes
 _TABLES = """
 create table meta (name text primary key, value text not null) without rowid;
 create table pairs (
@@ -256,6 +252,7 @@ create table history (
 create index history_of on history (pair);
 create table rubrics (number integer primary key, digest text not null, at real not null, record blob not null);
 """
+_FORM = SqliteForm("question bank", "used as a question bank", _TABLES, "1")
 
 
 @dataclass(slots=True, frozen=True)
@@ -311,29 +308,10 @@ class Bank:
 
         :raises ConfigurationError: the file cannot be used.
         """
-        path = project.bank
-        try:
-            connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-            connection.execute("pragma journal_mode = wal")
-            bank = cls(path, connection, clock)
-            with bank._batch():
-                if not connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
-                    for statement in filter(str.strip, _TABLES.split(";")):
-                        connection.execute(statement)
-                    connection.execute("insert into meta values ('version', ?)", (BANK_VERSION,))
-            [found] = connection.execute("select value from meta where name = 'version'").fetchone() or ["unknown"]
-        except sqlite3.Error as error:
-            damage = f"{error}; restore the file from a copy"
-            raise ConfigurationError(f"{path}: cannot be used as a question bank: {damage}") from None
-        if found != BANK_VERSION:
-            connection.close()
-            raise ConfigurationError(
-                f"{path}: {describe_version_problem('question bank of version', found, [BANK_VERSION])}"
-            )
-        damage = find_sqlite_damage(connection, _TABLES) or bank._wrong_record()
-        if damage:
-            connection.close()
-            raise ConfigurationError(f"{path}: cannot be used as a question bank: {damage}")
+        bank = cls(project.bank, _FORM.open(project.bank, make=True), clock)
+        if damage := bank._wrong_record():
+            bank.close()
+            raise _FORM.damaged(bank.path, damage)
         bank._note_rubric(project)
         return bank
 
@@ -361,22 +339,12 @@ class Bank:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    @contextmanager
-    def _batch(self) -> Iterator[None]:
-        self.connection.execute("begin immediate")
-        try:
-            yield
-        except BaseException:
-            self.connection.execute("rollback")
-            raise
-        self.connection.execute("commit")
-
     # -- pairs ----------------------------------------------------------------------------------------------------
 
     def put(self, pairs: Iterable[Pair], by: str) -> ImportResult:
         """Take pairs in, all or none: new ones as drafts, those whose content changed as drafts again."""
         done = ImportResult([], [], [])
-        with self._batch():
+        with transaction(self.connection):
             for pair in pairs:
                 row = self.connection.execute("select version from pairs where id = ?", (pair.id,)).fetchone()
                 record = orjson.dumps(pair.to_record())
@@ -403,9 +371,7 @@ class Bank:
 
         :raises ConfigurationError: there is none.
         """
-        row = self.connection.execute(
-            "select record, state from pairs where id = ?", (strip_surrogates(name),)
-        ).fetchone()
+        row = self.connection.execute("select record, state from pairs where id = ?", (name,)).fetchone()
         if row is None:
             raise ConfigurationError(f"{self.path}: there is no question '{name}'")
         return BankEntry(_read_pair(row[0]), row[1])
@@ -453,7 +419,7 @@ class Bank:
     def _move(
         self, names: Sequence[str], to: State, by: str, reason: str, allowed: Sequence[str], *, sourced: bool = False
     ) -> None:
-        with self._batch():
+        with transaction(self.connection):
             for name in dict.fromkeys(names):
                 entry = self.entry(name)
                 if entry.state not in allowed:
@@ -471,7 +437,7 @@ class Bank:
         self.connection.execute(
             "insert into history (pair, at, by, what, reason, version, record) "
             "select id, ?, ?, ?, ?, version, record from pairs where id = ?",
-            (self.clock(), strip_surrogates(by), what, strip_surrogates(reason), name),
+            (self.clock(), by, what, reason, name),
         )
 
     # -- rubrics --------------------------------------------------------------------------------------------------
@@ -483,7 +449,7 @@ class Bank:
 
     def _note_rubric(self, project: Project) -> None:
         digest = project.rubric_digest()
-        with self._batch():
+        with transaction(self.connection):
             last = self.connection.execute("select digest from rubrics order by number desc limit 1").fetchone()
             if last is None or last[0] != digest:
                 self.connection.execute(
