@@ -1,14 +1,19 @@
-"""The form of a load test's record, as pydantic models: what each field means, and the JSON schema made of them."""
+"""The form of a load test's record, as pydantic models: what each field means, and how figures are rounded."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from viva.reports.figures import round_figure, round_significant
+
+Figure = Annotated[float, AfterValidator(round_figure)]
+PValue = Annotated[float, AfterValidator(round_significant)]
 
 
 class _Form(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
 class Latency(_Form):
@@ -131,16 +136,16 @@ Unread = Annotated[
 class Interval(_Form):
     """A figure with the ends of its interval at the level 1 - alpha."""
 
-    value: float | None
-    low: float | None = Field(description="Lower end; null where there is none.")
-    high: float | None
+    value: Figure | None
+    low: Figure | None = Field(description="Lower end; null where there is none.")
+    high: Figure | None
 
 
 class SameVerdicts(_Form):
     """How far verdicts on the same requests agree."""
 
     same: Interval = Field(description="Share of pairs of verdicts that are the same, clustered by item.")
-    beyond_chance: float | None = Field(
+    beyond_chance: Figure | None = Field(
         description="Of labels Cohen's kappa, of scores Krippendorff's alpha on the interval scale."
     )
     n: int = Field(description="Requests.")
@@ -167,24 +172,24 @@ class Changed(_Form):
     figure: Literal["scores", "verdicts", "spread", "unreadable", "reference", "position"] = Field(
         description="scores: mean score. verdicts: mean distance from the unloaded verdicts of the same requests. "
         "spread: standard deviation of scores. unreadable: share of answers without a verdict. reference: mean "
-        "distance from right scores or labels. position: how far the answer that stands first is favoured."
+        "distance from right scores or labels. position: how far the answer that stands first is favoured.",
     )
     aspect: str = Field(description="The score that it is of; 'label' of labels, empty of unreadable answers.")
-    loaded: float
-    unloaded: float = Field(description="Of verdicts the distance of the two unloaded passes from one another.")
+    loaded: Figure
+    unloaded: Figure = Field(description="Of verdicts the distance of the two unloaded passes from one another.")
     change: Interval = Field(description="loaded - unloaded, clustered by item.")
     floor: Interval | None = Field(description="Second unloaded pass less the first: what noise alone does.")
     n: int = Field(description="Requests; of position, pairs.")
     items: int = Field(description="Clusters.")
-    p: float | None = Field(description="Of no change, corrected for all loads and figures of the judge.")
+    p: PValue | None = Field(description="Of no change, corrected for all loads and figures of the judge.")
     changed: bool = Field(description="p is at most alpha.")
 
 
 class Failed(_Form):
     """The share of answers that failed in one way."""
 
-    loaded: float
-    unloaded: float
+    loaded: Figure
+    unloaded: Figure
     change: Interval
 
 
@@ -192,8 +197,8 @@ class Running(_Form):
     """The mean change as it could be told at any time while the step went on (a confidence sequence)."""
 
     n: int = Field(description="Requests taken in, in the order in which they were sent.")
-    low: float
-    high: float
+    low: Figure
+    high: Figure
     found_at: int | None = Field(description="The number of requests after which 0 was excluded.")
 
 
@@ -204,11 +209,11 @@ class Judged(_Form):
     load: str = Field(description="'8/s' or '16 in flight'.")
     answers: int = Field(description="Answers, repeated requests included; failed requests are not among them.")
     errors: int = Field(description="Failed requests.")
-    unreadable: float | None = Field(description="Share of all answers without a verdict.")
+    unreadable: Figure | None = Field(description="Share of all answers without a verdict.")
     unread: Unread
-    p: float | None = Field(description="Of the judge being as it is unloaded; null where nothing was compared.")
+    p: PValue | None = Field(description="Of the judge being as it is unloaded; null where nothing was compared.")
     flagged: bool = Field(description="p is at most alpha: it does not judge there as it does unloaded.")
-    unseen: float | None = Field(
+    unseen: Figure | None = Field(
         description="The largest change of scores and verdicts that is left open, as a share of the scale."
     )
     drift: Interval | None = Field(
@@ -230,8 +235,8 @@ class Noise(_Form):
     """The second unloaded pass less the first, by the main score."""
 
     change: Interval
-    p: float | None
-    apart: float = Field(description="Mean distance of the two verdicts on a request.")
+    p: PValue | None
+    apart: Figure = Field(description="Mean distance of the two verdicts on a request.")
     n: int
 
 
@@ -242,8 +247,8 @@ class Unloaded(_Form):
         description="Other seeds where requests are sampled: then another draw is as good as the first."
     )
     answers: list[int] = Field(description="Of the two passes.")
-    mean: float | None = Field(description="Of the main score in the first pass.")
-    unreadable: float | None
+    mean: Figure | None = Field(description="Of the main score in the first pass.")
+    unreadable: Figure | None
     unread: Unread
     noise: Noise | None
     agreement: SameVerdicts | None = Field(description="Of the two passes.")
@@ -267,7 +272,7 @@ class LoadedStep(_Form):
 
     step: int
     judgement: Judged
-    verdicts_per_minute: float | None = Field(description="Answers with a readable verdict.")
+    verdicts_per_minute: Figure | None = Field(description="Answers with a readable verdict.")
     speed: StepSpeed | None
 
 

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from viva.reports.figures import estimate_record, round_figure, round_significant
 from viva.scoring.clustered_means import clustered_mean
 from viva.scoring.comparison import mean_difference_p
 from viva.scoring.load_drift import (
-    ChangedFigure,
     RateJudgement,
     RunningChange,
     Scales,
@@ -25,7 +23,6 @@ from viva.scoring.load_drift import (
 )
 from viva.scoring.load_verdicts import (
     JudgedRequest,
-    PositionBias,
     Verdict,
     VerdictAgreement,
     VerdictPass,
@@ -37,11 +34,13 @@ from viva.scoring.load_verdicts import (
     verdict_agreement,
 )
 
+from . import load_schema
 from .load_log import LoadHistory
 from .load_records import BASELINE, OTHER_SEEDS, SECOND_BASELINE, Failure, Judgement, LoadRequest, LoadStep, SentRequest
 from .verdict_readers import read_judgement
 from .workload import Workload
 
+_FIGURE_FIELDS = load_schema.Changed.model_fields.keys() - {"figure", "changed"}
 _DRAWS = 199  # of a search's steps, whose p-values are not looked at
 
 
@@ -206,24 +205,28 @@ def judgement_record(
     scales: Scales,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
-    """One judge: ``unloaded`` (what two passes without load say of its noise) and ``steps``, the loaded ones in the
-    order given. ``alpha`` is the share of sound judges that are flagged at any step.
+    """Return one judge as plain data (``load_schema.Judgement``): what two passes without load say of its noise, and
+    the loaded steps in the order given.
+
+    Args:
+        alpha: The share of sound judges that are flagged at any step.
     """
     first, second = passes.unloaded()
     aspect = main_aspect([first, second])
     loaded = [step for step in steps if not step.unloaded]
     judged = [passes.step(step.index) for step in loaded]
     rates = judge_rates([one.first for one in judged], first, second, asked, scales, alpha=alpha)
-    return {
+    record = {
         "aspect": aspect,
         "scale": list(scales[aspect]) if aspect in scales else None,
-        "unloaded": _unloaded_record(passes, first, second, asked, aspect, 1.0 - alpha),
+        "unloaded": _unloaded_fields(passes, first, second, asked, aspect, 1.0 - alpha),
         "steps": [
-            _step_record(place, step, one, rate, (first, second), asked, aspect, alpha)
-            | {"texts": _texts_record(one, passes.step(BASELINE), asked, 1.0 - alpha)}
+            _step_fields(place, step, one, rate, (first, second), asked, aspect, alpha)
+            | {"texts": _same_texts(one, passes.step(BASELINE), asked, 1.0 - alpha)}
             for place, (step, one, rate) in enumerate(zip(loaded, judged, rates, strict=True), 1)
         ],
     }
+    return load_schema.Judgement.model_validate(record).model_dump(mode="json")
 
 
 def load_name(step: LoadStep) -> str:
@@ -233,7 +236,7 @@ def load_name(step: LoadStep) -> str:
     return "recorded times" if step.rate is None else f"{step.rate:g}/s"
 
 
-def _step_record(
+def _step_fields(
     place: int,
     step: LoadStep,
     judged: StepVerdicts,
@@ -245,51 +248,31 @@ def _step_record(
 ) -> dict[str, Any]:
     first, second = unloaded
     level = 1.0 - alpha
-    kinds = failure_shares(judged.first, first, second, asked, level)
     return {
         "step": step.index,
         "load": load_name(step),
         "answers": judged.answers,
         "errors": judged.errors,
-        "unreadable": round_figure(judged.share()),
-        "unread": dict(judged.unread),
-        "p": round_significant(rate.p),
+        "unreadable": judged.share(),
+        "unread": judged.unread,
+        "p": rate.p,
         "flagged": rate.flagged(alpha),
-        "unseen": round_figure(rate.unseen),
-        "drift": None if rate.drift is None else estimate_record(rate.drift),
-        "figures": [_figure_record(one, alpha) for one in rate.figures],
-        "failures": {
-            one.kind: {
-                "loaded": round_figure(one.loaded),
-                "unloaded": round_figure(one.unloaded),
-                "change": estimate_record(one.change),
-            }
-            for one in kinds
-        },
-        "agreement": _agreement_record(verdict_agreement(judged.first, first, asked, aspect, level)),
-        "seeds": _agreement_record(seed_agreement(judged.every, asked, aspect, level)),
-        "reference": _agreement_record(reference_agreement(judged.first, asked, aspect, level)),
-        "position": _position_record(position_bias(judged.first, asked, level)),
-        "running": _running_record(judged.first, first, second, rate, aspect, place, alpha),
+        "unseen": rate.unseen,
+        "drift": rate.drift,
+        "figures": [
+            {name: getattr(one, name) for name in _FIGURE_FIELDS} | {"figure": one.name, "changed": one.p <= alpha}
+            for one in rate.figures
+        ],
+        "failures": {one.kind: one for one in failure_shares(judged.first, first, second, asked, level)},
+        "agreement": verdict_agreement(judged.first, first, asked, aspect, level),
+        "seeds": seed_agreement(judged.every, asked, aspect, level),
+        "reference": reference_agreement(judged.first, asked, aspect, level),
+        "position": position_bias(judged.first, asked, level),
+        "running": _running_change(judged.first, first, second, rate, aspect, place, alpha),
     }
 
 
-def _figure_record(one: ChangedFigure, alpha: float) -> dict[str, Any]:
-    return {
-        "figure": one.name,
-        "aspect": one.aspect,
-        "loaded": round_figure(one.loaded),
-        "unloaded": round_figure(one.unloaded),
-        "change": estimate_record(one.change),
-        "floor": None if one.floor is None else estimate_record(one.floor),
-        "n": one.n,
-        "items": one.items,
-        "p": round_significant(one.p),
-        "changed": one.p <= alpha,
-    }
-
-
-def _unloaded_record(
+def _unloaded_fields(
     passes: JudgePasses,
     first: VerdictPass,
     second: VerdictPass,
@@ -297,7 +280,7 @@ def _unloaded_record(
     aspect: str,
     level: float,
 ) -> dict[str, Any]:
-    """What is known of a judge without load: its mean score, and how far two passes differ."""
+    """Return what is known of a judge without load: its mean score, and how far two passes differ."""
     numbers = request_clusters(asked)
     scores = [(aspect_score(verdict, aspect), str(numbers[id_])) for id_, verdict in first.items() if id_ in numbers]
     mean = clustered_mean(*_known_columns(scores)) if aspect else None
@@ -307,19 +290,19 @@ def _unloaded_record(
     return {
         "second_pass": "other seeds" if OTHER_SEEDS in passes.steps else "same seeds",
         "answers": [len(first), len(second)],
-        "mean": None if mean is None else round_figure(mean.mean),
-        "unreadable": round_figure(sum(verdict.failure != "" for verdict in every) / len(every)) if every else None,
-        "unread": dict(passes.step(BASELINE).unread),
-        "noise": _noise_record(first, second, asked, aspect, level),
-        "agreement": _agreement_record(verdict_agreement(second, first, asked, aspect, level)),
-        "texts": _texts_record(passes.step(SECOND_BASELINE), passes.step(BASELINE), asked, level),
-        "seeds": _agreement_record(seed_agreement(seeds, asked, aspect, level)),
-        "reference": _agreement_record(reference_agreement(first, asked, aspect, level)),
-        "position": _position_record(position_bias(first, asked, level)),
+        "mean": None if mean is None else mean.mean,
+        "unreadable": sum(verdict.failure != "" for verdict in every) / len(every) if every else None,
+        "unread": passes.step(BASELINE).unread,
+        "noise": _noise_fields(first, second, asked, aspect, level),
+        "agreement": verdict_agreement(second, first, asked, aspect, level),
+        "texts": _same_texts(passes.step(SECOND_BASELINE), passes.step(BASELINE), asked, level),
+        "seeds": seed_agreement(seeds, asked, aspect, level),
+        "reference": reference_agreement(first, asked, aspect, level),
+        "position": position_bias(first, asked, level),
     }
 
 
-def _noise_record(
+def _noise_fields(
     first: VerdictPass, second: VerdictPass, asked: Mapping[str, JudgedRequest], aspect: str, level: float
 ) -> dict[str, Any] | None:
     """The second unloaded pass less the first, by the main score: ``change`` of the mean with its p-value, and
@@ -342,13 +325,9 @@ def _noise_record(
         by_item.setdefault(label, []).append(value)
     ends = found.interval(level)
     return {
-        "change": {
-            "value": round_figure(found.mean),
-            "low": None if ends is None else round_figure(ends.low),
-            "high": None if ends is None else round_figure(ends.high),
-        },
-        "p": round_significant(mean_difference_p(found, by_item)[0]),
-        "apart": round_figure(sum(abs(value) for value, _ in pairs) / len(pairs)),
+        "change": {"value": found.mean, "low": ends and ends.low, "high": ends and ends.high},
+        "p": mean_difference_p(found, by_item)[0],
+        "apart": sum(abs(value) for value, _ in pairs) / len(pairs),
         "n": found.n,
     }
 
@@ -358,27 +337,14 @@ def _known_columns(rows: Sequence[tuple[float | None, str]]) -> tuple[list[float
     return [value for value, _ in known], [label for _, label in known]
 
 
-def _agreement_record(one: VerdictAgreement | None) -> dict[str, Any] | None:
-    if one is None:
-        return None
-    return {"same": estimate_record(one.same), "beyond_chance": round_figure(one.beyond_chance), "n": one.n}
-
-
-def _texts_record(
+def _same_texts(
     one: StepVerdicts, unloaded: StepVerdicts, asked: Mapping[str, JudgedRequest], level: float
-) -> dict[str, Any] | None:
-    """How many answers are byte for byte those of the first unloaded pass, to the same requests with the same seeds."""
-    found = verdict_agreement(one.texts, unloaded.texts, asked, "", level)
-    return None if found is None else {"same": estimate_record(found.same), "n": found.n}
+) -> VerdictAgreement | None:
+    """Compare answers byte for byte with those of the first unloaded pass, to the same requests with the same seeds."""
+    return verdict_agreement(one.texts, unloaded.texts, asked, "", level)
 
 
-def _position_record(one: PositionBias | None) -> dict[str, Any] | None:
-    if one is None:
-        return None
-    return {"favour": estimate_record(one.favour), "consistent": estimate_record(one.consistent), "n": one.n}
-
-
-def _running_record(
+def _running_change(
     loaded: VerdictPass,
     first: VerdictPass,
     second: VerdictPass,
@@ -386,8 +352,8 @@ def _running_record(
     aspect: str,
     place: int,
     alpha: float,
-) -> dict[str, Any] | None:
-    """The mean change as it could be told while the step went on, by the order in which requests were sent."""
+) -> RunningChange | None:
+    """Return the mean change as it could be told while the step went on, by the order in which requests were sent."""
     figure = rate.of("scores")
     if figure is None:
         return None
@@ -397,12 +363,7 @@ def _running_record(
             None if one is None else aspect_score(one, aspect) for one in (verdict, first.get(id_), second.get(id_))
         ]
         running.add(number, _score_change(scores))
-    return {
-        "n": running.n,
-        "low": round_figure(running.low),
-        "high": round_figure(running.high),
-        "found_at": running.found_at,
-    }
+    return running
 
 
 def _score_change(scores: Sequence[float | None]) -> float | None:
