@@ -59,7 +59,7 @@ def read_cell_state(cell: Cell, folder: Path, share: Shard | None = None, *, ret
             settings = cell.settings.model_copy()
             if run.manifest["prompts"] is not None:
                 settings.remember_prompts(run.manifest["prompts"])
-        prepared = PreparedRun(which, settings, share, run and run.manifest)
+        prepared = PreparedRun(which, settings, share, None if run is None else run.manifest)
         planned, clusters = prepared.total, read_clusters(prepared.opened.records)
         if run is not None:
             check_unchanged(run, prepared)
