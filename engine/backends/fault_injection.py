@@ -26,6 +26,15 @@ from .wrappers import BackendWrapper
 _GARBAGE = '{"score": �ÿ][,, \\u12 <|im_end|> 5 5 5 Ã©…'
 _FILLER = " and so on, and so forth,"
 _MEGABYTES = 10.0
+# Faults that are errors: type, status and words.
+_ERRORS: dict[str, tuple[type[BackendError], int | None, str]] = {
+    "throttled": (Throttled, 429, "HTTP 429: chaos"),
+    "unavailable": (Unavailable, 500, "HTTP 500: chaos"),
+    "cut": (Unavailable, None, "chaos: the stream broke off"),
+    "malformed": (Unavailable, None, "chaos: the answer is not valid UTF-8"),
+    "timeout": (TimedOut, None, "chaos: no answer in time"),
+    "gone": (Unavailable, None, "chaos: nothing listens there"),
+}
 FaultKind = Literal[
     "throttled", "unavailable", "gone", "timeout", "slow", "cut", "malformed", "garbage", "truncated", "empty", "long"
 ]
@@ -124,23 +133,14 @@ class FaultInjector(BackendWrapper):
         if fault.kind in ("slow", "timeout"):
             with cancellable_wait():
                 await self._clock.sleep(1.0 if fault.seconds is None else fault.seconds)
-        failure: BackendError | None = None
-        match fault.kind:
-            case "throttled":
-                failure = Throttled("HTTP 429: chaos", model=self.label, status=429, retry_after=fault.seconds)
-            case "unavailable":
-                failure = Unavailable("HTTP 500: chaos", model=self.label, status=500)
-            case "cut":
-                failure = Unavailable("chaos: the stream broke off", model=self.label)
-            case "malformed":
-                failure = Unavailable("chaos: the answer is not valid UTF-8", model=self.label)
-            case "timeout":
-                failure = TimedOut("chaos: no answer in time", model=self.label)
-            case "gone":
-                failure = Unavailable("chaos: nothing listens there", model=self.label)
-                failure.absent = True
-        if failure is not None:
-            raise failure
+        if fault.kind not in _ERRORS:
+            return
+        kind, status, said = _ERRORS[fault.kind]
+        failure = kind(said, model=self.label, status=status)
+        if fault.kind == "throttled":
+            failure.retry_after = fault.seconds
+        failure.absent = fault.kind == "gone"
+        raise failure
 
 
 def _corrupt_completion(completion: Completion, fault: Fault) -> Completion:

@@ -309,29 +309,24 @@ class AnswerQueue:
 
     def version(self) -> int:
         """A number that changes whenever another connection has written; costs microseconds."""
-        with self._told():
-            return int(self._connection.execute("pragma data_version").fetchone()[0])
+        return int(self._rows("pragma data_version")[0][0])
 
     def last_submission(self) -> int:
         """The number of the latest submission; 0 where there is none."""
-        with self._told():
-            return int(self._connection.execute("select coalesce(max(number), 0) from submissions").fetchone()[0])
+        return int(self._rows("select coalesce(max(number), 0) from submissions")[0][0])
 
     def answers_since(self, number: int) -> list[tuple[int, str, HumanAnswer]]:
         """Answers behind a submission, as (submission's number, request's name, answer)."""
-        with self._told():
-            rows = self._connection.execute(
-                "select s.number, r.name, s.text, s.calls, s.who, s.at from submissions s join requests r on "
-                "r.number = s.request where s.number > ? and s.counts order by s.number",
-                (number,),
-            ).fetchall()
+        rows = self._rows(
+            "select s.number, r.name, s.text, s.calls, s.who, s.at from submissions s join requests r on "
+            "r.number = s.request where s.number > ? and s.counts order by s.number",
+            number,
+        )
         return [(row[0], row[1], _answer_from_row(row[2:])) for row in rows]
 
     def withdrawn(self) -> set[str]:
         """The names of all requests that are withdrawn."""
-        with self._told():
-            rows = self._connection.execute("select name from requests where state = 'withdrawn'").fetchall()
-        return {name for (name,) in rows}
+        return {name for (name,) in self._rows("select name from requests where state = 'withdrawn'")}
 
     # -- the side that answers ------------------------------------------------------------------------------------
 
@@ -350,26 +345,21 @@ class AnswerQueue:
     def standings(self, state: State, *, most: int = -1) -> list[QueueStatus]:
         """The requests in a state: waiting ones oldest first, others latest first."""
         order = "asked, number" if state == "waiting" else "number desc"
-        with self._told():
-            rows = self._connection.execute(
-                f"select {_STATUS_COLUMNS} from requests where state = ? order by {order} limit ?", (state, most)
-            ).fetchall()
-        return [QueueStatus(*row) for row in rows]
+        query = f"select {_STATUS_COLUMNS} from requests where state = ? order by {order} limit ?"
+        return [QueueStatus(*row) for row in self._rows(query, state, most)]
 
     def counts(self) -> dict[str, int]:
         """How many requests are in each state."""
-        with self._told():
-            return dict(self._connection.execute("select state, count(*) from requests group by state").fetchall())
+        return dict(self._rows("select state, count(*) from requests group by state"))
 
     def standing(self, name: str) -> tuple[QueueStatus, str] | None:
         """How a request stands, and who has answered it; None where there is no such request."""
-        with self._told():
-            row = self._connection.execute(
-                f"select {_STATUS_COLUMNS}, (select who from submissions where request = requests.number and counts) "
-                "from requests where name = ?",
-                (name,),
-            ).fetchone()
-        return None if row is None else (QueueStatus(*row[:9]), row[9] or "")
+        rows = self._rows(
+            f"select {_STATUS_COLUMNS}, (select who from submissions where request = requests.number and counts) "
+            "from requests where name = ?",
+            name,
+        )
+        return (QueueStatus(*rows[0][:9]), rows[0][9] or "") if rows else None
 
     def request(self, name: str) -> tuple[QueueStatus, PendingQuestion, HumanAnswer | None] | None:
         """A request, what it asks, and its answer if there is one; None where there is no such request."""
@@ -438,6 +428,11 @@ class AnswerQueue:
                 self._connection.execute("rollback")
                 raise
             self._connection.execute("commit")
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        """Return all rows of a query."""
+        with self._told():
+            return self._connection.execute(statement, values).fetchall()
 
     @contextmanager
     def _told(self) -> Iterator[None]:

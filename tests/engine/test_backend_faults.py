@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from command import viva
+from provider_asks import answer, asking, governed
 
-from viva.engine.backends import openai
-from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import build
 from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.backends.simulated import SimulatedBackend
@@ -23,7 +22,6 @@ from viva.engine.clock import RealClock, VirtualClock
 from viva.engine.errors import BackendError, ConfigurationError, ContextTooLong, Throttled, Unavailable
 from viva.engine.journal_reader import History
 from viva.engine.limits import Limits
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
 from viva.engine.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -34,26 +32,6 @@ if TYPE_CHECKING:
 _CLOCK = RealClock()
 _KEY = "sk-chaos-0123456789abcdef"
 _SCHEMA = {"type": "object"}
-
-
-def question(schema: Any = None, on_text: Any = None, seed: int = 7) -> Request:
-    view, sampling = View(), Sampling(schema=schema)
-    view.append("user", "Why is steel cold?")
-    return Request(view.messages, sampling, seed, request_digest(view, sampling, seed), on_text=on_text)
-
-
-def governed(model: str, attempts: int = 2) -> RetryingBackend:
-    inner = openai.build(ModelSpec.parse(model), _CLOCK)
-    inner.label = "chaos"
-    return RetryingBackend(inner, Limits(_CLOCK), _CLOCK, RetryPolicy(attempts=attempts, first=0.001))
-
-
-def ask(model: str, request: Request) -> Completion:
-    async def main() -> Completion:
-        async with governed(model) as backend:
-            return await backend.generate(request)
-
-    return _CLOCK.run(main)
 
 
 def test_a_broken_stream_is_not_held_against_the_candidate(chaos: StartChaos, tmp_path: Path) -> None:
@@ -73,7 +51,7 @@ def test_a_broken_stream_is_not_held_against_the_candidate(chaos: StartChaos, tm
 def test_a_context_too_long_is_known_behind_a_refused_schema(chaos: StartChaos) -> None:
     server = chaos({"schedule": {"0": "no_schema"}, "default": "context_too_long"})
     with pytest.raises(ContextTooLong):
-        ask(server.model("evaluator"), question(_SCHEMA))
+        answer(server.model("evaluator"), asking(schema=_SCHEMA), attempts=2)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +61,7 @@ def test_no_key_in_what_a_stream_said(chaos: StartChaos, monkeypatch: pytest.Mon
     monkeypatch.setenv("CHAOS_KEY", _KEY)
     server = chaos({"default": {"do": "garbage", "say": say}})
     with pytest.raises(BackendError, match="bad key") as caught:
-        ask(server.model("candidate", key_env="CHAOS_KEY"), question(on_text=lambda piece: None))
+        answer(server.model("candidate", key_env="CHAOS_KEY"), asking(on_text=lambda piece: None), attempts=2)
     assert _KEY not in str(caught.value)
 
 
@@ -94,7 +72,7 @@ def test_no_half_of_a_key_where_a_text_is_cut(
     monkeypatch.setenv("CHAOS_KEY", _KEY)
     server = chaos({"default": {"do": do, "say": "x" * before + "{key}"}})
     with pytest.raises(BackendError, match="xxx") as caught:
-        ask(server.model("candidate", key_env="CHAOS_KEY"), question())
+        answer(server.model("candidate", key_env="CHAOS_KEY"), asking(), attempts=2)
     assert _KEY[:12] not in str(caught.value)
 
 
@@ -111,8 +89,8 @@ def test_no_key_in_what_aiohttp_says(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with await asyncio.start_server(parrot, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-            async with governed(f"openai:{url}#m?key_env=CHAOS_KEY") as backend:
-                await backend.generate(question())
+            async with governed(f"openai:{url}#m?key_env=CHAOS_KEY", attempts=2) as backend:
+                await backend.generate(asking())
 
     with pytest.raises(Unavailable) as caught:
         _CLOCK.run(main)
@@ -122,10 +100,10 @@ def test_no_key_in_what_aiohttp_says(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_key_may_end_but_not_contain_a_line_break(chaos: StartChaos, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAOS_KEY", _KEY + "\n")
     server = chaos({})
-    assert ask(server.model("candidate", key_env="CHAOS_KEY"), question()).text
+    assert answer(server.model("candidate", key_env="CHAOS_KEY"), asking(), attempts=2).text
     monkeypatch.setenv("CHAOS_KEY", "sk-\nX-Other: header")
     with pytest.raises(ConfigurationError, match="CHAOS_KEY"):
-        ask(server.model("candidate", key_env="CHAOS_KEY"), question())
+        answer(server.model("candidate", key_env="CHAOS_KEY"), asking(), attempts=2)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +117,7 @@ def test_a_key_may_end_but_not_contain_a_line_break(chaos: StartChaos, monkeypat
 def test_an_odd_chunk_is_a_backend_error(chaos: StartChaos, chunk: dict[str, Any]) -> None:
     server = chaos({"default": {"do": "garbage", "say": f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"}})
     with pytest.raises(BackendError):
-        ask(server.model("candidate"), question(on_text=lambda piece: None))
+        answer(server.model("candidate"), asking(on_text=lambda piece: None), attempts=2)
 
 
 def test_backing_off_more_than_a_thousand_times() -> None:
@@ -149,7 +127,7 @@ def test_backing_off_more_than_a_thousand_times() -> None:
 
     async def main() -> None:
         with pytest.raises(Unavailable):
-            await backend.generate(question())
+            await backend.generate(asking())
 
     clock.run(main)
 
@@ -161,7 +139,7 @@ def test_finding_out_about_schemas_stays_within_the_rate(chaos: StartChaos) -> N
     async def main() -> None:
         async with build(server.model("evaluator", rps=10), _CLOCK) as backend, anyio.create_task_group() as group:
             for seed in range(12):
-                group.start_soon(backend.generate, question(_SCHEMA, seed=seed))
+                group.start_soon(backend.generate, asking(schema=_SCHEMA, seed=seed))
 
     _CLOCK.run(main)
     times = [entry["at"] for entry in server.log()]
@@ -174,8 +152,8 @@ def test_retry_after_holds_others_back_even_when_the_call_gives_up(chaos: StartC
     async def main() -> None:
         async with build(server.model("candidate", retries=0), _CLOCK) as backend:
             with pytest.raises(Throttled):
-                await backend.generate(question())
-            await backend.generate(question())
+                await backend.generate(asking())
+            await backend.generate(asking())
 
     _CLOCK.run(main)
     first, second = server.log()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import viva
+from provider_asks import asking
 from small_runs import results, small_run
 
 from viva.engine.backends.endpoint_errors import Dialect, error_from_response
@@ -32,7 +33,7 @@ from viva.engine.errors import (
     Unavailable,
 )
 from viva.engine.events import EndpointPaused
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.messages import Completion
 from viva.orchestration.run_progress import WaitStatus
 
 if TYPE_CHECKING:
@@ -328,12 +329,6 @@ def test_requests_by_the_day_are_used_up_rather_than_waited_for_in_silence(
             return backend.limits.free
 
     assert RealClock().run(main) is not spread
-
-
-def asking() -> Request:
-    view, sampling = View(), Sampling()
-    view.append("user", "Why is steel cold?")
-    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), affinity="a")
 
 
 def test_a_pool_goes_on_with_the_accounts_that_are_left(replanned: StartChaos, tmp_path: Path) -> None:

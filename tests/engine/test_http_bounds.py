@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import pytest
+from provider_asks import asking
 
 from viva.engine.backends import endpoint, openai, openai_answer
 from viva.engine.backends.base import ModelSpec
@@ -29,7 +30,7 @@ from viva.engine.clock import RealClock
 from viva.engine.durations import seconds_until
 from viva.engine.errors import AnswerTooLarge, BackendError, Redirected, Unavailable
 from viva.engine.event_loop import gc_tuned
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.messages import Completion
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -39,19 +40,12 @@ if TYPE_CHECKING:
 _CLOCK = RealClock()
 
 
-def question(on_text: Any = None) -> Request:
-    """A request with one user message."""
-    view, sampling = View(), Sampling()
-    view.append("user", "Why is steel cold?")
-    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), on_text=on_text)
-
-
 def ask(model: str, on_text: Any = None) -> Completion:
     """One attempt at an answer."""
 
     async def main() -> Completion:
         async with openai.build(ModelSpec.parse(model), _CLOCK) as backend:
-            return await backend.generate(question(on_text))
+            return await backend.generate(asking(on_text=on_text))
 
     return _CLOCK.run(main)
 
@@ -80,7 +74,7 @@ def test_line_24_a_broken_answer_leaves_nothing_to_the_collector(
                 if number == 2:
                     before = alive()
                 try:
-                    await backend.generate(question((lambda piece: None) if streaming else None))
+                    await backend.generate(asking(on_text=(lambda piece: None) if streaming else None))
                 except BackendError:
                     pass
             left = alive() - before
@@ -103,7 +97,7 @@ def test_line_24_an_error_holds_nothing_of_the_answer(chaos: StartChaos, streami
         async with openai.build(ModelSpec.parse(server.model("candidate")), _CLOCK) as backend:
             tracemalloc.start()
             try:
-                await backend.generate(question((lambda piece: None) if streaming else None))
+                await backend.generate(asking(on_text=(lambda piece: None) if streaming else None))
             except Unavailable:  # held here as in a pause before the next try
                 return tracemalloc.get_traced_memory()[0]
             finally:
@@ -121,7 +115,7 @@ def test_line_24_cookies_are_not_kept(chaos: StartChaos) -> None:
         async with openai.build(ModelSpec.parse(model), _CLOCK) as backend:
             for _ in range(3):
                 with pytest.raises(Unavailable):
-                    await backend.generate(question())
+                    await backend.generate(asking())
 
     _CLOCK.run(main)
     assert [entry["cookies"] for entry in server.log()] == [0, 0, 0]
@@ -330,7 +324,7 @@ def test_line_20_no_open_file_left_is_no_failed_try(chaos: StartChaos, monkeypat
 
     async def main() -> Completion:
         async with build(server.model("candidate", retries=0), clock) as backend:
-            return await backend.generate(question())
+            return await backend.generate(asking())
 
     completion = clock.run(main)
     assert (completion.attempts, len(tries)) == (1, 6)
@@ -383,7 +377,7 @@ def test_line_29_https_is_advised_only_where_no_http_was_spoken(head: bytes, adv
             port = server.sockets[0].getsockname()[1]
             name = ModelSpec.parse(f"openai:http://127.0.0.1:{port}/v1#m")
             async with openai.build(name, _CLOCK) as backend:
-                await backend.generate(question())
+                await backend.generate(asking())
 
     with pytest.raises(Unavailable) as raised:
         _CLOCK.run(main)

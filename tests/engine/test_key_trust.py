@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from command import viva
+from provider_asks import asking
 
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, Forbidden, Unauthorized
 from viva.engine.journal_reader import History
-from viva.engine.messages import Request, Sampling, View, request_digest
 from viva.engine.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     StartChaos = Callable[[Plan], Server]
 
 _CLOCK = RealClock()
-
-
-def question(seed: int = 7) -> Request:
-    """A request with one user message."""
-    view, sampling = View(), Sampling()
-    view.append("user", "Why is steel cold?")
-    return Request(view.messages, sampling, seed, request_digest(view, sampling, seed))
 
 
 def outcomes(server: Server, count: int, *, at_once: bool) -> list[str]:
@@ -42,7 +35,7 @@ def outcomes(server: Server, count: int, *, at_once: bool) -> list[str]:
 
             async def one(number: int) -> None:
                 try:
-                    await backend.generate(question(number))
+                    await backend.generate(asking(seed=number))
                     came[number] = "answered"
                 except BackendError as error:
                     came[number] = type(error).__name__

@@ -14,11 +14,12 @@ from urllib.parse import unquote
 
 import pytest
 from command import viva
+from provider_asks import asking
 
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, ConfigurationError
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.messages import Completion
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -35,19 +36,12 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAOS_KEY", _KEY)
 
 
-def question(on_text: Any = None) -> Request:
-    """A request with one user message."""
-    view, sampling = View(), Sampling()
-    view.append("user", "Why is steel cold?")
-    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), on_text=on_text)
-
-
 def ask(server: Server, on_text: Any = None) -> Completion:
     """The answer of a server that is sent the key."""
 
     async def main() -> Completion:
         async with build(server.model("candidate", retries=0, key_env="CHAOS_KEY"), _CLOCK) as backend:
-            return await backend.generate(question(on_text))
+            return await backend.generate(asking(on_text=on_text))
 
     return _CLOCK.run(main)
 

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import viva
+from provider_asks import asking
 
 from viva.engine.backends.proxies import Proxies, is_exempt, proxy_secrets
 from viva.engine.backends.redaction import make_redactor
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import BackendError, ConfigurationError, Unauthorized, Unavailable
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.messages import Completion
 
 if TYPE_CHECKING:
     from tests.servers.process import Plan, Server
@@ -41,12 +42,6 @@ ANSWER = json.dumps({"choices": [{"message": {"content": "B"}, "finish_reason": 
 def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
-
-
-def asking() -> Request:
-    view, sampling = View(), Sampling()
-    view.append("user", "Why is steel cold?")
-    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7))
 
 
 async def ask(model: str) -> Completion:

@@ -6,15 +6,14 @@ import socket
 import time
 from collections.abc import Callable
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from provider_asks import answer, answers, asking, governed
 
-from viva.engine.backends import openai
-from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.registry import build
-from viva.engine.backends.retry import RetryingBackend, RetryPolicy
+from viva.engine.backends.retry import RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.durations import seconds_until
 from viva.engine.errors import (
@@ -24,8 +23,7 @@ from viva.engine.errors import (
     Unavailable,
 )
 from viva.engine.events import Event, Retried
-from viva.engine.limits import Limits
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.messages import Completion
 from viva.scenarios.kieval.verdicts import verdict_schema
 
 if TYPE_CHECKING:
@@ -39,35 +37,9 @@ _SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}}
 _KEY = "sk-chaos-0123456789abcdef"
 
 
-def question(text: str = "Why is steel cold?", schema: Any = None, on_text: Any = None) -> Request:
-    """A request with one user message."""
-    view, sampling = View(), Sampling(schema=schema)
-    view.append("user", text)
-    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), on_text=on_text)
-
-
-def governed(
-    model: str, policy: RetryPolicy = _QUICK, publish: Callable[[Event], None] | None = None
-) -> RetryingBackend:
-    """The backend as the registry wraps it, but with short pauses between attempts."""
-    inner = openai.build(ModelSpec.parse(model), _CLOCK)
-    inner.label = "chaos"
-    return RetryingBackend(inner, Limits(_CLOCK), _CLOCK, policy, publish)
-
-
-def answers(model: str, *requests: Request) -> list[Completion]:
-    """The completions of these requests, asked one after another."""
-
-    async def main() -> list[Completion]:
-        async with governed(model) as backend:
-            return [await backend.generate(request) for request in requests]
-
-    return _CLOCK.run(main)
-
-
 def test_tokens_are_estimated_where_the_endpoint_does_not_count(chaos: StartChaos) -> None:
     server = chaos({"default": {"do": "ok", "usage": False}})
-    plain, streamed = answers(server.model("candidate"), question(), question(on_text=lambda piece: None))
+    plain, streamed = answers(server.model("candidate"), [asking(), asking(on_text=lambda piece: None)])
     for completion in (plain, streamed):
         assert completion.prompt_tokens == len("Why is steel cold?") // 4
         assert completion.completion_tokens == len(completion.text) // 4
@@ -82,7 +54,7 @@ def test_what_on_text_raises_ends_the_call_and_the_connection(chaos: StartChaos)
 
     server = chaos({})
     with pytest.raises(Enough):
-        answers(server.model("candidate"), question(on_text=stop))
+        answer(server.model("candidate"), asking(on_text=stop))
     assert len(server.log()) == 1
 
 
@@ -90,7 +62,7 @@ def test_a_context_in_other_words_is_recognised(chaos: StartChaos) -> None:
     say = "The prompt exceeds the available context size, try increasing it"
     server = chaos({"default": {"do": "400", "say": say}})
     with pytest.raises(ContextTooLong):
-        answers(server.model("candidate"), question(schema=_SCHEMA))
+        answer(server.model("candidate"), asking(schema=_SCHEMA))
     assert len(server.log()) == 1
 
 
@@ -103,10 +75,10 @@ def test_retry_after_holds_everybody_back(chaos: StartChaos) -> None:
 
         async def other(number: int) -> None:
             await told.wait()
-            await backend.generate(question(f"Question {number}?"))
+            await backend.generate(asking(("user", f"Question {number}?")))
 
         async with backend, anyio.create_task_group() as group:
-            group.start_soon(backend.generate, question())
+            group.start_soon(backend.generate, asking())
             for number in range(5):
                 group.start_soon(other, number)
 
@@ -129,8 +101,8 @@ def test_retry_after_may_be_a_date(chaos: StartChaos) -> None:
                     scope.cancel()
 
             policy = RetryPolicy(first=0.001, longest_retry_after=7200)
-            async with governed(server.model("candidate"), policy, hear) as backend:
-                await backend.generate(question())
+            async with governed(server.model("candidate"), policy=policy, publish=hear) as backend:
+                await backend.generate(asking())
 
     _CLOCK.run(main)
     assert [event.error for event in told] == ["Throttled"]
@@ -148,14 +120,14 @@ def test_retry_after_in_all_its_forms(header: str | None, seconds: float | None)
 @pytest.mark.parametrize("refused", [[], ["json_schema"]])
 def test_line_39_endpoints_are_sent_no_bounds_of_texts(chaos: StartChaos, refused: list[str]) -> None:
     server = chaos({"default": {"do": "no_schema", "refuses": refused}})
-    answers(server.model("evaluator"), question(schema=verdict_schema(400)))
+    answer(server.model("evaluator"), asking(schema=verdict_schema(400)))
     assert [entry["format"] for entry in server.log()] == ["json_schema", "json_object+schema"][: len(refused) + 1]
 
 
 def test_no_answer_in_time_is_timed_out_after_the_retries(chaos: StartChaos) -> None:
     server = chaos({"default": "never"})
     with pytest.raises(TimedOut, match=server.url):
-        answers(server.model("candidate", timeout=0.1), question())
+        answer(server.model("candidate", timeout=0.1), asking())
     assert len(server.log(left=3)) == 3
 
 
@@ -165,7 +137,7 @@ def test_retries_may_be_chosen(chaos: StartChaos, retries: int) -> None:
 
     async def main() -> None:
         async with build(server.model("candidate", retries=retries), _CLOCK) as backend:
-            await backend.generate(question())
+            await backend.generate(asking())
 
     with pytest.raises(Throttled):
         _CLOCK.run(main)
@@ -179,12 +151,12 @@ def test_cancelling_leaves_at_once_and_frees_the_place(chaos: StartChaos, stream
     async def main() -> Completion:
         async with build(server.model("candidate", concurrency=1), _CLOCK) as backend:
             async with anyio.create_task_group() as group:
-                group.start_soon(backend.generate, question(on_text=print if streaming else None))
+                group.start_soon(backend.generate, asking(on_text=print if streaming else None))
                 await anyio.to_thread.run_sync(lambda: server.log(requests=1))
                 group.cancel_scope.cancel()
             await anyio.to_thread.run_sync(lambda: server.log(left=1))
             assert backend.statistics()["in_flight"] == 0
-            return await backend.generate(question())
+            return await backend.generate(asking())
 
     assert _CLOCK.run(main).attempts == 1
     assert [entry["left"] for entry in server.log()] == [True, False]

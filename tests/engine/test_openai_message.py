@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from provider_asks import read_whole
+from provider_asks import answer, asking, read_whole
 
-from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected
 from viva.engine.journal import Journal
 from viva.engine.journal_reader import History
 from viva.engine.likelihood import max_logprob_by_token
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.messages import Completion
 from viva.engine.tools import Toolbox
 
 if TYPE_CHECKING:
@@ -33,13 +32,6 @@ _CUT = (
     "maxTokens", "FinishReason.MAX_TOKENS", "FINISH_REASON_LENGTH", "max_output_reached", {"type": "length"},
 )  # fmt: skip
 _CALL = [{"id": "a", "function": {"name": "look", "arguments": "{}"}}]
-
-
-def question(on_text: Any = None, tools: Toolbox | None = None) -> Request:
-    """A request with one user message."""
-    view, sampling = View(), Sampling()
-    view.append("user", "Why is steel cold?")
-    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), on_text=on_text, tools=tools)
 
 
 def whole(message: dict[str, Any], finish: Any) -> str:
@@ -57,12 +49,7 @@ def streamed(deltas: list[dict[str, Any]], finish: Any) -> str:
 def ask(start: StartChaos, body: str, on_text: Any = None, tools: Toolbox | None = None) -> Completion:
     """The completion read from this very body."""
     server = start({"default": {"do": "garbage", "say": body}})
-
-    async def main() -> Completion:
-        async with build(server.model("candidate", retries=0), _CLOCK) as backend:
-            return await backend.generate(question(on_text, tools))
-
-    return _CLOCK.run(main)
+    return answer(server.model("candidate"), asking(on_text=on_text, tools=tools), attempts=1)
 
 
 @pytest.mark.parametrize(

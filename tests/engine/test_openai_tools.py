@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from provider_asks import read_whole
+from provider_asks import answer, asking, read_whole
 
-from viva.engine.backends import openai
-from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.openai_answer import CallPieces
-from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected, Unavailable
-from viva.engine.limits import Limits
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.messages import Message, Request, View
 from viva.engine.tools import Toolbox, ToolCall
 
 if TYPE_CHECKING:
@@ -44,31 +40,16 @@ def sent(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
 TWO = [sent("c-1", "weather", '{"place": "Bern"}'), sent("c-2", "time", '{ "zone":"한국",\n"now": tru')]
 
 
-def asking(view: View | None = None, schema: Any = None, on_text: Any = None, tools: Toolbox | None = TOOLS) -> Request:
-    sampling = Sampling(schema=schema)
-    if view is None:
-        view = View()
-        view.append("user", "What is it like in Bern?")
-    digest = request_digest(view, sampling, 7, tools)
-    return Request(view.messages, sampling, 7, digest, on_text=on_text, tools=tools)
-
-
-def answer(model: str, request: Request, attempts: int = 3) -> Completion:
-    async def main() -> Completion:
-        inner = openai.build(ModelSpec.parse(model), _CLOCK)
-        inner.label = "chaos"
-        policy = RetryPolicy(attempts=attempts, first=0.001)
-        async with RetryingBackend(inner, Limits(_CLOCK), _CLOCK, policy) as backend:
-            return await backend.generate(request)
-
-    return _CLOCK.run(main)
+def offering(*said: Message, tools: Toolbox | None = TOOLS, **more: Any) -> Request:
+    """A request that offers tools."""
+    return asking(*(said or (("user", "What is it like in Bern?"),)), tools=tools, **more)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_parallel_calls_come_with_their_arguments_as_sent(chaos: StartChaos, streaming: bool) -> None:
     server = chaos({"default": {"do": "ok", "calls": TWO}})
     heard: list[str] = []
-    completion = answer(server.model("candidate"), asking(on_text=heard.append if streaming else None))
+    completion = answer(server.model("candidate"), offering(on_text=heard.append if streaming else None))
     assert completion.calls == [
         ToolCall("c-1", "weather", '{"place": "Bern"}'),
         ToolCall("c-2", "time", '{ "zone":"한국",\n"now": tru'),
@@ -84,7 +65,7 @@ def test_parallel_calls_come_with_their_arguments_as_sent(chaos: StartChaos, str
 def test_words_beside_a_call_are_text_and_only_they_are_streamed(chaos: StartChaos, streaming: bool) -> None:
     server = chaos({"default": {"do": "ok", "say": "Let me have a look at that first.", "calls": TWO[:1]}})
     heard: list[str] = []
-    completion = answer(server.model("candidate"), asking(on_text=heard.append if streaming else None))
+    completion = answer(server.model("candidate"), offering(on_text=heard.append if streaming else None))
     assert completion.text == "Let me have a look at that first."
     assert "".join(heard) == (completion.text if streaming else "")
     assert completion.calls == [ToolCall("c-1", "weather", '{"place": "Bern"}')]
@@ -94,7 +75,7 @@ def test_words_beside_a_call_are_text_and_only_they_are_streamed(chaos: StartCha
 def test_objects_missing_arguments_and_missing_ids_are_read(chaos: StartChaos, streaming: bool) -> None:
     calls = [sent(None, "weather", {"place": "Bern", "days": 2}), sent("", "time", None)]
     server = chaos({"default": {"do": "ok", "calls": calls, "usage": False}})
-    completion = answer(server.model("candidate"), asking(on_text=(lambda piece: None) if streaming else None))
+    completion = answer(server.model("candidate"), offering(on_text=(lambda piece: None) if streaming else None))
     assert completion.calls == [
         ToolCall("call-1", "weather", '{"place":"Bern","days":2}'),
         ToolCall("call-2", "time", ""),
@@ -117,7 +98,7 @@ def test_calls_and_results_go_back_as_the_endpoint_wants_them(chaos: StartChaos)
     view.append("tool", "noon", call_id="c-2")
     view.append("assistant", "One more.", calls=[ToolCall("c-3", "time", "{}")])
     view.append("tool", "one", call_id="c-3")
-    answer(server.model("candidate"), asking(view, tools=None))
+    answer(server.model("candidate"), offering(*view.messages, tools=None))
     [entry] = server.log()
     assert entry["tools"] is None
     assert entry["messages"] == [
@@ -139,23 +120,23 @@ def test_an_endpoint_that_takes_no_tools_says_so_once(chaos: StartChaos) -> None
     with pytest.raises(
         Rejected, match=r"chaos does not support tools \(the request offered tools: weather, time;"
     ) as got:
-        answer(server.model("candidate"), asking())
+        answer(server.model("candidate"), offering())
     assert len(server.log()) == 1
     assert got.value.status == 400
-    assert not answer(server.model("candidate"), asking(tools=None)).calls
+    assert not answer(server.model("candidate"), offering(tools=None)).calls
 
 
 def test_a_server_that_reports_its_missing_tool_support_as_its_own_fault_is_not_asked_again(chaos: StartChaos) -> None:
     server = chaos({"default": {"do": "500", "say": "tools param requires --jinja flag"}})
     with pytest.raises(Rejected, match=r"requires --jinja flag \(the request offered tools"):
-        answer(server.model("candidate"), asking())
+        answer(server.model("candidate"), offering())
     assert len(server.log()) == 1
 
 
 def test_structured_output_is_still_found_out_beside_tools(chaos: StartChaos) -> None:
     refuses = ["json_schema", "json_object+schema"]
     server = chaos({"default": {"do": "no_schema", "refuses": refuses, "calls": TWO[:1]}})
-    completion = answer(server.model("candidate"), asking(schema={"type": "object"}))
+    completion = answer(server.model("candidate"), offering(schema={"type": "object"}))
     assert completion.calls
     assert [entry["format"] for entry in server.log()] == ["json_schema", "json_object+schema", "json_object"]
 
@@ -164,7 +145,7 @@ def test_structured_output_is_still_found_out_beside_tools(chaos: StartChaos) ->
 @pytest.mark.parametrize("streaming", [False, True])
 def test_half_a_call_is_no_call(chaos: StartChaos, trouble: str, streaming: bool) -> None:
     server = chaos({"schedule": {"0": {"do": trouble, "calls": TWO}}, "default": {"do": "ok", "calls": TWO}})
-    completion = answer(server.model("candidate"), asking(on_text=(lambda piece: None) if streaming else None))
+    completion = answer(server.model("candidate"), offering(on_text=(lambda piece: None) if streaming else None))
     assert [call.id for call in completion.calls or []] == ["c-1", "c-2"]
     assert [entry["behaviour"] for entry in server.log()] == [trouble, "ok"]
 
@@ -272,7 +253,7 @@ def test_line_22_a_call_as_it_was_sent_before_there_could_be_several_is_read(
     choice = {"delta" if streaming else "message": message, "finish_reason": "function_call"}
     say = json.dumps({"choices": [choice]})
     server = replanned({"default": {"do": "raw", "say": f"data: {say}\n\n" if streaming else say}})
-    got = answer(server.model("m"), asking(on_text=print if streaming else None))
+    got = answer(server.model("m"), offering(on_text=print if streaming else None))
     assert (got.calls, got.finish) == ([ToolCall("call-1", "weather", '{"place": "Bern"}')], "stop")
 
 

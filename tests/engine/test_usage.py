@@ -14,13 +14,13 @@ import pytest
 from command import viva
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from provider_asks import read_whole
+from provider_asks import asking, read_whole
 
 from viva.engine.backends.endpoint_answer import parse_usage
 from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import build
 from viva.engine.clock import RealClock
-from viva.engine.messages import Completion, Request, Sampling, View, request_digest
+from viva.engine.messages import Completion
 from viva.engine.run_folder import RunFolder
 from viva.sweeps.prices import price_of
 from viva.sweeps.traces import SimilarityKey, observe_runs
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     StartChaos = Callable[[Plan], Server]
 
 _CLOCK = RealClock()
+_ASKED = ("user", "Why?" * 100)
 _TEXT = "It conducts heat away from your hand quickly."
 _ODD: list[Any] = [
     {"prompt_tokens": -5, "completion_tokens": 3},
@@ -46,13 +47,6 @@ _ODD: list[Any] = [
 ]
 
 
-def question(on_text: Any = None) -> Request:
-    """A request with one user message of 400 characters."""
-    view, sampling = View(), Sampling()
-    view.append("user", "Why?" * 100)
-    return Request(view.messages, sampling, 7, request_digest(view, sampling, 7), on_text=on_text)
-
-
 def bodies(usage: Any) -> list[str]:
     """An answer, whole and streamed."""
     whole = {"choices": [{"message": {"content": _TEXT}, "finish_reason": "stop"}], "usage": usage}
@@ -66,7 +60,7 @@ def test_line_21_unusable_counts_are_estimated_and_noted(replanned: StartChaos) 
     async def main() -> list[Completion]:
         async with build(server.model("candidate", retries=0, tpm=10**9), _CLOCK) as backend:
             read = [None, lambda piece: None] * len(_ODD)
-            return [await backend.generate(question(on_text)) for on_text in read]
+            return [await backend.generate(asking(_ASKED, on_text=on_text)) for on_text in read]
 
     for number, completion in enumerate(_CLOCK.run(main)):
         odd = _ODD[number // 2]
@@ -96,7 +90,7 @@ def test_line_21_counts_that_are_no_numbers_cost_no_answer(replanned: StartChaos
     async def main() -> list[Completion]:
         async with build(server.model("candidate", retries=0), _CLOCK) as backend:
             read = [None, lambda piece: None] * len(_NO_NUMBERS)
-            return [await backend.generate(question(on_text)) for on_text in read]
+            return [await backend.generate(asking(_ASKED, on_text=on_text)) for on_text in read]
 
     for number, completion in enumerate(_CLOCK.run(main)):
         assert completion.text == _TEXT
@@ -110,7 +104,7 @@ def test_line_21_usable_and_missing_counts_are_not_noted(replanned: StartChaos, 
 
     async def main() -> Completion:
         async with build(server.model("candidate", retries=0), _CLOCK) as backend:
-            return await backend.generate(question())
+            return await backend.generate(asking(_ASKED))
 
     completion = _CLOCK.run(main)
     assert (completion.prompt_tokens, completion.completion_tokens, completion.usage_note) == (100, 11, "")

@@ -12,6 +12,7 @@ from viva.engine.backends.redaction import Redactor
 from viva.engine.backends.registry import KINDS
 from viva.engine.backends.retry import RetryingBackend, RetryPolicy
 from viva.engine.clock import RealClock
+from viva.engine.events import Event
 from viva.engine.limits import Limits
 from viva.engine.messages import Completion, Message, Request, Sampling, View, request_digest
 from viva.engine.tools import Toolbox, ToolCall
@@ -33,6 +34,7 @@ def asking(
     *said: tuple[str, str] | Message,
     on_text: Callable[[str], None] | None = None,
     tools: Toolbox | None = None,
+    seed: int = 7,
     **sampling: Any,
 ) -> Request:
     """A request of the conversation ``talk`` and the role ``candidate``."""
@@ -43,8 +45,10 @@ def asking(
         else:
             view.append(one[0], one[1])  # type: ignore[arg-type]
     chosen = Sampling(**sampling)
-    digest = request_digest(view, chosen, 7, tools)
-    return Request(view.messages, chosen, 7, digest, "talk", "candidate", on_text=on_text, tools=tools, affinity="talk")
+    digest = request_digest(view, chosen, seed, tools)
+    return Request(
+        view.messages, chosen, seed, digest, "talk", "candidate", on_text=on_text, tools=tools, affinity="talk"
+    )
 
 
 def answers(name: str, requests: Iterable[Request], attempts: int = 3) -> list[Completion]:
@@ -62,13 +66,19 @@ def answer(name: str, request: Request, attempts: int = 3) -> Completion:
     return answers(name, [request], attempts)[0]
 
 
-def governed(name: str, attempts: int = 3) -> RetryingBackend:
-    """A model with quick retries."""
+def governed(
+    name: str,
+    attempts: int = 3,
+    policy: RetryPolicy | None = None,
+    publish: Callable[[Event], None] | None = None,
+) -> RetryingBackend:
+    """A model with quick retries, or those of a policy."""
     spec = ModelSpec.parse(name)
     inner = import_module(KINDS[spec.kind]).build(spec, CLOCK)
     inner.label = spec.label
     spec.finish()
-    return RetryingBackend(inner, Limits(CLOCK), CLOCK, RetryPolicy(attempts=attempts, first=0.001))
+    policy = policy or RetryPolicy(attempts=attempts, first=0.001)
+    return RetryingBackend(inner, Limits(CLOCK), CLOCK, policy, publish)
 
 
 def offline(kind: str, key: str | None = None) -> Any:
