@@ -303,31 +303,18 @@ class GenerationFailed(ValueError):
 FORMAT_ERRORS = (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 
-class AnswerErrors:
-    """Around the reading of an answer: raises an error of ``kind`` that says ``what`` and quotes ``data``, without the
-    key, where it is malformed. A part without text is always ``Rejected``.
+def answer_error(
+    what: str, label: str, redact: Redactor, data: bytes, error: Exception, kind: type[BackendError] = Unavailable
+) -> BackendError:
+    """Return the error for an answer of another form: it says ``what`` and quotes ``data``, without the key.
 
-    A proxy's page or half a body may pass, so by default the call is tried again.
+    A proxy's page or half a body may pass, so by default the call is tried again; a part without text stays one.
     """
-
-    __slots__ = ("_data", "_kind", "_label", "_redact", "_what")
-
-    def __init__(
-        self, what: str, label: str, redact: Redactor, data: bytes, kind: type[BackendError] = Unavailable
-    ) -> None:
-        self._what, self._label, self._redact, self._data, self._kind = what, label, redact, data, kind
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        redact = self._redact
-        if isinstance(error, PartWithoutText):
-            raise Rejected(redact.cut(str(error), 200), model=self._label) from None
-        if isinstance(error, FORMAT_ERRORS):
-            quoted = redact.quote(self._data, 200)
-            said = f"{self._what} ({redact.cut(str(error), 200)}){f': {quoted}' if quoted else ''}"
-            raise self._kind(said, model=self._label) from None
+    said = redact.cut(str(error), 200)
+    if isinstance(error, PartWithoutText):
+        return Rejected(said, model=label)
+    quoted = redact.quote(data, 200)
+    return kind(f"{what} ({said}){f': {quoted}' if quoted else ''}", model=label)
 
 
 class ReadAnswer(NamedTuple):

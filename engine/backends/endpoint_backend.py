@@ -39,7 +39,7 @@ from ..tools import Toolbox, ToolCall
 from .base import Backend, ModelSpec, OnRateLimit
 from .endpoint import AnswerBody, Endpoint
 from .endpoint_address import EndpointAddress
-from .endpoint_answer import AnswerErrors, ReadAnswer, estimate_missing_counts, parse_json
+from .endpoint_answer import FORMAT_ERRORS, ReadAnswer, answer_error, estimate_missing_counts, parse_json
 from .endpoint_errors import Dialect
 from .proxies import proxy_secrets
 from .redaction import Redactor, make_redactor
@@ -428,14 +428,19 @@ class EndpointBackend(Backend):
         first = await read_stream(records, assembly, on_text or discard_piece, self._clock, self._redact, self.form)
         if not assembly.is_whole:
             raise records.broken_off()
-        with AnswerErrors(f"the stream is not that of {self.form}", self.label, self._redact, records.data):
+        try:
             read = self._read(assembly.answer(), tools=tools)
+        except FORMAT_ERRORS as error:
+            what = f"the stream is not that of {self.form}"
+            raise answer_error(what, self.label, self._redact, records.data, error) from None
         read.completion.first_token = first
         return read
 
     def _parse(self, data: bytes, *, tools: bool) -> ReadAnswer:
-        with AnswerErrors(f"the answer is not {self.form}", self.label, self._redact, data):
+        try:
             return self._read(parse_json(data, self.label), tools=tools)
+        except FORMAT_ERRORS as error:
+            raise answer_error(f"the answer is not {self.form}", self.label, self._redact, data, error) from None
 
     async def _ask(
         self, request: Request, url: str, data: bytes, receive: Callable[[AnswerBody], Awaitable[Completion]]

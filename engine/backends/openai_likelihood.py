@@ -9,14 +9,15 @@ one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..errors import Rejected
 from ..likelihood import Likelihood
 from ..messages import Completion
-from .endpoint_answer import AnswerErrors, parse_json, parse_usage, require_text
+from .endpoint_answer import FORMAT_ERRORS, answer_error, parse_json, parse_usage, require_text
 from .redaction import Redactor
 
 _NO_KEY = Redactor(None)
@@ -43,10 +44,14 @@ def parse_echo(data: bytes, before: str, continuation: str, label: str, redact: 
         )
 
 
-def _likelihood_errors(asked: str, data: bytes, label: str, redact: Redactor) -> AnswerErrors:
+@contextmanager
+def _likelihood_errors(asked: str, data: bytes, label: str, redact: Redactor) -> Iterator[None]:
     """Raise ``Rejected`` if an answer to what was ``asked`` does not hold the log-probabilities of the prompt."""
-    what = f"the endpoint does not give the log-probabilities of a prompt ({asked})"
-    return AnswerErrors(what, label, redact, data, Rejected)
+    try:
+        yield
+    except FORMAT_ERRORS as error:
+        what = f"the endpoint does not give the log-probabilities of a prompt ({asked})"
+        raise answer_error(what, label, redact, data, error, Rejected) from None
 
 
 def read_continuation(

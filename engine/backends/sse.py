@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 
 from ..clock import Clock
-from ..errors import BackendError, Rejected, Unavailable
+from ..errors import BackendError, Unavailable
 from .endpoint import BYTE_ORDER_MARK, AnswerBody, Endpoint
-from .endpoint_answer import FORMAT_ERRORS, PartWithoutText, SurrogateJoiner, parse_json
+from .endpoint_answer import FORMAT_ERRORS, PartWithoutText, SurrogateJoiner, answer_error, parse_json
 from .redaction import Redactor
 
 _MOST_OTHER = 1000  # bytes that are kept of what is no event
@@ -331,7 +331,7 @@ async def read_stream(
         try:
             piece = assembly.take(record)
         except PartWithoutText as part:
-            raise Rejected(redact.cut(str(part), 200), model=records.label) from None
+            raise answer_error("", records.label, redact, b"", part) from None
         except FORMAT_ERRORS:
             raise records.malformed(f"what is no part of {form}") from None
         if first is None and (piece or assembly.has_call):
