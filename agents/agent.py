@@ -69,14 +69,20 @@ class Agent:
                 answer = read_form(form, completion.text, judged)
             except MalformedOutput as error:
                 if attempt == 1:
-                    view = self.view.branch()
-                    view.append("assistant", completion.text, completion.pieces)
-                    view.append("user", _AGAIN.format(problem=error))
+                    view = repair_view(self.view, completion, _AGAIN.format(problem=error))
                 continue
             # What was computed behind the request to repair it stands elsewhere in the main view.
             self.view.append("assistant", completion.text, completion.pieces if view is self.view else None)
             return answer
         return None
+
+
+def repair_view(view: View, answer: Completion, request: str) -> View:
+    """Return a branch of a view in which an answer that cannot be read is asked for once more."""
+    branch = view.branch()
+    branch.append("assistant", answer.text, answer.pieces)
+    branch.append("user", request)
+    return branch
 
 
 class PackAgent(Agent):

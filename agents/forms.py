@@ -7,6 +7,7 @@ in proportion to the length, and the length is bounded.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -195,16 +196,22 @@ def read_form(form: type[M], text: str, judged: str = "") -> M:
 
     :raises MalformedOutput: there is none; the message says what is wrong with the last object.
     """
-    problem = "it holds no JSON object"
-    for _, value in reversed(unquoted_objects(readable_text(text), judged)):
-        try:
-            return form.model_validate(value)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            problem = f"{where}: {first['msg']}" if where else str(first["msg"])
-            break
-    raise MalformedOutput(problem)
+    objects = unquoted_objects(readable_text(text), judged)
+    if not objects:
+        raise MalformedOutput("it holds no JSON object")
+    try:
+        return form.model_validate(objects[-1][1])
+    except ValidationError as error:
+        raise MalformedOutput(explain_mistakes(error, 1)) from None
+
+
+def explain_mistakes(error: ValidationError, most: int) -> str:
+    """Return the first mistakes by field, in words that a model can act on."""
+    told = []
+    for one in error.errors(include_url=False)[:most]:
+        field = ".".join(map(str, one["loc"]))
+        told.append(f"{field}: {one['msg']}" if field else str(one["msg"]))
+    return "; ".join(told)
 
 
 def _inline_schema(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,6 +243,17 @@ def _bounds(schema: Mapping[str, Any]) -> tuple[int | None, int | None]:
     if "exclusiveMaximum" in schema:
         high = schema["exclusiveMaximum"] - 1
     return low, high
+
+
+def finite_number(value: Any) -> float | None:
+    """Return the number that a value of a model's JSON is, or stands for as text; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 # A refusal stands at the beginning of an answer.

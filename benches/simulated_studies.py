@@ -124,7 +124,7 @@ def study(world: World, size: int, draw: Draw) -> dict[str, Any]:
         labels = pool.labels(pool.clusters())
         row = {"scenario": "kieval", "candidate": pool.candidate, "dataset": pool.dataset, "unanswered_rate": 0.0}
         row |= {"accuracy": clustered_rate(pool.column("right"), labels), "score": pool.score(scorer)}
-        pooled.append(row | {"probe": lent.pooled(pool.pool)})
+        pooled.append(row | {"probe": lent.pooled(pool)})
     report: dict[str, Any] = {"pooled": pooled}
     for section in (Comparisons(), AgainstAccuracy(lent), Claims()):
         report[section.key] = section.compute(material, report)

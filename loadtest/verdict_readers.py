@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
-from viva.agents.forms import is_refusal, json_object_texts, readable_text, unquoted_objects
+from viva.agents.forms import finite_number, is_refusal, json_object_texts, readable_text, unquoted_objects
 from viva.agents.judge import PREFERENCE_SIGNS, SCALES, GradeScale, parse_ruling
 from viva.engine.errors import ConfigurationError, MalformedOutput
 from viva.engine.messages import Sampling
@@ -104,7 +104,7 @@ def _leaves_by_schema(schema: Mapping[str, Any], value: Any, path: tuple[str, ..
             if name in value:
                 yield from _leaves_by_schema(inner, value[name], (*path, name))
     elif kind in ("integer", "number"):
-        number = _finite_number(value)
+        number = finite_number(value)
         low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
         if number is None or (kind == "integer" and number != int(number)) or not low <= number <= high:
             raise MalformedOutput(f"{where}: {repr(value)[:60]} is no {kind} from {low} to {high}")
@@ -161,16 +161,6 @@ def _grade_scale(allowed: Any) -> GradeScale | None:
     return next((scale for scale in SCALES.values() if set(scale.labels) == words), None)
 
 
-def _finite_number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
 def _leaf_schemas(schema: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     if "properties" in schema and "enum" not in schema:
         for name, inner in schema["properties"].items():
@@ -205,14 +195,10 @@ _REFUSALS = ("content_filter", "refusal", "safety")  # words of endpoints
 def _read_by_schema(text: str, sampling: Sampling) -> ParsedVerdict:
     if sampling.schema is None:
         return _read_object(text, sampling)
-    problem = MalformedOutput("it holds no JSON object")
-    for _, value in reversed(unquoted_objects(text)):
-        try:
-            return verdict_by_schema(sampling.schema, value)
-        except MalformedOutput as error:
-            problem = error
-            break
-    raise problem
+    objects = unquoted_objects(text)
+    if not objects:
+        raise MalformedOutput("it holds no JSON object")
+    return verdict_by_schema(sampling.schema, objects[-1][1])
 
 
 def _read_object(text: str, sampling: Sampling) -> ParsedVerdict:

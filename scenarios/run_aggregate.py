@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
+from viva.engine.conversation import Conversation
 from viva.reports.run_tables import (
     Irregular,
     add_irregular,
@@ -22,6 +23,13 @@ from viva.reports.tables import Table
 from viva.scoring.aggregates import Failures, Tally
 
 from .models import label_of_key, role_prices
+
+
+def conversation_costs(conversation: Conversation) -> dict[str, Any]:
+    """Return the last fields of a conversation's record: usage by role, and irregular answers where there are any."""
+    usage = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
+    return {"usage": usage} | ({"irregular": conversation.irregular} if conversation.irregular else {})
+
 
 _MAX_HEADLINE = 4  # models in a progress line
 

@@ -86,7 +86,6 @@ class ItemCatalogue:
         return code
 
     def named(self, codes: Codes) -> list[str]:
-        """The labels of codes."""
         labels = self.labels
         return [labels[code] for code in codes.tolist()]
 

@@ -78,7 +78,6 @@ class AuditSettings(RunSettings):
 
     @property
     def audits(self) -> tuple[AuditName, ...]:
-        """The audits that are made, in a fixed order."""
         return tuple(name for name in AUDITS if not self.audit or name in self.audit)
 
 
@@ -100,7 +99,6 @@ class AuditCase:
 
     @property
     def paired(self) -> bool:
-        """Whether there are two answers."""
         return len(self.answers) == 2
 
     @property
@@ -169,7 +167,6 @@ def reply_cases(replies: Iterable[RecordedReply]) -> list[AuditCase]:
 
 
 def cases_digest(cases: Iterable[AuditCase]) -> str:
-    """What identifies the cases in a manifest."""
     return hashlib.sha256(case_lines(cases)).hexdigest()[:16]
 
 

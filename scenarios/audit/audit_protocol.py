@@ -18,6 +18,7 @@ from viva.engine import seeds
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Sampling
 
+from ..run_aggregate import conversation_costs
 from .audit_cases import AuditCase, AuditSettings
 from .simulated_judge import AnswerHint, PairHint, answer_qualities
 
@@ -79,17 +80,14 @@ class AuditTask:
         return f"{self.question}/{self.case.id}"
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data; ``from_record`` reads it back."""
         return {"question": self.question, "case": self.case.to_record()}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> AuditTask:
-        """The task of a record."""
         return cls(AuditCase.from_record(record["case"]), record["question"])
 
 
 def questions_for(audits: tuple[str, ...]) -> list[Question]:
-    """What has to be asked for these audits."""
     asked = {"position": "pair", "self": "pair"}
     wanted = {asked.get(name, name) for name in audits}
     return [question for question in QUESTIONS if question in wanted]
@@ -113,8 +111,7 @@ class AuditProtocol:
             record["stopped"] = f"{stop.by}: {stop.reason}"
         case = task.case
         record |= {"families": list(case.families), "preferred": case.preferred, "answer": case.single}
-        record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
-        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+        return record | conversation_costs(conversation)
 
     async def _ask(self, conversation: Conversation, task: AuditTask, said: dict[str, Any]) -> None:
         case, quality = task.case, answer_qualities(task.case)

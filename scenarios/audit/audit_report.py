@@ -32,7 +32,6 @@ class JudgeVerdicts:
     preferred: dict[str, Any] = field(default_factory=dict)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """One conversation's record."""
         case = record["case"]
         self.said.setdefault(record["question"], {})[case] = record["said"]
         self.families[case], self.preferred[case] = record["families"], record["preferred"]
@@ -65,7 +64,6 @@ class JudgeVerdicts:
         return found
 
     def repeated(self) -> dict[str, list[float]]:
-        """By case the grades of the same answer."""
         cases = sorted(self.said.get("retest", {}).items())
         return {case: [value for value in said.values() if value is not None] for case, said in cases}
 
@@ -85,14 +83,10 @@ def findings(
     found: list[dict[str, Any]] = []
     for label, one in judges.items():
         if "position" in wanted:
-            values = one.first_wins()
-            found.append(
-                _finding(
-                    label, "position", mean_effect(values, wins=True), values, consistent=round_figure(one.consistent())
-                )
-            )
-        found += [_finding(label, name, mean_effect(one.wins(name), wins=True), one.wins(name))
-                  for name in ("verbosity", "format") if name in wanted]  # fmt: skip
+            values, consistent = one.first_wins(), round_figure(one.consistent())
+            found.append(_finding(label, "position", mean_effect(values, wins=True), values, consistent=consistent))
+        named = [name for name in ("verbosity", "format") if name in wanted]
+        found += [_finding(label, name, mean_effect(one.wins(name), wins=True), one.wins(name)) for name in named]
         if "self" in wanted and label in families:
             found.append(_self_preference(label, one, judges, families))
         if "labels" in wanted:
@@ -120,11 +114,7 @@ def _finding(label: str, audit: str, effect: Effect, values: Mapping[str, float]
     return {
         "judge": label,
         "audit": audit,
-        "effect": {
-            "value": round_figure(effect.value),
-            "low": round_figure(effect.low),
-            "high": round_figure(effect.high),
-        },
+        "effect": {name: round_figure(getattr(effect, name)) for name in ("value", "low", "high")},
         "p": round_significant(effect.p),
         "p_corrected": None,
         "found": False,
@@ -203,7 +193,6 @@ class JudgeAudit(ModelResults):
         self.conversations = self.stopped = 0
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take in one conversation's record."""
         self.conversations += 1
         self.stopped += "stopped" in record
         self.verdicts.add(record)

@@ -39,7 +39,6 @@ class PairHint:
     own: tuple[bool, bool]
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """A verdict as JSON."""
         verdict = self.verdict(model, chance)
         text = json.dumps({"reasoning": "One of them serves the question better.", "verdict": verdict})
         return judgement(model, text, chance), None
@@ -71,7 +70,6 @@ class AnswerHint:
     scale: GradeScale
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """A grade as JSON."""
         label = self.label(model, chance)
         score: str | int = int(label) if self.scale.numeric else label
         return judgement(model, json.dumps({"reasoning": "It answers in part.", "score": score}), chance), None

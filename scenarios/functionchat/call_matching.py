@@ -115,7 +115,6 @@ def same_value(first: Any, second: Any) -> bool:
 
 
 def to_nfc(text: str) -> str:
-    """The text in Unicode's normal form C."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -133,7 +132,6 @@ def leaf_values(value: Any) -> Iterator[Any]:
 
 
 def has_text(value: Any) -> bool:
-    """Whether a value is a text, or has one within."""
     return any(isinstance(one, str) for one in leaf_values(value))
 
 
@@ -234,7 +232,6 @@ def _fold(text: str) -> str:
 
 
 def _letters_and_digits(text: str) -> str:
-    """Letters and digits alone."""
     return _MARKS.sub("", text)
 
 
@@ -262,17 +259,14 @@ class CallComparison:
     why: list[str] = field(default_factory=list)
 
     def error(self, why: str, *tags: str) -> None:
-        """Something that is wrong beyond doubt."""
         self.errors += tags
         self.why.append(why)
 
     def open(self, why: str, *tags: str) -> None:
-        """Something for the judge."""
         self.hints += tags
         self.why.append(why)
 
     def merge(self, other: CallComparison) -> None:
-        """Take in another's findings."""
         self.errors += other.errors
         self.hints += other.hints
         self.why += other.why

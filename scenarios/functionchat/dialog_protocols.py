@@ -5,10 +5,9 @@ A turn is graded by rules, then by a judge; a dialog by its task's own condition
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import orjson
@@ -18,6 +17,7 @@ from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Completion, Sampling, View
 from viva.engine.tools import Toolbox
 
+from ..run_aggregate import conversation_costs
 from .call_matching import Matching
 from .dialog_prompts import DialogPrompts
 from .rule_grading import RuleGrade, grade
@@ -26,26 +26,10 @@ from .turns import DialogTurn, message_calls, output_text
 from .user_tasks import DialogTask, ToolSimulator
 
 
-class ToolboxCache:
-    """Toolboxes by the tools in them: turns with the same tools share one. Holds so many and no more."""
-
-    MOST = 512
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Toolbox] = {}
-
-    def of(self, tools: list[dict[str, Any]]) -> Toolbox:
-        """The toolbox of these tools.
-
-        :raises ConfigurationError: one of the tools is not of the form.
-        """
-        key = hashlib.blake2b(orjson.dumps(tools), digest_size=16).digest()
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= self.MOST:
-                self._known.clear()
-            found = self._known[key] = Toolbox(tools)
-        return found
+@lru_cache(maxsize=512)
+def _toolbox(tools: bytes) -> Toolbox:
+    """Return the toolbox of tools, given as JSON: turns with the same tools share one."""
+    return Toolbox(orjson.loads(tools))
 
 
 CANDIDATE, JUDGE = "candidate", "judge"
@@ -67,14 +51,12 @@ class TurnProtocol:
         self, words: DialogPrompts, answering: Sampling, judging: Sampling, matching: Matching = "strict"
     ) -> None:
         self.words, self.answering, self.judging, self.matching = words, answering, judging, matching
-        self._toolboxes = ToolboxCache()
         self._shown: TurnContext | None = None  # of a turn come all candidates and repeats before the next
 
     def shown(self, turn: DialogTurn) -> TurnContext:
-        """What a candidate is given with a turn."""
         if self._shown is None or self._shown.turn is not turn:
             view = recorded_view("" if turn.has_system else self.words.system, turn.messages)
-            self._shown = TurnContext(turn, self._toolboxes.of(turn.tools), view)
+            self._shown = TurnContext(turn, _toolbox(orjson.dumps(turn.tools)), view)
         return self._shown
 
     async def hold(self, conversation: Conversation, turn: DialogTurn) -> dict[str, Any]:
@@ -102,9 +84,7 @@ class TurnProtocol:
             record["stopped"] = stop.by
         if turn.category is not None:
             record |= {"category": turn.category, "cluster": turn.cluster}
-        usage = conversation.usage
-        record["usage"] = {role: usage[role].to_record() for role in sorted(usage)}
-        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+        return record | conversation_costs(conversation)
 
     async def _answer_and_grade(self, conversation: Conversation, turn: DialogTurn, record: dict[str, Any]) -> None:
         shown, hint = self.shown(turn), AssistantHint(turn.ground_truth)
@@ -187,7 +167,6 @@ class UserProtocol:
             ended_by = stop.by
         workshop = talk.workshop
         missing, forbidden, reached = workshop.missing(), workshop.forbidden(), workshop.state_reached()
-        usage = conversation.usage
         return {
             "candidate": conversation.label,
             "item": task.id,
@@ -199,8 +178,7 @@ class UserProtocol:
             "calls": [[made.name, made.text] for made in workshop.calls],
             "exchanges": talk.exchanges,
             "ended_by": ended_by,
-            "usage": {role: usage[role].to_record() for role in sorted(usage)},
-            **({"irregular": conversation.irregular} if conversation.irregular else {}),
+            **conversation_costs(conversation),
         }
 
 

@@ -34,7 +34,6 @@ class CandidateDialogs(ModelResults):
         self.calls, self.exchanges = Mean(), Mean()
 
     def add(self, result: dict[str, Any]) -> None:
-        """One dialog's record."""
         trial = self.trials.setdefault(result["item"], [0, 0])
         trial[0] += 1
         trial[1] += result["success"]
@@ -51,7 +50,6 @@ class CandidateDialogs(ModelResults):
         self.add_usage(result)
 
     def to_dict(self, prices: dict[str, list[float] | None], repeats: int) -> dict[str, Any]:
-        """Everything as plain data."""
         trials = [(tried, succeeded) for tried, succeeded in self.trials.values()]
         tried, succeeded = sum(n for n, _ in trials), sum(c for _, c in trials)
         outcomes = [(float(at < won), task) for task, (held, won) in self.trials.items() for at in range(held)]
@@ -270,7 +268,7 @@ def judge_errors(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correcti
 
 
 def _judge_errors(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
-    scored = [one for one in outcomes if one.passed is not None]
+    scored = _scored_outcomes(outcomes)
     judged = [one for one in scored if one.judged]
     counts, of_judge = _wrong_verdicts(scored, standing), _wrong_verdicts(judged, standing)
     return {
@@ -328,15 +326,11 @@ def category_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     for label, one in rows.items():
         parts = [one["categories"].get(name) for name in names]
         given = [part for part in parts if part is not None]
-        row = [label, *(DASH if part is None else _passed_of(part["passed"], part["n"]) for part in parts)]
-        row.append(_passed_of(sum(part["passed"] for part in given), sum(part["n"] for part in given)))
+        row = [label, *(DASH if part is None else f"{part['passed']}/{part['n']}" for part in parts)]
+        row.append(f"{sum(part['passed'] for part in given)}/{sum(part['n'] for part in given)}")
         row += [number(one["rate"][what], 2) for what in ("mean", "se")]
         cells.append([*row, str(sum(part["unscored"] for part in given))])
     return (title, header, cells)
-
-
-def _passed_of(passed: int, turns: int) -> str:
-    return f"{passed}/{turns}"
 
 
 def judge_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -367,7 +361,6 @@ class CandidateTurns(ModelResults):
         self.unscored = self.judged = self.parse_failures = 0
 
     def add(self, key: str, result: dict[str, Any]) -> None:
-        """One turn's record."""
         judge, passed = result["judge"], result["passed"]
         cluster = result.get("cluster") or result["item"].rpartition("/")[0]
         kind, part, category = result["type"], result["tool_list"], result.get("category")
@@ -501,7 +494,6 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
 
 
 def _by_category(outcomes: list[GradedTurn]) -> dict[str, Any]:
-    """The figures by category, where any turn has one."""
     figures = category_figures(outcomes)
     return {"categories": figures} if figures else {}
 

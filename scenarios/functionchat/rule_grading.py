@@ -97,7 +97,6 @@ def sort_tags(names: Iterable[str]) -> list[str]:
 
 
 def tag_rows() -> list[list[str]]:
-    """The table of tags: name, kind, meaning."""
     return [[tag.name, tag.kind, tag.meaning] for tag in TAGS.values()]
 
 
@@ -231,7 +230,6 @@ def _has_json(content: str) -> bool:
 
 
 def _call_key(call: ToolCall) -> Any:
-    """What makes two calls the same."""
     try:
         return (call.name, json.dumps(call.parsed(), sort_keys=True))
     except MalformedOutput:

@@ -32,7 +32,6 @@ class AssistantHint:
     ground_truth: Any
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """The right answer, or a mistake."""
         # Drawn for each call, not by item: turns of one dialog, and repeated runs, differ as a model's do.
         right = correct_answer(self.ground_truth)
         if request.tools is None or chance[1] < model.knowledge:
@@ -47,7 +46,6 @@ class NextCallHint:
     workshop: ToolSimulator
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """As ``AssistantHint`` does."""
         return AssistantHint(self.ground_truth).simulated(model, request, chance)
 
     @property
@@ -68,7 +66,6 @@ class RulingHint:
     passed: bool
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """Its verdict, now and then a wrong one."""
         return judgement(model, verdict_text(self.passed != (chance[1] < model.noise)), chance), None
 
 
@@ -77,7 +74,6 @@ class UserHint:
     """A user who asks on."""
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """A question."""
         return question(chance), None
 
 

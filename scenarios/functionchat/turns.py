@@ -31,13 +31,11 @@ class Acceptable:
     text: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data."""
         values = [{name: list(one) for name, one in call.items()} for call in self.values]
         return {"kind": self.kind, "values": values, "text": self.text}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Acceptable:
-        """The rule of a record."""
         values = tuple({name: tuple(one) for name, one in call.items()} for call in record["values"])
         return cls(record["kind"], values, record["text"])
 
@@ -105,7 +103,6 @@ class DialogTurn:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> DialogTurn:
-        """The turn of a record."""
         return cls(**{**record, "acceptable": Acceptable.from_record(record["acceptable"])})
 
 
@@ -123,5 +120,4 @@ def output_text(content: str, calls: Iterable[ToolCall]) -> str:
 
 
 def readable_json(value: Sequence[Any] | Mapping[str, Any]) -> str:
-    """Data as compact JSON in readable letters."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))

@@ -45,7 +45,6 @@ class CallPattern(BaseModel):
     arguments: dict[str, Any] = {}
 
     def matches(self, made: ExecutedCall) -> bool:
-        """Whether a call is one of these."""
         return made.name == self.name and all(
             key in made.arguments and same_value(value, made.arguments[key]) for key, value in self.arguments.items()
         )
@@ -99,7 +98,6 @@ class DialogTask(BaseModel):
 
     @cached_property
     def toolbox(self) -> Toolbox:
-        """The tools that the candidate is offered."""
         try:
             return Toolbox(self.tools)
         except ConfigurationError as error:
@@ -139,7 +137,6 @@ class ToolSimulator:
 
     @classmethod
     def of(cls, task: DialogTask) -> ToolSimulator:
-        """The workshop at the beginning of a dialog."""
         return cls(task, copy.deepcopy(task.state))
 
     def answer(self, call: ToolCall) -> str:
@@ -183,7 +180,6 @@ class ToolSimulator:
         return [wanted for wanted in range(len(self.task.expected)) if not place(wanted, set())]
 
     def forbidden(self) -> list[int]:
-        """The calls, by index, that are forbidden."""
         return [index for index, made in enumerate(self.calls) if any(one.matches(made) for one in self.task.forbidden)]
 
     def state_reached(self) -> bool:

@@ -56,12 +56,10 @@ class Correction:
     reason: str
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON."""
         return {"id": self.id, "verdict": verdict_word(self.passed), "reviewer": self.reviewer, "reason": self.reason}
 
 
 def verdict_word(passed: bool | None) -> str:
-    """A verdict in a word."""
     return "unscored" if passed is None else "pass" if passed else "fail"
 
 
@@ -182,11 +180,9 @@ class TurnReview:
     columns = (CORRECTED, REVIEWER, REASON)
 
     def write(self, run: RunFolder, file: Path) -> int:
-        """As ``ReviewSheet.write``."""
         return write_spreadsheet(file, COLUMNS, export_rows(graded_outputs(run)))
 
     def apply(self, run: RunFolder, file: Path) -> ReviewOutcome:
-        """As ``ReviewSheet.apply``."""
         known = {one.id for one in graded_outputs(run)}
         read = read_corrections(file, known)
         added = add_corrections(run.path, read)

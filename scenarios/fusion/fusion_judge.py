@@ -5,7 +5,6 @@ Also what a simulated judge knows of an example.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,9 @@ from typing import Any
 
 import orjson
 
+from viva.agents.agent import repair_view
 from viva.agents.assistants.assistant import AssistantResult, score_all, to_unit_scale
-from viva.agents.forms import readable_text, unquoted_objects
+from viva.agents.forms import finite_number, readable_text, unquoted_objects
 from viva.agents.prompts import PromptPack
 from viva.engine import seeds
 from viva.engine.backends.simulated import SimulatedBackend, SimulatedReply
@@ -24,6 +24,7 @@ from viva.engine.cancellation import gather
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Completion, Request, Sampling, View
 
+from ..run_aggregate import conversation_costs
 from ..simulated_knowledge import judgement
 from .fusion_prompts import JudgePrompts
 from .fusion_settings import DIRECT
@@ -107,9 +108,7 @@ class Judge:
         found = self._read(first, judged)
         if found.problem is None:
             return found
-        again = view.branch()
-        again.append("assistant", first.text, first.pieces)
-        again.append("user", self._pack.render("judge.again", problem=found.problem))
+        again = repair_view(view, first, self._pack.render("judge.again", problem=found.problem))
         second = await conversation.generate(JUDGE, again, self._sampling, hint=self._hint)
         return _merge_repair(found, self._read(second, judged))
 
@@ -135,7 +134,7 @@ def read_scores(text: str, criteria: Mapping[str, Criterion], judged: str = "") 
     for name, criterion in criteria.items():
         part = objects[-1].get(name)
         said = part.get("score") if isinstance(part, dict) else part
-        score = _to_number(said)
+        score = finite_number(said)
         low, high = criterion.range
         if score is None or not low <= score <= high:
             what = "is missing" if said is None else f"is {str(said)[:40]!r}"
@@ -155,17 +154,6 @@ def _merge_repair(first: Prediction, second: Prediction) -> Prediction:
     explanations = first.explanations | second.explanations
     weighted = second.weighted
     return Prediction(scores, explanations, second.problem, first.failures + second.failures, weighted)
-
-
-def _to_number(value: Any) -> float | None:
-    if isinstance(value, str):
-        try:
-            value = float(value.strip())
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
 
 
 _NORMAL = NormalDist()
@@ -253,9 +241,7 @@ class FusionProtocol:
             record |= self._scored(await judge.predict(self._system, question, self.predictions, judged))
         except ConversationStopped as stop:
             record["stopped"] = stop.by
-        usage = conversation.usage
-        record["usage"] = {role: usage[role].to_record() for role in sorted(usage)}
-        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+        return record | conversation_costs(conversation)
 
     def _scored(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         scores: dict[str, Any] = {}

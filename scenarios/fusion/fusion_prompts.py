@@ -48,7 +48,6 @@ class JudgePrompts:
     assistants: tuple[Assistant, ...]
 
     def system(self) -> str:
-        """What is the same for all examples."""
         form = ", ".join(f'"{name}": {{"explanation": "…", "score": …}}' for name in self.task.criteria)
         told = {"about": self.task.about.strip(), "criteria": self.task.described(), "form": f"{{{form}}}"}
         if self.mode != DIRECT:
@@ -59,7 +58,6 @@ class JudgePrompts:
         return self.pack.render(f"judge.{self.mode}", **told)
 
     def question(self, example: JudgedExample, advice: list[AssistantResult]) -> str:
-        """What the judge is told of one example."""
         texts = "\n\n".join(
             f"{text.title}:\n{example.texts[name].strip() or '(nothing)'}"
             for name, text in self.task.texts.items()
@@ -70,7 +68,6 @@ class JudgePrompts:
         return self.pack.render("judge.advised", texts=texts, numbers=format_results(advice))
 
     def given(self, example: JudgedExample, hint: Any = None) -> Example:
-        """The example as assistants take it."""
         task = self.task
         around = {name: text for name, text in example.texts.items() if name != task.response}
         against = task.against or ""

@@ -33,19 +33,16 @@ class ExampleRows:
     assistants: list[dict[str, Any]]
 
     def judge(self, name: str, criterion: Criterion) -> list[float | None]:
-        """The judge's mean scores as shares."""
         means = [one["scores"].get(name, {}).get("mean") for one in self.records]
         return [None if mean is None else criterion.share(mean) for mean in means]
 
     def assistant(self, place: int) -> list[float | None]:
-        """An assistant's numbers as shares."""
         facts = self.assistants[place]
         low, high = facts["range"]
         values = [one["assistants"][place]["value"] if one["assistants"] else None for one in self.records]
         return [None if value is None else to_unit_scale(low, high, facts["better"], value) for value in values]
 
     def ratings(self, name: str) -> list[float | None]:
-        """The human ratings."""
         return [one["ratings"].get(name) for one in self.records]
 
 
@@ -144,14 +141,12 @@ class JudgeScores(ModelResults):
         self.records: list[tuple[str, dict[str, Any]]] = []
 
     def add(self, key: str, record: dict[str, Any]) -> None:
-        """One example's record."""
         self.records.append((key, record))
         if "stopped" in record:
             self.stops.add(record["stopped"])
         self.add_usage(record)
 
     def rows(self, assistants: list[dict[str, Any]]) -> ExampleRows:
-        """The records in the order of their keys."""
         return ExampleRows([record for _, record in sorted(self.records, key=lambda one: one[0])], assistants)
 
     def criterion(self, rows: ExampleRows, name: str, ends: tuple[float, float]) -> dict[str, Any]:

@@ -43,7 +43,6 @@ class Criterion(YamlModel):
         return self
 
     def share(self, score: float) -> float:
-        """A score mapped to 0–1."""
         low, high = self.range
         return (score - low) / (high - low)
 
@@ -145,7 +144,6 @@ class JudgedExample:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> JudgedExample:
-        """The inverse of ``to_record``."""
         return cls(**record)
 
 

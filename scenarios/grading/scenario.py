@@ -20,6 +20,7 @@ from ..audit.simulated_judge import AnswerHint
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
 from ..default_aggregate import SCORE, Measures
 from ..inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, task_from_record
+from ..run_aggregate import conversation_costs
 from ..run_settings import RunSettings, absolute_file, context_folder
 
 JUDGE = "judge"
@@ -105,8 +106,7 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask]):
                 record["value"] = {SCORE: None if found is None else scale.points(found.score)}
             except ConversationStopped as stop:
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
-            record["usage"] = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
-            return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+            return record | conversation_costs(conversation)
 
         return converse
 

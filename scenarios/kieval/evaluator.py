@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from viva.agents.agent import PackAgent
+from viva.agents.agent import PackAgent, repair_view
 from viva.agents.assistants.assistant import Assistant, AssistantResult, with_assistant_results
 from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError, MalformedOutput
@@ -101,9 +101,7 @@ class Evaluator(PackAgent):
             self.view.append("assistant", completion.text, completion.pieces)
             return first
         # The repair is a side branch: the interview that later verdicts see holds the mended verdict only.
-        branch = self.view.branch()
-        branch.append("assistant", completion.text, completion.pieces)
-        branch.append("user", self.pack.render("evaluator.repair", problem=first.problem))
+        branch = repair_view(self.view, completion, self.pack.render("evaluator.repair", problem=first.problem))
         mended = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
         # Its tokens were computed behind the repair; in the main view a local model reads them as text, in one prefill.
         self.view.append("assistant", mended.text)

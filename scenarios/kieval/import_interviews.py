@@ -201,14 +201,9 @@ def _score(value: Any) -> int | None:
     """A whole number from 0 to 4, which that program takes as text as well; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value):
         value = float(value)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or value != int(value)
-        or not 0 <= value <= _MAX_SCORE
-    ):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value)
+    return int(value) if 0 <= value <= _MAX_SCORE and value == int(value) else None
 
 
 DETAILS_FORMAT = ImportFormat(

@@ -122,7 +122,6 @@ class InterviewProtocol:
     cluster: str | None = None
 
     def hold(self, conversation: Conversation, item: Item) -> Coroutine[Any, Any, dict[str, Any]]:
-        """Run one interview and return its record."""
         return _Interview(conversation, self, item).hold(item)
 
 

@@ -53,7 +53,6 @@ class CachedScorer:
         return scores
 
     def overall(self, interview: Interview) -> float | None:
-        """``Scorer.score`` of the overall aspect alone."""
         values = tuple([held.scores[-1] if held.scores else None for held in interview.rounds])
         known = self._alike(interview)
         if values not in known:
@@ -269,7 +268,6 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
 
 
 def _without_static(row: list[str], header: list[str]) -> list[str]:
-    """A row without what is known of first answers that name a choice."""
     return [cell for name, cell in zip(header, row, strict=True) if name not in ("accuracy", "unanswered")]
 
 

@@ -71,7 +71,6 @@ class Interview:
     cluster: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON data; ``from_record`` reads it back."""
         rounds = [[r.scores, r.stop, r.failures, r.problem] for r in self.rounds]
         record = {name: rounds if name == "rounds" else getattr(self, name) for name in _INTERVIEW_FIELDS}
         record |= {"irregular": self.irregular} if self.irregular else {}
@@ -170,7 +169,6 @@ class KievalScoring(Scoring):
     )
 
     def scorer_of(self, settings: Mapping[str, Any]) -> Scorer:
-        """The scorer for a run with these settings."""
         given = {name: value for name, value in self.model_dump().items() if value is not None}
         return Scorer(*({**settings, **given}[name] for name in ("scorer", "decay", "early_stop")))
 

@@ -25,7 +25,6 @@ class InterviewHint:
     reply: str = ""
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """What this role says."""
         if request.role == "evaluator":
             return judgement(model, self._verdict(model, chance), chance), None
         if request.role == "interactor":

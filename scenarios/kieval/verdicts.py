@@ -26,7 +26,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from viva.agents.forms import MAX_READ_CHARS, json_object_texts, load_json, readable_text
+from viva.agents.forms import MAX_READ_CHARS, explain_mistakes, json_object_texts, load_json, readable_text
 from viva.engine.errors import MalformedOutput
 
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
@@ -116,7 +116,6 @@ class Verdict:
     stop: str | None
 
     def scores(self) -> list[int | None]:
-        """The five aspects and, last, the overall score."""
         return [*self.aspects, self.overall]
 
 
@@ -214,9 +213,10 @@ def _read_leniently(text: str, judged: str) -> Verdict:
             verdict = _to_verdict(VerdictModel.model_validate(value))
         except ValidationError as error:
             verdict = _readable_part(value)
+            problem = explain_mistakes(error, 2)[:300]
             if not any(score is not None for score in verdict.scores()):
-                raise MalformedOutput(_explain(error)) from None
-            partial.append(PartlyReadable(_explain(error), verdict))
+                raise MalformedOutput(problem) from None
+            partial.append(PartlyReadable(problem, verdict))
         if verdict not in found:
             found.append(verdict)
     if not found:
@@ -255,14 +255,7 @@ def _readable_part(value: dict[str, Any]) -> Verdict:
 
 def _to_verdict(model: VerdictModel) -> Verdict:
     stop = _stop_reason(model.stop_conversation, model.stop_reason)
-    aspects = (
-        model.accuracy.score,
-        model.logic.score,
-        model.relevance.score,
-        model.coherence.score,
-        model.conciseness.score,
-    )
-    return Verdict(aspects, model.overall_score, stop)
+    return Verdict(tuple(getattr(model, name).score for name in ASPECTS), model.overall_score, stop)
 
 
 # Strings are matched first so that nothing inside one is touched.
@@ -283,12 +276,12 @@ def _load_leniently(text: str) -> dict[str, Any]:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise MalformedOutput(f"{twice}: stands there twice")
-    return dict(pairs)
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise MalformedOutput(f"{name}: stands there twice")
+        found[name] = value
+    return found
 
 
 def _without_trailing_commas(text: str) -> str:
@@ -298,12 +291,3 @@ def _without_trailing_commas(text: str) -> str:
 def _escape_newlines(text: str) -> str:
     """Line breaks and tabs typed inside a string, which JSON forbids and models write."""
     return _STRING.sub(lambda match: match.group().replace("\n", "\\n").replace("\r", "").replace("\t", "\\t"), text)
-
-
-def _explain(error: ValidationError) -> str:
-    """The first two problems, by field, in words that a model can act on."""
-    problems = []
-    for detail in error.errors(include_url=False)[:2]:
-        field = ".".join(str(part) for part in detail["loc"])
-        problems.append(f"{field}: {detail['msg']}" if field else str(detail["msg"]))
-    return "; ".join(problems)[:300]

@@ -77,7 +77,6 @@ class Shots:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Shots:
-        """The examples of a record."""
         items = [Item(**item) for item in record["items"]]
         return cls(record["count"], {group: [items[at] for at in some] for group, some in record["groups"].items()})
 

@@ -31,6 +31,7 @@ from ..rendering import (
     pending_turns,
     render_entry,
 )
+from ..run_aggregate import conversation_costs
 from ..run_settings import RunSettings, absolute_file, context_folder
 from .few_shot import Shots
 from .probe_prompts import ProbeHint, Questions
@@ -115,12 +116,10 @@ class ProbeTask:
         return f"against/{self.item.id}" if self.second else self.item.id
 
     def to_record(self) -> dict[str, Any]:
-        """The item's record, with a mark where it is of the second set."""
         return self.item.to_record() | ({"second": True} if self.second else {})
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> ProbeTask:
-        """The task of a record."""
         fields = dict(record)
         second = bool(fields.pop("second", False))
         return cls(Item(**fields), second)
@@ -160,8 +159,7 @@ class Probe:
                         record["signals"] = await self._signals(conversation, item, unseen)
         except ConversationStopped as stop:  # by a budget of its own: what was asked before it counts
             record["stopped"] = stop.by
-        record["usage"] = {role: used.to_record() for role, used in conversation.usage.items()}
-        return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
+        return record | conversation_costs(conversation)
 
     async def _by_letter(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
         likelihoods = await conversation.read(CANDIDATE, self.questions.by_letter(item, shots))

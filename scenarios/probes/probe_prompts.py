@@ -26,7 +26,6 @@ class ProbeHint:
     unseen: bool = False
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """Its answer to the item."""
         return static_answer(model, self.item, chance), None
 
     def simulated_reading(self, model: SimulatedBackend, reading: Reading) -> SimulatedReading:
@@ -60,7 +59,6 @@ class Questions:
         self._text = "text.completion" if completions else "text.question"
 
     def by_letter(self, item: Item, shots: Sequence[Item]) -> Reading:
-        """How likely is each option's letter?"""
         if item.subject:
             header = self._pack.render("letter.subject_header", subject=item.subject.replace("_", " "))
         else:
@@ -71,7 +69,6 @@ class Questions:
         return Reading(context, letters, _join([header, *told]), hint=ProbeHint(item))
 
     def by_text(self, item: Item, shots: Sequence[Item]) -> Reading:
-        """How likely are each option's words?"""
         told = [self._said(self._text, shot, shot.choices[shot.answer]) for shot in shots]
         options = tuple(" " + choice.strip() for choice in item.choices)
         return Reading(self._pack.render(self._text, **_fields(item)), options, _join(told), hint=ProbeHint(item))

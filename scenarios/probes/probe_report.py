@@ -31,7 +31,6 @@ class CandidateProbes(ModelResults):
         self.clusters: dict[tuple[bool, str], str] = {}
 
     def add(self, result: dict[str, Any]) -> None:
-        """One item's record."""
         self.n += not result["second"]
         cluster = result.get("cluster", "")
         label = cluster_label(result)
@@ -53,7 +52,6 @@ class CandidateProbes(ModelResults):
         self.add_usage(result)
 
     def to_dict(self, members_are_second: bool) -> dict[str, Any]:
-        """Everything as plain data."""
         data: dict[str, Any] = {"n": self.n, "accuracy": {}, "failed": self.failures.total}
         data |= self.failures.to_record() | {"stopped": self.stops.to_dict()}
         data["irregular"] = irregular_record(self.irregular)

@@ -45,7 +45,6 @@ class ProbeColumns:
     ended: int = 0
 
     def add(self, result: dict[str, Any], items: ItemNumbers) -> None:
-        """One item's record."""
         self.ended += 1
         if not result["second"]:
             item = items.number(result["item"])
@@ -144,7 +143,6 @@ class ProbeFigures:
 
 
 def _pool_columns(pool: Pool) -> list[tuple[str, ProbeColumns]]:
-    """The probes of a pool, each with its dataset."""
     return [(one.cell.dataset, one.columns) for one in pool.readings if isinstance(one.columns, ProbeColumns)]
 
 

@@ -18,7 +18,6 @@ from viva.scoring.contamination import area_power, sample_factor
 from viva.scoring.sample_size import items_for_difference
 
 from ...contract import Findings, RankedCandidate
-from ...study_cells import Pool
 from ...study_sections import Section, Subject
 from .interview_pools import InterviewMaterial, InterviewPool, pools_by_dataset
 from .methods import row_prefix, title_facts
@@ -101,16 +100,12 @@ def compare_pairs(group: Sequence[InterviewPool]) -> list[dict[str, Any]]:
     for one in compare_all(scores, CORRECTION, clusters=clusters, strata=strata if several else None):
         if one.mean is None:
             continue
-        ends = one.difference
+        ends = (one.mean, *((None, None) if one.difference is None else (one.difference.low, one.difference.high)))
         found.append(
             {
                 "first": one.first,
                 "second": one.second,
-                "difference": {
-                    "value": round_figure(one.mean),
-                    "low": None if ends is None else round_figure(ends.low),
-                    "high": None if ends is None else round_figure(ends.high),
-                },
+                "difference": dict(zip(("value", "low", "high"), map(round_figure, ends), strict=True)),
                 "se": round_figure(one.se),
                 "test": one.test,
                 "p": round_significant(one.p),
@@ -286,9 +281,9 @@ def _leads(material: InterviewMaterial, report: Mapping[str, Any], datasets: Seq
     for names in sets:
         group = []
         for candidate, pools in met.items():
-            readings = [one for pool in pools if pool.dataset in names for one in pool.pool.readings]
+            readings = [one for pool in pools if pool.dataset in names for one in pool.readings]
             if {pool.dataset for pool in pools} >= set(names):
-                group.append(InterviewPool(Pool(candidate, None, readings, material.catalogue), material.lent))
+                group.append(InterviewPool(candidate, None, readings, material.catalogue, material.lent))
         if len(names) == 1 or len(group) > 1:
             everything = len(names) == len(datasets) and len(group) == len(met)
             dataset = names[0] if len(names) == 1 else None

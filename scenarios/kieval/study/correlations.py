@@ -296,8 +296,8 @@ def _item_errors(
         if source == FIRST_ANSWER or lent is None:
             columns[name] = (score, clusters, 100.0 * right, clusters)
         else:
-            right, asked = lent.right(pool.pool, source)
-            known = lent.clusters(pool.pool) | dict(zip(items.tolist(), clusters.tolist(), strict=True))
+            right, asked = lent.right(pool, source)
+            known = lent.clusters(pool) | dict(zip(items.tolist(), clusters.tolist(), strict=True))
             columns[name] = (score, clusters, 100.0 * right, np.array([known[code] for code in asked.tolist()]))
     places, numbered = np.unique(
         np.concatenate([codes for one in columns.values() for codes in (one[1], one[3])]), return_inverse=True
@@ -352,7 +352,6 @@ def _line_parts(found: Mapping[str, Any] | None) -> Iterator[tuple[str | None, M
 
 
 def known_figures(correlations: Record) -> list[ModelScores]:
-    """The points of a report's section."""
     return [
         ModelScores(*(one[name] for name in _FIGURE[:4]), *(one[name] or 0.0 for name in _FIGURE[4:]))
         for one in correlations.get("figures", ())
@@ -360,7 +359,6 @@ def known_figures(correlations: Record) -> list[ModelScores]:
 
 
 def known_line(line: Record | None) -> DatasetLine | None:
-    """A line of a report's section."""
     if line is None:
         return None
     # A point off a perfect line is infinitely far off in spreads, which JSON has no number for.

@@ -110,6 +110,5 @@ def _in_order(roles: Mapping[str, Any]) -> list[str]:
 
 
 def _sum(roles: Mapping[str, Any], name: str) -> float | None:
-    """None where a part of it is not known."""
     values = [used[name] for used in roles.values()]
     return None if None in values else float(sum(values))

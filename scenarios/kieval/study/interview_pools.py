@@ -67,7 +67,6 @@ class InterviewColumns:
         }
 
     def add(self, number: int, interview: Interview) -> None:
-        """The next finished interview."""
         scores = self.aggregate.add(interview)
         self._numbers.append(number)
         self._item.append(self._items.number(interview.item))
@@ -108,12 +107,10 @@ class InterviewColumns:
 
     @property
     def lengths(self) -> Codes:
-        """Rounds that count."""
         return np.frombuffer(self._lengths, dtype=np.intc).astype(np.int64)
 
     @property
     def verdicts(self) -> Codes:
-        """Overall scores of the rounds."""
         return np.frombuffer(self._verdicts, dtype=np.uint8).astype(np.int64)
 
     def scores(self, aspect: str = "overall") -> Floats:
@@ -289,12 +286,13 @@ class InterviewMaterial(Material):
                 known = lent.clusters(Pool(one.cell.candidate, dataset, [one], self.catalogue))
                 items, clusters = (np.array(list(side), dtype=np.int64) for side in (known, known.values()))
                 self.catalogue.join(items, clusters)
-        self.pools = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue, _conditions)]
-        self.by_items = [InterviewPool(pool, lent) for pool in pools(self.readings, self.catalogue)]
+        self.pools, self.by_items = (
+            [InterviewPool(one.candidate, one.dataset, one.readings, self.catalogue, lent) for one in found]
+            for found in (pools(self.readings, self.catalogue, _conditions), pools(self.readings, self.catalogue))
+        )
 
     @property
     def scorer(self) -> Scorer:
-        """The one scorer of the study."""
         scorer: Scorer = self.scoring
         return scorer
 
@@ -306,39 +304,23 @@ class InterviewMaterial(Material):
 
 
 @dataclass(slots=True)
-class InterviewPool:
+class InterviewPool(Pool):
     """The interviews of a pool, and the static figures that were lent of the same candidate."""
 
-    pool: Pool
     lent: StaticFigures | None
-
-    @property
-    def candidate(self) -> str:
-        """The candidate's label."""
-        return self.pool.candidate
-
-    @property
-    def dataset(self) -> str | None:
-        """The dataset's name; None stands for all datasets."""
-        return self.pool.dataset
 
     @property
     def parts(self) -> list[tuple[StudyCell, str, InterviewColumns]]:
         """The interviews, each with its cell and dataset."""
-        return [
-            (one.cell, one.cell.dataset, one.columns)
-            for one in self.pool.readings
-            if isinstance(one.columns, InterviewColumns)
-        ]
+        held = [one for one in self.readings if isinstance(one.columns, InterviewColumns)]
+        return [(one.cell, one.cell.dataset, one.columns) for one in held]
 
     @property
     def interviews(self) -> int:
-        """How many interviews there are."""
         return sum(len(columns.numbers) for _, _, columns in self.parts)
 
     def labels(self, codes: Codes) -> list[str]:
-        """The items of codes, as DATASET/ITEM."""
-        return self.pool.catalogue.named(codes)
+        return self.catalogue.named(codes)
 
     def codes(self) -> Codes:
         """The item of each interview, in the order of ``column``; numbers of the catalogue."""
@@ -350,7 +332,7 @@ class InterviewPool:
 
     def codes_of(self, dataset: str, columns: InterviewColumns) -> Codes:
         """The same for one of the ``parts``."""
-        return self.pool.catalogue.codes(dataset, columns.items)
+        return self.catalogue.codes(dataset, columns.items)
 
     def column(self, name: str) -> Floats:
         """``right``, ``rounds`` or an aspect's scores, of all interviews."""
@@ -371,7 +353,7 @@ class InterviewPool:
 
     def record(self, scorer: Scorer) -> dict[str, Any]:
         """The pooled figures as the report shows them."""
-        readings, parts = self.pool.readings, self.parts
+        readings, parts = self.readings, self.parts
         merged = InterviewAggregate(scorer)
         for _, _, columns in parts:
             merged.merge(columns.aggregate)
@@ -409,7 +391,7 @@ class InterviewPool:
         return [self.codes_of(dataset, columns) for _, dataset, columns in self.parts]
 
     def _clusters(self) -> list[Codes]:
-        catalogue = self.pool.catalogue
+        catalogue = self.catalogue
         return [catalogue.clusters(catalogue.codes(dataset, columns.clusters)) for _, dataset, columns in self.parts]
 
     def _most_rounds(self) -> float:
@@ -419,9 +401,9 @@ class InterviewPool:
     # -- static figures ---------------------------------------------------------------------------------------------
 
     def _static(self) -> dict[str, Any] | None:
-        if self.lent is None or not static_readings(self.lent, self.pool.readings):
+        if self.lent is None or not static_readings(self.lent, self.readings):
             return None
-        record = self.lent.pooled(self.pool)
+        record = self.lent.pooled(self)
         if self.dataset is not None:
             record["joined"] = self._joined_by_item(self.lent, record["accuracy"])
         return record
@@ -434,7 +416,7 @@ class InterviewPool:
         method = next((name for name in lent.methods if name in accuracy), None)
         if method is None or not self.parts:
             return None
-        right, codes = lent.right(self.pool, method)
+        right, codes = lent.right(self, method)
         share = dict.fromkeys(codes.tolist(), 0.0)
         for code, value in zip(codes.tolist(), right.tolist(), strict=True):
             share[code] += value - 0.5
@@ -459,7 +441,6 @@ def pools_by_dataset(found: Sequence[InterviewPool]) -> list[tuple[str | None, l
 
 
 def concatenate_columns(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Columns of several cells, one after another."""
     return np.concatenate(columns) if columns else np.empty(0)
 
 

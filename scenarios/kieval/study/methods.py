@@ -140,7 +140,6 @@ def accuracy_label(source: str | None, lent: StaticFigures | None) -> str:
 
 
 def of_interviews(report: Record) -> list[Record]:
-    """The pooled rows of candidates that were interviewed."""
     return [row for row in report["pooled"] if row["scenario"] == NAME]
 
 
@@ -271,7 +270,6 @@ def rows_by_dataset(report: Record) -> Iterable[tuple[str, list[Record]]]:
 
 
 def dataset_names(report: Record) -> list[str]:
-    """The datasets of the study, in its order."""
     return list(dict.fromkeys(cell["dataset"] for cell in report["cells"]))
 
 

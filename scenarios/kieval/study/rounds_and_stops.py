@@ -26,7 +26,6 @@ from .methods import (
 
 
 def round_plots(report: Record) -> list[Plot]:
-    """Survival, and scores by round."""
     survival = (
         "How many of its talks a candidate holds through how many rounds. A curve that falls early belongs to a "
         "candidate that loses the thread, or that the evaluator stops."

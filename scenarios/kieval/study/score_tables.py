@@ -69,7 +69,6 @@ class Results(Section[InterviewMaterial]):
 
 
 def round_rows(place: Row, record: Record) -> Iterator[Row]:
-    """The figures of one round in long form."""
     name = f"round.{record['round']}"
     yield figure_row(place, f"{name}.score", **mean_row(record))
     yield figure_row(place, f"{name}.share_held", value=record["share_held"], n=record["held"])
