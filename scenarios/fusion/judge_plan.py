@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 import yaml
@@ -167,25 +166,18 @@ def _ask_planner(
                     view.append("user", pack.render("judge.again", problem=str(error)))
         return None
 
-    found: list[Any] = []
     permitted = permissions()
 
-    def work() -> None:
-        try:
-            with bound_permissions(permitted):
-                found.append(anyio.run(ask))
-        except BaseException as error:  # handed to the thread that waits
-            found.append(error)
+    def run() -> _WrittenPlan | None:
+        with bound_permissions(permitted):
+            return anyio.run(ask)
 
     # A thread of its own: the caller may stand in an event loop.
-    thread = threading.Thread(target=work, name="viva-plan")
-    thread.start()
-    thread.join()
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    if found[0] is None:
+    with ThreadPoolExecutor(1, thread_name_prefix="viva-plan") as thread:
+        found = thread.submit(run).result()
+    if found is None:
         raise ConfigurationError(f"planner '{model}': gave no plan, twice: {problems[-1]}; write the plan yourself")
-    return found[0]  # type: ignore[no-any-return]
+    return found
 
 
 def _fit_plan(written: _WrittenPlan, task: TaskFile, assistants: Sequence[Assistant]) -> _WrittenPlan:
