@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from viva.scoring.aggregates import Mean
 from viva.scoring.clustered_means import ClusteredMean, clustered_mean
 from viva.scoring.correlation import Correlation, DatasetLine
-from viva.scoring.intervals import Estimate, bounded_interval
-
-# scipy.stats takes half a second to load: the functions that need it import it.
+from viva.scoring.intervals import Estimate, bounded_interval, normal_quantile, student_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.int64]
@@ -50,8 +48,6 @@ def estimate_record(estimate: Estimate, factor: float = 1.0) -> dict[str, Any]:
 
 def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Floats]:
     """Both ends of the intervals of mean scores, 0–100, of ``n`` independent ones; ``errors`` are standard errors."""
-    from scipy.stats import norm, t
-
     low, high = SCORES
     tail = (1 + LEVEL) / 2
     shares = np.clip((means - low) / (high - low), 0.0, 1.0)
@@ -60,7 +56,7 @@ def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Fl
     freedom = np.maximum(1, n - 1)
     dispersions, stretch = np.ones(len(means)), np.ones(len(means))
     dispersions[known] = (errors[known] / (high - low)) ** 2 * freedom[known] / spread[known]
-    stretch[known] = np.asarray(t.ppf(tail, freedom[known])) / norm.ppf(tail)
+    stretch[known] = student_quantile(tail, freedom[known]) / normal_quantile(tail)
     ends = bounded_interval(shares, dispersions, n.astype(np.float64), stretch, LEVEL)
     return low + ends[0] * (high - low), low + ends[1] * (high - low)
 

@@ -1,4 +1,4 @@
-"""Static accuracy of multiple-choice items by candidate, and difficulty and discrimination by item.
+"""Choice of an option by log-probabilities, and difficulty and discrimination by item.
 
 Choices follow lm-evaluation-harness (``acc``, ``acc_norm``), so that figures compare; of equals the first is
 chosen. Difficulty is that of classical test theory (Lord and Novick 1968, chapter 15; Crocker and Algina 1986,
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .aggregates import Tally
 from .contamination import POSITIVE_LOGPROB_SLACK, Floats
-from .intervals import Estimate, wilson
 
 
 def choose_letter(logprobs: Floats) -> int:
@@ -53,68 +51,6 @@ def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
     if not (sizes >= 1).all():
         raise ValueError(f"lengths: {list(lengths)}; an option has at least one character")
     return int((sums / sizes).argmax())
-
-
-@dataclass(slots=True, frozen=True)
-class ProbeAnswer:
-    """How one item of a probe was answered. ``unanswered``: no choice could be read from what was generated.
-
-    ``logprobs``: by option, what the choice was made from; empty where the answer was generated.
-    """
-
-    right: bool
-    unanswered: bool = False
-    logprobs: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if self.right and self.unanswered:
-            raise ValueError("an answer cannot be right and unanswered")
-
-
-class Accuracy:
-    """Counts of right, wrong and unanswered items: exact, mergeable, independent of order."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts = Tally()
-
-    def add(self, answer: ProbeAnswer) -> None:
-        """Count one item."""
-        self._counts.add("right" if answer.right else "unanswered" if answer.unanswered else "wrong")
-
-    def merge(self, other: Accuracy) -> None:
-        """Take in another's counts."""
-        self._counts.merge(other._counts)
-
-    @property
-    def right(self) -> int:
-        """Items answered rightly."""
-        return self._counts.counts.get("right", 0)
-
-    @property
-    def wrong(self) -> int:
-        """Items answered by another option."""
-        return self._counts.counts.get("wrong", 0)
-
-    @property
-    def unanswered(self) -> int:
-        """Items whose answer names no option, or several."""
-        return self._counts.counts.get("unanswered", 0)
-
-    def of_all(self, level: float = 0.95) -> Estimate | None:
-        """The share of all items that is right, 0–1, with Wilson's interval; None of nothing.
-
-        :raises ValueError: ``level`` is not between 0 and 1.
-        """
-        return wilson(self.right, self.right + self.wrong + self.unanswered, level)
-
-    def of_answered(self, level: float = 0.95) -> Estimate | None:
-        """The share of the answered items that is right, 0–1, with Wilson's interval; None of nothing.
-
-        :raises ValueError: ``level`` is not between 0 and 1.
-        """
-        return wilson(self.right, self.right + self.wrong, level)
 
 
 def _option_array(values: Floats) -> NDArray[np.float64]:

@@ -44,18 +44,6 @@ class Mean:
         if len(waiting) > _MAX_PENDING:
             self._settle()
 
-    def add_many(self, value: float, count: int) -> None:
-        """Take in one number ``count`` times.
-
-        :raises ValueError: the number is not finite, or the count is negative.
-        """
-        if count < 0:
-            raise ValueError(f"{count} numbers cannot be added")
-        if count:
-            self.add(value)
-            self.n += count - 1
-            self._waiting[value] = self._waiting.get(value, 0) + count - 1
-
     def merge(self, other: Mean) -> None:
         """Take in everything that another one has seen."""
         other._settle()

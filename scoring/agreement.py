@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+import numpy as np
+
+from .intervals import Floats, mid_ranks
+
 Rating = float | str
 Row = Sequence[Rating | None]
 Scale = Literal["nominal", "ordinal", "interval"]
 R = TypeVar("R", bound=Rating)
-
-# scipy.stats and sklearn.metrics take half a second and more to load: the functions that need them import them.
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,16 +74,13 @@ def cohen_kappa(
     scale: Sequence[R],
     weights: Literal["quadratic"] | None = None,
 ) -> Agreement:
-    """Cohen's kappa of two raters over the things that both have rated (Cohen 1960; scikit-learn).
+    """Cohen's kappa of two raters over the things that both have rated (Cohen 1960).
 
     ``scale`` names all ratings there are, in order. ``quadratic`` weighs a disagreement by the square of the places
     between the two on the scale (Cohen 1968), so that near misses count little; it is for ordered ratings.
 
     :raises ValueError: the two differ in length, or a rating is not on the scale.
     """
-    import numpy as np
-    from sklearn.metrics import cohen_kappa_score
-
     if len(first) != len(second):
         raise ValueError(f"{len(first)} ratings against {len(second)}")
     both = [(one, other) for one, other in zip(first, second, strict=True) if one is not None and other is not None]
@@ -91,9 +90,20 @@ def cohen_kappa(
             raise ValueError(f"rating {rating!r} is not on the scale {list(scale)}")
     if len({rating for pair in both for rating in pair}) < 2:
         return Agreement(None, len(both))
-    ones, others = np.array([(places[one], places[other]) for one, other in both]).T
-    found = cohen_kappa_score(ones, others, labels=np.arange(len(scale)), weights=weights)
-    return Agreement(float(found), len(both))
+    cells = [places[one] * len(scale) + places[other] for one, other in both]
+    table = np.bincount(cells, minlength=len(scale) ** 2).astype(np.float64)
+    return Agreement(float(kappas_of_tables(table[None, :], len(scale), weights)[0]), len(both))
+
+
+def kappas_of_tables(tables: Floats, size: int, weights: Literal["quadratic"] | None = None) -> Floats:
+    """Cohen's kappa of each row of ``tables``, a flattened table of ``size`` × ``size`` counts; nan where undefined."""
+    square = tables.reshape(len(tables), size, size)
+    places = np.arange(size)
+    cost = (places[:, None] - places[None, :]) ** 2 if weights == "quadratic" else 1.0 - np.eye(size)
+    total = square.sum(axis=(1, 2))
+    expected = np.einsum("bi,ij,bj->b", square.sum(axis=2), cost, square.sum(axis=1)) / total
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(1.0 - (square * cost).sum(axis=(1, 2)) / expected, dtype=np.float64)
 
 
 def fleiss_kappa(rows: Sequence[Row]) -> Agreement:
@@ -171,9 +181,7 @@ def _numbers(units: Sequence[Sequence[Rating]]) -> list[list[Rating]]:
 
 def _ranks(units: Sequence[Sequence[Rating]]) -> list[list[Rating]]:
     """The mid-ranks of the ratings among all of them, in the same shape."""
-    from scipy.stats import rankdata
-
-    ranks = iter(rankdata([rating for unit in units for rating in unit]).tolist())
+    ranks = iter(mid_ranks([rating for unit in units for rating in unit]).tolist())
     return [[next(ranks) for _ in unit] for unit in units]
 
 

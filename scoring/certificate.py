@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .confidence_sequences import ConfidenceSequences
 from .correlation import pearson
-from .intervals import Estimate, Floats, check_level
+from .intervals import Estimate, Floats, check_level, student_quantile
 from .prediction_powered import (
     GradedSample,
     PoweredEstimate,
@@ -120,8 +120,6 @@ def _weighted_share(sample: GradedSample, among: Mask, which: Mask, weights: Flo
     Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of positive
         counts estimated from survey data", Survey Methodology 24, section 2.
     """
-    from scipy.stats import t
-
     w = np.where(among, sample.weights if weights is None else weights, 0.0)
     held = w > 0.0
     if not held.any():
@@ -136,7 +134,7 @@ def _weighted_share(sample: GradedSample, among: Mask, which: Mask, weights: Flo
     plain = value * (1.0 - value)
     if plain == 0.0 or variance == 0.0:  # nothing to see it by: as if each cluster were of one mind
         return Share(value, float(w.sum() ** 2 / (residuals[:, 1] ** 2).sum()))
-    freedom = t.ppf(0.975, max(answers - 1.0, 1.0)) / t.ppf(0.975, max(clusters - 1.0, 1.0))
+    freedom = student_quantile(0.975, max(answers - 1.0, 1.0)) / student_quantile(0.975, max(clusters - 1.0, 1.0))
     return Share(value, min(answers, plain / variance * float(freedom) ** 2))
 
 

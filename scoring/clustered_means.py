@@ -1,4 +1,4 @@
-"""Means of scores that are not independent: cluster-robust errors, intervals and the bootstrap.
+"""Means of scores that are not independent: cluster-robust errors, and intervals.
 
 Items are drawn, conversations on an item come along: so items are the clusters.
 """
@@ -8,22 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .intervals import Estimate, bounded_interval, check_level
-
-# scipy.stats takes half a second to load: the functions that need it import it.
+from .intervals import Estimate, bounded_interval, check_level, normal_quantile, student_half, student_quantile
 
 Values = Sequence[float] | NDArray[np.floating]
 # Of fewer clusters of values without known ends no interval is told.
 MIN_CLUSTERS = 5
 # A standard error up to this share of the mean is that of rounding.
 _ROUNDING = 1e-12
-# So many numbers are held at a time while resampling.
-_MAX_BLOCK = 1_000_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,12 +49,10 @@ class ClusteredMean:
 
         :raises ValueError: ``level`` is not between 0 and 1.
         """
-        from scipy.stats import t
-
         check_level(level)
         if self.se is None:
             return None
-        half = float(t.ppf((1.0 + level) / 2, self.freedom)) * self.se
+        half = student_half(self.se, self.freedom, level)
         return Estimate(self.mean, self.mean - half, self.mean + half)
 
     def ends(
@@ -92,8 +85,6 @@ class ClusteredMean:
 
         :raises ValueError: ``level`` is not between 0 and 1, or the mean not between the bounds.
         """
-        from scipy.stats import norm, t
-
         check_level(level)
         if not low <= self.mean <= high or low == high:
             raise ValueError(f"a mean of {self.mean} with bounds {low} and {high}")
@@ -102,8 +93,8 @@ class ClusteredMean:
         if self.se is not None and 0.0 < share < 1.0:
             variance = (self.se / (high - low)) ** 2 * (self.clusters - 1) / self.clusters
             dispersion = variance * self.even / (share * (1.0 - share))
-            plain = t.ppf(tail, self.n - 1) if rate else norm.ppf(tail)
-            stretch = float(t.ppf(tail, self.freedom) / plain)
+            plain = student_quantile(tail, self.n - 1) if rate else normal_quantile(tail)
+            stretch = float(student_quantile(tail, self.freedom) / plain)
         numbers = np.array([[share], [dispersion], [self.even], [stretch]])
         ends = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
         least, most = (low + float(end[0]) * (high - low) for end in ends)
@@ -178,53 +169,6 @@ def _clustered_error(mean: float, squares: float, n: int, clusters: int, squared
     """From the sum of squares of the clusters' summed residuals."""
     se = math.sqrt(clusters / (clusters - 1) * squares) / n if clusters > 1 else None
     return ClusteredMean(mean, se, n, clusters, n * n / squared_sizes)
-
-
-def bootstrap_mean(
-    values: Values, labels: Sequence[str], *, seed: int, level: float = 0.95, resamples: int = 4_999
-) -> Estimate | None:
-    """The mean with its BCa bootstrap interval, whole clusters being drawn with replacement; None below two clusters.
-
-    BCa (Efron 1987; scipy.stats.bootstrap) shifts the percentiles by the bias and by the skew of the mean, which the
-    jackknife over clusters tells. Scores are skewed and end at 0 and 100, and there the plain percentile interval lies
-    too far inwards on the long side: its error of coverage falls with 1/sqrt(clusters), that of BCa with 1/clusters.
-    Both are too narrow for few clusters (below about 30), where Student's interval is to be preferred. 4,999 resamples
-    place each end to about 1% of the interval's width.
-
-    Where all clusters have the same mean, the interval is the point. The order of the values does not matter; the same
-    seed gives the same interval.
-
-    :raises ValueError: the two differ in length, a value is not finite, or ``level`` is not between 0 and 1.
-    """
-    from scipy import stats
-
-    check_level(level)
-    groups = _values_by_cluster(values, labels)
-    if len(groups) < 2:
-        return None
-    mean = math.fsum(value for group in groups.values() for value in group) / len(values)
-    sizes = np.array([float(len(groups[label])) for label in sorted(groups)])
-    residuals = np.array([math.fsum(value - mean for value in groups[label]) for label in sorted(groups)])
-    scale = float(np.abs(residuals).max())
-    if scale <= _ROUNDING * max(abs(value) for value in values):
-        return Estimate(mean, mean, mean)
-
-    def ratio(totals: Any, counts: Any, axis: int) -> Any:
-        return totals.sum(axis=axis) / counts.sum(axis=axis)
-
-    found = stats.bootstrap(
-        (residuals / scale, sizes),  # cubes of it are taken: of very small ones they would vanish
-        ratio,
-        paired=True,
-        vectorized=True,
-        n_resamples=resamples,
-        batch=max(1, _MAX_BLOCK // len(sizes)),
-        confidence_level=level,
-        method="BCa",
-        random_state=np.random.default_rng(seed),
-    )
-    low, high = found.confidence_interval
-    return Estimate(mean, mean + scale * float(low), mean + scale * float(high))
 
 
 def _values_by_cluster(values: Values, labels: Sequence[str]) -> dict[str, list[float]]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .clustered_means import ClusteredMean, clustered_mean
-from .intervals import Estimate, check_level, extend_to_zero
+from .intervals import Estimate, check_level, extend_to_zero, student_half, student_tail
 
 Floats = NDArray[np.float64]
 
@@ -56,8 +56,6 @@ def _random_signs(n: int) -> Floats:
     bits = np.random.Generator(np.random.PCG64(1935)).integers(0, 2, (_RANDOM_FLIPS, MAX_SIGN_FLIPS))
     return np.ascontiguousarray(2 * bits[:, :n] - 1, dtype=np.float64)
 
-
-# scipy.stats takes half a second to load: the functions that need it import it.
 
 Correction = Literal["holm", "benjamini-hochberg"]
 Test = Literal["sign flips", "t"]
@@ -173,8 +171,6 @@ def compare(
 
 def mean_difference_p(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
     """The two-sided p-value of a mean of 0, and the test that gives it; None below two items. As in ``compare``."""
-    from scipy.stats import t
-
     if found.se is None:
         return None, None
     if found.clusters <= MAX_SIGN_FLIPS:
@@ -182,7 +178,7 @@ def mean_difference_p(found: ClusteredMean, by_item: Mapping[str, Sequence[float
         return sign_flip_p(np.array([math.fsum(by_item[item]) for item in items])), "sign flips"
     ratio = abs(found.mean) / found.se if found.se else math.inf if found.mean else 0.0
     least = max(sys.float_info.min, math.ldexp(1.0, 1 - found.clusters))
-    return max(least, float(2.0 * t.sf(ratio, found.freedom))), "t"
+    return max(least, 2.0 * float(student_tail(ratio, found.freedom))), "t"
 
 
 @dataclass(slots=True, frozen=True)
@@ -228,10 +224,8 @@ def measure_shortfall(first: Scores, second: Scores, margin: float = 0.0) -> Sho
         if len(changed) <= MAX_SIGN_FLIPS:
             both = sign_flip_p(changed) if len(changed) else 1.0
         else:
-            from scipy.special import stdtr
-
             spread = math.sqrt(math.fsum((differences - total / n) ** 2) / (n - 1) * n)
-            both = 2.0 * float(stdtr(n - 1, -abs(total) / spread)) if spread else 0.0
+            both = 2.0 * float(student_tail(abs(total) / spread, n - 1)) if spread else 0.0
             both = max(both, sys.float_info.min, math.ldexp(1.0, 1 - n))
         p = both / 2 if total < 0 else 1.0 - both / 2
     least, most = (math.fsum(one[item] for item in shared) / n for one in (own, other))
@@ -277,8 +271,6 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
 
     :raises ValueError: a p-value is not between 0 and 1, or the correction is not one of these.
     """
-    from scipy.stats import false_discovery_control
-
     known = [p for p in ps if p is not None]
     for p in known:
         if not 0.0 <= p <= 1.0:
@@ -286,6 +278,8 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
     if correction == "holm":
         adjusted = _holm(known)
     elif correction == "benjamini-hochberg":
+        from scipy.stats import false_discovery_control
+
         adjusted = [float(p) for p in false_discovery_control(known, method="bh")] if known else []
     else:
         raise ValueError(f"correction {correction!r}; allowed are holm and benjamini-hochberg")
@@ -300,9 +294,6 @@ def _holm(ps: Sequence[float]) -> list[float]:
         reached = max(reached, min(1.0, (len(ps) - rank) * ps[place]))
         adjusted[place] = reached
     return adjusted
-
-
-# scipy.stats takes half a second to load: the functions that need it import it.
 
 
 @dataclass(slots=True, frozen=True)
@@ -347,8 +338,6 @@ def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level
     self-preference, Wataoka et al. 2024). Welch's interval and t-test of the sum of the two means, halved. Cases
     without such a truth are left out; no effect is known where a side has fewer than two cases.
     """
-    from scipy.stats import t
-
     sides = [[values[case] for case in sorted(values) if truth.get(case) == side] for side in (1, -1)]
     if min(map(len, sides)) < 2:
         return Effect(None, None, None, None, sum(map(len, sides)))
@@ -360,8 +349,8 @@ def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level
     ]
     value, error = sum(means) / 2, math.sqrt(sum(errors)) / 2
     freedom = sum(errors) ** 2 / sum(one**2 / (len(side) - 1) for one, side in zip(errors, sides, strict=True))
-    half = float(t.ppf((1 + level) / 2, freedom)) * error
-    p = float(2 * t.sf(abs(value) / error, freedom))
+    half = student_half(error, freedom, level)
+    p = 2.0 * float(student_tail(abs(value) / error, freedom))
     return Effect(value, max(-1.0, value - half), min(1.0, value + half), p, sum(map(len, sides)))
 
 

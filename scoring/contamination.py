@@ -18,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .aggregates import Mean
-from .intervals import Estimate, check_level, welch
-
-# sklearn.metrics takes nearly a second to load: the functions that need it import it.
+from .intervals import Estimate, check_level, normal_quantile, normal_share, welch
 
 Floats: TypeAlias = Sequence[float] | NDArray[np.floating]
 
@@ -182,12 +180,11 @@ def auc(
         missing, or ``level`` is out of range.
     """
     from scipy.optimize import brentq
-    from scipy.stats import norm
 
     check_level(level)
     inside, outside = _dense_ranks(scores, member)
     value = _area(inside, outside)
-    z = float(norm.ppf((1 + level) / 2))
+    z = normal_quantile((1 + level) / 2)
     variance = _variance_of_auc(value, inside, outside, scores, member, clusters)
 
     def beyond(area: float) -> float:
@@ -212,20 +209,16 @@ def area_power(area: float, error: float, members: int, others: int, level: floa
 
     ``error`` is the ``chance_error``, ``members`` and ``others`` the numbers of texts.
     """
-    from scipy.stats import norm
-
     factor = error**2 / _hanley_mcneil(0.5, members, others)
     there = math.sqrt(factor * _hanley_mcneil(area, members, others))
-    return float(norm.cdf((area - 0.5 + error * norm.ppf(level)) / there))
+    return normal_share((area - 0.5 + error * normal_quantile(level)) / there)
 
 
 def sample_factor(area: float, error: float, members: int, others: int, level: float, power: float) -> float:
     """How many times as many texts find a true ``area`` with this ``power``; the rest as in ``area_power``."""
-    from scipy.stats import norm
-
     factor = error**2 / _hanley_mcneil(0.5, members, others)
     there = math.sqrt(factor * _hanley_mcneil(area, members, others))
-    return float((norm.ppf(1 - level) * error + norm.ppf(power) * there) / (area - 0.5)) ** 2
+    return ((normal_quantile(1 - level) * error + normal_quantile(power) * there) / (area - 0.5)) ** 2
 
 
 def _variance_of_auc(
@@ -295,14 +288,11 @@ def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> flo
 
     :raises ValueError: as ``auc``; or ``fpr`` is not between 0 and 1.
     """
-    from sklearn.metrics import roc_curve
-
     if not 0.0 <= fpr <= 1.0:
         raise ValueError(f"fpr is {fpr}; it is a share between 0 and 1")
     inside, outside = _dense_ranks(scores, member)
-    labels = np.repeat([True, False], [len(inside), len(outside)])
-    # All thresholds: one that lies on a straight piece of the curve may be the last below the bound.
-    false, true, _ = roc_curve(labels, np.concatenate([inside, outside]), drop_intermediate=False)
+    thresholds = np.arange(max(inside[-1], outside[-1]) + 2)  # the last one finds nothing
+    true, false = ((len(ranks) - np.searchsorted(ranks, thresholds)) / len(ranks) for ranks in (inside, outside))
     return float(true[false <= fpr].max())
 
 

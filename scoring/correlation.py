@@ -11,14 +11,15 @@ import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, permutations
 from statistics import linear_regression
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
+from .intervals import Floats, mid_ranks, normal_share, student_quantile, student_tail
+
 DEPARTURE_LEVEL = 0.05  # of all tests together
 MIN_POINTS = 10  # items, or clusters of items: from fewer no error can be estimated
 _UNBOUNDED = 1e6  # degrees of freedom
@@ -134,31 +135,28 @@ class Departure:
     @property
     def p(self) -> float:
         """The chance of lying as far off on that side, corrected."""
-        from scipy.stats import t
-
         if self.tries is None:
             return 1.0
         ratio = abs(self.value) / self.se if self.se else math.inf if self.value else 0.0
-        return min(1.0, self.tries * max(sys.float_info.min, float(t.sf(ratio, self.freedom))))
+        return min(1.0, self.tries * max(sys.float_info.min, float(student_tail(ratio, self.freedom))))
 
     def power(self, fall: float) -> float:
         """The probability that the test finds a point that lies ``fall`` off."""
-        from scipy.stats import t
-
         if self.tries is None or not self.se:
             return 0.0
-        return float(t.sf(t.isf(DEPARTURE_LEVEL / self.tries, self.freedom) - fall / self.se, self.freedom))
+        return float(student_tail(self._critical(self.freedom) - fall / self.se, self.freedom))
 
     def times_the_items(self, fall: float, power: float) -> float | None:
         """How many times as many items find that with this ``power``; None where no number of them would."""
-        from scipy.stats import t
-
         if self.tries is None:
             return None
-        wanted = fall / float(t.isf(DEPARTURE_LEVEL / self.tries, self.limit) + t.ppf(power, self.limit))
+        wanted = fall / (self._critical(self.limit) + float(student_quantile(power, self.limit)))
         if wanted <= self.models:
             return None
         return (self.se**2 - self.models**2) / (wanted**2 - self.models**2)
+
+    def _critical(self, freedom: float) -> float:
+        return -float(student_quantile(DEPARTURE_LEVEL / (self.tries or 1), freedom))
 
 
 @dataclass(slots=True, frozen=True)
@@ -296,21 +294,27 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float] | N
 
     :raises ValueError: the two differ in length.
     """
-    from scipy.stats import beta, pearsonr  # take half a second to load
+    from scipy.special import betainc
 
-    if len(xs) != len(ys):
-        raise ValueError(f"{len(xs)} values against {len(ys)}")
-    if len(xs) < 3 or len(set(xs)) < 2 or len(set(ys)) < 2:
+    if not _have_spread(xs, ys):
         return None
-    found = pearsonr(xs, ys)
-    least = 2.0 * float(beta.cdf(sys.float_info.epsilon / 4, len(xs) / 2 - 1, len(xs) / 2 - 1))
-    return float(found.statistic), max(float(found.pvalue), least, sys.float_info.min)
+    r = _linear_coefficient(np.asarray(xs, dtype=np.float64), np.asarray(ys, dtype=np.float64))
+    # Without a relation r has the beta distribution on -1 to 1.
+    shape = len(xs) / 2 - 1
+    p = 2.0 * float(betainc(shape, shape, max((1.0 - abs(r)) / 2, sys.float_info.epsilon / 4)))
+    return r, max(p, sys.float_info.min)
 
 
-# scipy.stats takes half a second to load: the functions that need it import it.
+def _linear_coefficient(xs: Floats, ys: Floats) -> float:
+    one, other = xs - xs.mean(), ys - ys.mean()
+    one, other = one / np.abs(one).max(), other / np.abs(other).max()
+    return float(np.clip(one @ other / math.sqrt(float(one @ one) * float(other @ other)), -1.0, 1.0))
+
 
 # Up to so many pairs Spearman's p-value comes from all n! orders (40,320); beyond, from the t distribution.
 MAX_EXACT = 8
+_MAX_EXACT_KENDALL = 33  # pairs, as scipy has it
+_MAX_PAIRWISE = 500  # pairs that are compared all with all at once
 
 
 @dataclass(slots=True, frozen=True)
@@ -387,40 +391,69 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
 
     :raises ValueError: the two differ in length.
     """
-    from scipy.stats import permutation_test, rankdata, spearmanr
-
     if not _have_spread(xs, ys):
         return None
-    found = spearmanr(xs, ys)
-    if len(xs) > MAX_EXACT:
-        return Coefficient(float(found.statistic), max(float(found.pvalue), _smallest_p(len(xs))))
-    ranks, others = rankdata(xs), rankdata(ys)
+    n, ranks, others = len(xs), mid_ranks(xs), mid_ranks(ys)
+    rho = _linear_coefficient(ranks, others)
+    if n > MAX_EXACT:
+        ratio = abs(rho) * math.sqrt((n - 2) / ((1.0 + rho) * (1.0 - rho))) if abs(rho) < 1.0 else math.inf
+        return Coefficient(rho, max(2.0 * float(student_tail(ratio, n - 2)), _smallest_p(n)))
     others -= others.mean()
+    products, seen = ranks[_all_orders(n)] @ others, ranks @ others  # rho, but for a factor that no order changes
+    tail = min((products <= seen).mean(), (products >= seen).mean())
+    return Coefficient(rho, min(1.0, 2.0 * float(tail)))
 
-    def products(shuffled: Any, axis: int) -> Any:  # rho, but for a factor that no order changes
-        return (shuffled * others).sum(axis=axis)
 
-    exact = permutation_test(
-        (ranks,), products, permutation_type="pairings", n_resamples=math.inf, vectorized=True, alternative="two-sided"
-    )
-    return Coefficient(float(found.statistic), float(exact.pvalue))
+@lru_cache(maxsize=MAX_EXACT)
+def _all_orders(n: int) -> NDArray[np.int64]:
+    return np.array(list(permutations(range(n))))
 
 
 def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     """Kendall's tau-b (1938, 1945): concordant less discordant pairs of pairs, over the root of those not tied in x
     times those not tied in y. None as with ``pearson``.
 
-    The p-value is scipy's: exact where nothing is tied and n is at most 33, else by the normal approximation with
-    the variance for ties.
+    The p-value is exact where nothing is tied and n is at most 33, else by the normal approximation with the variance
+    for ties (Kendall 1970, "Rank correlation methods", 4th ed., chapters 4 and 5).
 
     :raises ValueError: the two differ in length.
     """
-    from scipy.stats import kendalltau
-
     if not _have_spread(xs, ys):
         return None
-    found = kendalltau(xs, ys)
-    return Coefficient(float(found.statistic), max(float(found.pvalue), sys.float_info.min))
+    n = len(xs)
+    if n > _MAX_PAIRWISE:
+        from scipy.stats import kendalltau
+
+        found = kendalltau(xs, ys)
+        return Coefficient(float(found.statistic), max(float(found.pvalue), sys.float_info.min))
+    signs = [np.sign(np.subtract.outer(values, values)) for values in map(np.asarray, (xs, ys))]
+    score, untied = float((signs[0] * signs[1]).sum()) / 2, [np.abs(one).sum() / 2 for one in signs]
+    tau = min(1.0, max(-1.0, score / math.sqrt(untied[0]) / math.sqrt(untied[1])))
+    if n <= _MAX_EXACT_KENDALL and untied[0] == untied[1] == n * (n - 1) / 2:
+        p = _orders_as_discordant(n, int(untied[0] - abs(score)) // 2)
+    else:
+        p = 2.0 * normal_share(-abs(score) / math.sqrt(_score_variance(xs, ys)))
+    return Coefficient(tau, max(p, sys.float_info.min))
+
+
+def _orders_as_discordant(n: int, discordant: int) -> float:
+    """Return twice the share of the orders of n things with so few discordant pairs, at most 1."""
+    orders = np.ones(1)
+    for size in range(2, n + 1):
+        orders = np.convolve(orders, np.ones(size))
+    return min(1.0, 2.0 * float(orders[: discordant + 1].sum() / math.factorial(n)))
+
+
+def _score_variance(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Return the variance of concordant less discordant pairs if there is no relation, with ties."""
+    n = len(xs)
+    ties = [np.unique(values, return_counts=True)[1].astype(np.float64) for values in (xs, ys)]
+    pairs, triples, scores = (
+        [float((t * (t - 1) * factor(t)).sum()) for t in ties]
+        for factor in (np.ones_like, lambda t: t - 2, lambda t: 2 * t + 5)
+    )
+    plain = (n * (n - 1) * (2 * n + 5) - sum(scores)) / 18
+    return plain + math.prod(pairs) / (2 * n * (n - 1)) + math.prod(triples) / (9 * n * (n - 1) * (n - 2))
 
 
 def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> Correlations:

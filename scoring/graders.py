@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .agreement import Scale
-from .intervals import Estimate, check_level
+from .intervals import Estimate, check_level, normal_quantile, student_half, student_quantile
 from .ratios import weighted_ratio
 
 Floats = NDArray[np.float64]
@@ -179,7 +179,6 @@ def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
     :raises ValueError: ``level`` is not between 0 and 1.
     """
     from scipy.sparse import coo_matrix
-    from scipy.stats import t
 
     check_level(level)
     graders, codes = len(table.graders), table.cluster_codes()
@@ -208,7 +207,7 @@ def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
         np.diagonal(solution @ meat @ solution.T), noise * np.diagonal(solution @ laplacian @ solution.T)
     )
     of_grader = np.bincount(np.unique(grader * max(1, clusters) + cluster) // max(1, clusters), minlength=graders)
-    half = np.asarray(t.ppf((1.0 + level) / 2, np.maximum(1, of_grader - 1))) * np.sqrt(variances)
+    half = student_quantile((1.0 + level) / 2, np.maximum(1.0, of_grader - 1)) * np.sqrt(variances)
     answers = np.bincount(grader, minlength=graders)
     told = [
         GraderSeverity(name, value, value - reach, value + reach, count, questions, number) if number else
@@ -277,8 +276,6 @@ def _grade_step(table: GradeTable) -> float:
         return float(np.diff(values).min())
     return float((table.tops - table.lows).max(initial=1.0))
 
-
-# scipy.stats takes half a second to load: the functions that need it import it.
 
 _MAX_CATEGORIES = 16  # of more distinct grades no interval is computed
 _ROUNDING = 1e-12
@@ -411,8 +408,6 @@ def _gwet(sums: Floats, weights: Floats) -> Floats:
 
 def _jackknife(by_cluster: Floats, coefficient: Callable[[Floats], Floats], level: float) -> AgreementCoefficient:
     """A coefficient of the sums of all clusters, with Student's interval by the jackknife, at most 1."""
-    from scipy.stats import t
-
     whole = by_cluster.sum(axis=0, keepdims=True)
     value = float(coefficient(whole)[0])
     n = len(by_cluster)
@@ -425,7 +420,7 @@ def _jackknife(by_cluster: Floats, coefficient: Callable[[Floats], Floats], leve
     error = float(np.sqrt((n - 1) / n * ((samples - samples.mean()) ** 2).sum())) if len(samples) == n else 0.0
     if error <= _ROUNDING:
         return AgreementCoefficient(value)
-    half = float(t.ppf((1.0 + level) / 2, n - 1)) * error
+    half = student_half(error, n - 1, level)
     return AgreementCoefficient(value, max(-1.0, value - half), min(1.0, value + half), error)
 
 
@@ -433,8 +428,6 @@ def mean_coefficient(parts: Sequence[tuple[AgreementCoefficient, int]], level: f
     """The mean of coefficients over things of different scales, weighted by numbers of answers; undefined ones are left
     out.
     """
-    from scipy.stats import norm
-
     known = [(one, n) for one, n in parts if one.value is not None and n]
     if not known:
         return AgreementCoefficient(None)
@@ -443,5 +436,5 @@ def mean_coefficient(parts: Sequence[tuple[AgreementCoefficient, int]], level: f
     if any(one.se is None for one, _ in known):
         return AgreementCoefficient(value)
     error = float(np.sqrt(sum(((one.se or 0.0) * n / whole) ** 2 for one, n in known)))
-    half = float(norm.ppf((1.0 + level) / 2)) * error
+    half = normal_quantile((1.0 + level) / 2) * error
     return AgreementCoefficient(value, max(-1.0, value - half), min(1.0, value + half), error)

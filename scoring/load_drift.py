@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .clustered_means import ClusteredMean, clustered_mean
 from .confidence_sequences import ConfidenceSequences
-from .intervals import Estimate, extend_to_zero
+from .intervals import Estimate, extend_to_zero, student_tail
 from .load_verdicts import (
     MEAN_ASPECT,
     VERDICT_FAILURES,
@@ -40,8 +40,6 @@ from .load_verdicts import (
     loaded_distance,
     main_aspect,
 )
-
-# scipy.stats takes half a second to load: the functions that need it import it.
 
 EXCHANGES = 1_999
 _MAX_BLOCK = 2_000_000  # numbers held at a time
@@ -423,11 +421,9 @@ def _p_of_direction(mean: ClusteredMean) -> float:
 
     An exchange of passes refutes that nothing has changed; verdicts that change to either side alike raise no score.
     """
-    from scipy.stats import t
-
     if mean.se is None:
         return 1.0
-    return float(2.0 * t.sf(abs(mean.mean) / mean.se, mean.freedom)) if mean.se else float(mean.mean == 0.0)
+    return 2.0 * float(student_tail(abs(mean.mean) / mean.se, mean.freedom)) if mean.se else float(mean.mean == 0.0)
 
 
 def _change_interval(mean: ClusteredMean, one: _NamedFigure, level: float) -> Estimate:

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .agreement import Rating, cohen_kappa
+from .agreement import Rating, cohen_kappa, kappas_of_tables
 from .clustered_means import MIN_CLUSTERS
 from .intervals import check_level
 
@@ -531,17 +531,6 @@ def sort_labels(labels: set[Rating]) -> list[Rating]:
     return sorted(labels, key=lambda label: (isinstance(label, str), label if isinstance(label, str) else float(label)))
 
 
-def weighted_kappas(tables: Floats, size: int, weights: Literal["quadratic"] | None = None) -> Floats:
-    """Cohen's kappa of each row of ``tables``, a flattened table of ``size`` × ``size`` counts; nan where undefined."""
-    square = tables.reshape(len(tables), size, size)
-    places = np.arange(size)
-    cost = (places[:, None] - places[None, :]) ** 2 if weights == "quadratic" else 1.0 - np.eye(size)
-    total = square.sum(axis=(1, 2))
-    expected = np.einsum("bi,ij,bj->b", square.sum(axis=2), cost, square.sum(axis=1)) / total
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(1.0 - (square * cost).sum(axis=(1, 2)) / expected, dtype=np.float64)
-
-
 def _kappa_interval(
     cells: np.ndarray[tuple[int], np.dtype[np.int64]],
     groups: Sequence[str],
@@ -557,4 +546,4 @@ def _kappa_interval(
     drawn = np.random.default_rng([seed, 2]).multinomial(
         len(codes), np.full(len(codes), 1 / len(codes)), size=resamples
     )
-    return percentile_interval(weighted_kappas(drawn @ by_group, size, weights), level, len(codes))
+    return percentile_interval(kappas_of_tables(drawn @ by_group, size, weights), level, len(codes))

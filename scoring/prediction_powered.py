@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .intervals import Estimate, Floats, check_level
+from .intervals import Estimate, Floats, check_level, mid_ranks, student_half
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,6 @@ _WEIGHT_GROUPS = 64
 # covers more often than its level, 1/2 about that of Jeffreys, which for some rates does so less often.
 _UNSEEN = 0.7
 
-# scipy.stats takes half a second to load: the functions that need it import it.
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -197,10 +195,8 @@ class PoweredEstimate:
         Raises:
             ValueError: ``level`` is not between 0 and 1.
         """
-        from scipy.stats import t
-
         check_level(level)
-        quantile = float(t.ppf((1.0 + level) / 2, self.freedom))
+        quantile = student_half(1.0, self.freedom, level)
         if math.isfinite(low) and math.isfinite(high):
             down, up = self._bounded(level, low, high, times)
         else:
@@ -509,15 +505,7 @@ def _fisher(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats)
 def _spearman(x: Floats, y: Floats, w: Floats) -> float:
     if len(x) < 2:
         return math.nan
-    ranks = _weighted_ranks(x, w), _weighted_ranks(y, w)
-    a, b = (one - _weighted_mean(one, w) for one in ranks)
     n = w.sum()
+    ranks = mid_ranks(x, w) / n, mid_ranks(y, w) / n
+    a, b = (one - _weighted_mean(one, w) for one in ranks)
     return float(_fisher(n, 0.0 * n, 0.0 * n, (w * a * a).sum(), (w * b * b).sum(), (w * a * b).sum()))
-
-
-def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
-    """Weighted mid-ranks as shares: the weight of what is less, and half of that of equals."""
-    _, places = np.unique(values, return_inverse=True)
-    held = np.bincount(places, weights)
-    ranks: Floats = ((np.cumsum(held) - held / 2) / weights.sum())[places]
-    return ranks

@@ -14,9 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .comparison import MAX_SIGN_FLIPS, sign_flip_p
-from .intervals import Estimate, bounded_interval, check_level, extend_to_zero
-
-# scipy.stats takes half a second to load: the functions that need it import it.
+from .intervals import (
+    Estimate,
+    bounded_interval,
+    check_level,
+    extend_to_zero,
+    normal_quantile,
+    student_quantile,
+    student_tail,
+)
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -48,17 +54,15 @@ class WeightedRatio:
 
         :raises ValueError: ``level`` is not between 0 and 1.
         """
-        from scipy.special import ndtri, stdtrit
-
         check_level(level)
         value, items, dispersion, stretch = min(1.0, max(0.0, self.value)), self.even, 1.0, 1.0
-        spread = value * (1.0 - value)
+        spread, tail = value * (1.0 - value), (1.0 + level) / 2
         if spread > 0.0:
             dispersion = self.variance * (self.clusters - 1) / self.clusters * items / spread if self.clusters > 1 \
                 else 1.0  # fmt: skip
             if dispersion > 1.0:  # more than one stratum of all could have: the weights say too much of the number
                 items, dispersion = items / dispersion, 1.0
-            stretch = float(stdtrit(self.freedom, (1.0 + level) / 2) / ndtri((1.0 + level) / 2))
+            stretch = float(student_quantile(tail, self.freedom)) / normal_quantile(tail)
         numbers = np.array([[value], [dispersion], [items], [stretch]])
         low, high = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
         return Estimate(value, float(low[0]), float(high[0]))
@@ -163,8 +167,6 @@ def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDiffer
     interval ends at 0. Of few clusters each alone may refute too often, signs where losses are few and large, the
     interval where strata have one cluster.
     """
-    from scipy.stats import t
-
     value = min(1.0, max(0.0, first.value)) - min(1.0, max(0.0, second.value))
     wide = max(len(first.influence), len(second.influence))
     a, b = (np.pad(each, (0, wide - len(each))) for each in (first.influence, second.influence))
@@ -181,7 +183,7 @@ def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDiffer
     else:
         error = math.sqrt(float(((a - b) ** 2).sum()))
         ratio = abs(value) / error if error else math.inf if value else 0.0
-        p = max(sys.float_info.min, float(2.0 * t.sf(ratio, min(first.freedom, second.freedom))))
+        p = max(sys.float_info.min, 2.0 * float(student_tail(ratio, min(first.freedom, second.freedom))))
     return RatioDifference(
         value, _p_within_interval(p, RatioDifference(value, p, (first, second), rho)), (first, second), rho
     )

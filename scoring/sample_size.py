@@ -11,9 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .intervals import bounded_interval, check_level
-
-# scipy.stats takes half a second to load: the functions that need it import it.
+from .intervals import bounded_interval, check_level, normal_quantile, student_half, student_quantile
 
 
 def items_for_half_width(half_width: float, variance: float, level: float = 0.95) -> int:
@@ -26,11 +24,9 @@ def items_for_half_width(half_width: float, variance: float, level: float = 0.95
     :raises ValueError: ``half_width`` is not above 0, ``variance`` below 0 (or not finite), or ``level`` not between 0
         and 1.
     """
-    from scipy.stats import t
-
     _check_arguments("half_width", half_width, variance, level)
     deviation = math.sqrt(variance)
-    return _smallest_n(lambda n: float(t.ppf((1.0 + level) / 2, n - 1)) * deviation / math.sqrt(n) <= half_width)
+    return _smallest_n(lambda n: student_half(deviation, n - 1, level) / math.sqrt(n) <= half_width)
 
 
 def items_for_bounded(half_width: float, share: float, dispersion: float, level: float = 0.95) -> int:
@@ -43,8 +39,6 @@ def items_for_bounded(half_width: float, share: float, dispersion: float, level:
     :raises ValueError: ``half_width`` is not above 0, ``share`` or ``dispersion`` not in 0–1, or ``level`` not between
         0 and 1.
     """
-    from scipy.stats import norm, t
-
     check_level(level)
     tail = (1.0 + level) / 2
     if not half_width > 0.0:
@@ -53,7 +47,7 @@ def items_for_bounded(half_width: float, share: float, dispersion: float, level:
         raise ValueError(f"share {share} and dispersion {dispersion}; they lie in 0–1")
 
     def enough(n: int) -> bool:
-        stretch = float(t.ppf(tail, n - 1) / norm.ppf(tail))
+        stretch = float(student_quantile(tail, n - 1)) / normal_quantile(tail)
         numbers = np.array([[share], [dispersion], [float(n)], [stretch]])
         low, high = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
         return float(high[0] - low[0]) <= 2.0 * half_width
@@ -87,15 +81,17 @@ def power_of(effect: float, n: int, level: float = 0.95) -> float:
 
     :raises ValueError: ``n`` is below 2, or ``level`` not between 0 and 1.
     """
-    from scipy.stats import nct, t
+    from scipy.special import nctdtr
 
     check_level(level)
     if n < 2:
         raise ValueError(f"{n} items; a test needs at least two")
-    critical = float(t.ppf((1.0 + level) / 2, n - 1))
+    critical = student_half(1.0, n - 1, level)
     shift = abs(effect) * math.sqrt(n)
-    # A finding on the wrong side is one on the right side of the mirrored distribution; nct.cdf has gaps there.
-    return float(nct.sf(critical, n - 1, shift) + nct.sf(critical, n - 1, -shift))
+    # A finding on the wrong side is one on the right side of the mirrored distribution. Where that has next to nothing
+    # above ``critical``, nctdtr may be nan.
+    below = np.nan_to_num(nctdtr(n - 1, [shift, -shift], critical), nan=1.0)
+    return float((1.0 - below).sum())
 
 
 def _check_arguments(name: str, wanted: float, variance: float, level: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 from viva.engine.clock import VirtualClock
-from viva.scoring.intervals import Estimate
+from viva.scoring.intervals import Estimate, normal_quantile, student_half
 
 from .queueing import Processor, Station, Tally
 from .traces import PROCESSOR, Trace, TraceStep, processor_of
@@ -217,14 +217,12 @@ def predict(values: Sequence[float], sample: int, model_error: float = 0.0) -> E
     middle = fmean(values)
     if len(values) < 2 and not model_error:
         return Estimate(middle, middle, middle)
-    from scipy.stats import norm, t
-
-    own = float(norm.ppf((1.0 + LEVEL) / 2)) * model_error * middle
+    own = normal_quantile((1.0 + LEVEL) / 2) * model_error * middle
     if len(values) < 2:
         return Estimate(middle, max(0.0, middle - own), middle + own)
 
     wider = math.sqrt(sample / (sample - 1)) if sample > 1 else 1.0
-    quantile = float(t.ppf((1.0 + LEVEL) / 2, len(values) - 1))
+    quantile = student_half(1.0, len(values) - 1, LEVEL)
     half = math.hypot(quantile * float(stdev(values)) * wider * math.sqrt(1.0 + 1.0 / len(values)), own)
     return Estimate(middle, max(0.0, middle - half), middle + half)
 

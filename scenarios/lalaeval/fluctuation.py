@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from viva.scoring.disputes import dimension_weights
 from viva.scoring.graders import Codes, Floats, GradeTable
+from viva.scoring.intervals import student_half
 
 from .candidate_grades import LEVEL, Measure, dimension_groups
 from .graded_round import Versions
@@ -284,13 +285,11 @@ def _split_change(
 
 def _contributions(values: Floats, jackknifed: Floats, level: float) -> list[Contribution]:
     """The change and the four parts with Student's intervals, by the jackknife over clusters."""
-    from scipy.stats import t
-
     told = np.concatenate([[values[1] - values[0]], values[2:]])
     samples = np.column_stack([jackknifed[:, 1] - jackknifed[:, 0], jackknifed[:, 2:]])
     n = len(samples)
     errors = np.sqrt((n - 1) / n * ((samples - samples.mean(axis=0)) ** 2).sum(axis=0))
-    half = float(t.ppf((1.0 + level) / 2, max(1, n - 1))) * errors
+    half = student_half(1.0, max(1, n - 1), level) * errors
     return [
         Contribution(100 * float(value), *((None, None) if error <= 1e-12 else
                      (float(max(-100.0, 100 * (value - reach))), float(min(100.0, 100 * (value + reach))))))

@@ -132,17 +132,6 @@ def test_any_split_of_a_tally_merges_to_the_whole(names: list[tuple[str, int]]) 
     assert list(merged.to_dict().items()) == list(whole.to_dict().items())
 
 
-@relaxed
-@given(st.lists(st.tuples(wild, st.integers(0, 3000)), max_size=6))
-def test_a_number_added_many_times_is_as_good_as_each_by_itself(counted: list[tuple[float, int]]) -> None:
-    mean = Mean()
-    for value, count in counted:
-        mean.add_many(value, count)
-    assert bits(mean) == bits(mean_of([value for value, count in counted for _ in range(count)]))
-    with pytest.raises(ValueError, match="-1"):
-        mean.add_many(1.0, -1)
-
-
 def test_more_different_numbers_than_wait_are_all_in_the_sum() -> None:
     values = [number / 7 for number in range(5_000)]
     mean = mean_of(values)

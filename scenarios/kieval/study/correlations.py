@@ -35,6 +35,7 @@ from viva.scoring.correlation import (
     fit_lines,
     group_by_dataset,
 )
+from viva.scoring.intervals import normal_quantile
 
 from ...study_sections import Section, StaticFigures, Subject
 from ..interview_report import MAX_UNANSWERED
@@ -54,8 +55,6 @@ from .methods import (
     title_facts,
     unanswered_of,
 )
-
-# scipy.stats takes half a second to load: the functions that need it import it.
 
 _NAMES = {"pearson": "Pearson r", "spearman": "Spearman ρ", "kendall": "Kendall τ"}
 _FIGURE = ("model", "dataset", "accuracy", "score", "accuracy_se", "score_se")
@@ -280,9 +279,7 @@ def _least_error(record: Mapping[str, Any]) -> float:
     """The half of a figure's interval, in normal quantiles: the error that a line takes a point to have. Of few items,
     or of items that are all alike, the spread seen says less.
     """
-    from scipy.stats import norm
-
-    return float((record["high"] - record["low"]) / 2 / norm.ppf((1 + LEVEL) / 2))
+    return float((record["high"] - record["low"]) / 2 / normal_quantile((1 + LEVEL) / 2))
 
 
 def _item_errors(

@@ -116,15 +116,14 @@ def test_an_interval_stays_between_the_ends_of_a_scale_and_has_a_width(
 
 
 def test_an_interval_of_truth_values_is_a_shares() -> None:
-    from viva.scoring.intervals import wilson
+    from scipy.stats import binomtest
 
     collected = SystemValues()
     for number in range(10):
         collected.add(_record(f"d{number}", {"m": {"values": [[0, number < 9]]}, "all": {"values": [[0, True]]}}))
     for name, part in (("m", 9), ("all", 10)):
         found = number_figures(collected, collected.series[name].taken(None, None))
-        share = wilson(part, 10)
-        assert share is not None
+        share = binomtest(part, 10).proportion_ci(method="wilson")
         assert (found["low"], found["high"]) == pytest.approx((share.low, share.high))
 
 
