@@ -108,9 +108,9 @@ def _audit(launch: Launch, plot: Path | None, json: bool, max_failures: int) -> 
     held = run_launch(launch)
     report = held.aggregate.report()
     if plot is not None:
-        from viva.reports.row_plots import ForestRow, save_forest_plot
+        from viva.reports.row_plots import NamedBar, save_forest_plot
 
-        rows = [ForestRow(_judge_name(one, len(report["answer"]) > 1), one["effect"]["value"], one["effect"]["low"],
+        rows = [NamedBar(_judge_name(one, len(report["answer"]) > 1), one["effect"]["value"], one["effect"]["low"],
                           one["effect"]["high"], one["found"])
                 for one in report["findings"] if one["effect"]["value"] is not None]  # fmt: skip
         try:

@@ -8,11 +8,11 @@ stand where they cover least.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import plot_style
 
@@ -50,16 +50,10 @@ class Axes:
     bounds: tuple[float, float] | None = None
 
 
-def curve_plot(title: str, lines: Sequence[Curve], axes: Axes, flagged: str = "") -> str:
-    """Up to ``style.LINES`` lines in one panel, as SVG. ``flagged`` says in the legend what flagged points are.
-
-    :raises ConfigurationError: matplotlib is missing.
-    """
-    with plot_style.plot_style():
-        return plot_style.write_svg(_draw_curves(title, lines[: plot_style.LINES], axes, flagged))
-
-
-def _draw_curves(title: str, lines: Sequence[Curve], axes: Axes, flagged: str) -> Any:
+@plot_style.as_svg
+def curve_plot(title: str, lines: Sequence[Curve], axes: Axes, flagged: str = "") -> Any:
+    """Draw up to ``plot_style.LINES`` lines in one panel. ``flagged`` says in the legend what flagged points are."""
+    lines = lines[: plot_style.LINES]
     names = list(plot_style.shorten_names([line.name for line in lines]).values())
     found = flagged if any(line.flagged for line in lines) else ""
     told = [*names, *([found] if found else [])]
@@ -133,6 +127,28 @@ class RoundValue:
     reach: tuple[float, float] | None = None
 
 
+class _Drawn(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def line(self) -> tuple[Hashable, ...]: ...
+
+
+def overlapping(drawn: Sequence[_Drawn]) -> list[list[str]]:
+    """Return the names of candidates that share one line, for all their figures are the same."""
+    if len(drawn) > plot_style.LINES:
+        return []
+    return [[drawn[at].name for at in group] for group in _group_lines(drawn)[0] if len(group) > 1]
+
+
+def _group_lines(drawn: Sequence[_Drawn]) -> tuple[list[list[int]], list[str]]:
+    """Return the places of what shares a line, and what each line is called; without figures each has its own."""
+    groups = plot_style.group_equal([one.line or place for place, one in enumerate(drawn)])
+    shorts = list(plot_style.shorten_names(one.name for one in drawn).values())
+    return groups, [plot_style.group_name([shorts[at] for at in group]) for group in groups]
+
+
 @dataclass(slots=True, frozen=True)
 class RoundCurve:
     """One candidate's values by round; one without any keeps its place."""
@@ -140,47 +156,32 @@ class RoundCurve:
     name: str
     steps: Sequence[RoundValue]
 
+    @property
+    def line(self) -> tuple[RoundValue, ...]:
+        """What is drawn."""
+        return tuple(self.steps)
+
 
 def survival_plot(title: str, curves: Sequence[RoundCurve]) -> str:
-    """The share of conversations (percent) that held each round, as SVG.
-
-    :raises ConfigurationError: matplotlib is missing.
-    """
+    """Draw the share of conversations (percent) that held each round."""
     return _draw_rounds(title, curves, "talks that held the round, %", stepped=True)
 
 
 def round_score_plot(title: str, curves: Sequence[RoundCurve]) -> str:
-    """The mean score (0–100) of each round with its interval, as SVG.
-
-    :raises ConfigurationError: matplotlib is missing.
-    """
+    """Draw the mean score (0–100) of each round with its interval."""
     return _draw_rounds(title, curves, "score of the round, 0–100", stepped=False)
 
 
-def overlapping_rounds(curves: Sequence[RoundCurve]) -> list[list[str]]:
-    """The names of candidates that share one line, for their figures are the same in every round."""
-    if len(curves) > plot_style.LINES:
-        return []
-    return [[curves[at].name for at in group] for group in _equal_rounds(curves) if len(group) > 1]
-
-
-def _equal_rounds(curves: Sequence[RoundCurve]) -> list[list[int]]:
-    """The places of curves that share a line; those without any figure keep a place each."""
-    return plot_style.group_equal([tuple(curve.steps) or place for place, curve in enumerate(curves)])
-
-
-def _draw_rounds(title: str, curves: Sequence[RoundCurve], label: str, stepped: bool) -> str:
+@plot_style.as_svg
+def _draw_rounds(title: str, curves: Sequence[RoundCurve], label: str, stepped: bool) -> Any:
     rounds = sorted({step.round for curve in curves for step in curve.steps})
-    with plot_style.plot_style():
-        if len(curves) <= plot_style.LINES:
-            return plot_style.write_svg(_round_lines(title, curves, rounds, label, stepped))
-        return plot_style.write_svg(_round_cells(title, curves, rounds, label))
+    if len(curves) <= plot_style.LINES:
+        return _round_lines(title, curves, rounds, label, stepped)
+    return _round_cells(title, curves, rounds, label)
 
 
 def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], label: str, stepped: bool) -> Any:
-    shorts = list(plot_style.shorten_names(curve.name for curve in curves).values())
-    groups = _equal_rounds(curves)
-    names = [plot_style.group_name([shorts[at] for at in group]) for group in groups]
+    groups, names = _group_lines(curves)
     figure, axes = plot_style.make_panel(1.9, bottom=plot_style.BOTTOM + plot_style.legend_height(names))
     plot_style.set_title(axes, title)
     axes.set_xlabel("round")
@@ -214,15 +215,10 @@ def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
 
 
 def _round_cells(title: str, curves: Sequence[RoundCurve], rounds: list[int], label: str) -> Any:
-    rectangle = import_module("matplotlib.patches").Rectangle
     names = list(plot_style.shorten_names(curve.name for curve in curves).values())
-    left = 0.15 + plot_style.text_inches(names)
-    figure, axes = plot_style.make_panel(_CELL_HEIGHT * len(curves), left=left)
-    plot_style.set_title(axes, title)
+    figure, axes = plot_style.make_rows(title, names, _CELL_HEIGHT * len(curves))
     axes.set_xlim(0, len(rounds))
-    axes.set_ylim(len(curves), 0)
     axes.set_xticks([at + 0.5 for at in range(len(rounds))], [str(number) for number in rounds])
-    axes.set_yticks([at + 0.5 for at in range(len(curves))], [plot_style.escape_label(name) for name in names])
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
     # Longer than the cells are wide, so it is centred on the whole figure.
@@ -231,15 +227,8 @@ def _round_cells(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
         for step in curve.steps:
             at = rounds.index(step.round)
             opacity = round(_MAX_TINT * min(max(step.value, 0.0), 100.0) / 100, 3)
-            box = rectangle(
-                (at + 0.02, row + 0.04),
-                0.96,
-                0.92,
-                facecolor=plot_style.light_colour("blue"),
-                alpha=opacity,
-                linewidth=0,
-            )
-            axes.add_patch(box)
+            tint = {"alpha": opacity, "linewidth": 0}
+            axes.add_patch(plot_style.make_box((at + 0.02, row + 0.04), 0.96, 0.92, "blue", **tint))
             axes.text(at + 0.5, row + 0.52, f"{step.value:.0f}", ha="center", va="center", fontsize=plot_style.TINY)
     return figure
 
@@ -266,37 +255,21 @@ class CandidateRuns:
     name: str
     runs: Sequence[RunningMean]
 
+    @property
+    def line(self) -> tuple[tuple[tuple[float, ...], ...], ...]:
+        """What is drawn, run by run."""
+        return tuple(tuple(map(tuple, (run.n, run.mean, run.low, run.high))) for run in self.runs)
 
-def running_mean_plot(title: str, tracks: Sequence[CandidateRuns]) -> str:
-    """The means (0–100) over the number of conversations, as SVG; bands are 95% intervals. A track at least has a run.
 
-    :raises ConfigurationError: matplotlib is missing.
-    """
+@plot_style.as_svg
+def running_mean_plot(title: str, tracks: Sequence[CandidateRuns]) -> Any:
+    """Draw the means (0–100) over the number of conversations; bands are 95% intervals. A track at least has a run."""
     thin = [CandidateRuns(track.name, [_thin_run(run) for run in track.runs]) for track in tracks]
-    with plot_style.plot_style():
-        return plot_style.write_svg(
-            _run_lines(title, thin) if len(thin) <= plot_style.LINES else _run_strips(title, thin)
-        )
-
-
-def overlapping_runs(tracks: Sequence[CandidateRuns]) -> list[list[str]]:
-    """The names of candidates that share one line, for all their runs are the same."""
-    if len(tracks) > plot_style.LINES:
-        return []
-    return [[tracks[at].name for at in group] for group in _equal_runs(tracks) if len(group) > 1]
-
-
-def _equal_runs(tracks: Sequence[CandidateRuns]) -> list[list[int]]:
-    return plot_style.group_equal([tuple(map(_run_points, track.runs)) or place for place, track in enumerate(tracks)])
-
-
-def _run_points(run: RunningMean) -> tuple[tuple[float, ...], ...]:
-    return tuple(map(tuple, (run.n, run.mean, run.low, run.high)))
+    return _run_lines(title, thin) if len(thin) <= plot_style.LINES else _run_strips(title, thin)
 
 
 def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
-    groups, shorts = _equal_runs(tracks), list(plot_style.shorten_names(track.name for track in tracks).values())
-    names = [plot_style.group_name([shorts[at] for at in group]) for group in groups]
+    groups, names = _group_lines(tracks)
     figure, axes = plot_style.make_panel(2.1, bottom=plot_style.BOTTOM + plot_style.legend_height(names))
     plot_style.set_title(axes, title)
     axes.set_xlabel("talks so far")
@@ -307,7 +280,7 @@ def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
         track = tracks[index]
         colour, dash = plot_style.light_colour(plot_style.SERIES[index]), plot_style.DASHES[index]
         (drawn,) = axes.plot([], [], color=colour, linestyle=dash, linewidth=1.2)
-        for at, *_ in plot_style.group_equal(list(map(_run_points, track.runs))):
+        for at, *_ in plot_style.group_equal(track.line):
             run = track.runs[at]
             axes.fill_between(run.n, run.low, run.high, color=colour, alpha=0.15, linewidth=0)
             axes.plot(run.n, run.mean, color=colour, linestyle=dash, linewidth=1.2)
@@ -323,9 +296,7 @@ def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
 
 def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
     names = list(plot_style.shorten_names(track.name for track in tracks).values())
-    left = 0.15 + plot_style.text_inches(names)
-    figure, axes = plot_style.make_panel(_STRIP_HEIGHT * len(tracks), left=left)
-    plot_style.set_title(axes, title)
+    figure, axes = plot_style.make_rows(title, names, _STRIP_HEIGHT * len(tracks))
     off = [
         abs(end - run.mean[-1])
         for track in tracks
@@ -347,9 +318,6 @@ def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
             axes.plot(run.n, height(run.mean), color=colour, linewidth=1)
         axes.axhline(row, color=plot_style.light_colour("grid"), linewidth=0.6)
     _frame_runs(axes, tracks)
-    axes.set_ylim(len(tracks), 0)
-    axes.set_yticks([row + 0.5 for row in range(len(tracks))], [plot_style.escape_label(name) for name in names])
-    axes.tick_params(axis="y", length=0)
     label = f"talks so far (a strip: last mean ± {span:.1f} points)"
     figure.text(0.5, 0.06 / figure.get_figheight(), label, ha="center", fontsize=plot_style.NORMAL)
     return figure
@@ -388,14 +356,11 @@ AxisLabels = tuple[str, str]  # of the two axes
 def draw_regressions(
     file: Path, figures: Iterable[ModelScores], lines: Mapping[str, DatasetLine | None], without: Collection[str] = ()
 ) -> None:
-    """Write a file with a panel for each dataset.
+    """Draw a panel for each dataset to a file.
 
     The band is what a point without standard errors may lie off the line before it is flagged; flagged points are
     squares of another colour, models of ``without`` are hollow. Of more than ``MAX_NAMES`` models in a panel only those
     flagged or left out are named.
-
-    :raises ConfigurationError: matplotlib is missing.
-    :raises OSError: the file cannot be written.
     """
     from viva.scoring.correlation import group_by_dataset
 
@@ -416,20 +381,17 @@ def draw_regressions(
         plot_style.save_plot(figure, file)
 
 
-def regression_plot(title: str, group: Sequence[ModelScores], fit: DatasetLine | None, labels: AxisLabels) -> str:
-    """One dataset's panel as SVG, of figures from 0 to 100; ``labels`` are those of the axes, with units.
-
-    :raises ConfigurationError: matplotlib is missing.
-    """
-    with plot_style.plot_style():
-        figure, axes = plot_style.make_panel(2.7)
-        plot_style.set_title(axes, title)
-        _draw_panel(axes, group, fit, (), labels)
-        for axis in (axes.xaxis, axes.yaxis):  # the room for names goes beyond what there can be
-            low, high = axis.get_view_interval()
-            axis.set_ticks([tick for tick in axis.get_ticklocs() if max(0, low) <= tick <= min(100, high)])
-        _draw_names(axes, group, fit, ())
-        return plot_style.write_svg(figure)
+@plot_style.as_svg
+def regression_plot(title: str, group: Sequence[ModelScores], fit: DatasetLine | None, labels: AxisLabels) -> Any:
+    """Draw one dataset's panel, of figures from 0 to 100; ``labels`` are those of the axes, with units."""
+    figure, axes = plot_style.make_panel(2.7)
+    plot_style.set_title(axes, title)
+    _draw_panel(axes, group, fit, (), labels)
+    for axis in (axes.xaxis, axes.yaxis):  # the room for names goes beyond what there can be
+        low, high = axis.get_view_interval()
+        axis.set_ticks([tick for tick in axis.get_ticklocs() if max(0, low) <= tick <= min(100, high)])
+    _draw_names(axes, group, fit, ())
+    return figure
 
 
 def _draw_panel(

@@ -1,6 +1,7 @@
 """Style of all plots: colours for light and dark, marks, sizes, names that fit, and output as SVG and PNG.
 
-Drawn by matplotlib (extra ``plots``). The same figures give the same bytes, under one version of matplotlib.
+Drawn by matplotlib (extra ``plots``): without it all drawings raise ``ConfigurationError``. The same figures give the
+same bytes, under one version of matplotlib.
 Colours stay apart for colour-blind eyes, and dashes and markers tell lines apart as well.
 """
 
@@ -9,14 +10,16 @@ from __future__ import annotations
 import io
 import unicodedata
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from viva.engine.errors import ConfigurationError
 
+P = ParamSpec("P")
 ENDINGS = (".svg", ".png")
 WIDTH = 3.7  # inches of a panel: as wide as a phone at about the size of its text
 BOTTOM = 0.44  # inches below a panel's axes, without a legend
@@ -47,10 +50,7 @@ TINY, SMALL, NORMAL, LARGE = 8, 8.5, 9, 10  # points; a phone shows one as 1.2 p
 
 
 def load_matplotlib() -> Any:
-    """matplotlib.
-
-    :raises ConfigurationError: it is missing.
-    """
+    """Import matplotlib."""
     try:
         return import_module("matplotlib")
     except ImportError:
@@ -65,10 +65,7 @@ def light_colour(name: str) -> str:
 
 @contextmanager
 def plot_style() -> Iterator[None]:
-    """While entered, what is drawn looks as it should. Text stays text in SVG; ids are the same each time.
-
-    :raises ConfigurationError: matplotlib is missing.
-    """
+    """Draw in viva's style while entered. Text stays text in SVG; ids are the same each time."""
     settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": "viva",
@@ -98,6 +95,17 @@ def plot_style() -> Iterator[None]:
         yield
 
 
+def as_svg(draw: Callable[P, Any]) -> Callable[P, str]:
+    """Make a function that draws a figure return it as SVG, in viva's style."""
+
+    @wraps(draw)
+    def drawn(*arguments: P.args, **named: P.kwargs) -> str:
+        with plot_style():
+            return write_svg(draw(*arguments, **named))
+
+    return drawn
+
+
 def make_panel(height: float, *, left: float = 0.55, bottom: float = BOTTOM, top: float = 0.3) -> tuple[Any, Any]:
     """A figure of one panel, and its axes; ``height`` is that of the axes, margins are added. All in inches."""
     whole = height + bottom + top
@@ -106,23 +114,48 @@ def make_panel(height: float, *, left: float = 0.55, bottom: float = BOTTOM, top
     return figure, figure.add_axes((left / WIDTH, bottom / whole, width / WIDTH, height / whole))
 
 
+def make_rows(
+    title: str,
+    names: Sequence[str],
+    height: float,
+    *,
+    left: float | None = None,
+    legend: Sequence[str] | None = None,
+    bottom: float = BOTTOM,
+    top: float = 0.3,
+) -> tuple[Any, Any]:
+    """Make a panel with a row for each name, the first on top: row k lies between k and k + 1."""
+    left = 0.15 + text_inches(names) if left is None else left
+    figure, axes = make_panel(
+        height, left=left, bottom=bottom + (0.0 if legend is None else legend_height(legend)), top=top
+    )
+    set_title(axes, title)
+    axes.set_ylim(max(1, len(names)), 0)
+    axes.set_yticks([at + 0.5 for at in range(len(names))], [escape_label(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    return figure, axes
+
+
+def make_box(corner: tuple[float, float], width: float, height: float, colour: str, **more: Any) -> Any:
+    """Make a rectangle by its lower left corner, filled with the colour of that name."""
+    rectangle = import_module("matplotlib.patches").Rectangle
+    return rectangle(corner, width, height, facecolor=light_colour(colour), **more)
+
+
 def set_title(axes: Any, text: str) -> None:
     """Set a title over the left end of the whole figure."""
     axes.figure.text(0.06 / WIDTH, 1 - 0.06 / axes.figure.get_figheight(), escape_label(text), va="top", fontsize=LARGE)
 
 
 def write_svg(figure: Any) -> str:
-    """The figure as SVG without a ground of its own."""
+    """Return the figure as SVG without a ground of its own."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format="svg", metadata={"Date": None}, transparent=True)
     return drawn.getvalue().decode()
 
 
 def save_plot(figure: Any, file: Path) -> None:
-    """Write the figure to a file, SVG or PNG by its ending.
-
-    :raises OSError: the file cannot be written.
-    """
+    """Write the figure to a file, SVG or PNG by its ending."""
     from viva.engine.files import write_atomically
 
     drawn = io.BytesIO()
@@ -135,7 +168,7 @@ def save_plot(figure: Any, file: Path) -> None:
 
 
 def group_equal(lines: Sequence[Hashable]) -> list[list[int]]:
-    """The places of lines in groups that are the same throughout: drawn one over the other, only the last is seen."""
+    """Return the places of lines in groups of equal ones, which are drawn one over the other."""
     groups: dict[Hashable, list[int]] = {}
     for place, line in enumerate(lines):
         groups.setdefault(line, []).append(place)
@@ -179,10 +212,7 @@ def text_inches(texts: Iterable[str], size: float = SMALL) -> float:
 
 
 def draw_legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """A legend at the figure's lower end, in as many columns as its names leave room for.
-
-    It needs the inches of ``legend_height`` there.
-    """
+    """Draw a legend at the figure's lower end, ``legend_height`` inches high, in as many columns as names allow."""
     figure.legend(
         handles,
         [escape_label(name) for name in names],

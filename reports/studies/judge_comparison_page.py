@@ -8,7 +8,7 @@ from typing import Any
 from viva.engine.errors import ConfigurationError
 
 from ..page import Page, PageSection, Plot, Record, count_of, join_names, percentage
-from ..row_plots import ForestRow, forest_plot
+from ..row_plots import NamedBar, forest_plot
 from ..tables import DASH, Table, number, p_value, percent, signed
 
 COEFFICIENTS = (("pearson", "r"), ("spearman", "ρ"), ("kendall", "τ"))
@@ -334,7 +334,7 @@ CSV_COLUMNS = ("criterion", "part", "judge", "against", "level", "measure", "val
 CSV_TEXTS = ("criterion", "part", "judge", "against", "level", "measure")
 
 
-def forest_rows(report: Record) -> tuple[str, list[ForestRow]]:
+def forest_rows(report: Record) -> tuple[str, list[NamedBar]]:
     """What is drawn, and its rows: item-level Spearman correlations, else kappas."""
     rows = []
     several = len({judge["judge"] for one in report["criteria"] for judge in one["judges"]}) > 1
@@ -352,10 +352,10 @@ def forest_rows(report: Record) -> tuple[str, list[ForestRow]]:
     return "Cohen's κ (95%)", rows
 
 
-def _forest_row(name: str, figure: Record) -> list[ForestRow]:
+def _forest_row(name: str, figure: Record) -> list[NamedBar]:
     if figure["value"] is None:
         return []
-    return [ForestRow(name, figure["value"], figure["low"], figure["high"])]
+    return [NamedBar(name, figure["value"], figure["low"], figure["high"])]
 
 
 def meta_page(report: Record) -> Page:

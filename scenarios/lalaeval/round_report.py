@@ -8,7 +8,7 @@ from typing import Any
 from viva.engine.errors import ConfigurationError
 from viva.reports import plot_style
 from viva.reports.page import Page, PageSection, Plot, count_of, join_names, list_names
-from viva.reports.row_plots import MAX_HEAT_COLUMNS, Bar, WaterfallStep, dot_plot, heat_map, waterfall_plot
+from viva.reports.row_plots import MAX_HEAT_COLUMNS, Bar, NamedBar, dot_plot, heat_map, waterfall_plot
 from viva.reports.tables import DASH, Table, interval, number, p_value, signed
 
 Record = Mapping[str, Any]
@@ -390,7 +390,7 @@ def _waterfall_plots(report: Record) -> Iterator[Plot]:
     for one in told["changes"] if told else []:
         if one["dimension"] == "overall":
             steps = [
-                WaterfallStep(PART_NAMES[name], part["value"], part["low"], part["high"])
+                NamedBar(PART_NAMES[name], part["value"], part["low"], part["high"])
                 for name, part in one["parts"].items()
             ]
             svg = waterfall_plot(

@@ -76,7 +76,7 @@ def _round_plot(
         curves = [line_plots.RoundCurve(candidate, found) for candidate, found in steps.items()]
         if any(steps.values()):
             many |= len(curves) > plot_style.LINES
-            shared += [(name, group) for group in line_plots.overlapping_rounds(curves)]
+            shared += [(name, group) for group in line_plots.overlapping(curves)]
             n = [row["n_observations"] for row in pooled if steps[row["candidate"]]]
             title = f"{short_dataset_name(name)} (n = {number_range(n)} talks each)"
             last = [f"{curve.name} {curve.steps[-1].value:.0f}" for curve in curves if curve.steps]
@@ -154,7 +154,7 @@ class RunningMeans(Section[InterviewMaterial]):
             kept = [line_plots.CandidateRuns(candidate, found) for candidate, found in here.items()]
             if any(here.values()):
                 many |= len(kept) > plot_style.LINES
-                shared += [(name, group) for group in line_plots.overlapping_runs(kept)]
+                shared += [(name, group) for group in line_plots.overlapping(kept)]
                 n = [run.n[-1] for track in kept for run in track.runs]
                 title = f"{short_dataset_name(name)} (n = {number_range(n)} talks a run)"
                 last = [f"{track.name} {track.runs[0].mean[-1]:.1f}" for track in kept if track.runs]
