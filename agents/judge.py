@@ -55,17 +55,11 @@ class GradeScale:
         return all(label.isdecimal() for label in self.labels)
 
     def grade(self, label: str | int) -> float:
-        """The grade that a label stands for, 0–1.
-
-        :raises ValueError: it is not one of the labels.
-        """
+        """The grade that a label stands for, 0–1."""
         return self.labels.index(str(label)) / (len(self.labels) - 1)
 
     def points(self, label: str | int) -> float:
-        """A label as a number: itself on a scale of numbers, else its place, 1 for the worst.
-
-        :raises ValueError: it is not one of the labels.
-        """
+        """A label as a number: itself on a scale of numbers, else its place, 1 for the worst."""
         return float(label) if self.numeric else 1.0 + self.labels.index(str(label))
 
     def words(self) -> str:
@@ -158,10 +152,7 @@ class Judge:
         self._conversation, self._pack, self._sampling = conversation, pack, sampling
 
     async def rule(self, question: str, hint: Any = None, judged: str = "") -> Ruling:
-        """Ask for a ruling on a rendered rubric. ``judged``: the text by others in it; a quotation of it is no verdict.
-
-        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
-        """
+        """Ask for a ruling on a rendered rubric. ``judged``: the text by others in it; quoting it is no verdict."""
         view = View()
         system = self._pack.render("judge.system")
         if system:

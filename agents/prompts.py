@@ -108,18 +108,13 @@ class PackTemplates:
 
         ``recorded``: its text in the manifest of the run that goes on. A shipped pack is taken from there, for versions
         differ in their words; a file of the user's is read as it is now, and the run compares the two.
-
-        :raises ConfigurationError: as ``load_pack``.
         """
         if recorded is not None and is_shipped_pack(source):
             return self.read(recorded, source)
         return self._checked(load_pack(source, self.needed, self.optional))
 
     def read(self, text: str, source: str) -> PromptPack:
-        """A pack from its text. ``source`` names it in errors.
-
-        :raises ConfigurationError: as ``load_pack``.
-        """
+        """A pack from its text. ``source`` names it in errors."""
         return self._checked(read_pack(text, source, self.needed, self.optional))
 
     def _checked(self, pack: PromptPack) -> PromptPack:
@@ -168,10 +163,7 @@ def _shipped_path(name: str) -> Path:
 
 
 def read_pack(text: str, source: str, signature: Signature, optional: Signature = _NO_PLACEHOLDERS) -> PromptPack:
-    """Read and check a pack from its text (as a manifest keeps it). ``source`` names it in errors.
-
-    :raises ConfigurationError: as ``load_pack``.
-    """
+    """Read and check a pack from its text (as a manifest keeps it). ``source`` names it in errors."""
     data = parse_yaml(text, f"prompt pack {source}")
     if not isinstance(data, dict):
         raise ConfigurationError(f"prompt pack '{source}': expected a mapping with name, version and sections")

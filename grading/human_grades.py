@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +14,10 @@ from typing import Any
 from viva.data.items import FieldError, Raw, preview, record_id, text_field
 from viva.data.record_files import DATA_SUFFIXES, read_records, require_regular_file
 from viva.engine.errors import ConfigurationError, DatasetError
-from viva.engine.files import write_atomically
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
-from viva.reports.spreadsheet import read_spreadsheet
+from viva.reports.spreadsheet import read_spreadsheet, write_table
 from viva.reports.tables import spreadsheet_cell
 from viva.scenarios.contract import JudgeGrade
 from viva.scenarios.models import label_of_key, lineup_labels
@@ -328,7 +325,7 @@ def write_grading_list(
     ids = {place: _blind_id(answers.answers[place], secret) for place in probabilities}
     now = sorted(chosen, key=ids.__getitem__)
     pages = [[ids[place], *map(_text_cell, _texts_of(answers.answers[place], texts.get(place))), ""] for place in now]
-    _write_rows(path, ["id", "question", "answer", "grade"], pages, mark=True)
+    write_table(path, ["id", "question", "answer", "grade"], pages, mark=True, option="--out ")
 
     columns = ["id", "key", *(["round"] if answers.rounds else []), "candidate", "score"]
     columns += ["probability", "chosen", "grade"]
@@ -344,19 +341,7 @@ def write_grading_list(
             cells.append(name_cell(one.candidate))
             cells += [_score_text(one.score, answers), repr(probabilities[place]), said]
             rows.append([*cells, "" if grade is None else _score_text(grade, answers)])
-    _write_rows(key_file(path), columns, rows)
-
-
-def _write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]], *, mark: bool = False) -> None:
-    """Write a CSV file; ``mark``: begin with a byte order mark, or Excel would take it for the local code page."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    try:
-        write_atomically(path, text.getvalue().encode("utf-8-sig" if mark else "utf-8", "replace"))
-    except OSError as error:
-        raise ConfigurationError(f"--out {path}: cannot be written: {error.strerror}") from None
+    write_table(key_file(path), columns, rows, option="--out ")
 
 
 def _name_parts(one: JudgeGrade) -> tuple[str, str, str]:

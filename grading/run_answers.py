@@ -7,9 +7,7 @@ certifying a judge (an adjudicator's decision, else the mean or majority), or ra
 from __future__ import annotations
 
 import asyncio
-import csv
 import hashlib
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +16,12 @@ from typing import Any, Literal
 
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError
-from viva.engine.files import write_atomically
 from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.grading.human_grades import GradedAnswers, name_cell, read_graded_answers, read_grades
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
+from viva.reports.spreadsheet import write_table
 from viva.scenarios.contract import JudgeGrade
 from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scenarios.rendering import RecordedConversation, RenderedTurn
@@ -316,7 +314,7 @@ def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
         lines.append(
             [*cells, "" if probability is None else repr(probability), said, _grade_cell(grade, kept["passes"])]
         )
-    _write_csv(path, columns, lines)
+    write_table(path, columns, lines)
     return graded, waiting
 
 
@@ -345,7 +343,7 @@ def write_ratings(store: GradeStore, path: Path) -> int:
             lines.append(
                 [name_cell(item), name_cell(answer.candidate), *([str(answer.round)] if rounds else []), *cells]
             )
-    _write_csv(path, columns, lines)
+    write_table(path, columns, lines)
     return len(lines)
 
 
@@ -386,13 +384,3 @@ def _format_number(value: float | None) -> str:
     if value is None:
         return ""
     return repr(int(value)) if value == int(value) else repr(value)
-
-
-def _write_csv(path: Path, columns: list[str], lines: list[list[str]]) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([columns, *lines])
-    try:
-        write_atomically(path, text.getvalue().encode())
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None

@@ -13,6 +13,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.files import write_atomically
@@ -50,17 +51,41 @@ def write_spreadsheet(path: Path, header: Sequence[str], rows: Iterable[Sequence
 
     :raises ConfigurationError: the file cannot be written.
     """
+    cells = ([_cut_cell(cell) for cell in row] for row in rows)
+    return write_table(path, header, cells, delimiter="\t", line_end="\r\n", mark=True)
+
+
+def write_table(
+    path: Path,
+    header: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    delimiter: str = ",",
+    line_end: str = "\n",
+    mark: bool = False,
+    option: str = "",
+    advice: str = "",
+) -> int:
+    """Write a table whose cells are harmless already, and return the number of rows. An older file is replaced whole.
+
+    Args:
+        mark: Begin with a byte order mark, or Excel would take the file for one in the local code page.
+        option, advice: What an error says before the path, and at its end.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
     text = io.StringIO(newline="")
-    writer = csv.writer(text, dialect="excel-tab")
-    writer.writerow(map(_cut_cell, header))
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=line_end)
+    writer.writerow(header)
     count = 0
     for row in rows:
-        writer.writerow(map(_cut_cell, row))
+        writer.writerow(row)
         count += 1
     try:
-        write_atomically(path, text.getvalue().encode("utf-8-sig"))
+        write_atomically(path, text.getvalue().encode("utf-8-sig" if mark else "utf-8", "replace"))
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
+        raise ConfigurationError(f"{option}{path}: cannot be written: {error.strerror}{advice}") from None
     return count
 
 

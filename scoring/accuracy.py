@@ -22,17 +22,12 @@ def choose_letter(logprobs: Floats) -> int:
     """The option whose letter is likeliest; of equals the first, as lm-evaluation-harness has it.
 
     -inf is a letter that cannot be said.
-
-    :raises ValueError: there is no option, one is nan or above 0, or all are -inf.
     """
     return int(_option_array(logprobs).argmax())
 
 
 def choose_raw(option_sums: Floats) -> int:
-    """The option whose text has the highest log-probability, summed over its tokens; ``acc`` of lm-evaluation-harness.
-
-    :raises ValueError: as ``choose_letter``.
-    """
+    """The option whose text has the highest summed log-probability; ``acc`` of lm-evaluation-harness."""
     return int(_option_array(option_sums).argmax())
 
 
@@ -41,8 +36,6 @@ def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
 
     There the length is that of the option's text in characters (Unicode code points), without the space or other
     delimiter before it. With lengths in UTF-8 bytes this is the harness's ``acc_bytes``.
-
-    :raises ValueError: as ``choose_letter``; or the number of lengths differs, or one is below 1.
     """
     sums = _option_array(option_sums)
     sizes = np.asarray(lengths, dtype=np.float64)
@@ -92,8 +85,6 @@ def item_difficulties(scores: Mapping[str, Mapping[str, float | None]], *, solve
 
     Candidates that lack scores must not gain by lacking the hard ones: the rest of a candidate's scores is taken as the
     mean of what it has above the items' means. Without gaps that changes no correlation.
-
-    :raises ValueError: a score is not finite.
     """
     candidates, items = sorted(scores), sorted({item for held in scores.values() for item in held})
     place = {item: index for index, item in enumerate(items)}

@@ -32,10 +32,7 @@ class Mean:
         self._waiting: dict[float, int] = {}
 
     def add(self, value: float) -> None:
-        """Take in one number.
-
-        :raises ValueError: it is not finite.
-        """
+        """Take in one number."""
         if not math.isfinite(value):
             raise ValueError(f"{value} has no place in a mean")
         self.n += 1
@@ -100,10 +97,7 @@ class ClusteredStream(Mean):
         self._clusters: dict[str, Mean] = {}
 
     def add(self, value: float, cluster: str = "") -> None:
-        """Take in one number.
-
-        :raises ValueError: it is not finite.
-        """
+        """Take in one number."""
         super().add(value)
         if cluster:
             self._clusters.setdefault(cluster, Mean()).add(value)

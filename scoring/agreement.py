@@ -78,8 +78,6 @@ def cohen_kappa(
 
     ``scale`` names all ratings there are, in order. ``quadratic`` weighs a disagreement by the square of the places
     between the two on the scale (Cohen 1968), so that near misses count little; it is for ordered ratings.
-
-    :raises ValueError: the two differ in length, or a rating is not on the scale.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} ratings against {len(second)}")

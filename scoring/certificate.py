@@ -69,10 +69,7 @@ class JudgeConfusion:
 
 
 def judge_confusion(sample: GradedSample) -> JudgeConfusion:
-    """The shares of a sample's graded answers; scores and grades are 0 and 1.
-
-    :raises ValueError: one of them is something else.
-    """
+    """The shares of a sample's graded answers; scores and grades are 0 and 1."""
     f, y = sample.scores, sample.known_grades()
     if not (np.isin(f, (0.0, 1.0)).all() and np.isin(y, (0.0, 1.0)).all()):
         raise ValueError("pass rates need scores and grades of 0 (fail) and 1 (pass)")
@@ -90,8 +87,6 @@ def rogan_gladen(passed: Share, sensitivity: Share, specificity: Share, level: f
 
     ``passed`` is the judge's pass rate, of other answers than the two shares were counted on. A judge that tells
     nothing (sensitivity + specificity near 1) makes the interval all of 0–1.
-
-    :raises ValueError: ``level`` is not between 0 and 1.
     """
     check_level(level)
     source = np.random.default_rng(_RATE_SEED)
@@ -206,9 +201,6 @@ def certify(samples: Mapping[str, GradedSample], scale: GradeRange, level: float
 
     The intervals of differences hold together for all pairs (Bonferroni), each at 1 - (1 - ``level``)/pairs: with five
     equal candidates, one in five studies would find two of them apart by intervals of single pairs.
-
-    :raises ValueError: a sample has no answer, ``level`` is not between 0 and 1, or scores and grades of pass and fail
-        are not 0 and 1.
     """
     figures = {name: _corrected_figure(sample, scale, level) for name, sample in samples.items()}
     gaps = {name: _judge_error(sample, scale, level) for name, sample in samples.items() if sample.labels}
@@ -226,10 +218,7 @@ def certify(samples: Mapping[str, GradedSample], scale: GradeRange, level: float
 def corrected_correlation(
     known: Floats, sample: GradedSample, *, ranks: bool, level: float = 0.95
 ) -> CorrectedFigure | None:
-    """The correlation of grades with something known of each answer; None where there are too few labels or no spread.
-
-    :raises ValueError: ``level`` is not between 0 and 1.
-    """
+    """Correlate grades with something known of each answer; None if there are too few labels or no spread."""
     compute = corrected_spearman if ranks else corrected_pearson
     judge = compute(known, _judge_sample(sample)) if sample.scores.std() > 0.0 and known.std() > 0.0 else None
     try:
@@ -400,8 +389,6 @@ def draw_answers(
 
     Systematic sampling in random order (Madow 1949) has exactly the probabilities that it is given. They are at most 1:
     what is cut off there goes to the others.
-
-    :raises ValueError: fewer answers are left than ``count``, it is below 1, or the floor is not in 0–1.
     """
     left = np.flatnonzero(~graded)
     if not 1 <= count <= left.size:
@@ -476,8 +463,6 @@ def measure_drift(
 
     ``low`` and ``high`` bound the gaps. Labels of both must have been drawn with even probabilities (``even_out``).
     Ties are broken at random with a fixed seed: the same gaps give the same evidence.
-
-    :raises ValueError: ``level`` is not between 0 and 1, or a gap lies outside the bounds.
     """
     check_level(level)
     known, new = np.asarray(calibration, dtype=np.float64), np.asarray(gaps, dtype=np.float64)

@@ -43,12 +43,7 @@ class ClusteredMean:
         return self.clusters - self.strata
 
     def interval(self, level: float = 0.95) -> Estimate | None:
-        """The mean with Student's interval, ``freedom`` degrees; None below two clusters.
-
-        Where no cluster departs from the mean, the interval is the point.
-
-        :raises ValueError: ``level`` is not between 0 and 1.
-        """
+        """Return the mean with Student's interval, a point if no cluster departs from it; None below two clusters."""
         check_level(level)
         if self.se is None:
             return None
@@ -63,9 +58,6 @@ class ClusteredMean:
         Between finite ends it is that of ``within``. Otherwise it is Student's, cut at the end that is known; below
         ``MIN_CLUSTERS`` clusters it says little more than where its normal distribution was assumed, and where no
         cluster departs from the mean by more than rounding, nothing.
-
-        Raises:
-            ValueError: ``level`` is not between 0 and 1.
         """
         if math.isfinite(low) and math.isfinite(high):
             # A mean of rounded numbers may lie beyond their greatest one, by the last bit.
@@ -82,8 +74,6 @@ class ClusteredMean:
         Wilson's of the effective sample size, its degrees of freedom adjusted (Korn and Graubard 1998), which is never
         less than ``even``. Other values take Student's quantile, ``freedom`` degrees. There is an interval of one
         cluster too: it has seen one thing, and says so by its width.
-
-        :raises ValueError: ``level`` is not between 0 and 1, or the mean not between the bounds.
         """
         check_level(level)
         if not low <= self.mean <= high or low == high:
@@ -113,8 +103,6 @@ def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] 
     ``strata`` names each value's stratum, such as its dataset: residuals are then from the stratum's mean, and the
     factor is that of each stratum (Cochran 1977, section 5.6), for other strata are not drawn anew. Without two
     clusters in each stratum they do not count.
-
-    :raises ValueError: the two differ in length, or a value is not finite.
     """
     groups = _values_by_cluster(values, labels)
     if not groups:

@@ -120,8 +120,6 @@ def compare(
 
     The tests refute a mean of 0 too often where one candidate has few and large losses, for many samples hold none of
     them; the interval makes room for those. So where p is small and the interval holds 0, there are too few items.
-
-    :raises ValueError: ``level`` is not between 0 and 1, a score is not finite, or the mean is beyond ± ``most``.
     """
     check_level(level)
     one, other = scores[first], scores[second]
@@ -205,8 +203,6 @@ def measure_shortfall(first: Scores, second: Scores, margin: float = 0.0) -> Sho
     at most ``p`` where both could be exchanged on each item, however skewed their scores and however many the ties.
     Beyond, it is Student's t, whose error falls with the number of items. Neither test knows the shape of what it has
     not seen: where most items fall a little and a few rise far, so that the mean stays, small samples look like a fall.
-
-    :raises ValueError: a score is not finite.
     """
     own, other = _item_means(first), _item_means(second)
     shared = sorted(own.keys() & other.keys())  # signs are drawn by place
@@ -248,10 +244,7 @@ def compare_all(
     clusters: Mapping[str, str] | None = None,
     strata: Mapping[str, str] | None = None,
 ) -> list[Comparison]:
-    """Every pair of candidates, in the order of ``scores``, with p-values corrected over the pairs.
-
-    :raises ValueError: as ``compare`` and ``adjust_p_values``.
-    """
+    """Every pair of candidates, in the order of ``scores``, with p-values corrected over the pairs."""
     found = [
         compare(first, second, scores, level, clusters=clusters, strata=strata)
         for first, second in combinations(scores, 2)
@@ -268,8 +261,6 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
     ``benjamini-hochberg``   Benjamini and Hochberg 1995: the expected share of false ones among the findings
                              (scipy.stats.false_discovery_control); for tests that are independent or hang together
                              positively.
-
-    :raises ValueError: a p-value is not between 0 and 1, or the correction is not one of these.
     """
     known = [p for p in ps if p is not None]
     for p in known:
@@ -318,8 +309,6 @@ def mean_effect(values: Mapping[str, float], *, wins: bool = False, level: float
 
     The interval is Student's, or where values are ``wins``, which few cases may hold none of, that of values between
     -1 and 1 (``ClusteredMean.within``); p is that of sign flips up to 100 cases, else of Student's t.
-
-    :raises ValueError: a value is not finite.
     """
     cases = sorted(values)
     found = clustered_mean([values[case] for case in cases], cases)

@@ -74,9 +74,6 @@ class ConfidenceSequences:
 
         ``weights`` are shares, from 0 to 1, of the largest weight that any observation of this sequence can have; that
         must be known beforehand. Without them all weigh the same.
-
-        :raises ValueError: a score is below ``low`` or above ``high``, a weight not in 0–1, or their number is not that
-            of the rows.
         """
         given = np.asarray(scores, dtype=np.float64)
         if given.shape != self.counts.shape:

@@ -32,18 +32,12 @@ _ROUNDING = 1e-12  # to the root of a variance that is itself a root at 0 and 1
 
 
 def loss(logprobs: Floats) -> float:
-    """The LM loss: mean negative log-probability per token, in nats.
-
-    :raises ValueError: ``logprobs`` is empty, holds a number that is not finite, or one above 0.
-    """
+    """The LM loss: mean negative log-probability per token, in nats."""
     return 0.0 - _mean(_check_logprobs(logprobs))
 
 
 def perplexity(logprobs: Floats) -> float:
-    """exp of the loss.
-
-    :raises ValueError: as ``loss``; or the loss is above 709 nats, where no float holds the result.
-    """
+    """exp of the loss."""
     nats = loss(logprobs)
     try:
         return math.exp(nats)
@@ -54,10 +48,7 @@ def perplexity(logprobs: Floats) -> float:
 def zlib_ratio(text: str, logprobs: Floats) -> float:
     """The LM loss over the size of the zlib-compressed text in bytes (Carlini et al. 2021, section 5.2).
 
-    The loss is the mean per token, as the public code of Min-K% Prob and Min-K%++ has it. The text is compressed as
-    UTF-8 at zlib's default level.
-
-    :raises ValueError: as ``loss``; or ``text`` is empty or cannot be encoded.
+    The loss is the mean per token, as the public code of Min-K% Prob and Min-K%++ has it.
     """
     if not text:
         raise ValueError("text: empty; the zlib ratio needs the text that the logprobs belong to")
@@ -67,10 +58,7 @@ def zlib_ratio(text: str, logprobs: Floats) -> float:
 def min_k(logprobs: Floats, k: float) -> float:
     """Min-K% Prob (Shi et al. 2024): the mean log-probability of the k% least likely tokens.
 
-    Of n tokens, max(1, int(n * k / 100)) count. The public code takes int(n * k / 100) and has no value where that is
-    0; wherever it has one, this is the same.
-
-    :raises ValueError: as ``loss``; or ``k`` is not above 0 and at most 100.
+    Of n tokens, max(1, int(n * k / 100)) count; the public code has no value where int(n * k / 100) is 0.
     """
     return _mean_of_lowest(np.sort(_check_logprobs(logprobs)), k)
 
@@ -80,9 +68,6 @@ def min_k_plus_plus(logprobs: Floats, means: Floats, deviations: Floats, k: floa
 
     ``means`` and ``deviations`` are mu and sigma of each token's position, see ``moments``. Where sigma is 0 all that
     can be said at that position is equally likely, and the token counts 0.
-
-    :raises ValueError: as ``min_k``; or lengths differ, a mean or deviation is not finite, a deviation is below 0, or
-        it is 0 and the token's log-probability is not the mean.
     """
     return _mean_of_lowest(np.sort(_standardize(_check_logprobs(logprobs), means, deviations)), k)
 
@@ -92,8 +77,6 @@ def moments(row: Floats) -> tuple[float, float]:
 
     mu = E_{z~p}[log p(z)] and sigma = sqrt(E[(log p)^2] - mu^2), in double precision. ``row`` holds the log-probability
     of each word of the vocabulary; -inf is a word that cannot be said and adds nothing.
-
-    :raises ValueError: ``row`` is empty, or its probabilities do not sum to 1: logits, or only the likeliest words.
     """
     array = np.asarray(row, dtype=np.float64)
     if array.ndim != 1 or not array.size:
@@ -132,10 +115,7 @@ class Signals:
     def from_logprobs(
         cls, text: str, logprobs: Floats, means: Floats | None = None, deviations: Floats | None = None
     ) -> Signals:
-        """Every detector on one text; Min-K%++ if ``means`` and ``deviations`` are given.
-
-        :raises ValueError: as the detectors do; or only one of ``means`` and ``deviations`` is given.
-        """
+        """Every detector on one text; Min-K%++ if ``means`` and ``deviations`` are given."""
         if (means is None) != (deviations is None):
             raise ValueError(f"{'means' if means is None else 'deviations'}: missing; Min-K%++ needs both moments")
         array = _check_logprobs(logprobs)
@@ -175,9 +155,6 @@ def auc(
     1988 is larger at the value (classes of very different spread, or texts of one of ``clusters`` that are alike:
     Obuchowski 1997), that of A is larger by the same factor. Where members and others part completely no such factor is
     seen, and clusters count in place of texts. The order of the pairs does not matter.
-
-    :raises ValueError: lengths differ, a score is nan, a label is neither true nor false, one of the two classes is
-        missing, or ``level`` is out of range.
     """
     from scipy.optimize import brentq
 
@@ -196,10 +173,7 @@ def auc(
 
 
 def chance_error(scores: Floats, member: Sequence[bool], clusters: Sequence[str] | None = None) -> float:
-    """The standard error that the ``auc`` would have if members and others were alike.
-
-    :raises ValueError: as ``auc``.
-    """
+    """The standard error that the ``auc`` would have if members and others were alike."""
     inside, outside = _dense_ranks(scores, member)
     return math.sqrt(_variance_of_auc(_area(inside, outside), inside, outside, scores, member, clusters)(0.5))
 
@@ -285,8 +259,6 @@ def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> flo
     """The largest share of members found by a threshold that takes at most the share ``fpr`` of non-members for one.
 
     Reported as TPR@5%FPR by Shi et al. 2024 and Zhang et al. 2024. No interpolation between thresholds.
-
-    :raises ValueError: as ``auc``; or ``fpr`` is not between 0 and 1.
     """
     if not 0.0 <= fpr <= 1.0:
         raise ValueError(f"fpr is {fpr}; it is a share between 0 and 1")
@@ -301,8 +273,6 @@ def loss_gap(train: Mean, test: Mean, level: float = 0.95) -> Estimate:
 
     Each ``Mean`` has taken in one ``loss`` for each text of its set. Far below 0: the test set is known better than the
     training set. The interval is over texts.
-
-    :raises ValueError: a set has fewer than two losses, or ``level`` is not between 0 and 1.
     """
     for name, losses in (("train", train), ("test", test)):
         if losses.n < 2:

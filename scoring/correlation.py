@@ -291,8 +291,6 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float] | N
     """Pearson's r and its two-sided p-value; None where one side has no spread, or of fewer than three pairs.
 
     r is known to about sixteen digits, so no p-value is less than that of r = 1 - 2**-53: it is never 0.
-
-    :raises ValueError: the two differ in length.
     """
     from scipy.special import betainc
 
@@ -371,10 +369,7 @@ class DatasetLine:
 
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> Correlation:
-    """Pearson, Spearman and Kendall of pairs.
-
-    :raises ValueError: the two differ in length.
-    """
+    """Pearson, Spearman and Kendall of pairs."""
     found = pearson(xs, ys)
     linear = None if found is None else Coefficient(*found)
     return Correlation(len(xs), linear, spearman(xs, ys), kendall(xs, ys))
@@ -383,13 +378,10 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> Correlation:
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     """Spearman's rho (1904): Pearson's r of the ranks, ties having the mean of theirs. None as with ``pearson``.
 
-    Up to ``MAX_EXACT`` pairs the p-value is that of the permutation test: the share of all orders whose rho is as
-    far out,
-    twice the smaller tail. Beyond, rho * sqrt((n-2) / (1-rho²)) is taken for t with n-2 degrees of freedom (Kendall and
+    Up to ``MAX_EXACT`` pairs the p-value is that of the permutation test: twice the share of orders with as high, or
+    as low, a rho. Beyond, rho * sqrt((n-2) / (1-rho²)) is taken for t with n-2 degrees of freedom (Kendall and
     Stuart, vol. 2, section 31.19), which is poor for few pairs, and calls pairs that are all in order certain (p = 0):
     no p-value is less than 2/n!, the chance that n pairs are in order or in the opposite one.
-
-    :raises ValueError: the two differ in length.
     """
     if not _have_spread(xs, ys):
         return None
@@ -415,8 +407,6 @@ def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
 
     The p-value is exact where nothing is tied and n is at most 33, else by the normal approximation with the variance
     for ties (Kendall 1970, "Rank correlation methods", 4th ed., chapters 4 and 5).
-
-    :raises ValueError: the two differ in length.
     """
     if not _have_spread(xs, ys):
         return None
@@ -449,8 +439,7 @@ def _score_variance(xs: Sequence[float], ys: Sequence[float]) -> float:
     n = len(xs)
     ties = [np.unique(values, return_counts=True)[1].astype(np.float64) for values in (xs, ys)]
     pairs, triples, scores = (
-        [float((t * (t - 1) * factor(t)).sum()) for t in ties]
-        for factor in (np.ones_like, lambda t: t - 2, lambda t: 2 * t + 5)
+        [float((t * (t - 1) * (times * t + more)).sum()) for t in ties] for times, more in ((0, 1), (1, -2), (2, 5))
     )
     plain = (n * (n - 1) * (2 * n + 5) - sum(scores)) / 18
     return plain + math.prod(pairs) / (2 * n * (n - 1)) + math.prod(triples) / (9 * n * (n - 1) * (n - 2))

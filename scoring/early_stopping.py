@@ -62,8 +62,6 @@ class StoppingRule:
     def parse(cls, value: Any) -> StoppingRule:
         """The rule in a settings file: ``decided``, ``{half_width: 2.0}`` or ``{decided: true}``, mappings with
         ``level`` where another than 0.95 is wanted.
-
-        :raises ValueError: it is something else; the message names the field, what was found and what is allowed.
         """
         if value == "decided":
             return cls(decided=True)
@@ -162,9 +160,6 @@ class StoppingWatch:
 
         ``score`` is None where there is none: a failed conversation, or one without a readable verdict. After the
         stop a conversation is counted and no more.
-
-        :raises ValueError: the candidate or the place is not among those planned, the conversation was already told,
-            or the score lies outside ``low`` to ``high``.
         """
         if candidate not in self.candidates:
             raise ValueError(f"candidate {candidate!r}; watched are {list(self.candidates)}")

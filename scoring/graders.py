@@ -175,8 +175,6 @@ def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
     Intervals are Student's, with the sandwich of residuals by cluster (Liang and Zeger 1986) and as many degrees of
     freedom as the grader has clusters, less 1; never narrower than noise that is equal everywhere would make them, for
     which one more grade that is one step off is counted, so that full agreement of a few does not pass for certainty.
-
-    :raises ValueError: ``level`` is not between 0 and 1.
     """
     from scipy.sparse import coo_matrix
 
@@ -309,10 +307,7 @@ class GraderAgreement:
 
 
 def grader_agreement(table: GradeTable, level: float = 0.95) -> GraderAgreement:
-    """The agreement of all graders of a table whose grades have one scale.
-
-    :raises ValueError: ``level`` is not between 0 and 1.
-    """
+    """The agreement of all graders of a table whose grades have one scale."""
     check_level(level)
     counts, cluster, values = _grade_counts(table)
     several = counts.sum(axis=1) > 1

@@ -131,10 +131,7 @@ _MIN_ROWS = 3  # pairs below which there is no correlation
 
 
 def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | None = None) -> list[float | None]:
-    """Row by row the mean of what the columns have there, weighted; None where no column with a weight has a score.
-
-    :raises ValueError: columns differ in length, there are not as many weights, or one is negative.
-    """
+    """Row by row the mean of what the columns have there, weighted; None where no column with a weight has a score."""
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"columns of {sorted({len(column) for column in columns})} scores")
     given = [1.0] * len(columns) if weights is None else list(weights)
@@ -176,8 +173,6 @@ def correlation_weights(columns: Sequence[ScoreColumn], ratings: ScoreColumn) ->
 def assign_folds(groups: Sequence[str], folds: int, seed: int) -> list[int]:
     """The fold, 0 to ``folds`` - 1, of each row. Rows of one group lie in one fold, groups are dealt out in an order
     that the seed gives, so that folds hold as many groups as each other but for one.
-
-    :raises ValueError: there are fewer than two folds.
     """
     if folds < 2:
         raise ValueError(f"{folds} fold; weights that are fitted elsewhere need two at least")

@@ -180,10 +180,7 @@ class RunningChange:
         self.found_at: int | None = None
 
     def add(self, place: int, change: float | None) -> None:
-        """The change of the request that was sent at this place, counted from 0; None where there is none to compare.
-
-        :raises ValueError: the change is larger than the bound.
-        """
+        """Add the change of the request sent at this place, counted from 0; None if there is none to compare."""
         self._ahead[place] = math.nan if change is None else change
         while self._next in self._ahead:
             value = self._ahead.pop(self._next)

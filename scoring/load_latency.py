@@ -40,10 +40,7 @@ class LatencyHistogram:
         self.longest = 0.0
 
     def record(self, seconds: float) -> None:
-        """Count one latency.
-
-        :raises ValueError: it is negative or not a number: a clock that runs backwards is an error of measurement.
-        """
+        """Count one latency."""
         if not seconds >= 0.0:
             raise ValueError(f"a latency of {seconds} s")
         self._counts.record_value(min(_MAX_MICROSECONDS, round(seconds / _UNIT)))

@@ -167,10 +167,7 @@ class RatedRows:
     def of(
         cls, human: Sequence[float], groups: Sequence[str] | None = None, systems: Sequence[str] | None = None
     ) -> RatedRows:
-        """From texts that name groups and systems.
-
-        :raises ValueError: lengths differ, or a rating is not finite.
-        """
+        """From texts that name groups and systems."""
         for name, labels in (("groups", groups), ("systems", systems)):
             if labels is not None and len(labels) != len(human):
                 raise ValueError(f"{len(human)} ratings with {len(labels)} {name}")
@@ -232,10 +229,7 @@ def level_figures(
     level: float = 0.95,
     names: Sequence[CoefficientName] = COEFFICIENTS,
 ) -> dict[Key, LevelFigure]:
-    """The coefficients of ``scores`` with the ratings at each level that the rows have.
-
-    :raises ValueError: lengths differ, a score is not finite, or ``level`` is not between 0 and 1.
-    """
+    """The coefficients of ``scores`` with the ratings at each level that the rows have."""
     check_level(level)
     values = _check_scores(rows, scores)
     points, counts = point_values(rows, values, names)
@@ -264,8 +258,6 @@ def compare_judges(
 
     The p-value counts how many of ``resamples`` random exchanges of the two judges' scores, standardised before, give
     a difference as far from 0; it is at least 1 / (``resamples`` + 1).
-
-    :raises ValueError: as ``level_figures``.
     """
     check_level(level)
     one, other = _check_scores(rows, first), _check_scores(rows, second)
@@ -500,8 +492,6 @@ def label_confusion(
     """The labels of two raters of the same things; None where one said nothing, and such things are left out.
 
     ``weights`` as in ``agreement.cohen``, for labels that have an order, which is then that of their values.
-
-    :raises ValueError: lengths differ.
     """
     if len(first) != len(second) or (groups is not None and len(groups) != len(first)):
         raise ValueError(f"{len(first)} labels against {len(second)}")

@@ -191,9 +191,6 @@ class PoweredEstimate:
 
         Args:
             times: as if as many times as many clusters, all like these, had grades; only with finite ends of the scale.
-
-        Raises:
-            ValueError: ``level`` is not between 0 and 1.
         """
         check_level(level)
         quantile = student_half(1.0, self.freedom, level)
@@ -377,10 +374,7 @@ def corrected_difference(first: GradedSample, second: GradedSample) -> PoweredEs
 
 
 def mean_parts(sample: GradedSample, count: int | None = None) -> Parts:
-    """The parts of the mean, with deviations for ``count`` clusters.
-
-    :raises ValueError: no answer has a grade.
-    """
+    """The parts of the mean, with deviations for ``count`` clusters."""
     if not sample.labels:
         raise ValueError("no answer has a grade")
     w, f, y = sample.weights, sample.scores, sample.known_grades()
@@ -427,8 +421,6 @@ def corrected_spearman(known: Floats, sample: GradedSample) -> PoweredEstimate:
 
     Ranks are taken anew for every cluster that is left out, so their own error is in the interval; weighted ranks
     where weights are unequal. Slower than ``corrected_pearson``: O(clusters · answers).
-
-    :raises ValueError: as ``corrected_pearson``.
     """
     w, f, y, x = sample.weights, sample.scores, sample.grades, _check_known(known, sample)
     graded, numbers, one = sample.graded, sample.clusters, np.ones_like(f)

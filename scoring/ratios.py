@@ -51,8 +51,6 @@ class WeightedRatio:
 
         Of one stratum with one yes-or-no value a cluster it is Wilson's but for Student's quantile; it has a width
         also where no cluster differs from another.
-
-        :raises ValueError: ``level`` is not between 0 and 1.
         """
         check_level(level)
         value, items, dispersion, stretch = min(1.0, max(0.0, self.value)), self.even, 1.0, 1.0
@@ -142,9 +140,6 @@ class RatioDifference:
         """Return the difference with its interval; None where there is no test of it.
 
         Where the test by signs does not refute 0 and the interval would, it reaches 0.
-
-        Raises:
-            ValueError: ``level`` is not between 0 and 1.
         """
         check_level(level)
         if self.p is None:

@@ -20,9 +20,6 @@ def items_for_half_width(half_width: float, variance: float, level: float = 0.95
     ``variance`` is that of one item's score (of its mean score, where items are talked about several times), in the
     square of the unit of ``half_width``; t(n-1) · sqrt(variance / n) <= half_width is solved for n (Cochran 1977,
     section 4.7). At least 2.
-
-    :raises ValueError: ``half_width`` is not above 0, ``variance`` below 0 (or not finite), or ``level`` not between 0
-        and 1.
     """
     _check_arguments("half_width", half_width, variance, level)
     deviation = math.sqrt(variance)
@@ -35,9 +32,6 @@ def items_for_bounded(half_width: float, share: float, dispersion: float, level:
 
     All is in units of the range between the bounds: ``half_width``, and the mean ``share``, both 0–1. ``dispersion`` is
     the variance of one item's value over share · (1 - share), what yes-or-no values with that mean have.
-
-    :raises ValueError: ``half_width`` is not above 0, ``share`` or ``dispersion`` not in 0–1, or ``level`` not between
-        0 and 1.
     """
     check_level(level)
     tail = (1.0 + level) / 2
@@ -62,9 +56,6 @@ def items_for_difference(difference: float, variance: float, power: float = 0.8,
     1 - ``level``, whose statistic then has the noncentral t distribution with n - 1 degrees of freedom and
     difference · sqrt(n / variance) (Cohen 1988, section 2.3). For one of m pairs of a table that is corrected for all,
     give 1 - (1 - level) / m as ``level``. At least 2.
-
-    :raises ValueError: ``difference`` is 0, ``variance`` below 0 (or not finite), ``power`` or ``level`` not between 0
-        and 1, or ``power`` below what chance gives, 1 - ``level``.
     """
     _check_arguments("difference", abs(difference), variance, level)
     if not 1.0 - level <= power < 1.0:
@@ -78,8 +69,6 @@ def items_for_difference(difference: float, variance: float, power: float = 0.8,
 def power_of(effect: float, n: int, level: float = 0.95) -> float:
     """The probability that the two-sided paired t-test over ``n`` items finds an ``effect``: a true mean difference in
     standard deviations of the items' differences.
-
-    :raises ValueError: ``n`` is below 2, or ``level`` not between 0 and 1.
     """
     from scipy.special import nctdtr
 

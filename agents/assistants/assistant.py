@@ -171,10 +171,7 @@ def number_from_step(computed: Computed) -> float:
 async def score_all(
     conversation: Conversation, assistants: Sequence[Assistant], example: Example
 ) -> list[AssistantResult]:
-    """What all assistants say of an example, asked at once, in their order.
-
-    :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
-    """
+    """What all assistants say of an example, asked at once, in their order."""
     return await gather([partial(one.consult, conversation, example) for one in assistants])
 
 

@@ -118,8 +118,6 @@ _MODEL_LOCK = threading.Lock()  # models are no objects for several threads at o
 def entailment(folder: str, premise: str, hypothesis: str) -> float:
     """The probability that ``premise`` entails ``hypothesis`` (0–1): the softmax share of the class ``entailment`` of a
     sequence classifier. Texts beyond the model's length are cut, the premise first.
-
-    :raises ValueError: the model has no class of that name.
     """
     import torch
 

@@ -25,26 +25,17 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def rouge_1(text: str, reference: str) -> float:
-    """ROUGE-1: F1 of single words, stemmed (Lin 2004; rouge-score).
-
-    :raises ValueError: the reference holds no word of Latin letters or digits, the only ones that rouge-score knows.
-    """
+    """ROUGE-1: F1 of single words, stemmed (Lin 2004; rouge-score)."""
     return _rouge("rouge1", text, reference)
 
 
 def rouge_2(text: str, reference: str) -> float:
-    """ROUGE-2: F1 of pairs of words, stemmed (Lin 2004; rouge-score).
-
-    :raises ValueError: as ``rouge_1``.
-    """
+    """ROUGE-2: F1 of pairs of words, stemmed (Lin 2004; rouge-score)."""
     return _rouge("rouge2", text, reference)
 
 
 def rouge_l(text: str, reference: str) -> float:
-    """ROUGE-L: F1 of the longest common subsequence of words, stemmed (Lin 2004; rouge-score).
-
-    :raises ValueError: as ``rouge_1``.
-    """
+    """ROUGE-L: F1 of the longest common subsequence of words, stemmed (Lin 2004; rouge-score)."""
     return _rouge("rougeL", text, reference)
 
 

@@ -5,7 +5,6 @@ Made from the report, so the numbers are those of ``--json``.
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -15,6 +14,7 @@ from typing import Any
 from viva.engine.errors import ConfigurationError
 from viva.engine.files import write_atomically
 
+from ..spreadsheet import write_table
 from ..tables import FIGURE_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS, Row, spreadsheet_cell
 from .study import RECORD_ORDER, sections_in_order, systems_of_report
 
@@ -50,11 +50,8 @@ def write_rows(rows: Iterable[Row], columns: Sequence[str], texts: Sequence[str]
 
     :raises ConfigurationError: the file cannot be written.
     """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_escape_row(row, texts) for row in rows)
-    _write(file, text.getvalue().encode())
+    cells = ([row.get(name) for name in columns] for row in (_escape_row(row, texts) for row in rows))
+    write_table(file, columns, cells, advice="; name another file")
 
 
 def _escape_row(row: Row, texts: Sequence[str]) -> Row:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,6 @@ import numpy as np
 from viva.engine.errors import ConfigurationError
 from viva.grading.human_grades import GradedAnswers, HumanGrades, candidates_of
 from viva.scoring.certificate import (
-    Certificate,
-    CorrectedFigure,
-    Drift,
     GradeRange,
     JudgeError,
     Share,
@@ -27,13 +25,12 @@ from viva.scoring.certificate import (
     expected_spread,
     measure_drift,
 )
-from viva.scoring.intervals import Estimate, Floats
+from viva.scoring.intervals import Floats
 from viva.scoring.prediction_powered import GradedSample, number_names
 
-from ..tables import Table
+from ..figures import round_figure
+from ..tables import DASH, Table
 from .export import write_rows
-
-_DECIMALS = 6
 
 
 @dataclass(slots=True, frozen=True)
@@ -90,15 +87,18 @@ def certificate_record(
         "source": str(answers.source),
         "level": level,
         "graded": "rounds" if answers.rounds else "answers",
-        "scale": {"low": _round_number(answers.low), "high": _round_number(answers.high), "passes": answers.passes},
+        "scale": {"low": round_figure(answers.low), "high": round_figure(answers.high), "passes": answers.passes},
         "answers": sum(len(sample.scores) for sample in matched.samples.values()),
         "labels": len(grades.grades),
         "unscored": answers.unscored,
         "waiting": grades.waiting,
         "labels_on_unscored": grades.on_unscored,
         "probabilities": bool(grades.probabilities),
-        **_figure_records(found),
-    }
+        "candidates": {name: _plain(one) for name, one in found.candidates.items()},
+        "differences": [{"first": first, "second": second, **_plain(one)}
+                        for (first, second), one in found.differences.items()],
+        "gaps": {name: _error_record(one) for name, one in found.gaps.items()},
+    }  # fmt: skip
     if correlate:
         record["correlations"] = {name: _correlation_records(name, matched, level) for name in correlate}
     if calibration is not None:
@@ -155,7 +155,7 @@ def _correlation_records(name: str, matched: MatchedGrades, level: float) -> dic
         known = np.array(values, dtype=np.float64)
         pair = {kind: corrected_correlation(known, sample, ranks=ranks, level=level)
                 for kind, ranks in (("pearson", False), ("spearman", True))}  # fmt: skip
-        found[candidate] = {kind: None if one is None else _figure_record(one) for kind, one in pair.items()}
+        found[candidate] = {kind: _plain(one) for kind, one in pair.items()}
     return found
 
 
@@ -175,7 +175,7 @@ def _drift_record(
         if keep
     ]
     known = [grade - score for score, grade in calibration]
-    found: Drift | None = measure_drift(known, gaps, low=-width, high=width, level=level)
+    found = measure_drift(known, gaps, low=-width, high=width, level=level)
     if found is None:
         return None
     return {
@@ -183,64 +183,35 @@ def _drift_record(
         "left_out": len(order) - found.labels,
         "calibration_labels": found.calibrated,
         "found_at": found.found_at,
-        "evidence": _round_number(found.evidence),
-        "p": _round_number(found.p),
-        "gap": _estimate_record(found.gap),
-        "calibration_gap": _round_number(found.calibration),
-    }
-
-
-def _figure_records(found: Certificate) -> dict[str, Any]:
-    return {
-        "candidates": {name: _figure_record(one) for name, one in found.candidates.items()},
-        "differences": [
-            {"first": first, "second": second, **_figure_record(one)}
-            for (first, second), one in found.differences.items()
-        ],
-        "gaps": {name: _error_record(one) for name, one in found.gaps.items()},
-    }
-
-
-def _figure_record(one: CorrectedFigure) -> dict[str, Any]:
-    return {
-        "answers": one.answers,
-        "labels": one.labels,
-        "judged": _estimate_record(one.judged),
-        "corrected": _estimate_record(one.corrected),
-        "labels_alone": _estimate_record(one.labels_alone),
-        "worth": _round_number(one.worth),
-        "powers": [_round_number(power) for power in one.powers],
+        "evidence": _plain(found.evidence),
+        "p": _plain(found.p),
+        "gap": _plain(found.gap),
+        "calibration_gap": _plain(found.calibration),
     }
 
 
 def _error_record(one: JudgeError) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "mean": _estimate_record(one.mean),
-        "absolute": _round_number(one.absolute),
-        "r": _round_number(one.r),
-    }
-    if one.errors is not None:
-        record |= {name: _share_record(getattr(one.errors, name)) for name in one.errors.__slots__}
-        record["rogan_gladen"] = _estimate_record(one.rogan_gladen)
-    return record
+    record: dict[str, Any] = _plain(one)
+    errors, rate = record.pop("errors"), record.pop("rogan_gladen")
+    return record if errors is None else record | errors | {"rogan_gladen": rate}
 
 
-def _share_record(one: Share) -> dict[str, Any] | None:
-    return None if one.n == 0.0 else {"value": _round_number(one.value), "n": _round_number(one.n)}
-
-
-def _estimate_record(one: Estimate | None) -> dict[str, Any] | None:
-    return None if one is None else {name: _round_number(getattr(one, name)) for name in ("value", "low", "high")}
-
-
-def _round_number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(float(value), _DECIMALS)
+def _plain(figure: Any) -> Any:
+    """Return a figure as JSON data: six decimals, a dataclass by its fields, a share of nothing as None."""
+    if isinstance(figure, float):
+        return round_figure(float(figure))
+    if isinstance(figure, tuple):
+        return [_plain(one) for one in figure]
+    if isinstance(figure, Share) and figure.n == 0.0:
+        return None
+    if is_dataclass(figure):
+        return {one.name: _plain(getattr(figure, one.name)) for one in fields(figure)}
+    return figure
 
 
 Record = Mapping[str, Any]
 CERTIFICATE_COLUMNS = ("candidate", "versus", "figure", "value", "low", "high", "answers", "labels", "worth")
 _TEXT_COLUMNS = ("candidate", "versus")
-_NONE = "–"
 _TRIED = 10  # labels, in ``benches/certified.py``
 
 
@@ -323,16 +294,16 @@ def write_certificate_csv(record: Record, file: Path) -> None:
 
 def _candidate_sentence(name: str, one: Record, record: Record) -> str:
     what = "pass rate" if record["scale"]["passes"] else "mean grade"
-    judged = _format_grade(one["judged"]["value"], record)
+    judged = _format_grade(record, one["judged"]["value"])
     if one["corrected"] is None:
         return f"{name}: {what} {judged} as judged; too few labels to correct it."
-    value = _format_grade(one["corrected"]["value"], record)
+    value = _format_grade(record, one["corrected"]["value"])
     if one["corrected"]["low"] is None:
         return (
             f"{name}: people's {what} is {value} by {one['labels']} labels that show no spread, from which no interval "
             f"follows where the ends of the scale are not known; the judge says {judged}."
         )
-    low, high = (_format_grade(one["corrected"][end], record) for end in ("low", "high"))
+    low, high = (_format_grade(record, one["corrected"][end]) for end in ("low", "high"))
     inside = one["corrected"]["low"] <= one["judged"]["value"] <= one["corrected"]["high"]
     beside = "which is within it" if inside else "which is outside"
     return (
@@ -356,81 +327,49 @@ def _difference_verdict(one: Record, sign: int) -> str:
 
 
 def _candidate_table(record: Record) -> Table:
-    header = ["candidate", record["graded"], "labels", "judged", "95%", "corrected", "95%", "worth"]
-    header = [_level_text(record) if name == "95%" else name for name in header]
-    rows = [
-        [
-            name,
-            str(one["answers"]),
-            str(one["labels"]),
-            *_judged_and_corrected(one, record),
-            _effective_labels_cell(one),
-        ]
-        for name, one in record["candidates"].items()
-    ]
+    level = _level_text(record)
+    header = ["candidate", record["graded"], "labels", "judged", level, "corrected", level, "worth"]
+    rows = [[name, str(one["answers"]), str(one["labels"]), *_figure_cells(one, partial(_format_grade, record))]
+            for name, one in record["candidates"].items()]  # fmt: skip
     title = "Pass rates" if record["scale"]["passes"] else "Mean grades"
     return f"{title}, as judged and corrected by {record['labels']} human grades", header, rows
 
 
 def _difference_table(record: Record) -> Table:
     header = ["first – second", "judged", _level_text(record), "corrected", _level_text(record), "worth"]
-    rows = [
-        [f"{one['first']} – {one['second']}", *_judged_and_corrected(one, record), _effective_labels_cell(one)]
-        for one in record["differences"]
-    ]
+    rows = [[f"{one['first']} – {one['second']}", *_figure_cells(one, partial(_format_grade, record))]
+            for one in record["differences"]]  # fmt: skip
     title = "Differences" if len(rows) < 2 else f"Differences; intervals hold for all {len(rows)} pairs together"
     return title, header, rows
 
 
 def _error_table(record: Record) -> Table:
     header = ["candidate", "judge – people", _level_text(record), "size", "r"]
+    show = partial(_format_grade, record)
     rows = [
-        [
-            name,
-            *_estimate_cells(one["mean"], record),
-            _format_grade(one["absolute"], record),
-            _NONE if one["r"] is None else f"{one['r']:.2f}",
-        ]
+        [name, *_estimate_cells(one["mean"], show), show(one["absolute"]), DASH if one["r"] is None else _two(one["r"])]
         for name, one in record["gaps"].items()
     ]
     return "The judge's gap on the graded", header, rows
 
 
 def _confusion_table(record: Record) -> Table:
-    header = [
-        "candidate",
-        "sensitivity",
-        "specificity",
-        "good if passed",
-        "good if failed",
-        "Rogan–Gladen",
-        _level_text(record),
-    ]
-    names = ("sensitivity", "specificity", "passed", "failed")
+    header = ["candidate", "sensitivity", "specificity", "good if passed", "good if failed", "Rogan–Gladen"]
+    names, show = ("sensitivity", "specificity", "passed", "failed"), partial(_format_grade, record)
     rows = [
-        [name, *(_share_cell(one[field]) for field in names), *_estimate_cells(one["rogan_gladen"], record)]
+        [name, *(_share_cell(one[field]) for field in names), *_estimate_cells(one["rogan_gladen"], show)]
         for name, one in record["gaps"].items()
     ]
-    return "The judge's errors, and the rate by sensitivity and specificity alone", header, rows
+    title = "The judge's errors, and the rate by sensitivity and specificity alone"
+    return title, [*header, _level_text(record)], rows
 
 
 def _correlation_table(name: str, by_candidate: Mapping[str, Any]) -> Table:
-    rows = []
-    for candidate, pair in by_candidate.items():
-        for kind, label in (("pearson", "Pearson r"), ("spearman", "Spearman ρ")):
-            one = pair[kind]
-            if one is None:
-                rows.append([candidate, label, *[_NONE] * 5])
-            else:
-                rows.append(
-                    [
-                        candidate,
-                        label,
-                        *_mean_cells(one["judged"], 2),
-                        *_mean_cells(one["corrected"], 2),
-                        _effective_labels_cell(one),
-                    ]
-                )
+    rows = [
+        [candidate, label, *([DASH] * 5 if pair[kind] is None else _figure_cells(pair[kind], _two))]
+        for candidate, pair in by_candidate.items()
+        for kind, label in (("pearson", "Pearson r"), ("spearman", "Spearman ρ"))
+    ]
     return f"Correlation of grades with {name}", ["candidate", "", "judged", "95%", "corrected", "95%", "worth"], rows
 
 
@@ -443,30 +382,29 @@ def _drift_table(found: Record) -> Table:
         f"{gap['low']:.3g} to {gap['high']:.3g}",
         f"{found['evidence']:.3g}",
         f"{found['p']:.2g}",
-        _NONE if found["found_at"] is None else str(found["found_at"]),
+        DASH if found["found_at"] is None else str(found["found_at"]),
     ]
     header = ["labels", "gap before", "gap now", "at any time", "evidence", "p", "found at"]
     return f"Drift from {found['calibration_labels']} labels of the calibration (people – judge)", header, [row]
 
 
-def _judged_and_corrected(one: Record, record: Record) -> list[str]:
-    return [*_estimate_cells(one["judged"], record), *_estimate_cells(one["corrected"], record)]
+def _figure_cells(one: Record, show: Callable[[float], str]) -> list[str]:
+    """Return a figure as judged and as corrected, with intervals, and how many labels alone it is worth."""
+    worth = DASH if one["worth"] is None else f"{one['worth']:.0f}"
+    return [*_estimate_cells(one["judged"], show), *_estimate_cells(one["corrected"], show), worth]
 
 
-def _estimate_cells(one: Record | None, record: Record) -> list[str]:
+def _estimate_cells(one: Record | None, show: Callable[[float], str]) -> list[str]:
     if one is None:
-        return [_NONE, _NONE]
-    ends = [_NONE if one[end] is None else _format_grade(one[end], record) for end in ("low", "high")]
-    return [_format_grade(one["value"], record), " to ".join(ends)]
+        return [DASH, DASH]
+    return [show(one["value"]), " to ".join(DASH if one[end] is None else show(one[end]) for end in ("low", "high"))]
 
 
-def _mean_cells(one: Record | None, digits: int) -> list[str]:
-    if one is None:
-        return [_NONE, _NONE]
-    return [f"{one['value']:.{digits}f}", f"{one['low']:.{digits}f} to {one['high']:.{digits}f}"]
+def _two(value: float) -> str:
+    return f"{value:.2f}"
 
 
-def _format_grade(value: float, record: Record) -> str:
+def _format_grade(record: Record, value: float) -> str:
     """Pass rates in percent; grades with as many digits as their scale asks for."""
     scale = record["scale"]
     if scale["passes"]:
@@ -476,11 +414,7 @@ def _format_grade(value: float, record: Record) -> str:
 
 
 def _share_cell(one: Record | None) -> str:
-    return _NONE if one is None else f"{100.0 * one['value']:.0f}% of {one['n']:.0f}"
-
-
-def _effective_labels_cell(one: Record) -> str:
-    return _NONE if one["worth"] is None else f"{one['worth']:.0f}"
+    return DASH if one is None else f"{100.0 * one['value']:.0f}% of {one['n']:.0f}"
 
 
 def _level_text(record: Record) -> str:

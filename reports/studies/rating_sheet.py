@@ -446,10 +446,7 @@ def run_sheet(path: Path) -> Sheet:
 
 
 async def read_replies(path: Path) -> list[RecordedReply]:
-    """What the compared models said in a run, in the order of the run; conversations are held again against the record.
-
-    :raises ConfigurationError, JournalError: as ``run_sheet``.
-    """
+    """Return what the compared models said in a run, in its order; conversations are replayed against the record."""
     folder = RunFolder.open(path)
     which, settings = recorded_settings(folder)
     folder.require_journal()
