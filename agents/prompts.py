@@ -78,11 +78,9 @@ class PromptPack:
 
 
 def load_pack(source: str, signature: Signature, optional: Signature = _NO_PLACEHOLDERS) -> PromptPack:
-    """Load a pack by the name of a shipped one or by a file's path, and check it against the protocol's signature:
-    the templates that it must have, and those that it may have.
+    """Load a shipped pack by name, or a file, and check that it has the templates of ``signature``.
 
-    :raises ConfigurationError: it does not exist, is not YAML, lacks a template, or uses an unknown placeholder; the
-        message names the file, the template and the placeholder.
+    :raises ConfigurationError: it cannot be read, lacks a template, or uses an unknown placeholder.
     """
     path = _shipped_path(source) if is_shipped_pack(source) else Path(source)
     try:
@@ -104,10 +102,10 @@ class PackTemplates:
     check: Callable[[PromptPack], None] | None = None
 
     def open(self, source: str, recorded: str | None = None) -> PromptPack:
-        """A pack by the name of a shipped one or by a file's path.
+        """Load a pack by the name of a shipped one or by a file's path.
 
-        ``recorded``: its text in the manifest of the run that goes on. A shipped pack is taken from there, for versions
-        differ in their words; a file of the user's is read as it is now, and the run compares the two.
+        ``recorded``: its text in the manifest of a resumed run. A shipped pack is taken from there, for versions
+        differ in their words; a user's file is read as it is now, and the run compares the two.
         """
         if recorded is not None and is_shipped_pack(source):
             return self.read(recorded, source)

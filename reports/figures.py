@@ -62,10 +62,9 @@ def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Fl
 
 
 def clustered_score(values: Floats, labels: Sequence[str], bounds: tuple[float, float] = SCORES) -> dict[str, Any]:
-    """``mean``, ``se``, ``low``, ``high``, ``n`` of values whose errors are common to an item; nan is no value.
+    """Return ``mean``, ``se``, ``low``, ``high``, ``n`` and ``items`` of values clustered by item; nan is no value.
 
-    ``labels`` are the values' items; ``items`` of the record counts those that have one. The values lie between
-    ``bounds``, and so does the interval.
+    ``labels`` are the values' items. The values lie between ``bounds``, and so does the interval.
     """
     return clustered_record(_clustered_mean(values, labels), bounds)
 

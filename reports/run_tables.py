@@ -77,9 +77,7 @@ def irregular_answers(report: dict[str, Any]) -> Table:
 
 
 def add_usage(total: dict[str, list[int]], used: dict[str, list[int]]) -> None:
-    """Add a conversation's calls, prompt and completion tokens by role to a total; a fourth count, where there is one,
-    are the cached tokens.
-    """
+    """Add a conversation's calls, prompt, completion and maybe cached tokens by role to a total."""
     for role, counts in used.items():
         add_counts(total.setdefault(role, [0, 0, 0]), counts)
 
@@ -92,9 +90,7 @@ def add_counts(total: list[int], counts: Sequence[int]) -> None:
 
 
 def token_cost(price: Sequence[float], prompt: float, completion: float, cached: float = 0) -> float:
-    """Return what tokens cost. ``price``: of a million prompt and completion tokens, and of cached prompt tokens where
-    these have a price of their own.
-    """
+    """Return what tokens cost at ``price``: of a million prompt, completion and maybe cached prompt tokens."""
     full = prompt * price[0] + completion * price[1]
     return (full + cached * (price[2] - price[0]) if len(price) > 2 else full) / 1e6
 

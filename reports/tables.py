@@ -27,9 +27,7 @@ def one_line(text: str) -> str:
 
 
 def spreadsheet_cell(text: str, *, lines: bool = False) -> str:
-    """The text as a spreadsheet program and a terminal may be given it: an apostrophe stands before what would be taken
-    for a formula, control characters are made visible, and so are ends of lines unless ``lines`` are kept.
-    """
+    """Return text that a spreadsheet does not compute and a terminal shows; ``lines``: ends of lines are kept."""
     shown = escape_controls(text) if lines else one_line(text)
     return f"'{shown}" if text.startswith(_FORMULA_STARTS) else shown
 
@@ -207,10 +205,7 @@ def latex_text(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Text so that Markdown shows it as it is, also in a cell of a table: no HTML, no link, no picture.
-
-    What HTML is made of becomes an entity, for a backslash is not enough where Markdown is not read by the standard.
-    """
+    """Return text that Markdown shows as it is, also in a cell of a table: no HTML, no link, no picture."""
     plain = escape_controls(_MARKUP_CONTROLS.sub(" ", text))
     return _MARKDOWN_SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), plain)
 

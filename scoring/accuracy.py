@@ -19,10 +19,7 @@ from .contamination import POSITIVE_LOGPROB_SLACK, Floats
 
 
 def choose_letter(logprobs: Floats) -> int:
-    """The option whose letter is likeliest; of equals the first, as lm-evaluation-harness has it.
-
-    -inf is a letter that cannot be said.
-    """
+    """Return the option whose letter is likeliest, of equals the first; -inf is a letter that cannot be said."""
     return int(_option_array(logprobs).argmax())
 
 

@@ -253,9 +253,7 @@ class Failures:
 
 
 def failure_reason(error: Mapping[str, Any]) -> str:
-    """An error's record as one line: its type, its message, and where it happened if that is known. Control characters,
-    which an endpoint may have put into it, are made visible.
-    """
+    """Return an error's record as one line: its type, its message, and where it happened if that is known."""
     told = " ".join(f"{error.get('type', 'unknown')}: {error.get('message', '')}".split()).removesuffix(":")
     told = _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", told)
     cut = told if len(told) <= _MAX_REASON else told[: _MAX_REASON - 1] + "…"

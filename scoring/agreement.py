@@ -47,11 +47,7 @@ class Voting:
 
 
 def majority_ratings(row: Sequence[R | None]) -> list[R]:
-    """The rating with most votes; several, sorted, where they tie; none where nobody voted.
-
-    That is a plurality: more votes than any other, not necessarily more than half. A tie is not broken, for any rule
-    would favour a side.
-    """
+    """Return the rating with most votes; several, sorted, if they tie; none if nobody voted."""
     votes = Counter(rating for rating in row if rating is not None)
     most = max(votes.values(), default=0)
     return sorted(rating for rating, count in votes.items() if count == most)

@@ -492,10 +492,7 @@ def measure_drift(
 
 
 def even_out(weights: Floats, seed: int = _TIE_SEED) -> Floats:
-    """Which labels to keep (a mask) so that what is left was drawn with even probabilities.
-
-    A label of weight 1 / probability is kept with the probability weight / greatest weight.
-    """
+    """Return which labels to keep (a mask) so that what is left was drawn with even probabilities."""
     kept: Floats = np.random.default_rng(seed).random(weights.size) * weights.max(initial=0.0) <= weights
     return kept
 

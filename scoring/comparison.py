@@ -31,11 +31,9 @@ _ROUNDING = 1e-9
 
 
 def sign_flip_p(sums: Floats) -> float:
-    """The two-sided p-value of a mean of 0. ``sums``: the sum of the differences of each item, 1 to
-    ``MAX_SIGN_FLIPS`` of them.
+    """Return the two-sided p-value of a mean of 0, from the sums of differences of 1 to ``MAX_SIGN_FLIPS`` items.
 
-    Of n items p is at least 2/2^n, and 1/10,000 where signs are drawn (beyond 13 items). Items whose difference is 0
-    change nothing.
+    Of n items p is at least 2/2^n, and 1/10,000 where signs are drawn (beyond 13 items).
     """
     signs = _all_signs(len(sums)) if len(sums) <= _MAX_EXHAUSTIVE else _random_signs(len(sums))
     own = 0 if len(sums) <= _MAX_EXHAUSTIVE else 1  # drawn signs may not include those that were seen

@@ -133,10 +133,7 @@ class Signals:
         return replace(signals, min_k_plus_plus=[_mean_of_lowest(standardised, k) for k in MIN_K])
 
     def scores(self) -> dict[str, float]:
-        """Score by detector, turned so that larger means more likely a member (``DIRECTIONS``); ``auc`` takes these.
-
-        Names are those of the fields, with ``_5`` to ``_60`` behind those that depend on k.
-        """
+        """Return scores by detector, larger ones for likely members; names end in ``_5`` to ``_60`` if k matters."""
         scores = {name: DIRECTIONS[name] * float(getattr(self, name)) for name in ("loss", "perplexity", "zlib_ratio")}
         for name, values in (("min_k", self.min_k), ("min_k_plus_plus", self.min_k_plus_plus)):
             if values is not None:
@@ -179,10 +176,7 @@ def chance_error(scores: Floats, member: Sequence[bool], clusters: Sequence[str]
 
 
 def area_power(area: float, error: float, members: int, others: int, level: float) -> float:
-    """The probability that the one-sided test at ``level`` finds a true ``area`` above 0.5, by the normal distribution.
-
-    ``error`` is the ``chance_error``, ``members`` and ``others`` the numbers of texts.
-    """
+    """Return the chance that the one-sided test at ``level`` finds a true ``area``; ``error``: ``chance_error``."""
     factor = error**2 / _hanley_mcneil(0.5, members, others)
     there = math.sqrt(factor * _hanley_mcneil(area, members, others))
     return normal_share((area - 0.5 + error * normal_quantile(level)) / there)
@@ -269,11 +263,7 @@ def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> flo
 
 
 def loss_gap(train: Mean, test: Mean, level: float = 0.95) -> Estimate:
-    """The difference of mean losses, test minus train (the Δ of Yu et al. 2024, Table 3), with Welch's interval.
-
-    Each ``Mean`` has taken in one ``loss`` for each text of its set. Far below 0: the test set is known better than the
-    training set. The interval is over texts.
-    """
+    """Return the difference of mean losses, test minus train (Δ of Yu et al. 2024, Table 3), by Welch."""
     for name, losses in (("train", train), ("test", test)):
         if losses.n < 2:
             raise ValueError(f"{name}: {losses.n} losses; the interval of the gap needs at least two in each set")

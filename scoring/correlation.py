@@ -446,10 +446,9 @@ def _score_variance(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> Correlations:
-    """Coefficients of accuracy and score over all models but those named in ``without`` (Yu et al. 2024, Table 7).
+    """Return coefficients of accuracy and score over all models but ``without`` (Yu et al. 2024, Table 7).
 
-    Overall pools the pairs of all datasets as they are, as the paper does. Its p-values take the pairs for independent;
-    a model's figures on several datasets are not, so they are too small.
+    Overall pools all datasets, as the paper does; its p-values are too small: a model's figures are not independent.
     """
     kept = [one for one in figures if one.model not in without]
     return Correlations(

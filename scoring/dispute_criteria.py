@@ -109,9 +109,7 @@ class DisputeCriteria:
 
 
 def is_split_in_half(graders: int, right: int) -> bool:
-    """Whether half of an answer's graders find it right; of an odd number one more may stand on either side, and two
-    at least on each.
-    """
+    """Return True if graders split in half over an answer; of an odd number by one, with two at least on each side."""
     smaller = min(right, graders - right)
     return smaller > 0 and (2 * smaller == graders or (smaller > 1 and 2 * smaller == graders - 1))
 

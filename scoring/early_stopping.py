@@ -219,16 +219,12 @@ class StoppingWatch:
 
     @property
     def overshoot(self) -> int:
-        """Conversations that were finished beyond the prefix at which the rule held; 0 as long as it does not.
-
-        How many were in flight depends on timing, and on kills: no report has this number.
-        """
+        """Conversations finished beyond the prefix at which the rule held; depends on timing, so no report has it."""
         return 0 if self.stopped_at is None else self._finished - self.stopped_at * len(self.candidates)
 
     @property
     def saved(self) -> int | None:
-        """Planned conversations that the decision did not need, overshoot among them; None as long as the rule does
-        not hold."""
+        """Planned conversations that the decision did not need, overshoot among them; None before the rule holds."""
         return None if self.stopped_at is None else (self.planned - self.stopped_at) * len(self.candidates)
 
     @property

@@ -147,8 +147,7 @@ def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | N
 
 
 def _weighted_mean(held: Sequence[tuple[float, float]]) -> float:
-    """The mean of (weight, value), weights above 0. They are brought near 1 by a power of two, which rounds nothing:
-    products with weights near the smallest number would be lost."""
+    """Return the mean of (weight, value); a power of two brings tiny weights near 1, or products would be lost."""
     _, power = math.frexp(max(weight for weight, _ in held))
     scaled = [(math.ldexp(weight, -power), value) for weight, value in held]
     return math.fsum(weight * value for weight, value in scaled) / math.fsum(weight for weight, _ in scaled)
@@ -171,9 +170,7 @@ def correlation_weights(columns: Sequence[ScoreColumn], ratings: ScoreColumn) ->
 
 
 def assign_folds(groups: Sequence[str], folds: int, seed: int) -> list[int]:
-    """The fold, 0 to ``folds`` - 1, of each row. Rows of one group lie in one fold, groups are dealt out in an order
-    that the seed gives, so that folds hold as many groups as each other but for one.
-    """
+    """Return the fold of each row; rows of a group share a fold, and folds hold equally many groups but for one."""
     if folds < 2:
         raise ValueError(f"{folds} fold; weights that are fitted elsewhere need two at least")
     ordered = sorted(set(groups), key=lambda group: (seeds.uniform(seed, "fold", group), group))

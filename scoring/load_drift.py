@@ -256,10 +256,7 @@ class RateJudgement:
 
     @property
     def unseen(self) -> float | None:
-        """The largest change of the main score and of verdicts that is left open, as a share of the scale.
-
-        None where neither was compared.
-        """
+        """The largest change of main score and verdicts that is left open, as a share of the scale, if compared."""
         figures = [self.of("scores"), self.of("verdicts")]
         return max((one.unseen for one in figures if one is not None and one.unseen is not None), default=None)
 

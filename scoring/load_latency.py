@@ -376,8 +376,6 @@ def _has_answers_throughout(window: list[tuple[float, int, int]]) -> bool:
 
 
 def _is_growing(increments: list[int]) -> bool:
-    """Whether the mean increment is above zero beyond its noise. Increments of a steady queue are negatively
-    correlated, so that the test errs on the careful side.
-    """
+    """Return True if the mean increment is above zero beyond its noise."""
     mean, spread = fmean(increments), stdev(increments)
     return mean > 0 and mean > _GROWTH_DEVIATIONS * spread / math.sqrt(len(increments))

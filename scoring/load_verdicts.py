@@ -118,9 +118,7 @@ VerdictPass: TypeAlias = Mapping[str, Verdict]
 
 
 def main_aspect(aspects: Iterable[str]) -> str:
-    """The score that a judge is spoken of by; ``MEAN_ASPECT`` where no name says that it is of the whole; "" of
-    none.
-    """
+    """Return the score that a judge is spoken of by, ``MEAN_ASPECT`` if no name says that it is of the whole, or ""."""
     names = list(dict.fromkeys(aspects))
     if len(names) < 2:
         return names[0] if names else ""

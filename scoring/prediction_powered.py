@@ -352,12 +352,11 @@ def _invert_hall(x: float, skew: float) -> float:
 
 
 def corrected_mean(sample: GradedSample, *, power: float | None = None) -> PoweredEstimate:
-    """What the mean grade over all answers such as these would be: prediction-powered, the power tuned.
+    """Return what the mean grade over all answers such as these would be, the power tuned unless it is given.
 
-    mean grade of the graded + power · (mean score of all - mean score of the graded). With ``power`` given, it is not
-    tuned. Graded answers are part of all here: in PPI++, whose unlabelled answers are others, the same figure has the
-    power times unlabelled / all. With unequal weights means over the graded are weighted (Hájek 1971): the figure is
-    then right up to a bias that falls with 1 / labels.
+    mean grade of the graded + power · (mean score of all - mean score of the graded). Graded answers are part of all:
+    in PPI++ the figure has the power times unlabelled / all. With unequal weights means over the graded are weighted
+    (Hájek 1971): the figure is then right up to a bias that falls with 1 / labels.
 
     :raises ValueError: fewer than three clusters have grades (two with ``power`` given).
     """

@@ -15,10 +15,9 @@ from .intervals import bounded_interval, check_level, normal_quantile, student_h
 
 
 def items_for_half_width(half_width: float, variance: float, level: float = 0.95) -> int:
-    """The smallest number of items with which Student's interval of the mean is at most ``half_width`` to each side.
+    """Return the smallest number of items with which Student's interval is at most ``half_width`` to each side.
 
-    ``variance`` is that of one item's score (of its mean score, where items are talked about several times), in the
-    square of the unit of ``half_width``; t(n-1) · sqrt(variance / n) <= half_width is solved for n (Cochran 1977,
+    ``variance`` is that of one item's score; t(n-1) · sqrt(variance / n) <= half_width is solved for n (Cochran 1977,
     section 4.7). At least 2.
     """
     _check_arguments("half_width", half_width, variance, level)
@@ -50,12 +49,11 @@ def items_for_bounded(half_width: float, share: float, dispersion: float, level:
 
 
 def items_for_difference(difference: float, variance: float, power: float = 0.8, level: float = 0.95) -> int:
-    """The smallest number of items with which a paired comparison finds a true ``difference`` with ``power``.
+    """Return the smallest number of items with which a paired comparison finds a true ``difference`` with ``power``.
 
-    ``variance`` is that of the item's difference between the two candidates. The test is the two-sided t-test at
-    1 - ``level``, whose statistic then has the noncentral t distribution with n - 1 degrees of freedom and
-    difference · sqrt(n / variance) (Cohen 1988, section 2.3). For one of m pairs of a table that is corrected for all,
-    give 1 - (1 - level) / m as ``level``. At least 2.
+    ``variance`` is that of the item's difference. The statistic of the two-sided t-test at 1 - ``level`` has the
+    noncentral t distribution (Cohen 1988, section 2.3). For one of m pairs of a table that is corrected for all, give
+    1 - (1 - level) / m as ``level``. At least 2.
     """
     _check_arguments("difference", abs(difference), variance, level)
     if not 1.0 - level <= power < 1.0:

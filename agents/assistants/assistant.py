@@ -210,9 +210,7 @@ def format_result(advice: AssistantResult) -> str:
 
 
 def with_assistant_results(prompt: str, assistants: Sequence[Assistant], advice: Sequence[AssistantResult]) -> str:
-    """A judge's prompt with what the assistants say of the response behind it, each with its range and meaning; the
-    prompt as it is where there are none.
-    """
+    """Return a judge's prompt followed by the assistants' numbers, each with its range and meaning."""
     if not assistants:
         return prompt
     lines = "\n".join(f"- {one.line()}: {format_result(found)}" for one, found in zip(assistants, advice, strict=True))

@@ -78,10 +78,7 @@ class FunctionAssistant(Assistant):
 
 
 def load_scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
-    """The function of a name in a Python file.
-
-    :raises ConfigurationError: the file cannot be run, or holds none.
-    """
+    """Return the function of a name in a Python file."""
     found = find_function(import_file(file), name)
     if found is None:
         raise ConfigurationError(f"{file}: has no function '{name}'")

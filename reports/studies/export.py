@@ -20,12 +20,10 @@ from .study import RECORD_ORDER, sections_in_order, systems_of_report
 
 
 def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
-    """Every figure: of each cell (``seed`` is given), pooled (it is not), and of candidates held against one another.
+    """Yield every figure: of each cell (``seed`` is given), pooled (it is not), and of comparisons.
 
-    A row's ``measure`` is the place of the figure in its record, joined by dots; ``dataset`` is empty where all are
-    pooled, ``candidate`` where the figure is of none alone. ``value`` is empty where there is nothing to tell.
-
-    :raises ConfigurationError: a scenario of the report is not registered here.
+    ``measure`` is the path of the figure in its record, joined by dots; ``dataset`` is empty if all are pooled,
+    ``candidate`` if the figure is of none alone.
     """
     together = systems_of_report(report)
     readers = {name: systems.readers[name] for systems in together for name in systems.readers}
@@ -37,19 +35,12 @@ def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def write_csv(report: Mapping[str, Any], file: Path) -> None:
-    """UTF-8 with a header and ``\\n`` at the ends of lines; numbers in the digits of the JSON. A text
-    that begins as a formula does has an apostrophe before it; control characters are written out (``\\x1b``).
-
-    :raises ConfigurationError: the file cannot be written.
-    """
+    """Write ``long_rows`` to a CSV file; numbers have the digits of the JSON."""
     write_rows(long_rows(report), FIGURE_COLUMNS, TEXT_COLUMNS, file)
 
 
 def write_rows(rows: Iterable[Row], columns: Sequence[str], texts: Sequence[str], file: Path) -> None:
-    """Rows as such a CSV file; ``texts`` are the columns that hold text.
-
-    :raises ConfigurationError: the file cannot be written.
-    """
+    """Write rows to a CSV file; cells of ``texts``, the columns that hold text, are made harmless."""
     cells = ([row.get(name) for name in columns] for row in (_escape_row(row, texts) for row in rows))
     write_table(file, columns, cells, advice="; name another file")
 

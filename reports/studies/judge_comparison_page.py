@@ -170,22 +170,23 @@ def meta_tables(report: Record) -> list[Table]:
 def _level_table(report: Record) -> Table:
     """Values alone: three with their intervals are too wide for a terminal."""
     rows = []
-    for one, judge in _judge_records(report):
+    for name, judge in _records(report, "judges"):
         for level in _LEVELS:
             if found := judge["levels"].get(level):
-                values = [number(found[name]["value"], 3) for name, _ in COEFFICIENTS]
-                rows.append([criterion_name(one), judge["judge"], level, *values, f"{found['pearson']['n']:,}"])
+                values = [number(found[coefficient]["value"], 3) for coefficient, _ in COEFFICIENTS]
+                rows.append([name, judge["judge"], level, *values, f"{found['pearson']['n']:,}"])
     header = ["criterion", "judge", "level", *(sign for _, sign in COEFFICIENTS), "n"]
     return ("Correlation with people: Pearson r, Spearman ρ, Kendall τ-b", *_drop_constant_columns(header, rows))
 
 
 def _interval_table(report: Record) -> Table:
     rows = []
-    some = any(judge["unscored"] for _, judge in _judge_records(report))
-    for one, judge in _judge_records(report):
-        found = judge["levels"]["item"]
-        row = [criterion_name(one), judge["judge"], *(_format_interval(found[name]) for name, _ in COEFFICIENTS)]
-        rows.append([*row, _shorten(judge["variance"]), *([f"{judge['unscored']:,}"] if some else [])])
+    some = any(judge["unscored"] for _, judge in _records(report, "judges"))
+    for name, judge in _records(report, "judges"):
+        found, variance = judge["levels"]["item"], judge["variance"]
+        row = [name, judge["judge"], *(_format_interval(found[coefficient]) for coefficient, _ in COEFFICIENTS)]
+        row += [DASH if variance is None else f"{variance:.3g}", *([f"{judge['unscored']:,}"] if some else [])]
+        rows.append(row)
     header = ["criterion", "judge", *(sign for _, sign in COEFFICIENTS), "variance", *(["unscored"] if some else [])]
     title = f"{100 * report['how']['level']:g}% intervals at item level, and the variance of the scores"
     return (title, *_drop_constant_columns(header, rows))
@@ -193,19 +194,12 @@ def _interval_table(report: Record) -> Table:
 
 def _difference_table(report: Record) -> Table:
     rows = []
-    for one in report["criteria"]:
-        for pair in one["differences"]:
-            for level in _LEVELS:
-                if found := pair["levels"].get(level):
-                    figure = found["spearman"]
-                    row = [criterion_name(one), pair["first"], pair["second"], level]
-                    row += [
-                        signed(figure["value"], 3),
-                        _format_interval(figure),
-                        p_value(figure["p"]),
-                        p_value(figure["p_corrected"]),
-                    ]
-                    rows.append(row)
+    for name, pair in _records(report, "differences"):
+        for level in _LEVELS:
+            if found := pair["levels"].get(level):
+                figure = found["spearman"]
+                row = [name, pair["first"], pair["second"], level, signed(figure["value"], 3), _format_interval(figure)]
+                rows.append([*row, p_value(figure["p"]), p_value(figure["p_corrected"])])
     header = ["criterion", "first", "second", "level", "first − second", "interval", "p", "Holm p"]
     title = f"Difference of Spearman correlations ({report['how']['permutation']})"
     return (title, *_drop_constant_columns(header, rows))
@@ -213,13 +207,12 @@ def _difference_table(report: Record) -> Table:
 
 def _jury_table(report: Record) -> Table:
     rows = []
-    for one in report["criteria"]:
-        for jury in one["juries"]:
-            for name, sign in COEFFICIENTS:
-                figure = jury["levels"].get("item", {}).get(name)
-                if figure is not None:
-                    row = [criterion_name(one), jury["how"], sign, number(figure["value"], 3), figure["best"] or DASH]
-                    rows.append([*row, signed(figure["gain"]["value"], 3), _format_interval(figure["gain"])])
+    for name, jury in _records(report, "juries"):
+        for coefficient, sign in COEFFICIENTS:
+            figure = jury["levels"].get("item", {}).get(coefficient)
+            if figure is not None:
+                row = [name, jury["how"], sign, number(figure["value"], 3), figure["best"] or DASH]
+                rows.append([*row, signed(figure["gain"]["value"], 3), _format_interval(figure["gain"])])
     header = ["criterion", "jury", "by", "reaches", "best single", "gain", "interval"]
     return ("Juries against the best single judge, item level", *_drop_constant_columns(header, rows))
 
@@ -227,50 +220,41 @@ def _jury_table(report: Record) -> Table:
 def _annotator_table(report: Record) -> Table:
     rows = []
     for one in report["criteria"]:
-        agreed = one["agreement"]
+        name, agreed = criterion_name(one), one["agreement"]
         if agreed is None:
             continue
-        for pair in agreed["pairs"]:
-            row = [criterion_name(one), f"{pair['first']} – {pair['second']}", number(pair["kappa"]["value"], 3)]
-            row += [
-                _format_interval(pair["kappa"]),
-                number(_value_or_none(pair["kappa_quadratic"]), 3),
-                percent(pair["agreement"]),
-            ]
-            rows.append([*row, f"{pair['n']:,}"])
-        whole = [criterion_name(one), "all: mean κ", number(agreed["kappa"], 3), DASH, DASH]
-        rows.append([*whole, percent(agreed["unanimous"]), f"{agreed['alpha_n']:,}"])
-        rows.append([criterion_name(one), "all: Fleiss' κ", number(agreed["fleiss"], 3), DASH, DASH, DASH,
-                     f"{agreed['fleiss_n']:,}"])  # fmt: skip
-        rows.append([criterion_name(one), f"all: α, {one['scale']}", number(agreed["alpha"], 3), DASH, DASH, DASH,
-                     f"{agreed['alpha_n']:,}"])  # fmt: skip
+        rows += [[name, f"{pair['first']} – {pair['second']}", *_kappa_cells(pair), f"{pair['n']:,}"]
+                 for pair in agreed["pairs"]]  # fmt: skip
+        whole = [("mean κ", "kappa", "alpha_n"), ("Fleiss' κ", "fleiss", "fleiss_n")]
+        for what, field, n in [*whole, (f"α, {one['scale']}", "alpha", "alpha_n")]:
+            same = percent(agreed["unanimous"]) if field == "kappa" else DASH
+            rows.append([name, f"all: {what}", number(agreed[field], 3), DASH, DASH, same, f"{agreed[n]:,}"])
     header = ["criterion", "annotators", "κ", "interval", "κ quadratic", "same", "n"]
     return ("Agreement between annotators, corrected for chance", *_drop_constant_columns(header, rows))
 
 
 def _human_difference_table(report: Record) -> Table:
-    rows = []
-    for one in report["criteria"]:
-        for found in one["confusions"]:
-            row = [
-                criterion_name(one),
-                found["judge"],
-                number(found["kappa"]["value"], 3),
-                _format_interval(found["kappa"]),
-            ]
-            row += [number(_value_or_none(found["kappa_quadratic"]), 3), percent(found["agreement"])]
-            rows.append([*row, *(f"{found[name]:,}" for name in ("n", "tied", "unscored"))])
+    rows = [
+        [name, found["judge"], *_kappa_cells(found), *(f"{found[count]:,}" for count in ("n", "tied", "unscored"))]
+        for name, found in _records(report, "confusions")
+    ]
     header = ["criterion", "judge", "κ", "interval", "κ quadratic", "same", "n", "tied", "unscored"]
     return ("Labels of judges and of most people, corrected for chance", *_drop_constant_columns(header, rows))
 
 
+def _kappa_cells(found: Record) -> list[str]:
+    """Return kappa with its interval, quadratic kappa, and the share of the same labels."""
+    kappa, quadratic = found["kappa"], found["kappa_quadratic"]
+    weighed = number(None if quadratic is None else quadratic["value"], 3)
+    return [number(kappa["value"], 3), _format_interval(kappa), weighed, percent(found["agreement"])]
+
+
 def _confusion_tables(report: Record) -> Iterator[Table]:
-    for one in report["criteria"]:
-        for found in one["confusions"]:
-            rows = [[label, *(f"{count:,}" for count in counts)]
-                    for label, counts in zip(found["labels"], found["counts"], strict=True)]  # fmt: skip
-            title = f"{criterion_name(one)}: labels of {found['judge']} (rows) and of most people (columns)"
-            yield (title, ["judge \\ people", *found["labels"]], rows)
+    for name, found in _records(report, "confusions"):
+        rows = [[label, *(f"{count:,}" for count in counts)]
+                for label, counts in zip(found["labels"], found["counts"], strict=True)]  # fmt: skip
+        title = f"{name}: labels of {found['judge']} (rows) and of most people (columns)"
+        yield (title, ["judge \\ people", *found["labels"]], rows)
 
 
 def _mean_table(report: Record) -> Table:
@@ -290,10 +274,16 @@ def _mean_table(report: Record) -> Table:
     return ("Mean scores of judges", *_drop_constant_columns(header, rows))
 
 
-def _judge_records(report: Record) -> Iterator[tuple[Record, Record]]:
+def _records(report: Record, kind: str) -> Iterator[tuple[str, Record]]:
+    """Yield all records of a kind with the name of their criterion."""
     for one in report["criteria"]:
-        for judge in one["judges"]:
-            yield one, judge
+        yield from ((criterion_name(one), record) for record in one[kind])
+
+
+def _level_figures(record: Record) -> Iterator[tuple[dict[str, str], Record]]:
+    """Yield the figures of all levels, each with its level and coefficient."""
+    for level, figures in record["levels"].items():
+        yield from (({"level": level, "measure": name}, figure) for name, figure in figures.items())
 
 
 def _drop_constant_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
@@ -313,10 +303,6 @@ def _format_figure(figure: Mapping[str, Any]) -> str:
     return value if figure["low"] is None else f"{value} ({_format_interval(figure)})"
 
 
-def _value_or_none(figure: Mapping[str, Any] | None) -> float | None:
-    return None if figure is None else figure["value"]
-
-
 def _value(figure: Mapping[str, Any]) -> float:
     return -2.0 if figure["value"] is None else float(figure["value"])
 
@@ -324,10 +310,6 @@ def _value(figure: Mapping[str, Any]) -> float:
 def _spearman(judge: Record) -> Record:
     found: Record = judge["levels"]["item"]["spearman"]
     return found
-
-
-def _shorten(value: float | None) -> str:
-    return DASH if value is None else f"{value:.3g}"
 
 
 CSV_COLUMNS = ("criterion", "part", "judge", "against", "level", "measure", "value", "low", "high", "p", "n")
@@ -410,20 +392,17 @@ def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
     for one in report["criteria"]:
         place = {"criterion": criterion_name(one)}
         for judge in one["judges"]:
-            for level, figures in judge["levels"].items():
-                for name, figure in figures.items():
-                    yield _csv_row(place, figure, part="correlation", judge=judge["judge"], level=level, measure=name)
+            for where, figure in _level_figures(judge):
+                yield _csv_row(place, figure, part="correlation", judge=judge["judge"], **where)
         for pair in one["differences"]:
-            for level, figures in pair["levels"].items():
-                for name, figure in figures.items():
-                    more = {"judge": pair["first"], "against": pair["second"], "n": pair["n"]}
-                    yield _csv_row(place, figure, part="difference", level=level, measure=name, **more)
+            more = {"judge": pair["first"], "against": pair["second"], "n": pair["n"]}
+            for where, figure in _level_figures(pair):
+                yield _csv_row(place, figure, part="difference", **where, **more)
         for jury in one["juries"]:
-            for level, figures in jury["levels"].items():
-                for name, figure in figures.items():
-                    more = {"judge": f"jury, {jury['how']}", "level": level, "measure": name, "n": jury["n"]}
-                    yield _csv_row(place, figure, part="jury", **more)
-                    yield _csv_row(place, figure["gain"], part="jury gain", against=figure["best"], **more)
+            more = {"judge": f"jury, {jury['how']}", "n": jury["n"]}
+            for where, figure in _level_figures(jury):
+                yield _csv_row(place, figure, part="jury", **where, **more)
+                yield _csv_row(place, figure["gain"], part="jury gain", against=figure["best"], **where, **more)
         for found in one["confusions"]:
             for name in ("kappa", "kappa_quadratic"):
                 if found[name] is not None:

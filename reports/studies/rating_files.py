@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from viva.data.dataset import wrapped_records_hint
-from viva.data.record_files import read_records, require_regular_file
+from viva.data.record_files import read_records
 from viva.engine.errors import DatasetError
 
 FlatRecord: TypeAlias = dict[str, Any]
-_MAX_FILE = 512 * 2**20  # bytes of a JSON array, which is read at once
 _MAX_LIST = 64
 _MAX_TEXT = 4_000  # characters of a list in a text
 MISSING_VALUES = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # no rating, in lower case
@@ -37,7 +36,7 @@ def flat_records(path: Path) -> list[tuple[int, FlatRecord]]:
     :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
     """
     found: list[tuple[int, FlatRecord]] = []
-    for line, raw in _array_records(path) if _is_array(path) else read_records(path):
+    for line, raw in read_records(path):
         if isinstance(raw, DatasetError):
             raise raw
         found.append((line, dict(flatten(raw))))
@@ -51,7 +50,7 @@ def flat_records(path: Path) -> list[tuple[int, FlatRecord]]:
 
 def form_hint(path: Path) -> str:
     """Return what to save instead of a file that is one object around all records; empty for other files."""
-    _, raw = next(iter(_array_records(path) if _is_array(path) else read_records(path)))
+    _, raw = next(read_records(path))
     return "" if isinstance(raw, DatasetError) else wrapped_records_hint(raw)
 
 
@@ -64,56 +63,6 @@ def _are_columns(record: FlatRecord) -> bool:
     first = next(iter(places.values()))
     numbered = len(first) > 2 and all(map(str.isdecimal, first))
     return len(places) > 1 and numbered and all(one == first for one in places.values())
-
-
-def _is_array(path: Path) -> bool:
-    if path.suffix != ".json":
-        return False
-    require_regular_file(path)
-    with path.open("rb") as file:
-        return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-
-
-def _array_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    if path.stat().st_size > _MAX_FILE:
-        message = f"is an array of more than {_MAX_FILE // 2**20} MiB; save it as JSON lines, one object a line"
-        raise DatasetError(message, path=str(path))
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise DatasetError("is not UTF-8 text; save it as UTF-8", path=str(path)) from None
-    decoder = json.JSONDecoder()
-    place, line = text.index("[") + 1, 1 + text.count("\n", 0, text.index("[") + 1)
-    expects = False  # a comma came before
-    while True:
-        begin = _skip_whitespace(text, place)
-        line, place = line + text.count("\n", place, begin), begin
-        sign = text[place : place + 1]
-        if sign == "]" and not expects:
-            return
-        try:
-            value, after = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError) as error:
-            message = f"not valid JSON: {error.msg if isinstance(error, json.JSONDecodeError) else 'nested too deep'}"
-            raise DatasetError(message, path=str(path), line=line) from None
-        if not isinstance(value, dict):
-            raise DatasetError(f"expected a JSON object, found {type(value).__name__}", path=str(path), line=line)
-        yield line, value
-        line, place = line + text.count("\n", place, after), after
-        begin = _skip_whitespace(text, place)
-        line, place = line + text.count("\n", place, begin), begin
-        sign = text[place : place + 1]
-        if sign == "]":
-            return
-        if sign != ",":
-            raise DatasetError("expected a comma or the array's end here", path=str(path), line=line)
-        place, expects = place + 1, True
-
-
-def _skip_whitespace(text: str, place: int) -> int:
-    while text[place : place + 1].isspace():
-        place += 1
-    return place
 
 
 def parse_ratings(text: str) -> Any:

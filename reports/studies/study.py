@@ -63,7 +63,7 @@ class SystemsTogether:
 
 
 def group_systems(names: Iterable[str]) -> list[SystemsTogether]:
-    """The systems of these scenarios, in the order in which they are met.
+    """Return the systems of these scenarios, in the order in which they are met.
 
     :raises ConfigurationError: a scenario is not registered, or two systems have sections of one name.
     """
@@ -81,10 +81,7 @@ def group_systems(names: Iterable[str]) -> list[SystemsTogether]:
 
 
 def systems_of_report(report: Mapping[str, Any]) -> list[SystemsTogether]:
-    """The systems of a report's cells.
-
-    :raises ConfigurationError: a scenario is not registered here.
-    """
+    """Return the systems of a report's cells."""
     return group_systems(cell["scenario"] for cell in report["cells"])
 
 
@@ -521,10 +518,7 @@ def sections_in_order(order: Any, together: Iterable[SystemsTogether]) -> list[t
 
 
 def study_tables(report: Mapping[str, Any], together: Sequence[SystemsTogether] | None = None) -> list[Table]:
-    """All tables of a report that have a row, in the order in which they are printed.
-
-    :raises ConfigurationError: a scenario of the report is not registered here.
-    """
+    """Return all tables of a report that have a row, in the order in which they are printed."""
     together = systems_of_report(report) if together is None else together
     readers = {name: study for one in together for name, study in one.readers.items()}
     found = [(section.subject, section.tables(systems.part_of(report))) for systems, section in sections_of(together)]
@@ -533,10 +527,7 @@ def study_tables(report: Mapping[str, Any], together: Sequence[SystemsTogether] 
 
 
 def study_findings(report: Mapping[str, Any]) -> list[Findings]:
-    """What a report says in words, system by system; empty where no system has words for it.
-
-    :raises ConfigurationError: a scenario of the report is not registered here.
-    """
+    """Return what a report says in words, system by system."""
     return [
         replace(one, scenario=systems.study.which.name)
         for systems in systems_of_report(report)
@@ -545,11 +536,7 @@ def study_findings(report: Mapping[str, Any]) -> list[Findings]:
 
 
 def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """The sentences of ``study_findings`` in groups, each with a heading where there are several; last the rule that
-    they keep to, without a heading.
-
-    :raises ConfigurationError: a scenario of the report is not registered here.
-    """
+    """Return the sentences of ``study_findings`` in groups, with headings if there are several; last their rule."""
     found = [one for one in study_findings(report) if one.sentences]
     groups = [(one.about if len(found) > 1 else "", one.sentences) for one in found]
     rules = list(dict.fromkeys(one.rule for one in found if one.rule))
