@@ -331,8 +331,8 @@ class Conversation:
                 )
                 if services.journal.full:
                     await services.journal.flush()
-            computed, events = computed_from_record(completion), services.events
-            events.publish(
+            computed = computed_from_record(completion)
+            services.events.publish(
                 StepComputed(
                     services.clock.wall(),
                     self.key,
@@ -341,8 +341,7 @@ class Conversation:
                     computed.failed,
                     completion.latency,
                     recorded is not None,
-                    completion.text if events.texts else None,
-                    state.branch,
+                    branch=state.branch,
                 )
             )
             return computed
@@ -566,8 +565,7 @@ class Conversation:
             # Counted for replayed calls too, at list price: the bound must fall at the same turn after a resume.
             for meter in (self._meter, self._own_meter, *self._outer_meters):
                 meter.add(tokens, price)
-        events = services.events
-        events.publish(
+        services.events.publish(
             CallFinished(
                 at,
                 self.key,
@@ -579,7 +577,7 @@ class Conversation:
                 completion.latency,
                 completion.attempts,
                 replayed,
-                completion.text if events.texts else None,
+                None,
                 state.branch,
             )
         )

@@ -52,8 +52,7 @@ class ConversationStarted(Event):
 class CallFinished(Event):
     """A model call was answered; ``replayed`` means from the journal, at no cost.
 
-    ``text`` is the answer without its thoughts where a reader of the stream asked for texts, else None. ``branch`` is
-    the path of the branch that it stands in, "" for the conversation itself; ``ordinal`` counts in it.
+    ``branch`` is the path of the branch that it stands in, "" for the conversation itself; ``ordinal`` counts in it.
     """
 
     role: str
@@ -64,23 +63,20 @@ class CallFinished(Event):
     latency: float
     attempts: int
     replayed: bool
-    text: str | None = None
+    text: None = None  # kept in records, where answers stood once
     branch: str = ""
 
 
 @dataclass(slots=True)
 class StepComputed(Event):
-    """A step that is no model call ended; ``failed``: with an error as its result. ``replayed``: from the journal.
-
-    ``text`` is the JSON of the value or error where a reader of the stream asked for texts, else None.
-    """
+    """A step that is no model call ended; ``failed``: with an error as its result. ``replayed``: from the journal."""
 
     name: str
     ordinal: int
     failed: bool
     latency: float
     replayed: bool
-    text: str | None = None
+    text: None = None  # kept in records, where answers stood once
     branch: str = ""
 
 

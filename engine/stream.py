@@ -1,8 +1,7 @@
 """The stream of a run's events: published once, read by listeners and subscriptions.
 
 A *listener* is called at once and must be quick; one that raises is detached and reported. A *subscription* is
-an async iterator with a bounded buffer. It is lossless: while any buffer is full, conversations wait at their
-next call. Or it is lossy: the run never waits, and the oldest events are dropped and counted.
+an async iterator with a bounded buffer: while any buffer is full, conversations wait at their next call.
 """
 
 from __future__ import annotations
@@ -12,33 +11,29 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from .errors import user_frame
 from .events import Event, ListenerFailed
 
 Listener = Callable[[Event], Any]
 _PATIENCE_SECONDS = 30.0  # that conversations wait for a subscription before that is said
-R = TypeVar("R", "ListenerHandle", "Subscription")
 _log = logging.getLogger("viva")
 
 
 class Subscription:
     """One reader's bounded buffer; iterate it to take events in order. Ends when the stream is closed.
 
-    Whoever stops reading a lossless subscription closes it, or the run waits for ever once its buffer is full: use it
-    as an async context manager (``async with``), which closes it. Leaving ``async for`` early does not.
-    ``dropped`` counts the events that a lossy one has lost.
+    Whoever stops reading closes it, or the run waits for ever once its buffer is full: use it as an async context
+    manager (``async with``), which closes it. Leaving ``async for`` early does not.
     """
 
-    def __init__(self, capacity: int, stream: EventStream, *, lossy: bool = False) -> None:
+    def __init__(self, capacity: int, stream: EventStream) -> None:
         self._buffer: deque[Event] = deque()
         self._capacity = capacity
-        self._lossy = lossy
         self._stream = stream
         self._arrived = asyncio.Event()
         self.closed = False
-        self.dropped = 0
 
     async def __aenter__(self) -> Subscription:
         return self
@@ -48,9 +43,6 @@ class Subscription:
 
     def put(self, event: Event) -> bool:
         """Take an event (called by the stream); whether the run has to wait for this reader now."""
-        if self._lossy and len(self._buffer) >= self._capacity:
-            self._buffer.popleft()
-            self.dropped += 1
         self._buffer.append(event)
         self._arrived.set()
         return self.full
@@ -58,7 +50,7 @@ class Subscription:
     @property
     def full(self) -> bool:
         """Whether the run has to wait for this reader."""
-        return not self._lossy and len(self._buffer) >= self._capacity
+        return len(self._buffer) >= self._capacity
 
     def close(self) -> None:
         """Stop reading; pending events are dropped and nobody waits for this reader any more."""
@@ -68,9 +60,8 @@ class Subscription:
 
     def release(self) -> None:
         """Keep all that comes without holding the run back: nobody waits for this reader any more."""
-        if not self._lossy:
-            self._capacity = sys.maxsize
-            self._stream.drained()
+        self._capacity = sys.maxsize
+        self._stream.drained()
 
     def finish(self) -> None:
         """End once what is in the buffer has been read (called by the stream)."""
@@ -107,7 +98,7 @@ class ListenerHandle:
 
 class EventStream:
     """The run's events. Publishing never waits and never raises; ``congested`` tells a conversation to await ``room``
-    first. ``texts``: some reader wants the texts of answers.
+    first.
     """
 
     def __init__(self) -> None:
@@ -115,35 +106,28 @@ class EventStream:
         self._subscriptions: tuple[Subscription, ...] = ()
         self._only: Listener | None = None  # the usual case, for speed: one listener and no other reader
         self._several = False
-        self._with_texts: set[ListenerHandle | Subscription] = set()
         self._published = 0
         self._room = asyncio.Event()
         self._complained = False
         self._closed = False
         self.congested = False
-        self.texts = False
 
-    def listen(self, listener: Listener, *, texts: bool = False) -> ListenerHandle:
+    def listen(self, listener: Listener) -> ListenerHandle:
         """Have ``listener`` called with every event, in the publisher's own turn: it must be quick.
 
-        One that raises is not called again: a warning of the logger ``viva`` and a ``ListenerFailed`` say so. With
-        ``texts`` each ``CallFinished`` carries the answer's text (for all readers).
+        One that raises is not called again: a warning of the logger ``viva`` and a ``ListenerFailed`` say so.
         """
         listening = ListenerHandle(self, listener)
         self._set_readers((*self._listenings, listening), self._subscriptions)
-        return self._wanting(listening, texts)
+        return listening
 
-    def subscribe(self, capacity: int = 1024, *, lossy: bool = False, texts: bool = False) -> Subscription:
-        """A buffer of ``capacity`` events to iterate over, from the next event on.
-
-        Lossless: a full buffer holds conversations back at their next call. ``lossy``: never; the oldest event is
-        dropped for a new one. ``texts`` as in ``listen``.
-        """
-        subscription = Subscription(capacity, self, lossy=lossy)
+    def subscribe(self, capacity: int = 1024) -> Subscription:
+        """Return a buffer of ``capacity`` events; while it is full, conversations wait at their next call."""
+        subscription = Subscription(capacity, self)
         self._set_readers(self._listenings, (*self._subscriptions, subscription))
         if self._closed:
             subscription.finish()
-        return self._wanting(subscription, texts)
+        return subscription
 
     def publish(self, event: Event) -> None:
         """Number an event and hand it to every reader."""
@@ -197,8 +181,6 @@ class EventStream:
             tuple(one for one in self._listenings if one is not reader),
             tuple(one for one in self._subscriptions if one is not reader),
         )
-        self._with_texts.discard(reader)
-        self.texts = bool(self._with_texts)
         self.drained()
 
     def close(self) -> None:
@@ -211,12 +193,6 @@ class EventStream:
         self._listenings, self._subscriptions = listenings, subscriptions
         self._only = listenings[0].listener if len(listenings) == 1 and not subscriptions else None
         self._several = self._only is None and bool(listenings or subscriptions)
-
-    def _wanting(self, reader: R, texts: bool) -> R:
-        if texts:
-            self._with_texts.add(reader)
-            self.texts = True
-        return reader
 
     def _detached(self, listener: Listener, error: Exception, event: Event) -> ListenerFailed:
         for one in self._listenings:

@@ -1,4 +1,4 @@
-"""Events for others: numbered, as records, with texts; readers that fail, or fall behind harm nothing."""
+"""Events for others: numbered, as records, readers that fail or fall behind harm nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from small_runs import after_calls, results, small_run, three_questions
+from small_runs import results, small_run, three_questions
 
 from viva.engine.conversation import Conversation
 from viva.engine.events import (
@@ -20,7 +20,7 @@ from viva.engine.events import (
     ListenerFailed,
 )
 from viva.engine.runner import Runner
-from viva.engine.stream import EventStream, Subscription
+from viva.engine.stream import EventStream
 
 
 def _raise(event: Event) -> None:
@@ -91,35 +91,6 @@ def test_every_event_is_plain_json_data(tmp_path: Path) -> None:
     }
     assert records[3]["text"] is None
     assert records[4]["role"] == "candidate"
-
-
-def test_texts_come_only_where_a_reader_asked_for_them(tmp_path: Path) -> None:
-    handles: list[Any] = []
-
-    def prepare(runner: Runner, stream: EventStream) -> None:
-        handles.append(stream.listen(lambda event: None, texts=True))
-        after_calls(2, lambda runner: handles[0].stop())(runner, stream)
-
-    _, events = small_run(tmp_path, count=1, prepare=prepare)
-    texts = [event.text for event in events if isinstance(event, CallFinished)]
-    [(_, _, said)] = results(tmp_path)
-    assert texts == [said[0], said[1], None]
-
-
-def test_a_lossy_subscription_holds_nobody_back_and_counts_what_it_lost(tmp_path: Path) -> None:
-    subscriptions: list[Subscription] = []
-
-    def prepare(runner: Runner, stream: EventStream) -> None:
-        subscriptions.append(stream.subscribe(4, lossy=True))
-
-    async def rest(subscription: Subscription) -> list[Event]:
-        subscription.finish()
-        return [event async for event in subscription]
-
-    outcome, events = small_run(tmp_path, prepare=prepare)
-    assert outcome.finished == 20
-    assert subscriptions[0].dropped == len(events) - 4
-    assert anyio.run(rest, subscriptions[0]) == events[-4:]
 
 
 def test_leaving_a_subscription_frees_the_run_and_one_that_is_not_read_is_named(
