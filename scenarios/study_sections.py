@@ -86,10 +86,7 @@ class Subject(Enum):
 
 @dataclass(slots=True)
 class Material:
-    """What sections compute from: everything that was read of one system's cells.
-
-    ``scoring`` is the system's choice of how to score (``SystemStudy.scoring``).
-    """
+    """Everything that was read of one system's cells; ``scoring`` is the system's choice of how to score."""
 
     scoring: Any
     readings: list[RunReading]

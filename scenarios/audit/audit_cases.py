@@ -143,7 +143,7 @@ def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
 
 
 def sample_cases(cases: list[AuditCase], limit: int | None, seed: int) -> list[AuditCase]:
-    """So many of the cases, drawn by the seed, in their order."""
+    """Return so many of the cases, drawn by the seed, in their order."""
     if limit is None or limit >= len(cases):
         return cases
     chosen = sorted(cases, key=lambda case: seeds.uniform(seed, case.id, "case"))[:limit]

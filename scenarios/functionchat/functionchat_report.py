@@ -420,10 +420,7 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
         self._corrections: list[Correction] = []
 
     def beside(self, folder: Path) -> None:
-        """Take in what reviewers have corrected in a run's folder.
-
-        :raises DatasetError: the file with corrections cannot be read.
-        """
+        """:raises DatasetError: the file with corrections cannot be read."""
         self._corrections = recorded_corrections(folder)
 
     def add(self, key: str, result: Any) -> None:

@@ -40,10 +40,7 @@ _SCRIPT_LANGUAGES = {
 
 
 def written_language(texts: Iterable[str | None]) -> str:
-    """The English name of the language whose script the texts hold; empty where no script tells it (Latin, say).
-
-    Words in Latin letters may stand among those of the script.
-    """
+    """Return the English name of the language whose script the texts hold; empty where none tells it (Latin, say)."""
     found = unicode_scripts("".join(text or "" for text in texts))
     return next((language for script, language in _SCRIPT_LANGUAGES.items() if script in found), "")
 

@@ -111,10 +111,7 @@ def open_pack(settings: FusionSettings) -> PromptPack:
 
 
 def prompts_of_pack(pack: PromptPack, settings: FusionSettings) -> JudgePrompts:
-    """The words that a run's pack holds.
-
-    :raises ConfigurationError: as ``open_pack``.
-    """
+    """:raises ConfigurationError: as ``open_pack``."""
     held = _read_task_and_plan(pack.text)
     task = read_task(held[_TASK], settings.task)
     asked = named_assistants(settings.assistant, task.against)

@@ -40,10 +40,7 @@ class Plan(YamlModel):
 
 
 def plan_text(path: Path) -> str:
-    """The text of a plan's file.
-
-    :raises ConfigurationError: it cannot be read.
-    """
+    """:raises ConfigurationError: the file of the plan cannot be read."""
     try:
         return read_text(path)
     except ConfigurationError as error:

@@ -113,10 +113,7 @@ def task_text(name: str) -> str:
 
 
 def read_task(text: str, name: str) -> TaskFile:
-    """A task from its text; ``name`` stands for the file in errors.
-
-    :raises ConfigurationError: it is no task; the message has file, line and field of the first mistake.
-    """
+    """:raises ConfigurationError: it is no task; the message has file (``name``), line and field of the mistakes."""
     value, line = parse_with_lines(text, name)
     return validate_yaml(TaskFile, value, name, line)
 

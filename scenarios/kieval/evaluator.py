@@ -69,10 +69,7 @@ class Evaluator(PackAgent):
     __slots__ = ("_opening",)
 
     def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool | None) -> None:
-        """Show it the benchmark question and answer, and the one verdict it starts from (no model call).
-
-        ``right`` is None where the answer names no choice.
-        """
+        """Show it the question and the verdict it starts from; ``right`` is None where no choice is named."""
         opening = self.pack.render("evaluator.opening", question=question, choices=choices, answer=answer, reply=reply)
         told, verdict = first_verdict(self.pack, right=right)
         self.view.append("user", f"{opening}\n\n{told}" if told else opening)
@@ -80,9 +77,7 @@ class Evaluator(PackAgent):
         self._opening = ""
 
     def begin_free(self, question: str, answer: str, reply: str) -> None:
-        """Have it see a question without choices, its reference answer and what the candidate said, before the first
-        exchange: nobody has said whether that answer is right, so there is no verdict to start from.
-        """
+        """Show it a question without choices, its answer and the reply; no verdict starts it."""
         self._opening = self.pack.render("evaluator.free_opening", question=question, answer=answer, reply=reply)
 
     async def assess(

@@ -70,9 +70,7 @@ class Interactor(PackAgent):
         super().__init__(conversation, role, pack, sampling, hint, system)
 
     def open(self, question: str, choices: str, answer: str, reply: str) -> Coroutine[Any, Any, str | None]:
-        """The first question, given the item and the candidate's answer to it; None if it asks nothing. ``choices`` is
-        empty where the item has none.
-        """
+        """Ask the first question, given the item and the reply to it; None if it asks nothing."""
         shown = {"question": question, "answer": answer, "reply": reply}
         if choices:
             return self._question(self.pack.render("interactor.opening", choices=choices, **shown))

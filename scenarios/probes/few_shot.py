@@ -81,10 +81,7 @@ class Shots:
         return cls(record["count"], {group: [items[at] for at in some] for group, some in record["groups"].items()})
 
     def check(self, items: Iterable[Item]) -> None:
-        """Find out before the run whether every item has examples enough besides itself.
-
-        :raises ConfigurationError: one has not.
-        """
+        """:raises ConfigurationError: an item has too few examples besides itself."""
         if len(self._drawn[""]) <= 2 * self.count:  # else there are more than any item can rule out
             for item in items:
                 self.of(item)
