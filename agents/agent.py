@@ -36,9 +36,11 @@ class Agent:
         sampling: Sampling | None = None,
         hint: Any = None,
     ) -> None:
-        """``system``: its system prompt; no such message if empty. ``sampling``: temperature 0, 512 tokens if None."""
+        """``system``: its system prompt; no such message if empty. ``sampling``: the run's options of this role
+        if None, by default temperature 0 and 512 tokens.
+        """
         self.conversation, self.role, self.hint = conversation, role, hint
-        self.sampling = sampling or Sampling()
+        self.sampling = sampling or conversation.sampling.get(role) or Sampling()
         self.view = View()
         if system:
             self.view.append("system", system)

@@ -145,6 +145,8 @@ def _plain(annotation: Any) -> Any:
     """The type typer should parse: without None, and with plain text where the model checks the words itself."""
     if get_origin(annotation) in (Union, types.UnionType):
         return _plain(next(part for part in get_args(annotation) if part is not type(None)))
+    if get_origin(annotation) is Annotated:  # as in ``ModelName | None``: the model validates it
+        return _plain(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return str
     if get_origin(annotation) is list:

@@ -95,8 +95,9 @@ class Conversation:
     """One conversation of a run, or a branch of one. ``key`` names it in seeds, journal and events; ``number`` orders
     the run; no other conversation of this process has its ``affinity``. ``label`` is that of the model under
     examination, where several are compared; ``repeat`` counts from 1 how often the same task is held with it.
-    ``usage`` (by role) and ``computed`` (steps by name) count the conversation with all of its branches. ``path`` is
-    the branch's: ``""`` for the conversation itself, ``pro/second`` for a branch of its branch ``pro``.
+    ``sampling`` has a role's options where a protocol has no other. ``usage`` (by role) and ``computed`` (steps by
+    name) count the conversation with all of its branches. ``path`` is the branch's: ``""`` for the conversation itself,
+    ``pro/second`` for a branch of its branch ``pro``.
     """
 
     __slots__ = (
@@ -118,6 +119,7 @@ class Conversation:
         "number",
         "path",
         "repeat",
+        "sampling",
         "usage",
     )
 
@@ -135,6 +137,7 @@ class Conversation:
         self.label, self.repeat = label, repeat
         self.path = ""
         self.affinity = f"{key} {next(_AFFINITIES)}"
+        self.sampling: Mapping[str, Sampling] = {}
         self.usage: dict[str, RoleUsage] = {}
         self.computed: dict[str, int] = {}
         self._services = services

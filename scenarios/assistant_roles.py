@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ValidationInfo
 
 from viva.agents.assistants.assistant import Assistant
 from viva.agents.assistants.registry import absolute_name, open_assistant, open_assistants
 from viva.engine.errors import ConfigurationError
 
 from .contract import Role
-from .run_settings import RunSettings
+from .run_settings import RunSettings, context_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,20 @@ def assistant_roles(names: list[str]) -> tuple[Role, ...]:
     )
 
 
-def full_assistant_names(names: list[str], folder: Path) -> list[str]:
-    """The assistants' names with full paths; checks that there are such assistants.
+def _full_names(names: list[str], info: ValidationInfo) -> list[str]:
+    """Return the assistants' names with full paths.
 
-    :raises ValueError, ConfigurationError: there are not, as pydantic's validators raise it.
+    :raises ValueError: there are no such assistants.
     """
-    found = [absolute_name(name, folder) for name in names]
-    open_assistants(found)
-    return found
+    try:
+        full = [absolute_name(name, context_folder(info)) for name in names]
+        open_assistants(full)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return full
+
+
+AssistantNames = Annotated[list[str], AfterValidator(_full_names)]
 
 
 def check_assistant_texts(asked: Iterable[Assistant], texts: Sequence[str], default: str | None, where: str) -> None:

@@ -15,10 +15,9 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, cast, get_type_hints
 
 import orjson
-from pydantic import BaseModel, Field, PydanticSchemaGenerationError, TypeAdapter, create_model, field_validator
+from pydantic import BaseModel, Field, PydanticSchemaGenerationError, TypeAdapter, create_model
 
 from viva.agents.prompts import PromptPack
-from viva.engine.backends.registry import with_absolute_path
 from viva.engine.cancellation import deciding_error
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import ConfigurationError
@@ -29,7 +28,7 @@ from .inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, tas
 from .meetings import Meetings, check_meeting
 from .registry import register
 from .rendering import ResultSummary
-from .run_settings import RunSettings, absolute_file
+from .run_settings import FilePath, ModelName, ModelNames, RunSettings, temperature_option, tokens_option
 
 _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _MOST_BYTES = 64 * 2**20
@@ -75,11 +74,13 @@ _TASKS = "Tasks as JSON lines, one a line, of the type that the scenario's funct
 class FunctionScenario(Scenario[RunSettings, InlineTask]):
     """A scenario around a coroutine function ``function(conversation, task)`` or ``(conversation, task, settings)``.
 
-    Made by the decorator ``scenario``. Calling it calls the function. ``file`` is the Python file that it stands in,
-    None in an interactive session. ``ranges``: the ends of measures, as far as the decorator declares them.
+    Made by the decorator ``scenario``. Calling it calls the function. ``own_settings`` is the decorator's class.
+    ``file`` is the Python file that it stands in, None in an interactive session. ``ranges``: the ends of measures, as
+    far as the decorator declares them.
     """
 
     function: ClassVar[ScenarioFunction]
+    own_settings: ClassVar[type[RunSettings]] = RunSettings
     ranges: ClassVar[Ranges] = {}
     task_type: ClassVar[TypeAdapter[Any]]
     file: ClassVar[Path | None]
@@ -123,9 +124,14 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         function = type(self).function
         more = (settings,) if _has_settings_parameter(function) else ()
         meeting = [role.name for role in self.roles if role.pool]
+        # Options that the user's own settings declare are for the function to use.
+        own = self.own_settings.model_fields.keys()
+        sampling = {role.name: settings.sampling_of(role.name) for role in self.roles
+                    if not own & {"temperature", f"{role.name}_tokens"}}  # fmt: skip
 
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}
+            conversation.sampling = sampling
             try:
                 value = to_json_value(await function(conversation, task.payload, *more), self.name)
                 value = check_meeting(value, meeting, self.name) if meeting else value
@@ -250,6 +256,8 @@ def scenario(
                 "plural": title,
                 "roles": roles,
                 "settings": _settings_class(title, roles, settings),
+                "own_settings": settings,
+                "judging": frozenset(f"{role.name}_tokens" for role in roles if role.judge),
                 "function": staticmethod(function),
                 "ranges": ranges,
                 "task_type": _adapter(function, types[1]),
@@ -317,6 +325,7 @@ def _check_roles(roles: Sequence[Role], settings: type[RunSettings]) -> None:
             "out",
             "json",
             "config",
+            "temperature",
             "max_failures",
             "help",
             "h",
@@ -328,30 +337,24 @@ def _settings_class(title: str, roles: Sequence[Role], base: type[RunSettings]) 
     fields: dict[str, Any] = {}
     for role in roles:
         if role.pool:
-            told = "Model to compare; give several times: every two of them meet."
-            fields[role.pool] = (list[str], Field(min_length=2, description=told))
+            many = "Model to compare; give several times: every two of them meet."
+            fields[role.pool] = (ModelNames, Field(min_length=2, description=many))
         elif role.many:
-            told = f"Model that plays the {role.name}; may be given several times: they are compared."
-            fields[role.name] = (list[str], Field(min_length=1, description=told))
+            many = f"Model that plays the {role.name}; may be given several times: they are compared."
+            fields[role.name] = (ModelNames, Field(min_length=1, description=many))
         else:
-            fields[role.name] = (str, Field(description=f"Model that plays the {role.name}."))
-    if "tasks" not in base.model_fields:
-        fields["tasks"] = (str | None, Field(default=None, description=_TASKS))
-    if "repeats" not in base.model_fields:
-        fields["repeats"] = (int, Field(default=1, ge=1, description="How often each task is held with each model."))
-    checks: dict[str, Any] = {
-        "models_by_full_path": field_validator(*{role.setting for role in roles})(_absolute_models)
+            fields[role.name] = (ModelName, Field(description=f"Model that plays the {role.name}."))
+    own = {
+        "tasks": (FilePath | None, Field(default=None, description=_TASKS)),
+        "repeats": (int, Field(default=1, ge=1, description="How often each task is held with each model.")),
+        "temperature": (float | None, temperature_option("all roles (default: what the scenario asks for)", None)),
+        **{f"{role.name}_tokens": (int | None, tokens_option(f"answer of the {role.name}", None)) for role in roles},
     }
-    if "tasks" in fields:
-        checks["tasks_by_full_path"] = field_validator("tasks")(absolute_file)
-    made: type[RunSettings] = create_model(f"{title}_settings", __base__=base, __validators__=checks, **fields)
+    fields |= {name: field for name, field in own.items() if name not in base.model_fields}
+    made: type[RunSettings] = create_model(f"{title}_settings", __base__=base, **fields)
     if "tasks" in fields:
         made.examples = {"tasks": "tasks.jsonl"} | base.examples
     return made
-
-
-def _absolute_models(models: str | list[str]) -> str | list[str]:
-    return with_absolute_path(models) if isinstance(models, str) else [with_absolute_path(model) for model in models]
 
 
 def _parameter_types(function: ScenarioFunction) -> list[Any]:

@@ -2,10 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
+
+from viva.data.sources import absolute_source
+from viva.engine.backends.registry import with_absolute_path
+from viva.engine.messages import Sampling
+
+
+def check_unicode(value: Any) -> None:
+    """Refuse lone surrogates, as bytes of a path or an argument arrive that are not UTF-8: no manifest can hold them.
+
+    :raises ValueError: the value is such a text.
+    """
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"found {value!r}, which is not UTF-8; rename the file or the model")
+
+
+def context_folder(info: ValidationInfo) -> Path:
+    """Return where relative paths begin: at ``folder`` in the validation's context, else at the current folder."""
+    return Path((info.context or {}).get("folder", ""))
+
+
+def absolute_file(name: str | None, folder: Path = Path()) -> str | None:
+    """Return a file's full path, so that a run can be resumed from another folder; what is no file stays as it is."""
+    if name is None:
+        return None
+    try:
+        return str((folder / name).resolve()) if (folder / name).is_file() else name
+    except OSError:  # too long to be a path at all
+        return name
+
+
+def _resolve_with(resolve: Callable[[str, Path], str | None]) -> AfterValidator:
+    def validate(value: str | list[str], info: ValidationInfo) -> Any:
+        if isinstance(value, list):
+            return [validate(one, info) for one in value]
+        check_unicode(value)
+        return resolve(value, context_folder(info))
+
+    return AfterValidator(validate)
+
+
+def absolute_path(name: str, folder: Path) -> str:
+    """Return the full path of a file or folder; the name if there is none."""
+    try:
+        return str((folder / name).resolve()) if (folder / name).exists() else name
+    except (OSError, ValueError):  # too long to be a path at all, or holds a NUL
+        return name
+
+
+def file_or(*words: str) -> AfterValidator:
+    """Return the validator of a text that names a file, or is one of these words."""
+    return _resolve_with(lambda name, folder: name if name in words else absolute_file(name, folder))
+
+
+# Texts of settings that name something on this machine. They are remembered by their full path, so that a run can be
+# resumed from another folder; a file that is not there keeps its name, for the error that comes later.
+FilePath = Annotated[str, _resolve_with(absolute_file)]
+ExistingPath = Annotated[str, _resolve_with(absolute_path)]  # of a file or a folder
+NewPath = Annotated[str, _resolve_with(lambda name, folder: str((folder / Path(name).expanduser()).resolve()))]
+DataSource = Annotated[str, _resolve_with(absolute_source)]
+ModelName = Annotated[str, _resolve_with(with_absolute_path)]
+ModelNames = Annotated[list[str], _resolve_with(with_absolute_path)]
+
+# Options of roles, for all systems alike; ``RunSettings.sampling_of`` reads them.
+
+
+def temperature_option(of: str, default: float | None = 0.0) -> Any:
+    """Return the option ``temperature``, or ``ROLE_temperature``: the sampling temperature of ``of``."""
+    return Field(default=default, ge=0, le=2, description=f"Sampling temperature of {of}.")
+
+
+def tokens_option(what: str, default: int | None) -> Any:
+    """Return the option ``ROLE_tokens``: the token limit of ``what``, such as an answer of the candidate."""
+    return Field(default=default, ge=1, description=f"Longest {what}, in tokens.")
+
+
+def pack_option(name: str) -> Any:
+    """Return the option ``pack`` with the shipped pack of a system."""
+    return Field(default=name, description="Prompt pack: a shipped name or a YAML file.")
+
+
+def count_option(what: str) -> Any:
+    """Return the option ``n``."""
+    return Field(default=None, ge=1, description=f"{what} drawn by the seed (all if not given).")
+
+
+def skip_option(what: str) -> Any:
+    """Return the option ``skip_bad_items``."""
+    return Field(default=False, description=f"Leave out lines that {what}, and count them.")
 
 
 class RunSettings(BaseModel):
@@ -26,7 +115,7 @@ class RunSettings(BaseModel):
         ge=0,
         description="Wait so many seconds for a model that is gone, then stop; 0: do not wait.",
     )
-    chaos: str | None = Field(default=None, description="YAML file of faults to meet on purpose (docs/models.md).")
+    chaos: FilePath | None = Field(default=None, description="YAML file of faults to meet on purpose (docs/models.md).")
     strict: bool = Field(
         default=False, description="Refuse models that cannot give byte-identical transcripts (tier C)."
     )
@@ -73,10 +162,8 @@ class RunSettings(BaseModel):
     @field_validator("*")
     @classmethod
     def _of_unicode(cls, value: Any) -> Any:
-        # Bytes of a path or an argument that are not UTF-8 arrive as lone surrogates, which no manifest can hold.
         for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
-                raise ValueError(f"found {text!r}, which is not UTF-8; rename the file or the model")
+            check_unicode(text)
         return value
 
     @field_validator("*")
@@ -86,27 +173,14 @@ class RunSettings(BaseModel):
             raise ValueError(f"Input should be a whole number from {-(2**63)} to {2**63 - 1}")
         return value
 
-    @field_validator("chaos")
-    @classmethod
-    def _faults_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
-        return absolute_file(name, context_folder(info))
+    def sampling_of(self, role: str) -> Sampling:
+        """Return how the model of a role is sampled: by its own options, else by those of all roles."""
+        temperature = getattr(self, f"{role}_temperature", getattr(self, "temperature", None))
+        tokens = getattr(self, f"{role}_tokens", None)
+        given = {"temperature": temperature, "max_tokens": tokens}
+        return Sampling(**{name: value for name, value in given.items() if value is not None})
 
     # Settings that may change between the parts of one run without making it another experiment.
     circumstances: ClassVar[frozenset[str]] = frozenset(
         {"concurrency", "max_tokens_total", "max_calls", "max_cost", "max_seconds", "patience"}
     )
-
-
-def context_folder(info: ValidationInfo) -> Path:
-    """Where relative paths in settings begin: at ``folder`` in the validation's context, else at the current folder."""
-    return Path((info.context or {}).get("folder", ""))
-
-
-def absolute_file(name: str | None, folder: Path = Path()) -> str | None:
-    """A file's full path, so that a run can be resumed from another folder; what is no file stays as it is."""
-    if name is None:
-        return None
-    try:
-        return str((folder / name).resolve()) if (folder / name).is_file() else name
-    except OSError:  # too long to be a path at all
-        return name

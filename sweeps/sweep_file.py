@@ -33,7 +33,7 @@ from viva.engine.yaml_file import read_yaml
 from viva.scenarios.contract import Scenario, compared_role, judge_role
 from viva.scenarios.models import model_labels
 from viva.scenarios.registry import AnyScenario, installed_scenarios
-from viva.scenarios.run_settings import absolute_file, context_folder
+from viva.scenarios.run_settings import FilePath, context_folder
 from viva.scoring.early_stopping import StoppingRule
 
 
@@ -165,7 +165,7 @@ class SweepFile(BaseModel):
     parts: dict[str, dict[str, Any]] = {}
     concurrency: StrictInt = Field(default=500, ge=1)
     patience: float = Field(default=600.0, ge=0)
-    chaos: str | None = None
+    chaos: FilePath | None = None
     local_models: StrictInt = Field(default=1, ge=1)
     resources: dict[str, ModelResources] = {}
     until: StoppingRule | None = None
@@ -204,11 +204,6 @@ class SweepFile(BaseModel):
     @classmethod
     def _named(cls, models: list[str] | None, info: ValidationInfo) -> list[str] | None:
         return None if models is None else _full_model_names(models, context_folder(info))
-
-    @field_validator("chaos")
-    @classmethod
-    def _faults_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
-        return absolute_file(name, context_folder(info))
 
     @field_validator("seeds")
     @classmethod

@@ -7,19 +7,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import orjson
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
 from viva.data.items import FieldError, preview, record_id, text_field
 from viva.data.record_files import located_errors, read_records, sound_records
 from viva.engine import seeds
-from viva.engine.backends.registry import with_absolute_path
 from viva.engine.errors import ConfigurationError, DatasetError
 
 from ..contract import RecordedReply
-from ..run_settings import RunSettings, absolute_file, context_folder
+from ..run_settings import (
+    FilePath,
+    ModelNames,
+    RunSettings,
+    count_option,
+    file_or,
+    pack_option,
+    temperature_option,
+    tokens_option,
+)
 
 AuditName = Literal["position", "verbosity", "format", "self", "labels", "retest"]
 AUDITS: tuple[AuditName, ...] = get_args(AuditName)
@@ -29,10 +37,10 @@ EXAMPLES = "examples"
 class AuditSettings(RunSettings):
     """Audits of judges: does what should not matter change their verdicts?"""
 
-    judge: list[str] = Field(
+    judge: ModelNames = Field(
         min_length=1, description="Model that judges; may be given several times: all are audited."
     )
-    cases: str = Field(
+    cases: Annotated[str, file_or(EXAMPLES)] = Field(
         default=EXAMPLES,
         description="JSONL with question, answers, and optionally id, families, preferred; or 'examples' (shipped).",
     )
@@ -43,12 +51,12 @@ class AuditSettings(RunSettings):
         default=[],
         description="LABEL=FAMILY: the family of a judge, as the cases name families (else that in its label).",
     )
-    n: int | None = Field(default=None, ge=1, description="Cases drawn by the seed (all if not given).")
+    n: int | None = count_option("Cases")
     retests: int = Field(default=5, ge=2, le=100, description="How often the same answer is graded (retest).")
-    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the judge.")
+    temperature: float = temperature_option("the judge")
     retest_temperature: float = Field(default=0.7, ge=0, le=2, description="That of the audit retest.")
-    judge_tokens: int = Field(default=1024, ge=1, description="Longest reasoning with verdict, in tokens.")
-    pack: str = Field(default="audit", description="Prompt pack: a shipped name or a YAML file.")
+    judge_tokens: int = tokens_option("reasoning with verdict", 1024)
+    pack: FilePath = pack_option("audit")
 
     @field_validator("audit")
     @classmethod
@@ -63,16 +71,6 @@ class AuditSettings(RunSettings):
             if not (label and sign and family):
                 raise ValueError(f"found '{text}', expected LABEL=FAMILY")
         return families
-
-    @field_validator("pack", "cases")
-    @classmethod
-    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
-        return name if name == EXAMPLES else absolute_file(name, context_folder(info))
-
-    @field_validator("judge")
-    @classmethod
-    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
-        return [with_absolute_path(model, context_folder(info)) for model in models]
 
     examples: ClassVar[dict[str, str]] = {}
 

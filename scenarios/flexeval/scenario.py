@@ -13,7 +13,6 @@ from viva.agents.forms import json_objects
 from viva.agents.prompts import PromptPack
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.http_application_mapping import inline_name
-from viva.engine.backends.registry import with_absolute_path
 from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import ConfigurationError, DatasetError, did_you_mean
 from viva.reports.tables import number
@@ -33,7 +32,7 @@ from ..rendering import (
     render_entry,
     role_sides,
 )
-from ..run_settings import RunSettings, absolute_file, context_folder
+from ..run_settings import FilePath, ModelName, ModelNames, RunSettings, absolute_file, context_folder, pack_option
 from .conversation_files import DialogTasks, WatchedTasks, expand_paths
 from .dialog import Dialog, Message, message_from_record
 from .gate import check_baseline
@@ -55,19 +54,21 @@ class FlexEvalSettings(RunSettings):
     """Suites: custom evaluation of deployed systems and of finished dialogs (Christie et al. 2024)."""
 
     suite: str = Field(description="The suite file; FILE#NAME where it holds several.")
-    candidate: list[str] = Field(
+    candidate: ModelNames = Field(
         default=[], description="System under test in place of the suite's; may be given several times."
     )
-    grader: str | None = Field(default=None, description="Model that grades rubrics, in place of the suite's.")
-    graders: list[str] = Field(default=[], description="Several graders; each grades every rubric.")
-    interactor: str | None = Field(default=None, description="Model that plays the user, in place of the suite's.")
+    grader: ModelName | None = Field(default=None, description="Model that grades rubrics, in place of the suite's.")
+    graders: ModelNames = Field(default=[], description="Several graders; each grades every rubric.")
+    interactor: ModelName | None = Field(
+        default=None, description="Model that plays the user, in place of the suite's."
+    )
     repeats: int = Field(default=1, ge=1, le=1000, description="How often each conversation is tested.")
     n: int | None = Field(default=None, ge=1, description="Only the first so many conversations.")
     watched: str | None = Field(
         default=None, description="Dialogs of a log that is watched, in place of the suite's conversations."
     )
     baseline: str | None = Field(default=None, description="Run folder that the gate compares with.")
-    pack: str = Field(default="flexeval", description="Prompt pack: a shipped name or a YAML file.")
+    pack: FilePath = pack_option("flexeval")
 
     examples: ClassVar[dict[str, str]] = {"suite": "suite.yaml"}
 
@@ -96,24 +97,11 @@ class FlexEvalSettings(RunSettings):
             told |= {"grader": models[0]} if len(models) == 1 else {"graders": models}
         return {**{name: value for name, value in told.items() if value is not None}, **data}
 
-    @field_validator("candidate", "graders", "grader", "interactor")
-    @classmethod
-    def _local_models_by_full_path(cls, models: str | list[str] | None, info: ValidationInfo) -> str | list[str] | None:
-        folder = context_folder(info)
-        if isinstance(models, list):
-            return [with_absolute_path(model, folder) for model in models]
-        return None if models is None else with_absolute_path(models, folder)
-
     @field_validator("suite")
     @classmethod
     def _suite_by_full_path(cls, name: str, info: ValidationInfo) -> str:
         file, hash_, wanted = name.partition("#")
         return f"{absolute_file(file, context_folder(info))}{hash_}{wanted}"
-
-    @field_validator("pack")
-    @classmethod
-    def _file_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
-        return absolute_file(name, context_folder(info))
 
     @field_validator("baseline")
     @classmethod

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
-from viva.engine.backends.registry import with_absolute_path
-
-from ..run_settings import RunSettings, absolute_file, context_folder
+from ..run_settings import (
+    ExistingPath,
+    FilePath,
+    ModelName,
+    ModelNames,
+    RunSettings,
+    absolute_path,
+    context_folder,
+    file_or,
+    pack_option,
+    skip_option,
+    temperature_option,
+    tokens_option,
+)
 from .call_matching import Matching
 
 Subsets = Literal["singlecall", "dialog", "calldecision", "parallel", "sequential", "common", "both", "all"]
@@ -24,11 +34,11 @@ class FunctionChatSettings(RunSettings):
         description="Folder with FunctionChat's files, or a JSONL file of their form; in mode user a YAML or JSONL "
         "file of tasks, or 'examples'."
     )
-    candidate: list[str] = Field(min_length=1, description="Model under examination; may be given several times.")
-    judge: str | None = Field(
+    candidate: ModelNames = Field(min_length=1, description="Model under examination; may be given several times.")
+    judge: ModelName | None = Field(
         default=None, description="Model that judges what cannot be decided exactly (mode turns)."
     )
-    interactor: str | None = Field(default=None, description="Model that plays the user (mode user).")
+    interactor: ModelName | None = Field(default=None, description="Model that plays the user (mode user).")
     mode: Literal["turns", "user"] = Field(
         default="turns",
         description="turns: each turn from the recorded talk before it; user: whole talks with a played user.",
@@ -38,17 +48,15 @@ class FunctionChatSettings(RunSettings):
         description="singlecall, dialog, calldecision, parallel, sequential; both (the paper's two) or all that the "
         "folder has (mode turns).",
     )
-    skip_bad_items: bool = Field(
-        default=False, description="Leave out lines that cannot be used, and count them (mode turns)."
-    )
+    skip_bad_items: bool = skip_option("cannot be used (mode turns)")
     n: int | None = Field(default=None, ge=1, description="Turns, or tasks, drawn by the seed (all if not given).")
     repeats: int = Field(default=1, ge=1, le=1000, description="How often each of them is held.")
-    system: str = Field(
+    system: Annotated[str, file_or(PACK, DATA)] = Field(
         default=PACK,
         description="The candidate's system prompt: pack (the pack's), data (system_prompt.txt beside the data) or a "
         "file.",
     )
-    rubrics: str | None = Field(
+    rubrics: ExistingPath | None = Field(
         default=None,
         description="Folder with rubric_call.txt, rubric_completion.txt, …, used in place of the pack's rubrics.",
     )
@@ -63,15 +71,13 @@ class FunctionChatSettings(RunSettings):
         description="Language that the pack has replies in: data (that of the data's users where their script tells "
         "it, else none), its name, or '' for none.",
     )
-    pack: str = Field(default="functionchat", description="Prompt pack: a shipped name or a YAML file.")
-    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the candidate.")
-    judge_temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the judge.")
-    interactor_temperature: float = Field(
-        default=0.0, ge=0, le=2, description="Sampling temperature of the interactor."
-    )
-    candidate_tokens: int = Field(default=512, ge=1, description="Longest answer of the candidate, in tokens.")
-    judge_tokens: int = Field(default=1024, ge=1, description="Longest reasoning with verdict.")
-    interactor_tokens: int = Field(default=256, ge=1, description="Longest message of the interactor.")
+    pack: FilePath = pack_option("functionchat")
+    temperature: float = temperature_option("the candidate")
+    judge_temperature: float = temperature_option("the judge")
+    interactor_temperature: float = temperature_option("the interactor")
+    candidate_tokens: int = tokens_option("answer of the candidate", 512)
+    judge_tokens: int = tokens_option("reasoning with verdict", 1024)
+    interactor_tokens: int = tokens_option("message of the interactor", 256)
     exchanges: int = Field(default=10, ge=1, le=1000, description="Messages of the played user at most (mode user).")
     steps: int = Field(
         default=10, ge=1, le=1000, description="Answers of the candidate to one of them at most (mode user)."
@@ -84,35 +90,12 @@ class FunctionChatSettings(RunSettings):
         description="Module whose functions tasks may name under python; may be given several times (mode user).",
     )
 
-    # Files are remembered by their full path, so that a run can be resumed from another folder.
     examples: ClassVar[dict[str, str]] = {"data": "FunctionChat-Bench/data"}
-
-    @field_validator("rubrics")
-    @classmethod
-    def _folder_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
-        return _absolute_path(name, context_folder(info)) if name is not None else None
-
-    @field_validator("pack", "system")
-    @classmethod
-    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
-        return name if name in (PACK, DATA) else absolute_file(name, context_folder(info))
-
-    @field_validator("candidate", "judge", "interactor")
-    @classmethod
-    def _local_models_by_full_path(cls, models: str | list[str] | None, info: ValidationInfo) -> str | list[str] | None:
-        if models is None:
-            return None
-        folder = context_folder(info)
-        return (
-            [with_absolute_path(model, folder) for model in models]
-            if isinstance(models, list)
-            else with_absolute_path(models, folder)
-        )
 
     @model_validator(mode="after")
     def _data_by_full_path(self, info: ValidationInfo) -> FunctionChatSettings:
         if (self.mode, self.data) != ("user", EXAMPLES):
-            self.data = _absolute_path(self.data, context_folder(info))
+            self.data = absolute_path(self.data, context_folder(info))
         return self
 
     @model_validator(mode="after")
@@ -133,11 +116,3 @@ class FunctionChatSettings(RunSettings):
         if self.language is None:
             return "Korean" if self.mode == "turns" else ""
         return of_data if self.language == DATA else self.language
-
-
-def _absolute_path(name: str, folder: Path) -> str:
-    """The full path of a file or folder; as it is where there is none (the error comes later)."""
-    try:
-        return str((folder / name).resolve()) if (folder / name).exists() else name
-    except (OSError, ValueError):  # too long to be a path at all, or holds a NUL
-        return name

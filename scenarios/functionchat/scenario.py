@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from viva.agents.judge import RULING_SCHEMA
 from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import Sampling
 
 from ..contract import Aggregate, Converse, GradeReader, JudgeGrade, Prepared, Role, Scenario, Scoring
 from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
@@ -64,13 +64,13 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
         s = settings
         # Runs of earlier versions recorded no language: what they named, or Korean.
         words = DialogPrompts(pack, records.get("language", s.spoken("Korean")), records["system"])
-        answering = Sampling(temperature=s.temperature, max_tokens=s.candidate_tokens)
+        answering = s.sampling_of(CANDIDATE)
         if s.mode == "user":
-            asking = Sampling(temperature=s.interactor_temperature, max_tokens=s.interactor_tokens)
+            asking = s.sampling_of(INTERACTOR)
             return UserProtocol(words, answering, asking, s.exchanges, s.steps).hold
         # Rubrics from a folder say themselves in which form a verdict is to come: no schema is asked for.
         schema = RULING_SCHEMA if s.rubrics is None else None
-        judging = Sampling(temperature=s.judge_temperature, max_tokens=s.judge_tokens, schema=schema)
+        judging = replace(s.sampling_of(JUDGE), schema=schema)
         return TurnProtocol(words, answering, judging, s.matching).hold
 
     def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> GradeReader | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from viva.agents.assistants.model_assistants import GRADE_TOKENS, JudgeAssistant
 from viva.agents.prompts import PromptPack
 from viva.data.dataset import DataRecord, ManifestPart
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import Sampling
 
 from ..assistant_roles import assistant_facts, assistant_roles
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
@@ -84,12 +84,8 @@ class Fusion(Scenario[FusionSettings, JudgedExample]):
         assert pack is not None
         words = prompts_of_pack(pack, settings)
         whole = settings.scores == "expected"
-        sampling = Sampling(
-            temperature=settings.temperature,
-            max_tokens=settings.judge_tokens,
-            schema=score_schema(words.task.criteria, whole=whole),
-            expected=whole,
-        )
+        schema = score_schema(words.task.criteria, whole=whole)
+        sampling = replace(settings.sampling_of(JUDGE), schema=schema, expected=whole)
         return FusionProtocol(words, sampling, settings.predictions).hold
 
     def task(self, record: Any) -> JudgedExample:

@@ -6,22 +6,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from viva.agents.agent import Agent
 from viva.agents.judge import SCALES, grade_form
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.engine import seeds
-from viva.engine.backends.registry import with_absolute_path
 from viva.engine.conversation import Conversation, ConversationStopped
-from viva.engine.messages import Sampling
 
 from ..audit.simulated_judge import AnswerHint
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
 from ..default_aggregate import SCORE, Measures
 from ..inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, task_from_record
 from ..run_aggregate import conversation_costs
-from ..run_settings import RunSettings, absolute_file, context_folder
+from ..run_settings import FilePath, ModelNames, RunSettings, pack_option, temperature_option, tokens_option
 
 JUDGE = "judge"
 TEMPLATES = PackTemplates({
@@ -48,25 +46,15 @@ _TASK = TypeAdapter(AnswerToGrade)
 class GradingSettings(RunSettings):
     """Single-answer grading by judges."""
 
-    tasks: str = Field(description="JSON lines with question, answer, and optionally id and reference.")
-    judge: list[str] = Field(min_length=1, description="Model that grades; may be given several times.")
+    tasks: FilePath = Field(description="JSON lines with question, answer, and optionally id and reference.")
+    judge: ModelNames = Field(min_length=1, description="Model that grades; may be given several times.")
     scale: Literal["1-10", "1-5", "letters", "words"] = Field(default="1-10", description="Labels of the grades.")
-    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the judge.")
-    judge_tokens: int = Field(default=1024, ge=1, description="Longest reasoning with grade, in tokens.")
+    temperature: float = temperature_option("the judge")
+    judge_tokens: int = tokens_option("reasoning with grade", 1024)
     repeats: int = Field(default=1, ge=1, le=1000, description="How often each answer is graded.")
-    pack: str = Field(default="grading", description="Prompt pack: a shipped name or a YAML file.")
+    pack: FilePath = pack_option("grading")
 
     examples: ClassVar[dict[str, str]] = {"tasks": "answers.jsonl"}
-
-    @field_validator("tasks", "pack")
-    @classmethod
-    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
-        return absolute_file(name, context_folder(info))
-
-    @field_validator("judge")
-    @classmethod
-    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
-        return [with_absolute_path(model, context_folder(info)) for model in models]
 
 
 class SingleAnswerGrading(Scenario[GradingSettings, InlineTask]):
@@ -93,7 +81,7 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask]):
     ) -> Converse[InlineTask]:
         assert pack is not None
         scale = SCALES[settings.scale]
-        sampling = Sampling(temperature=settings.temperature, max_tokens=settings.judge_tokens)
+        sampling = settings.sampling_of(JUDGE)
 
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             record: dict[str, Any] = {"task": task.id, "value": None}

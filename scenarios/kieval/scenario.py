@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from viva.agents.assistants.assistant import AssistantResult, with_assistant_results
@@ -12,7 +13,7 @@ from viva.data.dataset import Dataset, DatasetRecord, ManifestPart, open_dataset
 from viva.data.items import Item
 from viva.engine.detectors import detector_makers
 from viva.engine.errors import ConfigurationError
-from viva.engine.messages import Sampling, View
+from viva.engine.messages import View
 
 from ..assistant_roles import assistant_facts, assistant_roles, check_assistant_texts
 from ..contract import (
@@ -157,19 +158,9 @@ class Kieval(Scenario[KievalSettings, Item]):
         assert pack is not None
         if records["dataset"].get("free"):
             check_free_templates(pack)
-        tokens = {
-            "candidate": settings.candidate_tokens,
-            "interactor": settings.interactor_tokens,
-            "evaluator": settings.evaluator_tokens,
-        }
-        sampling = {
-            role: Sampling(
-                temperature=settings.temperature,
-                max_tokens=count,
-                schema=verdict_schema(count) if role == "evaluator" else None,
-            )
-            for role, count in tokens.items()
-        }
+        sampling = {role.name: settings.sampling_of(role.name) for role in self.roles}
+        schema = verdict_schema(settings.evaluator_tokens)
+        sampling["evaluator"] = replace(sampling["evaluator"], schema=schema)
         protocol = InterviewProtocol(
             pack,
             settings.rounds,

@@ -103,7 +103,7 @@ class JudgeGraders(Scenario[JudgesSettings, InlineTask]):
         self, settings: JudgesSettings, pack: PromptPack | None, records: Mapping[str, Any]
     ) -> Converse[InlineTask]:
         assert pack is not None
-        sampling = Sampling(temperature=settings.temperature, max_tokens=settings.grader_tokens)
+        sampling = settings.sampling_of(GRADER)
         seen_at_once = settings.shown == "all"
 
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:

@@ -9,68 +9,47 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from viva.agents.agent import Agent
 from viva.agents.prompts import PackTemplates, PromptPack
 from viva.engine import seeds
-from viva.engine.backends.registry import with_absolute_path
 from viva.engine.backends.simulated import SENTENCES, SimulatedBackend, SimulatedReply
 from viva.engine.conversation import Conversation, ConversationStopped
-from viva.engine.messages import Request, Sampling
+from viva.engine.messages import Request
 
 from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
 from ..default_aggregate import Measures
 from ..inline_tasks import InlineTask, read_tasks, task_from_record
-from ..run_settings import RunSettings, absolute_file, context_folder
+from ..run_settings import FilePath, ModelNames, RunSettings, pack_option, temperature_option, tokens_option
 from ..simulated_knowledge import judgement
 
 
 class AnswersSettings(RunSettings):
     """Answers of candidates to the questions of a LalaEval round (Sun et al. 2024)."""
 
-    questions: str = Field(description="JSON lines of questions, as `viva grade bank export` writes them.")
-    candidate: list[str] = Field(min_length=1, description="Model that answers; may be given several times.")
-    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the candidates.")
-    candidate_tokens: int = Field(default=1024, ge=1, description="Longest answer to a round, in tokens.")
-    pack: str = Field(default="lalaeval", description="Prompt pack: a shipped name or a YAML file.")
+    questions: FilePath = Field(description="JSON lines of questions, as `viva grade bank export` writes them.")
+    candidate: ModelNames = Field(min_length=1, description="Model that answers; may be given several times.")
+    temperature: float = temperature_option("the candidates")
+    candidate_tokens: int = tokens_option("answer to a round", 1024)
+    pack: FilePath = pack_option("lalaeval")
 
     examples: ClassVar[dict[str, str]] = {"questions": "questions.jsonl"}
-
-    @field_validator("questions", "pack")
-    @classmethod
-    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
-        return absolute_file(name, context_folder(info))
-
-    @field_validator("candidate")
-    @classmethod
-    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
-        return [with_absolute_path(model, context_folder(info)) for model in models]
 
 
 class JudgesSettings(RunSettings):
     """Judge models that grade the pages of a grading folder as people do."""
 
-    pages: str = Field(description="JSON lines of pages, as `viva grade judge` writes them.")
-    grader: list[str] = Field(min_length=1, description="Model that grades; may be given several times.")
+    pages: FilePath = Field(description="JSON lines of pages, as `viva grade judge` writes them.")
+    grader: ModelNames = Field(min_length=1, description="Model that grades; may be given several times.")
     shown: Literal["one", "all"] = Field(
         default="one", description="one: each answer by itself; all: all answers of a question, in blind positions."
     )
-    temperature: float = Field(default=0.0, ge=0, le=2, description="Sampling temperature of the graders.")
-    grader_tokens: int = Field(default=1024, ge=1, description="Longest reasoning with grades, in tokens.")
-    pack: str = Field(default="lalaeval-judge", description="Prompt pack: a shipped name or a YAML file.")
+    temperature: float = temperature_option("the graders")
+    grader_tokens: int = tokens_option("reasoning with grades", 1024)
+    pack: FilePath = pack_option("lalaeval-judge")
 
     examples: ClassVar[dict[str, str]] = {"pages": "pages.jsonl", "grader": "openai:gpt-4o"}
-
-    @field_validator("pages", "pack")
-    @classmethod
-    def _file_by_full_path(cls, name: str, info: ValidationInfo) -> str | None:
-        return absolute_file(name, context_folder(info))
-
-    @field_validator("grader")
-    @classmethod
-    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
-        return [with_absolute_path(model, context_folder(info)) for model in models]
 
 
 WRONG, PARTLY, RIGHT, MORE = range(4)  # how good an answer is
@@ -234,7 +213,7 @@ class CollectAnswers(Scenario[AnswersSettings, InlineTask]):
         self, settings: AnswersSettings, pack: PromptPack | None, records: Mapping[str, Any]
     ) -> Converse[InlineTask]:
         assert pack is not None
-        sampling = Sampling(temperature=settings.temperature, max_tokens=settings.candidate_tokens)
+        sampling = settings.sampling_of(CANDIDATE)
 
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             asked: AskedQuestion = task.payload

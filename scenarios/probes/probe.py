@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from viva.agents.choices import read_choice
 from viva.data.items import Item, choice_letter, format_item
-from viva.data.sources import absolute_source
-from viva.engine.backends.registry import with_absolute_path
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import MalformedOutput
@@ -32,7 +30,16 @@ from ..rendering import (
     render_entry,
 )
 from ..run_aggregate import conversation_costs
-from ..run_settings import RunSettings, absolute_file, context_folder
+from ..run_settings import (
+    DataSource,
+    FilePath,
+    ModelNames,
+    RunSettings,
+    count_option,
+    pack_option,
+    skip_option,
+    tokens_option,
+)
 from .few_shot import Shots
 from .probe_prompts import ProbeHint, Questions
 
@@ -42,22 +49,22 @@ Method = Literal["letter", "text", "generate", "loss"]
 class ProbeSettings(RunSettings):
     """Static probes: what a model recalls (KIEval, section 4.2, Table 3)."""
 
-    dataset: str = Field(
+    dataset: DataSource = Field(
         description="Benchmark: NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
     )
-    candidate: list[str] = Field(min_length=1, description="Model to probe; may be given several times.")
+    candidate: ModelNames = Field(min_length=1, description="Model to probe; may be given several times.")
     method: list[Method] = Field(
         default=["letter"],
         min_length=1,
         description="letter, text (each option's words), generate (read from an answer) or loss; several may be given.",
     )
-    n: int | None = Field(default=None, ge=1, description="Items drawn by the seed (all if not given).")
-    ids: str | None = Field(default=None, description="File of item ids: only these are probed.")
+    n: int | None = count_option("Items")
+    ids: FilePath | None = Field(default=None, description="File of item ids: only these are probed.")
     shots: int = Field(default=5, ge=0, le=100, description="Examples before each question, drawn by the seed.")
-    shots_from: str | None = Field(
+    shots_from: DataSource | None = Field(
         default=None, description="Where examples come from (default: the dataset's dev split)."
     )
-    against: str | None = Field(
+    against: DataSource | None = Field(
         default=None,
         description="A second set for method loss: the gap of mean losses, and how well detectors part the two.",
     )
@@ -67,24 +74,9 @@ class ProbeSettings(RunSettings):
     members: Literal["dataset", "against"] = Field(
         default="dataset", description="Which of the two sets is taken for the one seen in training."
     )
-    answer_tokens: int = Field(default=32, ge=1, description="Longest answer of method generate, in tokens.")
-    pack: str = Field(default="probe", description="Prompt pack: a shipped name or a YAML file.")
-    skip_bad_items: bool = Field(default=False, description="Leave out lines that are not items, and count them.")
-
-    @field_validator("dataset", "shots_from", "against")
-    @classmethod
-    def _dataset_by_full_path(cls, source: str | None, info: ValidationInfo) -> str | None:
-        return None if source is None else absolute_source(source, context_folder(info))
-
-    @field_validator("pack", "ids")
-    @classmethod
-    def _file_by_full_path(cls, name: str | None, info: ValidationInfo) -> str | None:
-        return absolute_file(name, context_folder(info))
-
-    @field_validator("candidate")
-    @classmethod
-    def _local_models_by_full_path(cls, models: list[str], info: ValidationInfo) -> list[str]:
-        return [with_absolute_path(model, context_folder(info)) for model in models]
+    answer_tokens: int = tokens_option("answer of method generate", 32)
+    pack: FilePath = pack_option("probe")
+    skip_bad_items: bool = skip_option("are not items")
 
     @field_validator("method")
     @classmethod
