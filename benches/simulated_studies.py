@@ -26,7 +26,8 @@ from viva.loadtest.load_records import BASELINE, SECOND_BASELINE, Judgement, Loa
 from viva.loadtest.load_sentences import judgement_status
 from viva.loadtest.step_judgement import JudgePasses, judgement_record
 from viva.reports.figures import clustered_rate
-from viva.scenarios.default_aggregate import SCORE, CandidateMeasures
+from viva.scenarios.contract import SCORE
+from viva.scenarios.default_aggregate import CandidateMeasures
 from viva.scenarios.kieval.interview_report import InterviewAggregate
 from viva.scenarios.kieval.score import Interview, Round, Scorer
 from viva.scenarios.kieval.study.claims import Claims, Comparisons, findings

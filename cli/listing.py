@@ -98,6 +98,7 @@ def list_names() -> dict[str, list[Record]]:
     from viva.agents.assistants.registry import describe_names
     from viva.agents.prompts import shipped_packs
     from viva.engine.detectors import DETECTORS
+    from viva.scenarios.contract import SupportsPlugins
     from viva.scenarios.registry import installed_scenarios
 
     known = list(installed_scenarios())
@@ -112,7 +113,7 @@ def list_names() -> dict[str, list[Record]]:
         "models": _models(),
     }
     for which in known:
-        for kind, lines in which.offers().items():
+        for kind, lines in (which.plugins() if isinstance(which, SupportsPlugins) else {}).items():
             records = [{**one, "scenario": which.name} for one in _name_records(lines)]
             found.setdefault(kind, []).extend(records)
     return found

@@ -242,6 +242,7 @@ def _review(
     from viva.engine.errors import ConfigurationError
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import recorded_settings
+    from viva.scenarios.contract import SupportsReviewSheet
 
     from .output import print_text
     from .output_files import check_output_files
@@ -250,7 +251,7 @@ def _review(
         raise ConfigurationError("give either --out FILE.tsv (export) or --apply FILE.tsv (take corrections back)")
     folder = RunFolder.open(run)
     which, _ = recorded_settings(folder)
-    if which.review is None:
+    if not isinstance(which, SupportsReviewSheet):
         raise ConfigurationError(f"{run}: a run of {which.name} has no verdicts to review")
     if out is not None:
         check_output_files({"--out": out})

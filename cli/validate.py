@@ -69,10 +69,11 @@ def _validating_scenario() -> tuple[AnyScenario, Validation]:
     :raises ConfigurationError: none is installed.
     """
     from viva.engine.errors import ConfigurationError
+    from viva.scenarios.contract import SupportsValidation
     from viva.scenarios.registry import installed_scenarios
 
     for which in installed_scenarios():
-        if which.validation is not None:
+        if isinstance(which, SupportsValidation):
             return which, which.validation
     raise ConfigurationError("no installed scenario can validate items")
 
@@ -129,9 +130,10 @@ def _launch(which: AnyScenario, settings: RunSettings, folder: Path) -> Launch:
 def _ids_answered_by_all(launch: Launch) -> tuple[list[str], int]:
     """The ids that every model answered correctly, in the order of the dataset; and how many were asked."""
     from viva.engine.journal_reader import History
+    from viva.scenarios.contract import SupportsValidation
 
+    assert isinstance(launch.scenario, SupportsValidation)
     validation = launch.scenario.validation
-    assert validation is not None
     right: Counter[str] = Counter()
     with History(launch.folder.journal) as history:
         for ended in history.ended():

@@ -23,7 +23,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.journal import Journal
 from viva.engine.run_folder import RunFolder, installed_versions
 from viva.orchestration.python_api import settings_of
-from viva.scenarios.contract import ImportedRun, ImportFormat, ImportOptions, Scenario, compared_role
+from viva.scenarios.contract import ImportedRun, ImportFormat, ImportOptions, Scenario, SupportsImports, compared_role
 from viva.scenarios.models import model_labels, token_prices
 from viva.scenarios.registry import AnyScenario, installed_scenarios
 
@@ -70,7 +70,9 @@ def import_file(path: Path, source: str, out: Path | None = None, choices: Impor
 
 
 def _system_formats() -> dict[ImportFormat, AnyScenario]:
-    return {one: which for which in installed_scenarios() for one in which.imports()}
+    return {
+        one: which for which in installed_scenarios() if isinstance(which, SupportsImports) for one in which.imports()
+    }
 
 
 def import_inspect(path: Path, out: Path) -> ImportResult:

@@ -19,7 +19,7 @@ from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
 from viva.reports.spreadsheet import read_spreadsheet, write_table
 from viva.reports.tables import spreadsheet_cell
-from viva.scenarios.contract import JudgeGrade
+from viva.scenarios.contract import JudgeGrade, grade_reader
 from viva.scenarios.models import label_of_key, lineup_labels
 
 # Columns of a file of scores that are not numbers known of an answer.
@@ -68,9 +68,9 @@ def read_graded_answers(
         return _read_score_file(source, scale)
     folder = RunFolder.open(source)
     which, settings = recorded_settings(folder)
-    grading = which.grading(settings, by_round=by_round)
+    grading = grade_reader(which, settings, by_round=by_round)
     if grading is None:
-        if by_round and which.grading(settings) is not None:
+        if by_round and grade_reader(which, settings) is not None:
             raise ConfigurationError(
                 f"{source}: a run of {which.name} is graded whole; leave 'round' out of the {what}"
             )

@@ -22,7 +22,7 @@ from viva.grading.human_grades import GradedAnswers, name_cell, read_graded_answ
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
 from viva.reports.spreadsheet import write_table
-from viva.scenarios.contract import JudgeGrade
+from viva.scenarios.contract import JudgeGrade, grade_reader
 from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scenarios.rendering import RecordedConversation, RenderedTurn
 
@@ -64,7 +64,7 @@ def gradable_answers(source: Path, what: Unit) -> GradedAnswers:
     folder = RunFolder.open(source)
     which, settings = recorded_settings(folder)
     rounds = what != "conversations"
-    if which.grading(settings, by_round=rounds) is not None:
+    if grade_reader(which, settings, by_round=rounds) is not None:
         found = read_graded_answers(
             source, by_round=rounds, what="choice of what is graded", need_scores=what == "verdicts"
         )
@@ -165,7 +165,7 @@ class _TurnReader:
     def turns(self, history: History, number: int, result: Any) -> list[RenderedTurn]:
         rerun = asyncio.run(self._transcripts.rerun(history, number))
         _, task = history.started(number) or ("", None)
-        return self._which.shown(RecordedConversation(rerun.lines, rerun.unanswered, task, result)).turns
+        return self._which.render_conversation(RecordedConversation(rerun.lines, rerun.unanswered, task, result)).turns
 
 
 def _conversation_questions(

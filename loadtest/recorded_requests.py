@@ -32,7 +32,7 @@ from viva.engine.tools import Toolbox
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.python_api import settings_of
 from viva.orchestration.transcripts import Transcripts
-from viva.scenarios.contract import Converse, Role, compared_role, judge_role
+from viva.scenarios.contract import Converse, Role, SupportsKnownVerdicts, compared_role, judge_role
 from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scenarios.registry import AnyScenario
 from viva.sweeps.recorded_sweep import recorded_cells
@@ -198,6 +198,7 @@ async def _collect_requests(which: AnyScenario, converse: Converse[Any], tasks: 
     found: list[LoadRequest] = []
     clock = RealClock()
     made_up = SimulatedBackend(clock, latency=0.0)
+    knowing = which if isinstance(which, SupportsKnownVerdicts) else None
     for task in tasks:
         meter = Meter(Budget(), "run", clock.now())
         # Nothing is recorded: a conversation that asks no journal has none.
@@ -207,7 +208,7 @@ async def _collect_requests(which: AnyScenario, converse: Converse[Any], tasks: 
         conversation = _RequestCollector(services, task.id, made_up)
         await converse(conversation, task)
         for request in pair_orders(conversation.asked):
-            known = which.known_verdict(task, request.messages)
+            known = None if knowing is None else knowing.known_verdict(task, request.messages)
             found.append(request if known is None else replace(request, reference=known))
     return found
 

@@ -11,6 +11,7 @@ from typing import Any
 from viva.data.record_files import read_records
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError
+from viva.scenarios.contract import SupportsTaskDetection
 from viva.scenarios.registry import get_scenario, installed_scenarios, is_scenario_file
 
 from .load_log import LOAD_FILE
@@ -138,7 +139,8 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
         return Workload(source, "requests", *chat_requests(path))
     if "user_prompt" in first or "g1_user_prompt" in first:
         return Workload(source, "judgments", *judgment_requests(path, options.prompts))
-    takers = [which for which in installed_scenarios() if which.takes(first)]
+    takers = [which for which in installed_scenarios()
+              if isinstance(which, SupportsTaskDetection) and which.accepts_record(first)]  # fmt: skip
     if not takers:
         fields = ", ".join(list(first)[:12])
         raise DatasetError(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from viva.data.dataset import DataRecord, ManifestPart, PackRecord
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import RunManifest, field_error, validate_manifest
-from viva.scenarios.contract import Role
+from viva.scenarios.contract import Role, SupportsManifest
 from viva.scenarios.models import model_labels
 from viva.scenarios.registry import AnyScenario, scenario_of_manifest
 
@@ -47,7 +47,7 @@ def read_manifest_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenari
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
     validate_manifest(_manifest_model(which.roles, which.templates is not None), data, file)
-    if which.manifest is not None:
+    if isinstance(which, SupportsManifest):
         validate_manifest(which.manifest, data, file)
     try:
         settings = which.settings.model_validate({**which.settings.formerly, **data["settings"]})

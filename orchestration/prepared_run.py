@@ -19,10 +19,10 @@ from viva.engine.backends.registry import fingerprint, variation_reason
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import installed_versions
 from viva.engine.runner import Plan
-from viva.scenarios.contract import Role
+from viva.scenarios.contract import Role, SupportsModelOrder
 from viva.scenarios.models import lineups, model_labels, token_prices
 from viva.scenarios.registry import AnyScenario
-from viva.scenarios.run_settings import RunSettings
+from viva.scenarios.run_settings import RunSettings, repeats_of
 
 _SHARD_TEXT = re.compile(r"(\d{1,6})/(\d{1,6})", re.ASCII)
 
@@ -106,7 +106,7 @@ class PreparedRun:
         self.chaos = None if settings.chaos is None else read_fault_plan(Path(settings.chaos))
         self.notes = [*self.opened.notes, *([f"faults on purpose: {settings.chaos}"] if self.chaos else [])]
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
-        self.repeats = which.repeats(settings)
+        self.repeats = repeats_of(settings)
         self._check_keys()
         self.first = 0  # the number of the first conversation, where tasks come bit by bit
         self.whole = len(self.opened.tasks) * len(self.lineups) * self.repeats
@@ -180,8 +180,9 @@ class PreparedRun:
         Task by task, all models on each, so that a run that is stopped half-way has still compared like with like; or
         model by model where the scenario wants it so.
         """
-        number = self.first
-        for labels in [[label] for label in self.lineups] if self.scenario.by_model else [list(self.lineups)]:
+        number, which = self.first, self.scenario
+        by_model = isinstance(which, SupportsModelOrder) and which.by_model
+        for labels in [[label] for label in self.lineups] if by_model else [list(self.lineups)]:
             for task in self.opened.tasks:
                 record = task.to_record()
                 for label in labels:

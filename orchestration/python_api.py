@@ -242,11 +242,11 @@ class Run:
         which, _ = recorded_settings(self._folder)
         with History(self._folder.journal) as history:
             for ended in history.ended():
-                task = None if ended.item is None else which.given(which.task(ended.item))
+                task = None if ended.item is None else which.task_payload(which.task(ended.item))
                 if ended.failed:
                     yield Result(ended.key, task, error=ended.result)
                 else:
-                    yield Result(ended.key, task, which.value(ended.result))
+                    yield Result(ended.key, task, which.result_value(ended.result))
 
     async def transcript(self, key: str) -> Transcript:
         """What was said in a conversation, and what each model was sent for it. ``key``: LABEL/TASK, or its end.

@@ -133,13 +133,13 @@ class Rollouts(AsyncIterator[Rollout]):
             key, item = history.started(event.number) or (event.conversation, None)
         held = self._live.scenario
         exchanges = [one for one in record.lines if isinstance(one, Exchange)]
-        task = None if item is None else held.given(held.task(item))
+        task = None if item is None else held.task_payload(held.task(item))
         label = self._transcripts.label_of(key)
         number, group = event.number, group_of(key, self._repeats)
         if isinstance(event, ConversationFailed):
             turns = _make_turns(exchanges, "", ())
             return Rollout(key, label, task, turns, error=event.error, number=number, group=group)
-        value = held.value(event.result)
+        value = held.result_value(event.result)
         earned = _own_reward(value) if self._reward is None else _check_reward(self._reward(value))
         each = earned if isinstance(earned, Sequence) else ()
         whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned

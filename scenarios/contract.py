@@ -7,11 +7,12 @@ manifests, forks, resumes and transcripts are made once for all systems (``orche
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -26,10 +27,12 @@ from .rendering import RecordedConversation, RenderedConversation, ResultSummary
 from .run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from .default_aggregate import Ranges
     from .study_sections import StaticFigures, SystemStudy
 
 CHARACTERS_PER_TOKEN = 4
+SCORE = "score"
+# By measure the least and the greatest value that it can have; infinite where there is none.
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -352,8 +355,12 @@ class SupportsReviews(Protocol):
 class Scenario(ABC, Generic[S, T]):
     """A system. Subclasses set the class attributes and write the methods that raise here; the rest has defaults.
 
+    What only some systems have are the ``Supports…`` protocols below: a subclass that has their method or attribute is
+    used for it, whether or not it names them as bases.
+
     ``roles``: whoever may speak, in the order in which reports name them. ``templates``: those of its prompt packs;
-    None where it takes none. ``manifest``: the manifest's typed form, where it holds more than every run's.
+    None where it takes none. ``ranges``: the least and the greatest value of what results are summarized as, by name,
+    and ``unit`` that of its ``score``.
     """
 
     name: ClassVar[str]
@@ -362,16 +369,13 @@ class Scenario(ABC, Generic[S, T]):
     roles: ClassVar[tuple[Role, ...]]
     scoring: ClassVar[type[Scoring]] = Scoring
     templates: ClassVar[PackTemplates | None] = None
-    manifest: ClassVar[type[BaseModel] | None] = None
+    ranges: ClassVar[Ranges] = {SCORE: (0.0, 100.0)}
+    unit: ClassVar[str] = ""
     # Settings that a fork may change besides the judge's model.
     judging: ClassVar[frozenset[str]] = frozenset()
     # The setting that names the data; what the sweep's file calls this system's runs.
     data: ClassVar[str] = "dataset"
     plural: ClassVar[str] = ""
-    # Model by model instead of task by task: what tasks share is then computed once.
-    by_model: ClassVar[bool] = False
-    review: ClassVar[ReviewSheet | None] = None
-    validation: ClassVar[Validation | None] = None
 
     # -- what a system must say -----------------------------------------------------------------------------------
 
@@ -387,31 +391,27 @@ class Scenario(ABC, Generic[S, T]):
 
     @abstractmethod
     def protocol(self, settings: S, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[T]:
-        """The coroutine function that holds one conversation; what it returns is recorded.
+        """Return the coroutine function that holds one conversation; what it returns is recorded.
 
         It is made from what a manifest holds and nothing else, so that a recorded conversation can be held again.
         """
 
     @abstractmethod
     def task(self, record: Any) -> T:
-        """The task of a record."""
+        """Return the task of a record."""
 
     @abstractmethod
     def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
-        """An empty aggregate for a run; ``scoring`` is an instance of the class attribute ``scoring``."""
+        """Return an empty aggregate for a run; ``scoring`` is an instance of the class attribute ``scoring``."""
 
     # -- what has a default ---------------------------------------------------------------------------------------
 
     def roles_of(self, settings: S) -> tuple[Role, ...]:
-        """The roles that are played under these settings."""
+        """Return the roles that are played under these settings."""
         return self.roles
 
-    def repeats(self, settings: S) -> int:
-        """How often each task is held with each model."""
-        return int(getattr(settings, "repeats", 1))
-
     def open_pack(self, settings: S) -> PromptPack | None:
-        """The prompt pack of the setting ``pack``; a shipped one as the run was recorded with it.
+        """Return the prompt pack of the setting ``pack``; a shipped one as the run was recorded with it.
 
         :raises ConfigurationError: it is not there or does not fit the templates.
         """
@@ -419,115 +419,199 @@ class Scenario(ABC, Generic[S, T]):
             return None
         return self.templates.open(getattr(settings, "pack", self.name), settings.recorded_prompts)
 
-    def value(self, result: Any) -> Any:
-        """What a program that reads results is given of a recorded one."""
+    def result_value(self, result: Any) -> Any:
+        """Return what a program that reads results is given of a recorded one."""
         return result
 
-    def given(self, task: T) -> Any:
-        """What a program that reads results is given of a task."""
+    def task_payload(self, task: T) -> Any:
+        """Return what a program that reads results is given of a task."""
         return task
 
-    def tasks_in(self, manifest: Mapping[str, Any]) -> int:
-        """How many tasks a run has, by its manifest."""
-        return int(manifest["dataset"]["chosen"])
-
     def score_of(self, settings: S) -> Callable[[Any], float | None] | None:
-        """A function that gives a result's score, 0–100, None where it is unscored: what rules that stop a run early
-        watch. None where this system has no such score.
+        """Return a function from a result to its score, in the range of ``score``, None if it is unscored: what rules
+        that stop a run early watch. Default: None, no such score.
         """
         return None
 
-    def score_ranges(self, settings: S) -> Ranges:
-        """Return the least and the greatest value of the scores in a result's summary, by name, where they are known.
-
-        As it is, 0 to 100 of the score of ``score_of`` and of whole conversations that a judge grades.
-        """
-        from .default_aggregate import SCORE
-
-        return {SCORE: (0.0, 100.0)} if self.score_of(settings) or self.grading(settings) else {}
-
-    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
-        """How a conversation is shown to a person; as it is, a turn for each entry of its transcript."""
+    def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
+        """Return a conversation as people read it. Default: a turn for each entry of its transcript."""
         return render_plain(recorded, self.roles)
 
     def summary_of(self, settings: S) -> Callable[[Any], ResultSummary]:
-        """A function that gives a recorded result's line in a list; as it is, its score alone."""
+        """Return a function from a recorded result to its line in a list. Default: its score alone."""
         return summary_function(self.score_of(settings))
 
-    def grading(self, settings: S, *, by_round: bool = False) -> GradeReader | None:
-        """What a judge's grades are in such a run, so that people's can be set beside them: of whole conversations, or
-        ``by_round``. None where there are none; as it is, the scores of ``score_of``, of whole conversations.
+
+@runtime_checkable
+class SupportsForecast(Protocol):
+    """A system that knows before a run what it takes at most."""
+
+    def forecast(self, settings: Any, prepared: Prepared[Any], pack: PromptPack | None) -> dict[str, UsageForecast]:
+        """Return what each role takes for all tasks of one model at most: calls and tokens. The name ``ROLE, one by
+        one`` stands for models that take a request for each text that they read.
         """
-        score_of = self.score_of(settings)
-        if by_round or score_of is None:
-            return None
-        return GradeReader(
-            0.0, 100.0, lambda key, label, task, result: [JudgeGrade(key, label, task.id, score_of(result))]
-        )
 
-    def turn_scores(self, settings: S) -> Callable[[Any], list[TurnScores]]:
-        """A function that gives a result's scores by turn and criterion, which human ratings are set beside.
 
-        As it is: the score of ``score_of``, else the numbers among the named values of ``value``.
+@runtime_checkable
+class SupportsGrading(Protocol):
+    """A system whose judge's grades are another thing than the scores of ``score_of``."""
+
+    def grading(self, settings: Any, *, by_round: bool = False) -> GradeReader | None:
+        """Return how a judge's grades are read, so that people's can be set beside them: of whole conversations, or
+        ``by_round``. None if there are none.
         """
-        from .default_aggregate import SCORE, named_values
 
-        score = self.score_of(settings)
 
-        def whole(result: Any) -> list[TurnScores]:
-            if score is not None:
-                return [TurnScores(None, {SCORE: score(result)})]
-            named = {name: one for name, one in named_values(self.value(result)).items() if not isinstance(one, str)}
-            return [TurnScores(None, {name: None if one is None else float(one) for name, one in named.items()})]
+@runtime_checkable
+class SupportsTurnScores(Protocol):
+    """A system with scores by turn or criterion, which human ratings are set beside."""
 
-        return whole
+    def turn_scores(self, settings: Any) -> Callable[[Any], list[TurnScores]]:
+        """Return a function from a result to its scores."""
 
-    def takes(self, raw: Mapping[str, Any]) -> bool:
-        """Whether a record of a file is a task of this system, by its fields alone: a file that is named without a
-        system finds it so. As it is, none is.
-        """
-        return False
 
-    def imports(self) -> tuple[ImportFormat, ...]:
-        """The results of other tools that become runs of this system (``viva import``)."""
-        return ()
-
-    def offers(self) -> Mapping[str, Mapping[str, str]]:
-        """What else of this system its settings and files name, by kind (``scorers``, ``metrics``): each name with one
-        line on it, for ``viva list``. As it is, nothing.
-        """
-        return {}
-
-    def cluster_of(self, result: Any) -> str:
-        """Return what a result's task shares with others that are not independent of it; empty where it has none."""
-        return ""
-
-    def known_verdict(self, task: T, messages: Sequence[Message]) -> float | str | None:
-        """The right score or label of what a judge is asked there about a task, where the data say it."""
-        return None
-
-    def in_random_order(self, cluster: str | None) -> dict[str, Any]:
-        """The settings under which tasks come in an order that the seed gives, cluster by cluster: rules that stop a
-        run early rest on it.
-
-        :raises ConfigurationError: this system's tasks come in no such order.
-        """
-        raise ConfigurationError(f"{self.name}: its tasks have no random order for a rule to rest on")
+@runtime_checkable
+class SupportsStudy(Protocol):
+    """A system whose runs are studied together in sections of their own."""
 
     def study(self, lent: StaticFigures | None = None) -> SystemStudy:
-        """How several of its runs are studied together; as it is, the tables of their own reports stand run beside run.
+        """Return the study. ``lent`` are the static figures of another system that it may set beside its own."""
 
-        ``lent`` are the static figures of another system that the study may set beside its own.
-        """
-        from .study_sections import SystemStudy
 
-        return SystemStudy(self, lent)
+@runtime_checkable
+class SupportsImports(Protocol):
+    """A system that results of other tools can become runs of (``viva import``)."""
 
-    def forecast(self, settings: S, prepared: Prepared[T], pack: PromptPack | None) -> dict[str, UsageForecast]:
-        """What each role takes for all tasks of one model at most: calls and tokens. The name ``ROLE, one by one``
-        stands for models that take a request for each text that they read. Empty where nobody can say.
-        """
-        return {}
+    def imports(self) -> tuple[ImportFormat, ...]:
+        """Return the formats."""
+
+
+@runtime_checkable
+class SupportsPlugins(Protocol):
+    """A system whose settings and files name parts that ``viva list`` shows."""
+
+    def plugins(self) -> Mapping[str, Mapping[str, str]]:
+        """Return them by kind (``scorers``, ``metrics``): each name with one line on it."""
+
+
+@runtime_checkable
+class SupportsTaskDetection(Protocol):
+    """A system that a file of its tasks is recognized as being for, where nobody names it."""
+
+    def accepts_record(self, raw: Mapping[str, Any]) -> bool:
+        """Return True if this record looks like one of its tasks."""
+
+
+@runtime_checkable
+class SupportsKnownVerdicts(Protocol):
+    """A system whose data say how a judge ought to answer."""
+
+    def known_verdict(self, task: Any, messages: Sequence[Message]) -> float | str | None:
+        """Return the right score or label of what a judge is asked there about a task; None if it is not known."""
+
+
+@runtime_checkable
+class SupportsClusters(Protocol):
+    """A system whose tasks are not all independent."""
+
+    def cluster_of(self, result: Any) -> str:
+        """Return what a result's task shares with others that are not independent of it; empty if it has none."""
+
+
+@runtime_checkable
+class SupportsRandomOrder(Protocol):
+    """A system whose tasks can come in an order that the seed gives, on which rules that stop a run early rest."""
+
+    def in_random_order(self, cluster: str | None) -> dict[str, Any]:
+        """Return the settings for it, cluster by cluster."""
+
+
+@runtime_checkable
+class SupportsTaskCount(Protocol):
+    """A system with other tasks than those that its manifest's ``dataset`` counts."""
+
+    def tasks_in(self, manifest: Mapping[str, Any]) -> int:
+        """Return how many tasks a run has, by its manifest."""
+
+
+@runtime_checkable
+class SupportsModelOrder(Protocol):
+    """A system that may hold its conversations model by model instead of task by task."""
+
+    by_model: bool
+
+
+@runtime_checkable
+class SupportsManifest(Protocol):
+    """A system whose manifest holds more than every run's, in a typed form."""
+
+    manifest: type[BaseModel]
+
+
+@runtime_checkable
+class SupportsReviewSheet(Protocol):
+    """A system whose graded outputs people review in a table (``viva review``)."""
+
+    review: ReviewSheet
+
+
+@runtime_checkable
+class SupportsValidation(Protocol):
+    """A system that tells which of its items a model gets right (``viva validate``)."""
+
+    validation: Validation
+
+
+def count_tasks(which: Scenario[Any, Any], manifest: Mapping[str, Any]) -> int:
+    """Return how many tasks a run has, by its manifest."""
+    return which.tasks_in(manifest) if isinstance(which, SupportsTaskCount) else int(manifest["dataset"]["chosen"])
+
+
+def study_of(which: Scenario[Any, Any], lent: StaticFigures | None = None) -> SystemStudy:
+    """Return how several runs of a system are studied together; by default the tables of their own reports stand run
+    beside run.
+    """
+    from .study_sections import SystemStudy
+
+    return which.study(lent) if isinstance(which, SupportsStudy) else SystemStudy(which, lent)
+
+
+def grade_reader(which: Scenario[S, Any], settings: S, *, by_round: bool = False) -> GradeReader | None:
+    """Return how a judge's grades in such a run are read, None if there are none; by default they are the scores of
+    ``score_of``, of whole conversations.
+    """
+    if isinstance(which, SupportsGrading):
+        return which.grading(settings, by_round=by_round)
+    score_of = which.score_of(settings)
+    if by_round or score_of is None:
+        return None
+    low, high = which.ranges.get(SCORE, (-math.inf, math.inf))
+    return GradeReader(low, high, lambda key, label, task, result: [JudgeGrade(key, label, task.id, score_of(result))])
+
+
+def score_ranges(which: Scenario[S, Any], settings: S) -> Ranges:
+    """Return the least and the greatest value of the scores in a result's summary, by name, where they are known."""
+    return which.ranges if which.score_of(settings) or grade_reader(which, settings) else {}
+
+
+def turn_scores(which: Scenario[S, Any], settings: S) -> Callable[[Any], list[TurnScores]]:
+    """Return a function from a result to its scores by turn and criterion; by default the score of ``score_of``, else
+    the numbers among the named values of ``result_value``.
+    """
+    if isinstance(which, SupportsTurnScores):
+        return which.turn_scores(settings)
+    from .default_aggregate import named_values
+
+    score = which.score_of(settings)
+
+    def whole(result: Any) -> list[TurnScores]:
+        if score is not None:
+            return [TurnScores(None, {SCORE: score(result)})]
+        values = {name: value for name, value in named_values(which.result_value(result)).items()
+                  if not isinstance(value, str)}  # fmt: skip
+        return [TurnScores(None, {name: None if value is None else float(value) for name, value in values.items()})]
+
+    return whole
 
 
 def compared_role(roles: Iterable[Role]) -> Role:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from viva.reports.tables import Table, mean_and_interval, number
 from viva.scoring.aggregates import Tally
 from viva.scoring.clustered_means import ClusteredMean, clustered_mean
 from viva.scoring.intervals import Estimate
 
+from .contract import SCORE, Ranges, Role
 from .models import lineups
 from .run_aggregate import ModelResults, RunAggregate, common_tables
 
-if TYPE_CHECKING:
-    from .contract import Role
-
-SCORE = "score"
 TRUTH_RANGE = (0.0, 1.0)
-# By measure the least and the greatest value that it can have; infinite where there is none.
-Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 
 class CandidateMeasures(ModelResults):

@@ -22,8 +22,8 @@ from viva.engine.cancellation import deciding_error
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.errors import ConfigurationError
 
-from .contract import Aggregate, Converse, GradeReader, Prepared, Role, Scenario
-from .default_aggregate import SCORE, Measures, Ranges, named_values
+from .contract import SCORE, Aggregate, Converse, Prepared, Ranges, Role, Scenario
+from .default_aggregate import Measures, named_values
 from .inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, task_from_record
 from .meetings import Meetings, check_meeting
 from .registry import register
@@ -162,10 +162,10 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
     def task(self, record: Any) -> InlineTask:
         return task_from_record(record, self.task_type)
 
-    def value(self, result: Any) -> Any:
+    def result_value(self, result: Any) -> Any:
         return result["value"]
 
-    def given(self, task: InlineTask) -> Any:
+    def task_payload(self, task: InlineTask) -> Any:
         return task.payload
 
     def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
@@ -178,13 +178,6 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
             return None if value is None or isinstance(value, str) else float(value)
 
         return score
-
-    def grading(self, settings: RunSettings, *, by_round: bool = False) -> GradeReader | None:
-        found = super().grading(settings, by_round=by_round)
-        return found and GradeReader(*self.ranges.get(SCORE, (-math.inf, math.inf)), found.answers)
-
-    def score_ranges(self, settings: RunSettings) -> Ranges:
-        return self.ranges
 
     def summary_of(self, settings: RunSettings) -> Callable[[Any], ResultSummary]:
         return _summarize_result

@@ -15,16 +15,8 @@ from typing import Any
 from viva.reports.tables import Table, mean_and_interval, number
 from viva.scoring.clustered_means import clustered_mean
 
-from .contract import Role
-from .default_aggregate import (
-    SCORE,
-    TRUTH_RANGE,
-    Measures,
-    Ranges,
-    estimate_record,
-    measure_interval,
-    named_values,
-)
+from .contract import SCORE, Ranges, Role
+from .default_aggregate import TRUTH_RANGE, Measures, estimate_record, measure_interval, named_values
 from .models import label_of_key
 from .run_aggregate import join_headline
 

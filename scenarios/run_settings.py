@@ -69,6 +69,12 @@ DataSource = Annotated[str, _resolve_with(absolute_source)]
 ModelName = Annotated[str, _resolve_with(with_absolute_path)]
 ModelNames = Annotated[list[str], _resolve_with(with_absolute_path)]
 
+
+def repeats_of(settings: RunSettings) -> int:
+    """Return how often each task is held with each model."""
+    return int(getattr(settings, "repeats", 1))
+
+
 # Options of roles, for all systems alike; ``RunSettings.sampling_of`` reads them.
 
 

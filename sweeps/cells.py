@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from viva.data.sources import hub_name, open_source
 from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
+from viva.scenarios.contract import SupportsRandomOrder
 from viva.scenarios.models import check_prices, model_labels
 from viva.scenarios.registry import get_scenario
 from viva.scenarios.run_settings import RunSettings
@@ -145,6 +146,8 @@ def _cell_settings(
     own = {name: value for name, value in entry.own.items() if name in kind.model_fields}
     given = dict(file.parts[part.name])
     if file.until is not None and part.scored:
+        if not isinstance(part.scenario, SupportsRandomOrder):
+            raise ConfigurationError(f"{part.scenario.name}: its tasks have no random order for a rule to rest on")
         own |= part.scenario.in_random_order(None)
         given |= part.scenario.in_random_order(file.until.cluster)
     given |= own

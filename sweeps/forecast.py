@@ -15,7 +15,7 @@ from viva.engine.errors import VivaError
 from viva.orchestration.prepared_run import PreparedRun
 from viva.reports.run_tables import token_cost
 from viva.reports.tables import DASH, Table
-from viva.scenarios.contract import CHARACTERS_PER_TOKEN, UsageForecast
+from viva.scenarios.contract import CHARACTERS_PER_TOKEN, SupportsForecast, UsageForecast
 from viva.scenarios.models import known_price
 from viva.scenarios.registry import get_scenario
 
@@ -107,7 +107,9 @@ class Forecast:
         kin = cell.scenario + cell.settings.model_dump_json(exclude=set(cell.roles))
         if kin not in by_kin:
             prepared = PreparedRun(get_scenario(cell.scenario), cell.settings)
-            uses = prepared.scenario.forecast(cell.settings, prepared.opened, prepared.pack)
+            which, uses = prepared.scenario, dict[str, UsageForecast]()
+            if isinstance(which, SupportsForecast):
+                uses = which.forecast(cell.settings, prepared.opened, prepared.pack)
             by_kin[kin] = {role: use * (prepared.repeats / prepared.total) for role, use in uses.items()}
         self.left[cell.name] = left = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
         each = self.each[cell.name] = {}

@@ -17,7 +17,9 @@ from viva.engine.files import describe_version_problem, write_atomically
 from viva.engine.permissions import grant_from_seal, seal_manifest
 from viva.engine.run_folder import RunFolder, read_manifest
 from viva.orchestration.prepared_run import Shard
+from viva.scenarios.contract import count_tasks
 from viva.scenarios.registry import scenario_of_manifest
+from viva.scenarios.run_settings import repeats_of
 from viva.scoring.early_stopping import StoppingRule
 
 from .cell_run import open_recorded_run
@@ -163,4 +165,4 @@ def planned_in_all_shards(run: RunFolder) -> int:
     """As ``planned_conversations``; of a shard, how many all shards are to hold."""
     which = scenario_of_manifest(run.manifest)
     settings = which.settings.model_construct(**run.manifest["settings"])
-    return which.tasks_in(run.manifest) * which.repeats(settings)
+    return count_tasks(which, run.manifest) * repeats_of(settings)

@@ -26,8 +26,19 @@ from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
 from viva.reports.studies.study import find_cells
 from viva.reports.tables import Row, record_rows
-from viva.scenarios.contract import Role, TurnScores, compared_role, judge_role
-from viva.scenarios.default_aggregate import SCORE, Ranges, measure_interval
+from viva.scenarios.contract import (
+    SCORE,
+    Ranges,
+    Role,
+    SupportsClusters,
+    TurnScores,
+    compared_role,
+    grade_reader,
+    judge_role,
+    score_ranges,
+    turn_scores,
+)
+from viva.scenarios.default_aggregate import measure_interval
 from viva.scenarios.models import label_of_key
 from viva.scenarios.registry import AnyScenario
 from viva.scenarios.rendering import RecordedConversation, RenderedConversation, ResultSummary, render_plain
@@ -171,7 +182,7 @@ def _cells_of_run(several: Sequence[StudyCell]) -> Iterator[ExportCell]:
             criteria,
             reading.usage,
             *_run_times(run),
-            which.score_ranges(settings),
+            score_ranges(which, settings),
         )
 
 
@@ -179,7 +190,7 @@ def _criteria(
     run: RunFolder, which: AnyScenario, settings: Any, cell: StudyCell
 ) -> tuple[list[str], dict[str, Criterion]]:
     """The tasks of a cell's ended conversations, each once, and the criteria over them."""
-    summary_of, ranges = which.summary_of(settings), which.score_ranges(settings)
+    summary_of, ranges = which.summary_of(settings), score_ranges(which, settings)
     labels = cell.labels
     values: dict[str, tuple[list[float], list[str]]] = {}
     tasks: dict[str, None] = {}
@@ -194,7 +205,7 @@ def _criteria(
             tasks[task] = None
             held += not one.failed
             told = {} if one.failed else summary_scores(summary_of(one.result))
-            cluster = "" if one.failed else which.cluster_of(one.result)
+            cluster = which.cluster_of(one.result) if isinstance(which, SupportsClusters) and not one.failed else ""
             for name, value in told.items():
                 scores, clusters = values.setdefault(name, ([], []))
                 if value is not None:
@@ -354,8 +365,8 @@ class _CellReader:
         self._numbers = iter(self._history.numbers())
         self._labels = list(cell.manifest["models"][cell.compared])
         self._summary_of = cell.which.summary_of(cell.settings)
-        self._turns_of = cell.which.turn_scores(cell.settings)
-        self._grading = cell.which.grading(cell.settings)
+        self._turns_of = turn_scores(cell.which, cell.settings)
+        self._grading = grade_reader(cell.which, cell.settings)
 
     def close(self) -> None:
         self._history.close()
@@ -405,7 +416,7 @@ class _CellReader:
 
     def _shown(self, recorded: RecordedConversation) -> RenderedConversation:
         try:
-            shown: RenderedConversation = self._cell.which.shown(recorded)
+            shown: RenderedConversation = self._cell.which.render_conversation(recorded)
         except Exception:  # of a system that shows its results otherwise today
             shown = render_plain(recorded, self._cell.roles)
         return shown

@@ -22,6 +22,7 @@ from viva.engine.json_data import to_utf8_data
 from viva.engine.messages import Completion, Message
 from viva.engine.tools import Toolbox, ToolCall
 from viva.reports.tables import Row
+from viva.scenarios.run_settings import repeats_of
 
 from ..files import ExportResult, atomic_file, import_extra, safe_name, viva_version
 from .conversations import Conversation, ExportCell, read_conversations
@@ -263,7 +264,7 @@ def _log(cell: ExportCell) -> Any:
         dataset=made.EvalDataset(name=cell.dataset, samples=len(cell.tasks), sample_ids=cell.tasks),
         model=cell.model,
         model_roles=_model_roles(cell) or None,
-        config=made.EvalConfig(epochs=cell.which.repeats(cell.settings), fail_on_error=False),
+        config=made.EvalConfig(epochs=repeats_of(cell.settings), fail_on_error=False),
         packages={"viva-exam": viva_version()},
         metadata=to_utf8_data({"viva": {"cell": cell.name, "label": cell.label, "seed": cell.seed,
             "tier": manifest["tier"],

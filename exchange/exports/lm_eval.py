@@ -18,7 +18,7 @@ import orjson
 
 from viva.engine.backends.base import ModelSpec
 from viva.engine.conversation_replay import Exchange
-from viva.scenarios.default_aggregate import SCORE
+from viva.scenarios.contract import SCORE
 
 from ..files import ExportResult, json_lines, safe_name, to_json, viva_version, write_json
 from .conversations import Conversation, ExportCell, read_conversations

@@ -21,7 +21,7 @@ from viva.engine.journal_reader import History
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
-from viva.scenarios.contract import RecordedReply, compared_role, judge_role
+from viva.scenarios.contract import RecordedReply, compared_role, judge_role, turn_scores
 from viva.scenarios.models import label_of_key, lineup_labels
 from viva.scoring.agreement import Rating
 
@@ -419,7 +419,7 @@ def run_sheet(path: Path) -> Sheet:
     folder = RunFolder.open(path)
     which, settings = recorded_settings(folder)
     folder.require_journal()
-    scores_of = which.turn_scores(settings)
+    scores_of = turn_scores(which, settings)
     roles = which.roles_of(settings)
     labels = lineup_labels(roles, folder.manifest)
     judge = which.name

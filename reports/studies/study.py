@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from viva.engine.errors import ConfigurationError
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.launch import recorded_settings
-from viva.scenarios.contract import Findings, Role, compared_role, judge_role
+from viva.scenarios.contract import Findings, Role, compared_role, judge_role, study_of
 from viva.scenarios.models import lineup_labels, lineups
 from viva.scenarios.registry import get_scenario, installed_scenarios
 from viva.scenarios.study_cells import ItemCatalogue, ItemNumbers, RunReading, StudyCell
@@ -72,9 +72,9 @@ def group_systems(names: Iterable[str]) -> list[SystemsTogether]:
         groups.setdefault(_host_system(name), []).append(name)
     found = []
     for name, members in groups.items():
-        readers = {member: get_scenario(member).study() for member in members if member != name}
+        readers = {member: study_of(get_scenario(member)) for member in members if member != name}
         lent = next((reader.static for reader in readers.values() if reader.static is not None), None)
-        study = get_scenario(name).study(lent)
+        study = study_of(get_scenario(name), lent)
         found.append(SystemsTogether(study, {name: study, **readers}))
     _check_keys(found)
     return found
@@ -91,9 +91,9 @@ def sections_of(together: Iterable[SystemsTogether]) -> Iterator[tuple[SystemsTo
 
 
 def _host_system(name: str) -> str:
-    if get_scenario(name).study().static is None:
+    if study_of(get_scenario(name)).static is None:
         return name
-    return next((which.name for which in installed_scenarios() if which.study().takes_static), name)
+    return next((which.name for which in installed_scenarios() if study_of(which).takes_static), name)
 
 
 def _check_keys(together: Iterable[SystemsTogether]) -> None:

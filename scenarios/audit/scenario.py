@@ -11,7 +11,18 @@ from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Message
 
-from ..contract import Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
+from ..contract import (
+    Converse,
+    Prepared,
+    Role,
+    Scenario,
+    Scoring,
+    SupportsForecast,
+    SupportsKnownVerdicts,
+    SupportsTaskDetection,
+    UsageForecast,
+    estimate_tokens,
+)
 from ..models import model_labels
 from .audit_cases import TIE, AuditCase, AuditSettings, cases_digest, check_has_pairs, open_cases
 from .audit_protocol import JUDGE, TEMPLATES, AuditProtocol, AuditTask, questions_for
@@ -19,7 +30,7 @@ from .audit_report import AuditAggregate
 from .simulated_judge import TRAITS
 
 
-class Audit(Scenario[AuditSettings, AuditTask]):
+class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownVerdicts, SupportsTaskDetection):
     """Audits of judges. Cases may be given instead of named in the settings."""
 
     name = "audit"
@@ -64,7 +75,7 @@ class Audit(Scenario[AuditSettings, AuditTask]):
     def task(self, record: Any) -> AuditTask:
         return AuditTask.from_record(record)
 
-    def takes(self, raw: Mapping[str, Any]) -> bool:
+    def accepts_record(self, raw: Mapping[str, Any]) -> bool:
         return "question" in raw and isinstance(raw.get("answers"), list)
 
     def known_verdict(self, task: AuditTask, messages: Sequence[Message]) -> str | None:

@@ -17,7 +17,7 @@ from viva.engine.conversation_replay import Exchange
 from viva.engine.errors import ConfigurationError, DatasetError, did_you_mean
 from viva.reports.tables import number
 
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario
+from ..contract import Aggregate, Converse, Prepared, Role, Scenario, SupportsPlugins, SupportsStudy
 from ..models import model_labels
 from ..rendering import (
     Detail,
@@ -291,7 +291,7 @@ class _GraderRole(Role):
         return [settings.graders[self.place]]  # type: ignore[attr-defined]
 
 
-class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
+class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, SupportsStudy):
     """Suites (Christie et al. 2024): functions and rubrics over conversations, with thresholds for a release."""
 
     name = "flexeval"
@@ -378,7 +378,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
         metrics = [ResolvedMetric.from_manifest(one) for one in records["metrics"]]
         return SuiteProtocol(suite, metrics, records["graders"], pack, plays=settings.interactor is not None).hold
 
-    def offers(self) -> dict[str, dict[str, str]]:
+    def plugins(self) -> dict[str, dict[str, str]]:
         from .builtin_metrics import BUILTIN
         from .rubric import BUILTIN_RUBRICS, builtin_rubric
 
@@ -388,7 +388,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
     def task(self, record: Any) -> DialogTask:
         return DialogTask.from_record(record)
 
-    def given(self, task: DialogTask) -> Any:
+    def task_payload(self, task: DialogTask) -> Any:
         return task.dialog
 
     def study(self, lent: StaticFigures | None = None) -> SystemStudy:
@@ -396,7 +396,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask]):
 
         return FlexEvalStudy(self, lent)
 
-    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
+    def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
         return render_conversation(recorded, role_sides(self.roles))
 
     def summary_of(self, settings: FlexEvalSettings) -> Callable[[Any], ResultSummary]:

@@ -10,7 +10,19 @@ from viva.agents.judge import RULING_SCHEMA
 from viva.agents.prompts import PromptPack
 from viva.engine.errors import ConfigurationError
 
-from ..contract import Aggregate, Converse, GradeReader, JudgeGrade, Prepared, Role, Scenario, Scoring
+from ..contract import (
+    Aggregate,
+    Converse,
+    GradeReader,
+    JudgeGrade,
+    Prepared,
+    Role,
+    Scenario,
+    Scoring,
+    SupportsClusters,
+    SupportsGrading,
+    SupportsReviewSheet,
+)
 from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
 from .dialog_prompts import TEMPLATES, DialogPrompts, open_prompts
 from .dialog_protocols import CANDIDATE, INTERACTOR, JUDGE, TurnProtocol, UserProtocol
@@ -23,7 +35,9 @@ from .user_tasks import DialogTask, open_tasks
 from .verdict_review import TurnReview
 
 
-class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
+class FunctionChat(
+    Scenario[FunctionChatSettings, "DialogTurn | DialogTask"], SupportsClusters, SupportsGrading, SupportsReviewSheet
+):
     """Tool-use dialogs (Lee et al. 2024)."""
 
     name = "functionchat"
@@ -91,7 +105,7 @@ class FunctionChat(Scenario[FunctionChatSettings, "DialogTurn | DialogTask"]):
     def task(self, record: Any) -> DialogTurn | DialogTask:
         return DialogTurn.from_record(record) if "ground_truth" in record else DialogTask.model_validate(record)
 
-    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
+    def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
         return render_dialog(recorded, role_sides(self.roles))
 
     def summary_of(self, settings: FunctionChatSettings) -> Callable[[Any], ResultSummary]:

@@ -14,7 +14,18 @@ from viva.data.dataset import DataRecord, ManifestPart
 from viva.engine.errors import ConfigurationError
 
 from ..assistant_roles import assistant_facts, assistant_roles
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
+from ..contract import (
+    Aggregate,
+    Converse,
+    Prepared,
+    Role,
+    Scenario,
+    Scoring,
+    SupportsForecast,
+    SupportsManifest,
+    UsageForecast,
+    estimate_tokens,
+)
 from .fusion_judge import JUDGE, FusionProtocol, score_schema, whole_scores
 from .fusion_prompts import TEMPLATES, JudgePrompts, open_pack, prompts_of_pack
 from .fusion_report import FusionAggregate
@@ -49,7 +60,7 @@ class FusionManifest(ManifestPart):
     assistants: list[dict[str, Any]]
 
 
-class Fusion(Scenario[FusionSettings, JudgedExample]):
+class Fusion(Scenario[FusionSettings, JudgedExample], SupportsForecast, SupportsManifest):
     """Responses scored by judges with the help of assistants."""
 
     name = "fusion"

@@ -15,8 +15,20 @@ from viva.engine import seeds
 from viva.engine.conversation import Conversation, ConversationStopped
 
 from ..audit.simulated_judge import AnswerHint
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
-from ..default_aggregate import SCORE, Measures
+from ..contract import (
+    SCORE,
+    Aggregate,
+    Converse,
+    Prepared,
+    Role,
+    Scenario,
+    Scoring,
+    SupportsForecast,
+    SupportsTaskDetection,
+    UsageForecast,
+    estimate_tokens,
+)
+from ..default_aggregate import Measures
 from ..inline_tasks import InlineTask, InlineTasks, inline_tasks, read_tasks, task_from_record
 from ..run_aggregate import conversation_costs
 from ..run_settings import FilePath, ModelNames, RunSettings, pack_option, temperature_option, tokens_option
@@ -57,7 +69,7 @@ class GradingSettings(RunSettings):
     examples: ClassVar[dict[str, str]] = {"tasks": "answers.jsonl"}
 
 
-class SingleAnswerGrading(Scenario[GradingSettings, InlineTask]):
+class SingleAnswerGrading(Scenario[GradingSettings, InlineTask], SupportsForecast, SupportsTaskDetection):
     """Single-answer grading. Tasks may be given instead of named in the settings."""
 
     name = "grading"
@@ -101,10 +113,10 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask]):
     def task(self, record: Any) -> InlineTask:
         return task_from_record(record, _TASK)
 
-    def value(self, result: Any) -> Any:
+    def result_value(self, result: Any) -> Any:
         return result["value"]
 
-    def takes(self, raw: Mapping[str, Any]) -> bool:
+    def accepts_record(self, raw: Mapping[str, Any]) -> bool:
         return "question" in raw and isinstance(raw.get("answer"), str) and "choices" not in raw
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:

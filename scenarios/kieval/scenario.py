@@ -24,6 +24,15 @@ from ..contract import (
     Prepared,
     Role,
     Scenario,
+    SupportsClusters,
+    SupportsForecast,
+    SupportsGrading,
+    SupportsImports,
+    SupportsManifest,
+    SupportsPlugins,
+    SupportsRandomOrder,
+    SupportsStudy,
+    SupportsTurnScores,
     TurnScores,
     UsageForecast,
     estimate_tokens,
@@ -106,7 +115,18 @@ def forecast_interviews(
 _SHOTS, _SHOTS_PACK = 5, "probe"
 
 
-class Kieval(Scenario[KievalSettings, Item]):
+class Kieval(
+    Scenario[KievalSettings, Item],
+    SupportsClusters,
+    SupportsForecast,
+    SupportsGrading,
+    SupportsImports,
+    SupportsManifest,
+    SupportsPlugins,
+    SupportsRandomOrder,
+    SupportsStudy,
+    SupportsTurnScores,
+):
     """Interviews on benchmark items (Yu et al. 2024)."""
 
     name = "kieval"
@@ -187,7 +207,7 @@ class Kieval(Scenario[KievalSettings, Item]):
         scorer = KievalScoring().scorer_of(settings.model_dump())
         return lambda result: scorer.score(Interview.from_record(result))
 
-    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
+    def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
         return render_interview(recorded, role_sides(self.roles))
 
     def summary_of(self, settings: KievalSettings) -> Callable[[Any], ResultSummary]:
@@ -219,7 +239,7 @@ class Kieval(Scenario[KievalSettings, Item]):
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
         return {"shuffled": True} | ({"cluster": cluster} if cluster else {})
 
-    def offers(self) -> dict[str, dict[str, str]]:
+    def plugins(self) -> dict[str, dict[str, str]]:
         return {"scorers": {name: SUMMARIES[name] for name in SCORERS}}
 
     def cluster_of(self, result: Any) -> str:

@@ -16,7 +16,17 @@ from viva.agents.prompts import PackTemplates, PromptPack
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Sampling
 
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
+from ..contract import (
+    Aggregate,
+    Converse,
+    Prepared,
+    Role,
+    Scenario,
+    Scoring,
+    SupportsForecast,
+    UsageForecast,
+    estimate_tokens,
+)
 from ..default_aggregate import Measures
 from ..inline_tasks import InlineTask, read_tasks, task_from_record
 from .scenario import GraderPersona, JudgesSettings, answer_level
@@ -82,7 +92,7 @@ class Page(_PageModel):
 _PAGE_ADAPTER = TypeAdapter(Page)
 
 
-class JudgeGraders(Scenario[JudgesSettings, InlineTask]):
+class JudgeGraders(Scenario[JudgesSettings, InlineTask], SupportsForecast):
     """Judge models as graders."""
 
     name = "lalaeval-judge"
@@ -126,7 +136,7 @@ class JudgeGraders(Scenario[JudgesSettings, InlineTask]):
     def task(self, record: Any) -> InlineTask:
         return task_from_record(record, _PAGE_ADAPTER)
 
-    def value(self, result: Any) -> Any:
+    def result_value(self, result: Any) -> Any:
         return result["grades"]
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:

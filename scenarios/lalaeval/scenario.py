@@ -18,7 +18,17 @@ from viva.engine.backends.simulated import SENTENCES, SimulatedBackend, Simulate
 from viva.engine.conversation import Conversation, ConversationStopped
 from viva.engine.messages import Request
 
-from ..contract import Aggregate, Converse, Prepared, Role, Scenario, Scoring, UsageForecast, estimate_tokens
+from ..contract import (
+    Aggregate,
+    Converse,
+    Prepared,
+    Role,
+    Scenario,
+    Scoring,
+    SupportsForecast,
+    UsageForecast,
+    estimate_tokens,
+)
 from ..default_aggregate import Measures
 from ..inline_tasks import InlineTask, read_tasks, task_from_record
 from ..run_settings import FilePath, ModelNames, RunSettings, pack_option, temperature_option, tokens_option
@@ -193,7 +203,7 @@ class AnswerCounts(Measures):
         return ""
 
 
-class CollectAnswers(Scenario[AnswersSettings, InlineTask]):
+class CollectAnswers(Scenario[AnswersSettings, InlineTask], SupportsForecast):
     """Answers of candidates, to be graded by people."""
 
     name = "lalaeval"
@@ -238,7 +248,7 @@ class CollectAnswers(Scenario[AnswersSettings, InlineTask]):
     def task(self, record: Any) -> InlineTask:
         return task_from_record(record, _QUESTION_ADAPTER)
 
-    def value(self, result: Any) -> Any:
+    def result_value(self, result: Any) -> Any:
         return result["answers"]
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:

@@ -18,6 +18,14 @@ from ..contract import (
     Role,
     Scenario,
     Scoring,
+    SupportsClusters,
+    SupportsForecast,
+    SupportsImports,
+    SupportsManifest,
+    SupportsModelOrder,
+    SupportsStudy,
+    SupportsTaskCount,
+    SupportsValidation,
     UsageForecast,
     Validation,
     estimate_tokens,
@@ -84,7 +92,17 @@ class ProbeTasks:
                 yield ProbeTask(item, second)
 
 
-class Probes(Scenario[ProbeSettings, ProbeTask]):
+class Probes(
+    Scenario[ProbeSettings, ProbeTask],
+    SupportsClusters,
+    SupportsForecast,
+    SupportsImports,
+    SupportsManifest,
+    SupportsModelOrder,
+    SupportsStudy,
+    SupportsTaskCount,
+    SupportsValidation,
+):
     """Static probes: what a model recalls of a benchmark (KIEval, section 4.2)."""
 
     name = "probe"
@@ -139,7 +157,7 @@ class Probes(Scenario[ProbeSettings, ProbeTask]):
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> ProbeAggregate:
         return ProbeAggregate(manifest)
 
-    def shown(self, recorded: RecordedConversation) -> RenderedConversation:
+    def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
         return render_probe(recorded, role_sides(self.roles))
 
     def summary_of(self, settings: ProbeSettings) -> Callable[[Any], ResultSummary]:

@@ -16,7 +16,8 @@ from viva.engine.errors import ConfigurationError
 from viva.exchange.exports.conversations import open_cells
 from viva.exchange.exports.every_eval import export_every_eval
 from viva.reports.tables import mean_and_interval
-from viva.scenarios.default_aggregate import CandidateMeasures, Ranges
+from viva.scenarios.contract import Ranges, grade_reader
+from viva.scenarios.default_aggregate import CandidateMeasures
 
 ENDS = ("low", "high")
 TASKS = [f"topic {number}" for number in range(4)]
@@ -132,10 +133,10 @@ def test_a_scenario_declares_its_scores_range(tmp_path: Path) -> None:
     assert _told(tmp_path / "one", bounded)[1] == "1.00 (0.51 to 1.00)"
     assert _told(tmp_path / "two", unbounded)[1] == "0.43"  # of 4 tasks
     settings = bounded.settings(pupil=["simulated:a"])
-    grading = bounded.grading(settings)
+    grading = grade_reader(bounded, settings)
     assert grading is not None
     assert (grading.low, grading.high) == (0.0, 1.0)
-    unknown = unbounded.grading(unbounded.settings(pupil=["simulated:a"]))
+    unknown = grade_reader(unbounded, unbounded.settings(pupil=["simulated:a"]))
     assert unknown is not None
     assert (unknown.low, unknown.high) == (-math.inf, math.inf)
 

@@ -37,7 +37,7 @@ def test_a_verdict_that_was_asked_for_again_takes_the_place_of_the_first() -> No
         _said("evaluator", "no verdict"),
         _said("evaluator", _verdict(2, stop=True)),
     ]
-    shown = KIEVAL.shown(RecordedConversation(entries))
+    shown = KIEVAL.render_conversation(RecordedConversation(entries))
     assert [turn.speaker for turn in shown.turns] == [
         "benchmark", "candidate", "interactor", "candidate", "evaluator", "evaluator"]  # fmt: skip
     assert [turn.round for turn in shown.turns] == [None, None, 1, 1, 1, 1]
@@ -58,7 +58,7 @@ def test_each_tool_answers_the_call_that_asked_for_it() -> None:
         Aside("tool alarm", "set"),
         _said("candidate", "Done."),
     ]
-    shown = FUNCTIONCHAT.shown(RecordedConversation(entries))
+    shown = FUNCTIONCHAT.render_conversation(RecordedConversation(entries))
     assert [turn.speaker for turn in shown.turns] == ["interactor", "candidate", "candidate"]
     assert [(tool.name, tool.result) for tool in shown.turns[1].tools] == [("tide", "high"), ("alarm", "set")]
 
@@ -99,7 +99,7 @@ def test_a_suites_values_stand_on_what_they_are_of() -> None:
         },
     }  # fmt: skip
     entries: list[Entry] = [_said("candidate", "Rain."), _said("grader", '{"reasoning": "So.", "choice": "yes"}')]
-    shown = FLEXEVAL.shown(RecordedConversation(entries, task=task, result=result))
+    shown = FLEXEVAL.render_conversation(RecordedConversation(entries, task=task, result=result))
     assert [turn.speaker for turn in shown.turns] == [
         "user", "assistant", "assistant", "user", "candidate", "grader"]  # fmt: skip
     assert [(tool.name, tool.result) for tool in shown.turns[1].tools] == [("look", "sun")]

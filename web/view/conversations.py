@@ -162,7 +162,7 @@ def _file_identity(path: Path) -> tuple[int, ...]:
 def _render(folder: RunFolder, recorded: RecordedConversation) -> tuple[RenderedConversation, str | None]:
     """In the words of its scenario; plainly where that is not known here, or does not know this record."""
     try:
-        return scenario_of_manifest(folder.manifest).shown(recorded), None
+        return scenario_of_manifest(folder.manifest).render_conversation(recorded), None
     except Exception as error:  # of a system that is not installed, or whose records had another form
         return render_plain(recorded, ()), f"its scenario cannot show it: {type(error).__name__}: {error}"
 
