@@ -75,10 +75,15 @@ class CandidateMeasures(ModelResults):
 
 
 class Measures(RunAggregate[CandidateMeasures]):
-    """All of the compared models of a run, or of those that take part together. ``roles`` are those of its scenario."""
+    """All of the compared models of a run, or of those that take part together. ``roles`` are those of its scenario,
+    ``unit`` is that of the score.
+    """
 
-    def __init__(self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None) -> None:
+    def __init__(
+        self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None, unit: str = ""
+    ) -> None:
         super().__init__(manifest, lambda: CandidateMeasures(ranges), lineups(roles, manifest["models"]))
+        self._unit = unit
         self._role = "+".join(role.name for role in roles if role.many)
 
     def add(self, key: str, result: Any) -> None:
@@ -91,9 +96,16 @@ class Measures(RunAggregate[CandidateMeasures]):
     def figures(self, label: str, one: CandidateMeasures) -> dict[str, Any]:
         return one.to_dict(self.prices(label))
 
+    def report(self) -> dict[str, Any]:
+        return super().report() | ({"unit": self._unit} if self._unit else {})
+
     def tables(self) -> list[Table]:
         report = self.report()
         return [self._main(report), *self._counts(report), self._stops(report), *common_tables(report)]
+
+    def score_header(self) -> str:
+        """Return the header of scores, with their unit."""
+        return f"{SCORE} ({self._unit})" if self._unit else SCORE
 
     def _main(self, report: dict[str, Any]) -> Table:
         names = sorted({name for one in report["candidates"].values() for name in one["measures"]})
@@ -106,7 +118,8 @@ class Measures(RunAggregate[CandidateMeasures]):
             row += [mean_and_interval(one["measures"].get(name), 2) for name in names]
             row += [f"{sum(measure['unscored'] for measure in one['measures'].values()):,}"] if unscored else []
             rows.append([*row, f"{one['failed']:,}"])
-        header = [self._role, "conversations", *names, *(["unscored"] if unscored else []), "failed"]
+        shown = [self.score_header() if name == SCORE else name for name in names]
+        header = [self._role, "conversations", *shown, *(["unscored"] if unscored else []), "failed"]
         title = f"{report['scenario']} on {report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
         return (title, header, rows)
 

@@ -170,7 +170,7 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
 
     def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
         several = sum(role.many for role in self.roles) > 1
-        return (Meetings if several else Measures)(manifest, self.roles, self.ranges)
+        return (Meetings if several else Measures)(manifest, self.roles, self.ranges, self.unit)
 
     def score_of(self, settings: RunSettings) -> Callable[[Any], float | None]:
         def score(result: Any) -> float | None:
@@ -192,6 +192,7 @@ def scenario(
     name: str | None = None,
     settings: type[RunSettings] = RunSettings,
     score: Range | Mapping[str, Range] | None = None,
+    unit: str = "",
     many: str | None = None,
 ) -> Callable[[ScenarioFunction], FunctionScenario]:
     """Make a scenario from a coroutine function.
@@ -211,6 +212,7 @@ def scenario(
     :param settings: a subclass of ``RunSettings`` whose own fields become options too.
     :param score: the least and the greatest value that the score can have, such as ``(0, 1)``; None at an end: there is
         none. Of named numbers a dict of such pairs. Intervals stay within, and what lies outside fails a conversation.
+    :param unit: the score's unit, as tables name it.
     :param many: the former name of ``compare``.
     :raises ConfigurationError: a role comes twice, or is no name of an option; ``score`` is no range.
     """
@@ -253,6 +255,7 @@ def scenario(
                 "judging": frozenset(f"{role.name}_tokens" for role in roles if role.judge),
                 "function": staticmethod(function),
                 "ranges": ranges,
+                "unit": unit,
                 "task_type": _adapter(function, types[1]),
                 "file": _file_of(function),
                 "__doc__": function.__doc__,

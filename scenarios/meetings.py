@@ -104,8 +104,10 @@ class _Pair:
 class Meetings(Measures):
     """All of the compared models of a run with several compared roles."""
 
-    def __init__(self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None) -> None:
-        super().__init__(manifest, roles, ranges)
+    def __init__(
+        self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None, unit: str = ""
+    ) -> None:
+        super().__init__(manifest, roles, ranges, unit)
         self._ranges = ranges or {}
         self._pools = {role.name: role.setting for role in roles if role.many}
         seats = [(role, label) for role in self._pools for label in manifest["models"][role]]
@@ -185,18 +187,19 @@ class Meetings(Measures):
         report = self.report()
         [(title, header, rows), *others] = super().tables()
         found = [
-            _results_table(title if number == 0 else f"By {pool}", pool, models)
+            _results_table(title if number == 0 else f"By {pool}", pool, models, self.score_header())
             for number, (pool, models) in enumerate(report["standings"].items())
         ]
         found.append(_pairs_table(report["pairs"]))
-        found.append(_results_table("By role, over all models", "role", report["roles"]))
+        found.append(_results_table("By role, over all models", "role", report["roles"], self.score_header()))
         return [*found, ("By pairing", header, rows), *others]
 
 
-def _results_table(title: str, first: str, results: Mapping[str, Mapping[str, Any]]) -> Table:
+def _results_table(title: str, first: str, results: Mapping[str, Mapping[str, Any]], score: str) -> Table:
     kinds = [kind for kind in ("score", "won") if any(one[kind]["n"] for one in results.values())]
     roles = list(next(iter(results.values()), {}).get("roles", {}))
-    header = [first, "conversations", *kinds, *(f"as {role}" for role in roles), "unscored", "failed"]
+    shown = [score if kind == SCORE else kind for kind in kinds]
+    header = [first, "conversations", *shown, *(f"as {role}" for role in roles), "unscored", "failed"]
     rows = []
     for label, one in results.items():
         means = [one[kind] for kind in kinds] + [one["roles"][role][kind] for role in roles for kind in kinds[:1]]

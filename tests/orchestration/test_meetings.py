@@ -103,7 +103,7 @@ def test_the_command_names_models_once_and_studies_read_the_run(tmp_path: Path) 
     assert [one["candidate"] for one in orjson.loads(study.stdout)["cells"]] == [key.split("/")[0] for key in KEYS[:6]]
 
 
-@viva.scenario(compare=("attacker", "defender"), score=(0, 1))
+@viva.scenario(compare=("attacker", "defender"), score=(0, 1), unit="wins")
 async def siege(conversation: viva.Conversation, topic: str) -> float:
     """An attacker asks, a defender answers; the score is whether the answer is longer."""
     question = (await viva.Agent(conversation, "attacker").ask(topic)).text
@@ -119,7 +119,8 @@ def test_roles_that_do_not_meet_are_compared_in_every_combination(tmp_path: Path
         "attacker": ["a", "b"],
         "defender": ["b", "c"],
     }
-    assert report["pairs"] == []
+    assert (report["pairs"], report["unit"]) == ([], "wins")
+    assert run.tables()[0][1][:3] == ["attacker", "conversations", "score (wins)"]
     scores = {result.key: result.value for result in run.results()}
     assert report["standings"]["attacker"]["a"]["score"]["mean"] == (scores["a+b/tides"] + scores["a+c/tides"]) / 2
 
@@ -191,3 +192,26 @@ def test_wins_add_up_and_a_pair_does_not_depend_on_sides(data: st.DataObject) ->
         assert pair["won"] + pair["tied"] + pair["lost"] == pair["conversations"] == len(known) == 4
         assert pair["difference"]["mean"] == pytest.approx(sum(known) / len(known), abs=1e-6)
         assert -1 <= pair["difference"]["low"] <= pair["difference"]["mean"] <= pair["difference"]["high"] <= 1
+
+
+class Measured(viva.Backend):
+    """Notes how it is asked."""
+
+    label = "measured"
+
+    def __init__(self) -> None:
+        self.asked: set[tuple[float, int]] = set()
+
+    async def generate(self, request: viva.Request) -> viva.Completion:
+        self.asked.add((request.sampling.temperature, request.sampling.max_tokens))
+        return viva.Completion("words")
+
+
+def test_every_scenario_has_options_of_its_roles(tmp_path: Path) -> None:
+    attacker, defender = Measured(), Measured()
+    defender.label = "other"
+    options: dict[str, Any] = {"temperature": 0.5, "attacker_tokens": 7}
+    viva.run_sync(
+        siege, tasks=["x"], models={"attacker": attacker, "defender": defender}, out=tmp_path / "a", **options
+    )
+    assert (attacker.asked, defender.asked) == ({(0.5, 7)}, {(0.5, 512)})
