@@ -39,7 +39,7 @@ class LikelihoodAssistant(Assistant):
     """
 
     @classmethod
-    def named(cls, spec: str, model: str) -> LikelihoodAssistant:
+    def from_name(cls, spec: str, model: str) -> LikelihoodAssistant:
         """The assistant that has ``model`` read."""
         return cls(
             name=f"logprob:{short_label(model)}",
@@ -82,7 +82,7 @@ class JudgeAssistant(Assistant):
     """A model's own grade of the response, 1 to 10, at temperature 0. It sees all texts of the example."""
 
     @classmethod
-    def named(cls, spec: str, model: str) -> JudgeAssistant:
+    def from_name(cls, spec: str, model: str) -> JudgeAssistant:
         """The assistant that asks ``model``."""
         return cls(
             name=f"judge:{short_label(model)}",
@@ -159,7 +159,7 @@ class NeuralAssistant(Assistant):
     folder: Path
 
     @classmethod
-    def named(cls, spec: str, kind: str, folder: str, against: str | None) -> NeuralAssistant:
+    def from_name(cls, spec: str, kind: str, folder: str, against: str | None) -> NeuralAssistant:
         """The assistant of a kind in ``NEURAL_KINDS`` that has this folder's model compute."""
         title, _, _, low, compares = NEURAL_KINDS[kind]
         return cls(

@@ -73,15 +73,15 @@ def open_assistant(text: str, default: str | None = None) -> Assistant:
 def _open_unlabelled(text: str, default: str | None) -> Assistant:
     plain, against = _split_reference(text)
     if plain in METRICS:
-        return MetricAssistant.named(text, plain, against.removeprefix("@") or default)
+        return MetricAssistant.from_name(text, plain, against.removeprefix("@") or default)
     kind, colon, rest = text.partition(":")
     if colon and rest and kind in _MODELS:
-        return _MODELS[kind].named(text, rest)
+        return _MODELS[kind].from_name(text, rest)
     if colon and rest and kind in NEURAL_KINDS:
         where, against = _split_reference(rest)
-        return NeuralAssistant.named(text, kind, where, against.removeprefix("@") or default)
+        return NeuralAssistant.from_name(text, kind, where, against.removeprefix("@") or default)
     if "#" in text and text.partition("#")[0].endswith(".py"):
-        return FunctionAssistant.named(text)
+        return FunctionAssistant.from_name(text)
     raise ConfigurationError(f"assistant '{text}': unknown; there are {KNOWN_NAMES}")
 
 

@@ -154,7 +154,7 @@ class MetricAssistant(Assistant):
     package: str
 
     @classmethod
-    def named(cls, name: str, metric: str, against: str | None) -> MetricAssistant:
+    def from_name(cls, name: str, metric: str, against: str | None) -> MetricAssistant:
         """The metric called ``metric``.
 
         :raises KeyError: there is none.

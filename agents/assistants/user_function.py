@@ -30,7 +30,7 @@ class FunctionAssistant(Assistant):
     limit: float
 
     @classmethod
-    def named(cls, spec: str) -> FunctionAssistant:
+    def from_name(cls, spec: str) -> FunctionAssistant:
         """The function of a name. Options: ``low``, ``high`` (its range, 0 and 1), ``better`` (high or low), ``limit``
         (seconds, 10), ``compares`` (in words, for the judge).
 
