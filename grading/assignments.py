@@ -84,9 +84,7 @@ def claim_assignment(store: GradeStore, grader: Grader, *, without: Collection[i
 
 
 def reopen_assignment(store: GradeStore, grader: Grader, question: int) -> Assignment:
-    """The seat of a grader who had one at this question; where it has lapsed, and others have taken all of them since,
-    there is one more than wanted, for work that was done is kept.
-    """
+    """Return the seat of a grader who had one here, or add one: work that was done is kept."""
     with store.batch():
         known = next((seat for seat in assignments_of(store, grader) if seat.question == question), None)
         return known or _insert_assignment(store, grader, question)

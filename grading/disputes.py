@@ -29,10 +29,7 @@ group by a.id order by a.question, a.position
 
 
 def read_criteria(about: Mapping[str, Any] | None) -> DisputeCriteria:
-    """The rules that a folder states (``rules`` of its ``about``).
-
-    :raises ConfigurationError: a value is none there is.
-    """
+    """Read the rules that a folder states (``rules`` of its ``about``)."""
     return DisputeCriteria.of((about or {}).get("rules"))
 
 

@@ -183,11 +183,6 @@ def parse_round(raw: Mapping[str, Any]) -> int | None:
     return int(found)
 
 
-def scored_answers(answers: GradedAnswers) -> Iterator[JudgeGrade]:
-    """The answers that have a score."""
-    return (one for one in answers.answers if one.score is not None)
-
-
 AnswerName = tuple[str, int | None]
 # As spreadsheet programs save tables, UTF-16 text with tabs as .txt.
 _SHEETS = (".csv", ".tsv", ".txt")

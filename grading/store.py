@@ -60,10 +60,7 @@ create table deeds (number integer primary key, at real not null, by text not nu
 
 
 def to_json_bytes(value: Any) -> bytes:
-    """JSON data, with dataclasses as objects; halves of surrogate pairs become U+FFFD.
-
-    :raises TypeError: it is no JSON data.
-    """
+    """Return JSON, dataclasses as objects, halves of surrogate pairs as U+FFFD."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:

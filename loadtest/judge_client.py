@@ -132,9 +132,7 @@ class RequestSender:
 
 
 def _first_token(completion: Completion, tried: float, heard: float | None, finished: float) -> float | None:
-    """When the first token came. The backend's own time goes first: where a key is kept out of texts, pieces are handed
-    on late. A backend that does not stream has none.
-    """
+    """Return when the first token came; the backend's own time goes first, for pieces may be handed on late."""
     if completion.first_token is not None:
         return min(finished, tried + completion.first_token)
     return None if heard is None else min(finished, max(tried, heard))
@@ -177,10 +175,7 @@ async def build_judges(
 
 @asynccontextmanager
 async def open_judges(models: Mapping[str, str], clock: Clock) -> AsyncIterator[list[LoadJudge]]:
-    """The judges, open and reachable.
-
-    :raises ConfigurationError: a name is wrong. :raises BackendError: a judge cannot be reached.
-    """
+    """Open the judges, and see that they can be reached."""
     async with build_judges(models, clock) as (judges, opening):
         await opening()
         yield judges

@@ -320,10 +320,7 @@ class LoadFolder:
         return cls(path, fields)
 
     def lock(self) -> None:
-        """Keep other processes from writing this test until this one ends.
-
-        :raises ConfigurationError: another process is at it.
-        """
+        """Keep other processes from writing this test until this one ends."""
         self._lock.lock()
 
     def unlock(self) -> None:

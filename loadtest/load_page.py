@@ -113,7 +113,10 @@ def _drift_plot(report: Record) -> Iterator[Plot]:
     if lines:
         top = max(high for line in lines for high in line.high)
         axes = Axes(
-            _load_axis(report), "drift, % of the scale", log_x=_needs_log_x(lines), bounds=(0.0, 1.08 * max(top, 1.0))
+            _load_axis(report),
+            "drift, % of the scale",
+            log_x=_needs_log(lines, "xs"),
+            bounds=(0.0, 1.08 * max(top, 1.0)),
         )
         svg = curve_plot("Drift against load", lines, axes, "judges otherwise")
         told = join_names(f"{line.name} {percent(max(line.ys) / 100)} at most" for line in lines)
@@ -143,7 +146,7 @@ def _throughput_plot(report: Record) -> Iterator[Plot]:
                 )
             )
     if lines:
-        axes = Axes("verdicts a minute", "p95 latency, s", log_x=_needs_log_x(lines), log_y=_needs_log_y(lines))
+        axes = Axes("verdicts a minute", "p95 latency, s", log_x=_needs_log(lines, "xs"), log_y=_needs_log(lines, "ys"))
         svg = curve_plot("Latency and throughput", lines, axes, "judges otherwise")
         told = join_names(f"{line.name} up to {max(line.xs):,.0f} a minute" for line in lines)
         yield Plot(
@@ -168,7 +171,7 @@ def _latency_plot(report: Record) -> Iterator[Plot]:
         lines = _select_lines(lines)
         if lines:
             axes = Axes(
-                "seconds", "% of requests answered", log_x=_needs_log_x(lines), marks=False, bounds=(0.0, 101.0)
+                "seconds", "% of requests answered", log_x=_needs_log(lines, "xs"), marks=False, bounds=(0.0, 101.0)
             )
             svg = curve_plot(judge["judge"], lines, axes)
             told = join_names(f"{line.name} all within {seconds_text(max(line.xs))}" for line in lines)
@@ -207,14 +210,9 @@ def _load_axis(report: Record) -> str:
     return "requests in flight" if every and all("flight" in load for load in every) else "requests a second"
 
 
-def _needs_log_x(lines: Sequence[Curve]) -> bool:
-    xs = [x for line in lines for x in line.xs]
-    return min(xs) > 0.0 and max(xs) > 12 * min(xs)
-
-
-def _needs_log_y(lines: Sequence[Curve]) -> bool:
-    ys = [y for line in lines for y in line.ys]
-    return min(ys) > 0.0 and max(ys) > 12 * min(ys)
+def _needs_log(lines: Sequence[Curve], axis: str) -> bool:
+    values: list[float] = [value for line in lines for value in getattr(line, axis)]
+    return min(values) > 0.0 and max(values) > 12 * min(values)
 
 
 # -- rows -----------------------------------------------------------------------------------------------------------

@@ -121,10 +121,7 @@ def check_cost_bounds(found: Iterable[Cell], shown: str) -> None:
 
 
 def dataset_name(source: str) -> str:
-    """The name of a dataset in manifests and tables; of one that cannot be found, the last part of where it should be.
-
-    Datasets of the hub are not loaded for it.
-    """
+    """Return the name of a dataset in manifests and tables, without loading it from a hub."""
     try:
         return hub_name(source) or open_source(source).name
     except ConfigurationError:  # said by the cells that need it

@@ -37,10 +37,7 @@ class CellWatch:
         return self.watch.stopped_at is not None
 
     def read(self, cell: Cell, folder: RunFolder) -> None:
-        """Take in what a cell's journal holds.
-
-        :raises JournalError: it cannot be read.
-        """
+        """Take in what a cell's journal holds."""
         for place, score in _recorded_scores(cell, folder):
             self.watch.add(cell.candidate, place, score)
 

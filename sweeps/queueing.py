@@ -168,10 +168,7 @@ def _is_loopback(where: str) -> bool:
 
 
 def bounds_of(model: str) -> dict[str, int]:
-    """The bounds that a model's name gives: concurrency, rpm, rps, tpm.
-
-    :raises ConfigurationError: one is no whole number above 0.
-    """
+    """Return the bounds that a model's name gives: concurrency, rpm, rps, tpm."""
     spec = ModelSpec.parse(model)
     return {name: bound for name in BOUNDS if (bound := spec.whole(name)) is not None}
 

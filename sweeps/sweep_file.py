@@ -81,10 +81,7 @@ def parts() -> dict[str, SweepPart]:
 
 
 def part_of(scenario: str) -> SweepPart:
-    """The part of a scenario.
-
-    :raises ValueError: there is none.
-    """
+    """Return the part of a scenario, or raise ValueError."""
     for part in parts().values():
         if part.scenario.name == scenario:
             return part

@@ -23,10 +23,7 @@ class FixedBackend(Backend):
 
 
 def build_fixed(spec: ModelSpec, clock: Clock) -> Backend:
-    """The model of a name.
-
-    :raises ConfigurationError: it gives no ``text``.
-    """
+    """Build the model of a name, whose option ``text`` is its answer."""
     text = spec.take("text")
     if text is None:
         raise ConfigurationError(f"model '{spec.text}': says nothing; give its answer with ?text=")

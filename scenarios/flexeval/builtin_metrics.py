@@ -128,10 +128,7 @@ def flesch_kincaid_grade(text: str) -> float | None:
 
 
 def readability(text: str, formula: str = "flesch_reading_ease") -> float | None:
-    """A formula of textstat by its name, such as ``smog_index`` or ``gunning_fog``. None without words.
-
-    :raises ValueError: there is no such formula.
-    """
+    """Apply a formula of textstat by its name, such as ``smog_index``; None without words."""
     if formula not in FORMULAS:
         raise ValueError(f"there is no formula '{formula}'; there are: {', '.join(FORMULAS)}")
     return _textstat_value(formula, text)

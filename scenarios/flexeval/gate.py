@@ -206,21 +206,14 @@ def _means_by_dialog(collected: SystemValues, threshold: Threshold, passes: Mapp
 
 
 def check_baseline(path: Path) -> None:
-    """See that a folder holds a run of a suite.
-
-    :raises ConfigurationError: it does not.
-    """
+    """See that a folder holds a run of a suite, or raise ConfigurationError."""
     folder = RunFolder.open(path)
     if "suite" not in folder.manifest or not isinstance(folder.manifest.get("models", {}).get("candidate"), dict):
         raise ConfigurationError(f"baseline {path}: is no run of a suite")
 
 
 def read_run_values(path: Path) -> dict[str, SystemValues]:
-    """The values of a recorded run, by system.
-
-    :raises ConfigurationError: there is no run there.
-    :raises JournalError: its journal cannot be read.
-    """
+    """Read the values of a recorded run, by system."""
     check_baseline(path)
     folder = RunFolder.open(path)
     return read_values_by_system(folder.journal, folder.manifest["models"]["candidate"])

@@ -77,9 +77,7 @@ def statistic(
 
 
 def pass_rate(collected: SystemValues, values: SeriesValues, passes: Bounds | None) -> dict[str, Any] | None:
-    """The share of values that keep a metric's ``passes``, with Wilson's interval, conversations being clusters; None
-    without values. Numbers without ``passes`` pass where they are not 0.
-    """
+    """Return the share of values that pass (numbers without ``passes``: that are not 0), None without values."""
     kept = [float(keeps_bounds(value, passes)) for value in values.values()]
     return _rate_record(kept, collected.dialogs(values.tests))
 

@@ -122,10 +122,7 @@ _RUN_OPTIONS = frozenset({"suite", "candidate", "grader", "graders", "interactor
 
 
 def read_named_suite(name: str, folder: Path = Path()) -> SuiteFile:
-    """The suite of ``FILE`` or ``FILE#NAME``.
-
-    :raises ConfigurationError: as ``read_suite``.
-    """
+    """Read the suite of ``FILE`` or ``FILE#NAME``."""
     file, _, wanted = name.partition("#")
     return read_suite(folder / file, wanted or None)
 

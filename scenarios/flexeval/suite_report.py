@@ -106,10 +106,7 @@ class SuiteAggregate:
         return "  ".join(parts[:3]) + (f"  +{len(parts) - 3} more" if len(parts) > 3 else "")
 
     def take_thresholds(self, suite: Suite, where: str) -> None:
-        """Have another suite's thresholds, and its ``alpha``, count in place of the run's own.
-
-        :raises ConfigurationError: one can never hold; the message names it and ``where``.
-        """
+        """Have another suite's thresholds and ``alpha`` count in place of the run's own, if they can hold."""
         changes = {"thresholds": suite.thresholds, "alpha": suite.alpha}
         self.suite = self.suite.model_copy(update=changes)
         metrics = [ResolvedMetric.from_manifest(one) for one in self._manifest["metrics"]]

@@ -194,10 +194,7 @@ def _compare_with_references(graded: GradedRound, models: bool) -> dict[str, lis
 
 
 def _majority_of_others(votes: Counter[float], own: float | None) -> float | None:
-    """Return the grade that most others gave; None where there are none, or several have as many votes.
-
-    ``own``: the grader's own grade, None if it is not among the votes.
-    """
+    """Return the grade that most others gave; None without one. ``own`` is the grader's, if among the votes."""
     ranked = sorted(((count - (value == own), value) for value, count in votes.items()), reverse=True)
     if not ranked or ranked[0][0] == 0 or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
         return None

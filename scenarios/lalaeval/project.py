@@ -247,10 +247,7 @@ class Project:
         return self.folder / BANK_FILE
 
     def round(self, name: str) -> Path:
-        """The folder of a round.
-
-        :raises ConfigurationError: the name cannot be that of a folder.
-        """
+        """Return the folder of a round; a name that cannot be a folder's raises ConfigurationError."""
         if not name or name.startswith(".") or any(letter in name for letter in "/\\\0"):
             raise ConfigurationError(f"round '{name}': expected a plain name, such as 2026-06")
         return self.folder / ROUNDS_FOLDER / name

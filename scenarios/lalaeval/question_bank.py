@@ -5,8 +5,6 @@ Checks of its questions too: no source, expired, near duplicates, and what the p
 
 from __future__ import annotations
 
-import csv
-import io
 import sqlite3
 import time
 from collections import Counter
@@ -22,6 +20,7 @@ from viva.data.items import FieldError, optional_text, preview, record_id, text_
 from viva.data.record_files import TABLE_SUFFIXES, read_records
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.files import SqliteForm, transaction, write_atomically
+from viva.reports.spreadsheet import write_table
 from viva.reports.tables import spreadsheet_cell
 
 from .project import DIFFICULTIES, Difficulty, GradedDimension, Project, short_digest, suggest
@@ -132,22 +131,21 @@ def write_pairs(path: Path, pairs: Iterable[tuple[Pair, str]]) -> int:
     listed = list(pairs)
     records = [pair.to_record() | {"state": state} for pair, state in listed]
     if path.suffix in TABLE_SUFFIXES:
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter="\t" if path.suffix == ".tsv" else ",", lineterminator="\n")
-        writer.writerow([*PAIR_COLUMNS, *_EXPORT_ONLY_COLUMNS])
         for (pair, _), record in zip(listed, records, strict=True):
             if pair.question[0].lstrip().startswith("["):  # it would be read as a list of rounds
                 record["question"] = list(pair.question)
-            writer.writerow([_format_cell(value) for value in record.values()])
-        data = text.getvalue().encode()
+        rows = ([_format_cell(value) for value in record.values()] for record in records)
+        columns = (*PAIR_COLUMNS, *_EXPORT_ONLY_COLUMNS)
+        write_table(path, columns, rows, delimiter="\t" if path.suffix == ".tsv" else ",")
     elif path.suffix == ".jsonl":
-        data = b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records)
+        try:
+            write_atomically(
+                path, b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records)
+            )
+        except OSError as error:
+            raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
     else:
         raise ConfigurationError(f"{path}: expected a file that ends in .csv, .tsv or .jsonl")
-    try:
-        write_atomically(path, data)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
     return len(records)
 
 
@@ -367,10 +365,7 @@ class Bank:
         return [BankEntry(_read_pair(record), found) for record, found in rows if state in (None, found)]
 
     def entry(self, name: str) -> BankEntry:
-        """The pair of this id.
-
-        :raises ConfigurationError: there is none.
-        """
+        """Return the pair of this id, or raise ConfigurationError."""
         row = self.connection.execute("select record, state from pairs where id = ?", (name,)).fetchone()
         if row is None:
             raise ConfigurationError(f"{self.path}: there is no question '{name}'")
@@ -394,24 +389,15 @@ class Bank:
         return "" if row is None else str(row[0])
 
     def inspect(self, names: Sequence[str], by: str, note: str = "") -> None:
-        """Drafts were looked at and keep the criteria.
-
-        :raises ConfigurationError: one is no draft; none is changed.
-        """
+        """Record that drafts were looked at; where one is no draft, none is changed."""
         self._move(names, "inspected", by, note, ("draft",))
 
     def accept(self, names: Sequence[str], by: str, note: str = "") -> None:
-        """Take inspected pairs into the bank that evaluations draw from.
-
-        :raises ConfigurationError: one is not inspected, or has no source; none is changed.
-        """
+        """Accept inspected pairs with a source; where one cannot be accepted, none is changed."""
         self._move(names, "accepted", by, note, ("inspected",), sourced=True)
 
     def give_back(self, names: Sequence[str], by: str, reason: str) -> None:
-        """Return pairs to their designers.
-
-        :raises ConfigurationError: no reason is given; none is changed.
-        """
+        """Return pairs to their designers, with a reason."""
         if not reason.strip():
             raise ConfigurationError("a question is returned with a reason: give --reason")
         self._move(names, "returned", by, reason, ("draft", "inspected", "accepted"))

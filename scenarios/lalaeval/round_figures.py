@@ -92,7 +92,7 @@ def agreement_figures(table: GradeTable) -> Record:
     parts = [one for _, one in by_dimension]
     same = _same_grade_share(first, np.ones(len(first.graders), dtype=np.bool_))
     found.append({
-        "dimension": OVERALL, "answers": sum(one.answers for one in parts), "same": _estimate_record(same),
+        "dimension": OVERALL, "answers": sum(one.answers for one in parts), "same": _percent_record(same),
         "alpha": _coefficient_record(mean_coefficient([(one.alpha["ordinal"], one.answers) for one in parts
                                                          if one.alpha])),
         "alpha_nominal": _coefficient_record(
@@ -114,7 +114,7 @@ def _dimension_agreement(table: GradeTable, at: int) -> GraderAgreement:
 def _agreement_record(one: GraderAgreement) -> Record:
     nothing = AgreementCoefficient(None)
     return {
-        "answers": one.answers, "same": _estimate_record(one.same),
+        "answers": one.answers, "same": _percent_record(one.same),
         "alpha": _coefficient_record(one.alpha.get("ordinal", nothing)),
         "alpha_nominal": _coefficient_record(one.alpha.get("nominal", nothing)),
         "ac1": _coefficient_record(one.ac1), "ac2": _coefficient_record(one.ac2),
@@ -125,7 +125,8 @@ def _coefficient_record(one: AgreementCoefficient) -> Record:
     return {"value": round_figure(one.value), "low": round_figure(one.low), "high": round_figure(one.high)}
 
 
-def _estimate_record(one: Estimate | None) -> Record:
+def _percent_record(one: Estimate | None) -> Record:
+    """Return a share as per cent."""
     return {end: None if one is None else round_figure(getattr(one, end), 100) for end in ("value", "low", "high")}
 
 
@@ -147,8 +148,8 @@ def _model_record(table: GradeTable, model: int) -> Record | None:
         alphas.append(mean_coefficient([(one.alpha["ordinal"], one.answers) for one in parts if one.alpha]))
     return {
         "grader": table.graders[model], "answers": len(shared),
-        "same": _estimate_record(_same_grade_share(chosen, np.arange(len(both)) == model)),
-        "people": _estimate_record(_same_grade_share(chosen, people)),
+        "same": _percent_record(_same_grade_share(chosen, np.arange(len(both)) == model)),
+        "people": _percent_record(_same_grade_share(chosen, people)),
         "alpha_with": _coefficient_record(alphas[0]), "alpha_people": _coefficient_record(alphas[1]),
     }  # fmt: skip
 
@@ -282,11 +283,6 @@ def _figure_record(one: GradeFigure) -> Record:
 
 def _interval_record(value: float | None, low: float | None, high: float | None) -> Record:
     return {"value": round_figure(value), "low": round_figure(low), "high": round_figure(high)}
-
-
-def _percent_record(one: Estimate | None) -> Record:
-    """A share as per cent."""
-    return _interval_record(*((None, None, None) if one is None else (100 * one.value, 100 * one.low, 100 * one.high)))
 
 
 def _difference_record(one: Any) -> Record:

@@ -64,9 +64,7 @@ def _exclusion_note(count: int, rounds: Collection[str]) -> str:
 def sample_gold_questions(
     pairs: Iterable[Pair], wanted: int, seen: Collection[str], seed: int, day: date
 ) -> list[Pair]:
-    """Return ``wanted`` questions with gold answers, as far as there are such. Those that are ``seen`` in this round or
-    another one, by their ids, come last, for nobody should meet a question twice.
-    """
+    """Return up to ``wanted`` questions with gold answers, those that graders have ``seen`` last."""
     able = [pair for pair in pairs if pair.gold and pair.valid_on(day)]
     return sorted(able, key=lambda pair: (pair.id in seen, _rank(seed, pair), pair.id))[:wanted]
 

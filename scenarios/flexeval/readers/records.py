@@ -38,11 +38,7 @@ _TOKEN_KEYS = {
 
 
 def read_messages(values: Any, field: str) -> list[Message]:
-    """The messages of a list; ``field`` is its name, for errors. Calls without an id get one, and results without one
-    are put with the call that they answer.
-
-    :raises FieldError: it is no such list.
-    """
+    """Read the messages of a list, and link calls with results; ``field`` is its name in errors."""
     if not isinstance(values, list):
         raise FieldError(field, f"expected a list of messages, found {preview(values)}")
     if not values:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from viva.engine.errors import DatasetError
 from viva.scenarios.flexeval.conversation_files import UnreadableRecord, expand_paths, read_dialogs, read_files
 from viva.scenarios.flexeval.dialog import Dialog, Message, ToolCall
 
-DATA = Path(os.environ.get("VIVA_DATA") or Path(__file__).parents[3] / ".." / "shared" / "data").resolve() / "flexeval"
 ASKED = {"role": "user", "content": "Is nine odd?"}
 SAID = {"role": "assistant", "content": "Yes."}
 
@@ -204,15 +202,3 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < path.stat().st_size / 2, one
-
-
-def test_the_sample_conversations() -> None:
-    if not (DATA / "simple.jsonl").exists():
-        pytest.skip(f"{DATA} is missing (set VIVA_DATA to the folder with the benchmark data)")
-    found = list(read_files(expand_paths(["*.jsonl"], DATA)))
-    dialogs = {one.id: one for one in found if isinstance(one, Dialog)}
-    assert len(found) == len(dialogs) == 13
-    assert [len(dialogs[f"multiturn:{line}"].turns) for line in (1, 2, 3)] == [3, 3, 4]
-    assert dialogs["simple_metadata:1"].metadata == {"key_1": "value_1", "key_2": {"nested_key": "nested_value"}}
-    assert [one.metadata.get("index") for one in dialogs["simple_metadata:1"].messages] == [None, 0, 1, 2]
-    assert dialogs["plot-convos:1"].metadata["student_profile"] == "graphing_student"

@@ -276,7 +276,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     run_suite(suite, folder / "run")
     run = RunFolder.open(folder / "run")
     with History(run.journal) as history:
-        return run.manifest, list(history.ended())
+        ended = list(history.ended())
+    assert (len(ended), sum(one.failed for one in ended)) == (36, 4)
+    assert any(one.result["metrics"]["picky"]["errors"] for one in ended if not one.failed)
+    return run.manifest, ended
 
 
 @settings(deadline=None, max_examples=15)
@@ -295,13 +298,3 @@ def test_the_order_of_records_changes_no_byte_of_the_report(
     mixed = list(ended)
     random.shuffle(mixed)
     assert told(mixed) == told(ended)
-
-
-def test_the_run_of_that_test_holds_what_is_to_be_mixed(
-    recorded: tuple[dict[str, Any], list[Any]], tmp_path: Path
-) -> None:
-    manifest, ended = recorded
-    assert len(ended) == 36
-    assert sum(one.failed for one in ended) == 4
-    assert {metric["name"] for metric in manifest["metrics"]} == {"share", "kind", "several", "picky", "polite"}
-    assert any(one.result["metrics"]["picky"]["errors"] for one in ended if not one.failed)
