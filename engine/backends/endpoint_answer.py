@@ -393,7 +393,7 @@ def normalise_finish(given: Any, tools: bool, silent_refusal: bool, clean: Calla
     model refused and said nothing else. Of words that nobody knows at most 40 characters are kept, and no colon, which
     marks the engine's own; ``clean`` takes the key out of them before they are cut.
 
-    :raises GaveUp: it ended because the endpoint could not go on.
+    :raises GenerationFailed: it ended because the endpoint could not go on.
     """
     if silent_refusal:
         return "refusal"
