@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from data_files import GOOD, ids, items, jsonl, numbered, written
 
 from viva.data.dataset import open_dataset
 from viva.data.items import Item, content_id
 from viva.engine.errors import ConfigurationError, DatasetError
-
-GOOD: dict[str, Any] = {"question": "Which is a metal?", "choices": ["tin", "fog"], "answer": "A"}
-
-
-def jsonl(folder: Path, *records: Any, name: str = "items.jsonl") -> str:
-    """A file of the records, one a line; text is written as it is."""
-    lines = [record if isinstance(record, str) else json.dumps(record, ensure_ascii=False) for record in records]
-    return raw(folder, "\n".join(lines) + "\n", name)
-
-
-def raw(folder: Path, text: str, name: str) -> str:
-    (folder / name).write_bytes(text.encode())
-    return str(folder / name)
-
-
-def numbered(numbers: Iterable[int]) -> list[dict[str, Any]]:
-    return [GOOD | {"id": f"item-{number}"} for number in numbers]
-
-
-def items(source: str, **options: Any) -> list[Item]:
-    return list(open_dataset(source, **options))
-
-
-def ids(source: str, **options: Any) -> list[str]:
-    return [item.id for item in items(source, **options)]
 
 
 def test_generic_jsonl(tmp_path: Path) -> None:
@@ -65,7 +40,7 @@ def test_generic_csv(tmp_path: Path, name: str, mark: str) -> None:
         ["2", "哪一个是金属？", "雾", "锡", "", "B", "化学"],
         ["3", '"Two\nlines?"', "yes", "no", "", "A", ""],
     ]
-    source = raw(tmp_path, "\ufeff" + "".join(mark.join(row) + "\r\n" for row in rows), name)
+    source = str(written(tmp_path / name, "\ufeff" + "".join(mark.join(row) + "\r\n" for row in rows)))
     assert items(source) == [
         Item("1", 'Who said "eureka", and where?', ["Archimedes", "Newton, Isaac", "Euler"], 0),
         Item("2", "哪一个是金属？", ["雾", "锡"], 1, "化学"),
@@ -126,16 +101,11 @@ def test_skipped_lines_do_not_shift_the_sample(tmp_path: Path) -> None:
     assert [error.line for error in dataset.bad] == [1, 42, 43]
 
 
-def _dataset(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def test_pretty_printed_objects_are_read_one_after_the_other(tmp_path: Path) -> None:
     lines = [json.dumps(GOOD | {"id": name}, indent=2) for name in ("a", "b")]
     for name in ("items.json", "items.jsonl"):
-        assert [item.id for item in open_dataset(str(_dataset(tmp_path / name, "\n".join(lines))))] == ["a", "b"]
-    wrapped = _dataset(tmp_path / "wrapped.json", json.dumps({"items": [GOOD, GOOD]}, indent=2))
+        assert [item.id for item in open_dataset(str(written(tmp_path / name, "\n".join(lines))))] == ["a", "b"]
+    wrapped = written(tmp_path / "wrapped.json", json.dumps({"items": [GOOD, GOOD]}, indent=2))
     with pytest.raises(DatasetError, match="'items', of 2 objects: save that list alone as the file"):
         open_dataset(str(wrapped))
     for value, said in (
@@ -143,7 +113,7 @@ def test_pretty_printed_objects_are_read_one_after_the_other(tmp_path: Path) -> 
         ({"1": GOOD, "2": GOOD}, "2 objects by name: save them as a list"),
     ):
         with pytest.raises(DatasetError, match=said):
-            open_dataset(str(_dataset(tmp_path / "wrapped.json", json.dumps(value, indent=2))))
+            open_dataset(str(written(tmp_path / "wrapped.json", json.dumps(value, indent=2))))
 
 
 @pytest.mark.parametrize(
@@ -154,12 +124,12 @@ def test_pretty_printed_objects_are_read_one_after_the_other(tmp_path: Path) -> 
 def test_a_table_with_another_separator_is_told(tmp_path: Path, separator: str, name: str, said: str) -> None:
     rows = [["question", "A", "B", "answer", "source, if any"], ["Why, then?", "tin", "fog", "A", "x"]]
     with pytest.raises(DatasetError, match=f"the columns are separated by {said}"):
-        open_dataset(str(_dataset(tmp_path / name, "\n".join(map(separator.join, rows)))))
+        open_dataset(str(written(tmp_path / name, "\n".join(map(separator.join, rows)))))
 
 
 def test_rows_of_empty_cells_are_passed_over(tmp_path: Path) -> None:
     text = "question,A,B,answer\nWhy?,tin,fog,A\n,,,\n , ,,\n"
-    [item] = open_dataset(str(_dataset(tmp_path / "items.csv", text)))
+    [item] = open_dataset(str(written(tmp_path / "items.csv", text)))
     assert item.right_text == "tin"
 
 

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from data_files import items, lines, written
 
 from viva.data.benchmark import load_benchmark
 from viva.data.dataset import Dataset, open_dataset
 from viva.data.items import Item, content_id
 from viva.engine.errors import ConfigurationError, DatasetError
-
-
-def items(source: str) -> list[Item]:
-    return list(open_dataset(source))
-
-
-def written(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode())
-    return path
-
-
-def lines(*records: Any) -> str:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 @pytest.fixture

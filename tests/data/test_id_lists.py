@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from data_files import GOOD, ids, jsonl, numbered
 
 from viva.data.dataset import open_dataset
 from viva.data.statistics import DatasetStatistics
 from viva.engine.errors import DatasetError
-
-GOOD: dict[str, Any] = {"question": "Which is a metal?", "choices": ["tin", "fog"], "answer": "A"}
-
-
-def jsonl(folder: Path, *records: Any, name: str = "items.jsonl") -> str:
-    (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(folder / name)
-
-
-def numbered(numbers: Iterable[int]) -> list[dict[str, Any]]:
-    return [GOOD | {"id": f"item-{number}"} for number in numbers]
-
-
-def ids(source: str, **options: Any) -> list[str]:
-    return [item.id for item in open_dataset(source, **options)]
 
 
 def listed(folder: Path, content: Any, name: str = "ids.txt") -> str:

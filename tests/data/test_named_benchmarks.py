@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data_files import items, lines, written
 from fake_hub import fake_hub
 
 from viva.data.benchmark import Benchmark, benchmark_names, canonical_split, load_benchmark
@@ -21,21 +22,6 @@ from viva.data.items import FREE_ANSWER, Item, content_id
 from viva.data.sources import absolute_source, development_source, hub_name
 from viva.data.statistics import DatasetStatistics
 from viva.engine.errors import ConfigurationError, DatasetError
-
-
-def items(source: str) -> list[Item]:
-    return list(open_dataset(source))
-
-
-def written(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def lines(*records: Any) -> str:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-
 
 # -- the data files --------------------------------------------------------------------------------------------------
 
