@@ -108,11 +108,11 @@ class RunAggregate(Generic[R]):
         return role_prices(self.manifest, self.lineups[label])
 
 
-def join_headline(parts: Iterable[tuple[str, str]]) -> str:
+def join_headline(parts: Iterable[tuple[str, str]], most: int = _MAX_HEADLINE) -> str:
     """Return the first texts with their labels, for a line of progress; empty ones are left out."""
     told = [f"{label} {text}" for label, text in parts if text]
-    more = len(told) - _MAX_HEADLINE
-    return "  ".join(told[:_MAX_HEADLINE]) + (f"  +{more} more" if more > 0 else "")
+    more = len(told) - most
+    return "  ".join(told[:most]) + (f"  +{more} more" if more > 0 else "")
 
 
 def common_tables(report: dict[str, Any]) -> list[Table]:

@@ -10,21 +10,11 @@ from typing import Any
 from pydantic import Field
 
 from viva.reports.page import count_of
-from viva.reports.run_tables import (
-    Irregular,
-    add_irregular,
-    add_usage,
-    failure_table,
-    irregular_answers,
-    irregular_record,
-    usage_by_role,
-    usage_table,
-)
 from viva.reports.tables import DASH, Table, mean_and_interval, number, percent
-from viva.scoring.aggregates import Failures, Tally
 
 from ..contract import Scoring
-from ..models import label_of_key, role_prices
+from ..models import label_of_key
+from ..run_aggregate import ModelResults, RunAggregate, common_tables, join_headline
 from .gate import ThresholdCheck, check_gate, read_run_values
 from .metric_figures import class_f1, class_figures, number_figures, pass_rate, statistic, test_figures, tests_passed
 from .metric_values import MetricSeries, SeriesValues, SystemValues
@@ -42,33 +32,29 @@ class SuiteScoring(Scoring):
     baseline: str | None = Field(default=None, description="Run folder that the gate compares with.")
 
 
-class SystemResults:
+class SystemResults(ModelResults):
     """One system under test: its values, failures and usage."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.collected = SystemValues()
-        self.failures = Failures()
         self.failed: Counter[str] = Counter()  # by dialog
-        self.usage: dict[str, list[int]] = {}
-        self.irregular: Irregular = {}
-        self.stops = Tally()
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """One conversation's record."""
+        """Take in one conversation's record."""
         if "stopped" in record:
             self.stops.add(f"{record['stopped']['by']}: {record['stopped']['reason']}")
         self.collected.add(record)
-        add_usage(self.usage, record["usage"])
-        add_irregular(self.irregular, record.get("irregular", {}))
+        self.add_usage(record)
 
 
-class SuiteAggregate:
+class SuiteAggregate(RunAggregate[SystemResults]):
     """All systems of a run."""
 
     def __init__(self, manifest: dict[str, Any], scoring: SuiteScoring) -> None:
-        self._manifest, self._scoring = manifest, scoring
+        super().__init__(manifest, SystemResults, "candidate")
+        self._scoring = scoring
         self.suite = Suite.model_validate(manifest["suite"])
-        self.systems = {label: SystemResults() for label in manifest["models"]["candidate"]}
         self._passes = {
             one["name"]: Bounds.model_validate(one["metric"]["passes"])
             for one in manifest["metrics"]
@@ -81,35 +67,34 @@ class SuiteAggregate:
 
     def add(self, key: str, result: Any) -> None:
         if "dialog" not in result:  # stopped before it began
-            label = label_of_key(key, list(self.systems))
-            self.systems[label].stops.add(f"{result['stopped']['by']}: {result['stopped']['reason']}")
+            self.model_of(key).stops.add(f"{result['stopped']['by']}: {result['stopped']['reason']}")
             return
-        self.systems[label_of_key(key, list(self.systems))].add(result)
+        self.model_of(key).add(result)
 
     def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        label = label_of_key(key, list(self.systems))
-        system = self.systems[label]
-        system.failures.add(error)
+        super().add_failure(key, error)
+        label = label_of_key(key, list(self.candidates))
         dialog, _, repeat = key.removeprefix(f"{label}/").rpartition("#")
-        system.failed[dialog if dialog and repeat.isdecimal() else key.removeprefix(f"{label}/")] += 1
+        self.candidates[label].failed[dialog if dialog and repeat.isdecimal() else key.removeprefix(f"{label}/")] += 1
 
     def headline(self) -> str:
-        parts = []
-        for label, one in self.systems.items():
-            if self._passes:
-                passed, decided = tests_passed(one.collected, self._passes)
-                parts += [f"{label} {percent(passed / decided)} of tests passed"] if decided else []
-            elif one.collected.series:
-                name, series = next(iter(sorted(one.collected.series.items(), key=lambda row: self._place(row[0]))))
-                mean = statistic(one.collected, series.taken(None, None), "mean", None)
-                parts += [] if mean is None else [f"{label} {name} {number(mean, 3)}"]
-        return "  ".join(parts[:3]) + (f"  +{len(parts) - 3} more" if len(parts) > 3 else "")
+        return join_headline(((label, self.in_brief(one)) for label, one in self.candidates.items()), 3)
+
+    def in_brief(self, one: SystemResults) -> str:
+        if self._passes:
+            passed, decided = tests_passed(one.collected, self._passes)
+            return f"{percent(passed / decided)} of tests passed" if decided else ""
+        if not one.collected.series:
+            return ""
+        name, series = next(iter(sorted(one.collected.series.items(), key=lambda row: self._place(row[0]))))
+        mean = statistic(one.collected, series.taken(None, None), "mean", None)
+        return "" if mean is None else f"{name} {number(mean, 3)}"
 
     def take_thresholds(self, suite: Suite, where: str) -> None:
         """Have another suite's thresholds and ``alpha`` count in place of the run's own, if they can hold."""
         changes = {"thresholds": suite.thresholds, "alpha": suite.alpha}
         self.suite = self.suite.model_copy(update=changes)
-        metrics = [ResolvedMetric.from_manifest(one) for one in self._manifest["metrics"]]
+        metrics = [ResolvedMetric.from_manifest(one) for one in self.manifest["metrics"]]
         check_attainable(self.suite, metrics, where, recorded=True)
 
     # -- as data ----------------------------------------------------------------------------------------------------
@@ -119,7 +104,7 @@ class SuiteAggregate:
 
         :raises ConfigurationError, JournalError: the baseline cannot be read.
         """
-        path = self._scoring.baseline or self._manifest["settings"].get("baseline")
+        path = self._scoring.baseline or self.manifest["settings"].get("baseline")
         if (
             path is not None
             and self._baseline is None
@@ -128,17 +113,17 @@ class SuiteAggregate:
             self._baseline = read_run_values(Path(path))  # once: reports, gates and files ask for it
         return check_gate(
             self.suite.thresholds,
-            {label: one.collected for label, one in self.systems.items()},
+            {label: one.collected for label, one in self.candidates.items()},
             self._passes,
-            {label: one.failed for label, one in self.systems.items()},
+            {label: one.failed for label, one in self.candidates.items()},
             self._baseline,
             self.suite.alpha,
         )
 
     def report(self) -> dict[str, Any]:
-        manifest = self._manifest
-        ended = sum(len(one.collected.tests) + one.failures.total for one in self.systems.values())
-        planned = manifest["dataset"]["chosen"] * len(self.systems) * manifest["settings"]["repeats"]
+        manifest = self.manifest
+        ended = sum(len(one.collected.tests) + one.failures.total for one in self.candidates.values())
+        planned = manifest["dataset"]["chosen"] * len(self.candidates) * manifest["settings"]["repeats"]
         if manifest["settings"].get("watched") is not None:  # whatever comes is tested
             planned = ended
         return {
@@ -155,22 +140,24 @@ class SuiteAggregate:
             "candidates": {
                 label: {"broken": [check["name"] for check in gate if check["broken"] and check["system"] == label]}
                 | self._system(label, one)
-                for label, one in self.systems.items()
+                for label, one in self.candidates.items()
             },
         }
 
     def _system(self, label: str, system: SystemResults) -> dict[str, Any]:
         collected = system.collected
+        common = system.common_figures(self.prices(label))
+        irregular, usage = common.pop("irregular"), common.pop("usage")
         names = sorted(collected.series, key=self._place)
         return {
             "conversations": len(collected.tests),
             "failed": system.failures.total,
-            **system.failures.to_record(),
+            **common,
             "stopped": system.stops.to_dict(),
             "tests": test_figures(collected, self._passes, system.failed),
             "metrics": {name: self._metric(collected, name) for name in names},
-            "irregular": irregular_record(system.irregular),
-            "usage": usage_by_role(system.usage, role_prices(self._manifest, label)),
+            "irregular": irregular,
+            "usage": usage,
         }
 
     def _place(self, name: str) -> tuple[int, str]:
@@ -212,14 +199,8 @@ class SuiteAggregate:
     def tables(self) -> list[Table]:
         report = self.report()
         tables = [gate_table(report), self._tests(report), self._main(report), *self._by(report)]
-        tables += [
-            _category_table(report),
-            _class_table(report),
-            _error_table(report),
-            _stop_table(report),
-            failure_table(report),
-        ]
-        return [*tables, irregular_answers(report), usage_table(report)]
+        tables += [_category_table(report), _class_table(report), _error_table(report), _stop_table(report)]
+        return [*tables, *common_tables(report)]
 
     def _tests(self, report: Mapping[str, Any]) -> Table:
         rows = []
