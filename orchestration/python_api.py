@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from types import FunctionType
@@ -48,45 +48,62 @@ Models: TypeAlias = Mapping[str, "Model | Sequence[Model]"]
 _TASKS_FILE = "tasks.jsonl"
 
 
-def new_launch(
-    which: str | PathLike[str] | AnyScenario,
-    models: Models,
-    tasks: Iterable[Any] | PathLike[str] | None,
-    seed: int,
-    out: str | Path | None,
-    clock: Clock | None,
-    settings: Mapping[str, Any],
-) -> Launch:
-    """A new run from the arguments of ``viva.run``.
+@dataclass(slots=True, frozen=True)
+class LaunchRequest:
+    """What a program asks for with ``viva.run`` and the like."""
 
-    :raises ConfigurationError: something of this is wrong; nothing has been asked of any model.
-    """
-    settings = dict(settings)
-    tools = settings.pop("python_tools", None) or ()
-    grant(*([tools] if isinstance(tools, str) else tools))
-    for value in settings.values():  # what a program names is the person's own
-        words = value if isinstance(value, list | tuple) else [value]
-        grant_typed(*(one for one in words if isinstance(one, str)))
-    chosen = scenario_of(which)
-    files: dict[str, bytes] = {}
-    path = (Path(out) if out is not None else fresh_folder(chosen.name)).absolute()
-    names, given = model_names(_by_role(chosen, models))
-    options = {**settings, **names, "seed": seed}
-    if isinstance(tasks, PathLike):
-        options[chosen.data] = str(tasks)
-    elif tasks is not None:
-        if not isinstance(chosen, FunctionScenario):
-            raise ConfigurationError(f"{chosen.name}: takes its tasks from the setting '{chosen.data}', not tasks=")
-        if isinstance(tasks, str | bytes | Mapping) or not isinstance(tasks, Iterable):
-            raise ConfigurationError(
-                f"tasks: expected a list of tasks, found {type(tasks).__name__}; one task stands in a list, too, and a "
-                "file of JSON lines is named by a pathlib.Path"
-            )
-        chosen = chosen.with_tasks(tasks)
-        assert chosen.tasks is not None
-        files[_TASKS_FILE] = chosen.tasks.to_lines()
-        options["tasks"] = str(path / _TASKS_FILE)
-    return new_run(chosen, settings_of(chosen, options), path, clock, given=given, files=files)
+    which: str | PathLike[str] | AnyScenario
+    models: Models
+    tasks: Iterable[Any] | PathLike[str] | None = None
+    seed: int = 7
+    out: str | Path | None = None
+    clock: Clock | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def launch(self) -> Launch:
+        """Return the new run, where it can run in the event loop that is running.
+
+        :raises ConfigurationError: something of this is wrong; nothing has been asked of any model.
+        """
+        _check_event_loop(self.clock)
+        return self.prepare()
+
+    def prepare(self) -> Launch:
+        """Return the new run, for whichever event loop.
+
+        :raises ConfigurationError: as ``launch``.
+        """
+        settings = dict(self.settings)
+        tools = settings.pop("python_tools", None) or ()
+        grant(*([tools] if isinstance(tools, str) else tools))
+        for value in settings.values():  # what a program names is the person's own
+            words = value if isinstance(value, list | tuple) else [value]
+            grant_typed(*(one for one in words if isinstance(one, str)))
+        chosen = scenario_of(self.which)
+        files: dict[str, bytes] = {}
+        path = (Path(self.out) if self.out is not None else fresh_folder(chosen.name)).absolute()
+        names, given = model_names(_by_role(chosen, self.models))
+        options = {**settings, **names, "seed": self.seed}
+        if isinstance(self.tasks, PathLike):
+            options[chosen.data] = str(self.tasks)
+        elif self.tasks is not None:
+            chosen = _with_tasks(chosen, self.tasks)
+            assert chosen.tasks is not None
+            files[_TASKS_FILE] = chosen.tasks.to_lines()
+            options["tasks"] = str(path / _TASKS_FILE)
+        return new_run(chosen, settings_of(chosen, options), path, self.clock, given=given, files=files)
+
+
+def _with_tasks(which: AnyScenario, tasks: Any) -> FunctionScenario:
+    """:raises ConfigurationError: the scenario takes none from Python, or these are no list."""
+    if not isinstance(which, FunctionScenario):
+        raise ConfigurationError(f"{which.name}: takes its tasks from the setting '{which.data}', not tasks=")
+    if isinstance(tasks, str | bytes | Mapping) or not isinstance(tasks, Iterable):
+        raise ConfigurationError(
+            f"tasks: expected a list of tasks, found {type(tasks).__name__}; one task stands in a list, too, and a "
+            "file of JSON lines is named by a pathlib.Path"
+        )
+    return which.with_tasks(tasks)
 
 
 def scenario_of(which: object) -> AnyScenario:
@@ -402,7 +419,7 @@ async def run(
     :raises BackendError: a model cannot be reached.
     :raises VivaError: what ended the run, where it is no matter of single conversations (these fail as data).
     """
-    async with start(which, models=models, tasks=tasks, seed=seed, out=out, clock=clock, **settings) as live:
+    async with _running(LaunchRequest(which, models, tasks, seed, out, clock, settings).launch()) as live:
         pass
     return live.ended()
 
@@ -419,22 +436,8 @@ async def start(
     **settings: Any,
 ) -> AsyncIterator[LiveRun]:
     """As ``run``, for ``async with``: the run goes on inside, and leaving waits for its end. An error ends it."""
-    async with _running(check_and_launch(which, models, tasks, seed, out, clock, settings)) as live:
+    async with _running(LaunchRequest(which, models, tasks, seed, out, clock, settings).launch()) as live:
         yield live
-
-
-def check_and_launch(
-    which: str | PathLike[str] | AnyScenario,
-    models: Models,
-    tasks: Iterable[Any] | PathLike[str] | None,
-    seed: int,
-    out: str | Path | None,
-    clock: Clock | None,
-    settings: Mapping[str, Any],
-) -> Launch:
-    """A new run from the arguments of ``run``, at a place where it can go on."""
-    _check_event_loop(clock)
-    return new_launch(which, models, tasks, seed, out, clock, settings)
 
 
 async def resume(

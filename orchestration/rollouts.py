@@ -19,7 +19,7 @@ from viva.engine.stream import Subscription
 from viva.scenarios.registry import AnyScenario
 
 from .launch import Launch
-from .python_api import LiveRun, Models, check_and_launch
+from .python_api import LaunchRequest, LiveRun, Models
 from .transcripts import Transcripts
 
 Reward: TypeAlias = "float | Sequence[float | None] | None"
@@ -164,7 +164,7 @@ def rollouts(
     turn of the compared role (the conversation's is their sum). Without it the value's ``reward`` or ``score`` counts.
     The other parameters and errors are those of ``run``. Leaving the loop early ends the run, which can be resumed.
     """
-    return Rollouts(check_and_launch(which, models, tasks, seed, out, clock, settings), reward)
+    return Rollouts(LaunchRequest(which, models, tasks, seed, out, clock, settings).launch(), reward)
 
 
 def group_of(key: str, repeats: int) -> str:

@@ -32,7 +32,7 @@ from viva.engine.permissions import NotPermitted, permissions
 from viva.engine.run_folder import RunFolder
 from viva.orchestration.folders import fresh_folder
 from viva.orchestration.launch import Launch, recorded_results, resumed_run
-from viva.orchestration.python_api import LiveRun, new_launch
+from viva.orchestration.python_api import LaunchRequest, LiveRun
 from viva.orchestration.run_progress import RunProgress
 from viva.scenarios.registry import GROUP, get_scenario
 from viva.sweeps.recorded_sweep import planned_conversations
@@ -374,7 +374,8 @@ class RunHost:
         try:
             models = self._allowed.models(wanted.models)
             self._allowed.settings(wanted.settings, {role.setting for role in get_scenario(wanted.scenario).roles})
-            return new_launch(wanted.scenario, models, wanted.tasks, wanted.seed, path, None, wanted.settings)
+            request = LaunchRequest(wanted.scenario, models, wanted.tasks, wanted.seed, path, settings=wanted.settings)
+            return request.prepare()
         except NotPermitted as error:
             raise Problem(403, f"the run cannot begin: {error}") from None
         except (VivaError, *_BAD_NAME_ERRORS) as error:
