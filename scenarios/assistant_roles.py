@@ -18,7 +18,7 @@ from .run_settings import RunSettings, context_folder
 
 @dataclass(frozen=True, slots=True)
 class AssistantRole(Role):
-    """The model that the assistant at ``place`` of the setting ``open_assistant`` asks."""
+    """The model that the assistant at ``place`` of the setting ``assistant`` asks."""
 
     place: int = 0
 

@@ -1,7 +1,7 @@
 """Conversations as people read them: turns with marks, tools and folded details, and one line in a list.
 
-A system makes both from what was recorded (``Scenario.render_conversation``, ``Scenario.summary_of``); every system has a default.
-Viewers and exports add the markup.
+A system makes both from what was recorded (``Scenario.render_conversation``, ``Scenario.summary_of``); every system has
+a default. Viewers and exports add the markup.
 """
 
 from __future__ import annotations
