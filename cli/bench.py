@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, handle_errors
-from .lazy_command import HELP, CommandGroup, example_epilog
+from viva.engine.errors import ConfigurationError
+
+from .app import command, command_group
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_note
+from .options import Csv, Html, Json
 
 if TYPE_CHECKING:
     from viva.loadtest.run_load_test import LoadLaunch
 
-_WIDTH = 80
 _RESUMABLE = ("json", "html", "csv")  # options that go with --resume
 # How settings are called here, where that is not their name.
 _OPTIONS = {
@@ -23,31 +24,20 @@ _OPTIONS = {
     **{name: f"--{name}" for name in ("arrivals", "burst", "concurrency", "drain", "pause", "rates", "tolerance")},
 }  # fmt: skip
 
-bench = typer.Typer(cls=CommandGroup, no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
+bench = command_group("bench", "Load-test judges: speed, and whether they still judge.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    bench.callback()(_group)
-    bench.command(
-        "judge",
-        epilog=example_epilog(
-            "viva bench judge runs/mine --judge openai:gpt-4o-mini --rates 1,2,4,8",
-            "viva bench judge requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 "
-            "--slo 'p95_e2e<3s, parse_fail<1%, drift<0.05'",
-            "viva bench judge --synthetic 'prompt=lognormal(800,0.5),output=100' "
-            "--judge 'openai:http://127.0.0.1:8000/v1#name' --concurrency 1,4,16 --requests 200",
-            "viva bench judge --resume runs/bench-20260101-120000",
-            models=True,
-        ),
-    )(handle_errors(_judge))
-    app.add_typer(bench, name="bench", help="Load-test judges: speed, and whether they still judge.")
-
-
-def _group() -> None:
-    """Load-test judges: speed, and whether they still judge."""
-
-
+@command(
+    "judge",
+    "viva bench judge runs/mine --judge openai:gpt-4o-mini --rates 1,2,4,8",
+    "viva bench judge requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 "
+    "--slo 'p95_e2e<3s, parse_fail<1%, drift<0.05'",
+    "viva bench judge --synthetic 'prompt=lognormal(800,0.5),output=100' "
+    "--judge 'openai:http://127.0.0.1:8000/v1#name' --concurrency 1,4,16 --requests 200",
+    "viva bench judge --resume runs/bench-20260101-120000",
+    models=True,
+    group=bench,
+)
 def _judge(
     context: typer.Context,
     work: Annotated[
@@ -123,18 +113,18 @@ def _judge(
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the load test in this folder.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
+    json: Json = False,
+    html: Html = None,
+    csv: Csv = None,
 ) -> None:
     """Drive judges with recorded requests at chosen rates: speed, and whether their verdicts stay the same.
 
     Two unloaded passes come first; every step is compared with them. Latencies count from the intended start of a
     request. Exit code 3: the objective was not met.
     """
-    from viva.engine.errors import ConfigurationError
     from viva.loadtest.load_settings import check_load_settings, judges_by_label
     from viva.loadtest.run_load_test import new_load_test, reopen_load_test
+    from viva.loadtest.synthetic_requests import SYNTHETIC_PREFIX
     from viva.loadtest.workload import WorkloadOptions
     from viva.orchestration.folders import fresh_folder
 
@@ -174,7 +164,7 @@ def _judge(
         "seed": seed,
     }
     options = WorkloadOptions(role, reader, limit, seed, {}, prompts, max_tokens, temperature)
-    source = work if work is not None else _synthetic(synthetic or "")
+    source = work if work is not None else SYNTHETIC_PREFIX + (synthetic or "").removeprefix(SYNTHETIC_PREFIX)
     _run_test(
         new_load_test(out or fresh_folder("bench"), source, options, check_load_settings(fields, _OPTIONS)),
         json,
@@ -186,19 +176,16 @@ def _judge(
 def _run_test(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | None) -> NoReturn:
     """Run, show progress, print what was found; the exit code says whether the objective was met."""
     from viva.engine.errors import SettingRefused
-    from viva.engine.event_loop import gc_tuned
     from viva.loadtest.load_report import report_of_test
-    from viva.reports.tables import escape_controls
 
     from .progress import BenchProgress
-    from .signals import run_with_signals
+    from .signals import run_in_foreground
 
     progress = BenchProgress(launch)
     for note in (*launch.work.notes, *launch.unloaded_notes()):
-        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+        print_note(note)
     try:
-        with gc_tuned():
-            test = launch.clock.run(lambda: run_with_signals(launch.hold, progress))
+        test = run_in_foreground(launch.clock, launch.hold, progress)
     except Exception as error:
         if not isinstance(error, SettingRefused) and launch.test is not None and launch.test.results:
             print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
@@ -211,7 +198,7 @@ def _run_test(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | Non
         sys.exit(INTERRUPTED)
     speeds = [step["speed"] for judge in record["judges"] for step in judge["steps"] if step["speed"] is not None]
     if not any(speed["answered"] for speed in speeds):
-        print("viva: error: no request was answered, so nothing is known of any judge under load", file=sys.stderr)
+        print_error("no request was answered, so nothing is known of any judge under load")
         sys.exit(FAILED)
     objective = record["objective"]
     sys.exit(DONE if objective is None or objective["met"] else FAILURES)
@@ -222,9 +209,8 @@ def _print_report(record: dict[str, Any], json: bool, html: Path | None, csv: Pa
     from viva.loadtest.load_sentences import conclusions, report_notes
     from viva.loadtest.load_tables import load_tables
     from viva.reports.studies.export import write_rows
-    from viva.reports.tables import escape_controls
 
-    from .output import print_json, print_tables, print_text
+    from .output import print_json, print_paragraphs, print_tables
 
     if csv is not None:
         write_rows(csv_rows(record), CSV_COLUMNS, CSV_TEXTS, csv)
@@ -235,16 +221,14 @@ def _print_report(record: dict[str, Any], json: bool, html: Path | None, csv: Pa
     if json:
         print_json(record)
     else:
-        print_text("".join(f"{fill(escape_controls(one), _WIDTH)}\n" for one in conclusions(record)) + "\n")
+        print_paragraphs(conclusions(record))
         print_tables(load_tables(record, brief=True))
     for note in report_notes(record):
-        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+        print_note(note)
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:
     """:raises ConfigurationError: options beside ``--resume`` that would make another test of it."""
-    from viva.engine.errors import ConfigurationError
-
     foreign = [
         name.replace("_", "-")
         for name in context.params
@@ -259,8 +243,6 @@ def _refuse_beside_resume(context: typer.Context) -> None:
 
 def _parse_numbers(option: str, text: str | None, kind: type[int] | type[float]) -> tuple[float, ...]:
     """:raises ConfigurationError: it is not a list of numbers."""
-    from viva.engine.errors import ConfigurationError
-
     try:
         return tuple(kind(part) for part in text.split(",")) if text is not None else ()
     except ValueError:
@@ -269,8 +251,6 @@ def _parse_numbers(option: str, text: str | None, kind: type[int] | type[float])
 
 def _parse_ends(text: str | None) -> tuple[float, float] | None:
     """:raises ConfigurationError: it is not LOW:HIGH."""
-    from viva.engine.errors import ConfigurationError
-
     if text is None:
         return None
     try:
@@ -278,9 +258,3 @@ def _parse_ends(text: str | None) -> tuple[float, float] | None:
     except ValueError:
         raise ConfigurationError(f"--rate-search {text}: expected LOW:HIGH, such as 0.5:32") from None
     return low, high
-
-
-def _synthetic(text: str) -> str:
-    from viva.loadtest.synthetic_requests import SYNTHETIC_PREFIX
-
-    return text if text.startswith(SYNTHETIC_PREFIX) else f"{SYNTHETIC_PREFIX}{text}"

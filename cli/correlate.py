@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-import textwrap
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .exit_codes import exit_with_error, handle_errors, print_note
-from .lazy_command import example_epilog
+from viva.engine.errors import ConfigurationError, DatasetError
+
+from .app import command
+from .exit_codes import exit_with_error, print_note
+from .options import Csv, Html, Json, Plot
 
 if TYPE_CHECKING:
     from viva.orchestration.launch import Launch
@@ -36,22 +38,14 @@ _COEFFICIENTS = (("pearson", "Pearson r"), ("spearman", "Spearman ρ"), ("kendal
 _LINE = ("slope", "intercept", "spread")
 
 
-def register_correlate(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("correlate", epilog=example_epilog("viva correlate figures.csv --plot line.svg"))(
-        handle_errors(_correlate)
-    )
-
-
+@command("correlate", "viva correlate figures.csv --plot line.svg")
 def _correlate(
     file: Annotated[Path, typer.Argument(help="CSV with the columns model, dataset, accuracy, score.")],
     without: Annotated[
         list[str] | None, typer.Option("--without", help="Also without this model; may be given several times.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="File to draw to, .svg or .png (needs the extra `plots`).")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    plot: Plot = None,
+    json: Json = False,
 ) -> None:
     """Correlate accuracy and score over models: coefficients with p-values, lines, and the models off them."""
     from viva.scoring.correlation import correlate, fit_lines
@@ -88,15 +82,10 @@ def _correlate(
 
 
 def _read_figures(file: Path, without: Collection[str]) -> list[ModelScores]:
-    """The rows of a file.
-
-    :raises DatasetError: naming file, line and field.
-    :raises ConfigurationError: a model of ``without`` does not occur.
-    """
+    """The rows of a file."""
     from viva.data.dataset import missing_field_hint
     from viva.data.items import FieldError
     from viva.data.record_files import read_records
-    from viva.engine.errors import ConfigurationError, DatasetError
 
     figures: list[ModelScores] = []
     lines: dict[tuple[str, str], int] = {}  # of each dataset and model
@@ -156,7 +145,6 @@ def _check_enough(
     file: Path, figures: list[ModelScores], lines: dict[tuple[str, str], int], without: Collection[str]
 ) -> None:
     """:raises DatasetError: a dataset has fewer than three models, all told or without those named."""
-    from viva.engine.errors import DatasetError
     from viva.scoring.correlation import group_by_dataset
 
     for name, group in group_by_dataset(figures).items():
@@ -242,31 +230,11 @@ def _list_outliers(line: Any, model: str) -> str:
 _GRADING_SCENARIO, _TASKS_FILE = "grading", "tasks.jsonl"
 
 
-def add_replies(sheet: Sheet, run: Path) -> None:
-    """Give a run's rows the texts of its turns.
-
-    :raises ConfigurationError, JournalError: the run cannot be read.
-    """
-    from viva.reports.studies.judge_baselines import attach_replies
-    from viva.reports.studies.rating_sheet import read_replies
-
-    attach_replies(sheet, asyncio.run(read_replies(run)))
-
-
-def add_baselines(
-    sheet: Sheet,
-    wanted: Sequence[str],
-    judges: Sequence[str],
-    output: str | None,
-    reference: str | None,
+def _add_baselines(
+    sheet: Sheet, wanted: Sequence[str], judges: Sequence[str], output: str | None, reference: str | None,
     out: Path | None,
-    source: Path,
-) -> None:
-    """Add the baselines to the sheet.
-
-    :raises ConfigurationError: one is not known, or lacks a package, a field or a model.
-    """
-    from viva.engine.errors import ConfigurationError
+) -> None:  # fmt: skip
+    """Add the baselines to the sheet."""
     from viva.reports.studies.judge_baselines import SINGLE, add_grades, add_metrics, metric_names
 
     names = metric_names(wanted)
@@ -281,10 +249,7 @@ def add_baselines(
 def _grade_answers(
     sheet: Sheet, judges: Sequence[str], output: str | None, out: Path | None
 ) -> dict[str, dict[str, float | None]]:
-    """The grades by judge and task. A folder that holds a part of them is gone on with.
-
-    :raises ConfigurationError: the folder holds another run.
-    """
+    """The grades by judge and task. A folder that holds a part of them is gone on with."""
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.python_api import Run
     from viva.reports.studies.judge_baselines import grading_tasks
@@ -320,19 +285,12 @@ def _grading_launch(tasks: list[dict[str, str]], judges: Sequence[str], folder: 
     return new_run(which, settings, folder, files={_TASKS_FILE: which.given_tasks.to_lines()})
 
 
-_WIDTH = 80
 _PERMUTATIONS = ("both", "inputs")
 _SCALES = ("nominal", "ordinal", "interval")
 Names = list[str] | None
 
 
-def register_meta(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("meta", epilog=example_epilog("viva meta scores.csv --human rating --score judge", models=True))(
-        handle_errors(_meta)
-    )
-
-
+@command("meta", "viva meta scores.csv --human rating --score judge", models=True)
 def _meta(
     source: Annotated[
         Path, typer.Argument(metavar="FILE|RUN", help="Scores beside human ratings (CSV, JSON, JSONL), or a run.")
@@ -364,12 +322,10 @@ def _meta(
     resamples: Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Of intervals, tests.")] = 1_000,
     level: Annotated[float, typer.Option("--level", help="Confidence level of intervals.")] = 0.95,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Every random choice derives from it.")] = 7,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Forest plot to draw, .svg or .png (needs the extra `plots`).")
-    ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+    json: Json = False,
+    csv: Csv = None,
+    plot: Plot = None,
+    html: Html = None,
 ) -> None:
     """Correlate scores with human ratings: intervals, tests between judges, kappas, juries."""
     from viva.reports.studies.judge_comparison import meta_report
@@ -385,7 +341,7 @@ def _meta(
     named = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
     sheet = _load_sheet(source, ratings, named, unscored or [], with_baselines=bool(baselines))
     if baselines:
-        add_baselines(sheet, baselines, judge or [], output, reference, out, source)
+        _add_baselines(sheet, baselines, judge or [], output, reference, out)
     check_scored(sheet)
     report = meta_report(sheet, choices)
     _print_meta(report, json, csv, plot, html)
@@ -395,7 +351,6 @@ def _parse_choices(
     scale: Any, permutation: Any, jury: list[Any], resamples: int, level: float, seed: int
 ) -> ComparisonOptions:
     """:raises ConfigurationError: one is none of the choices there are."""
-    from viva.engine.errors import ConfigurationError
     from viva.reports.studies.judge_comparison import ComparisonOptions
     from viva.scoring.juries import POOLINGS
 
@@ -414,15 +369,21 @@ def _load_sheet(
     source: Path, ratings: Path | None, named: NamedColumns, unscored: list[str], *, with_baselines: bool
 ) -> Sheet:
     """:raises DatasetError: naming file, line and field."""
-    from viva.engine.errors import ConfigurationError
-    from viva.reports.studies.rating_sheet import is_run_folder, join_ratings, read_rating_sheet, run_sheet
+    from viva.reports.studies.judge_baselines import attach_replies
+    from viva.reports.studies.rating_sheet import (
+        is_run_folder,
+        join_ratings,
+        read_rating_sheet,
+        read_replies,
+        run_sheet,
+    )
 
     if is_run_folder(source):
         if ratings is None:
             raise ConfigurationError(f"{source} is a run; name the file with its human ratings: --ratings FILE")
         scored = run_sheet(source)
         if with_baselines:
-            add_replies(scored, source)
+            attach_replies(scored, asyncio.run(read_replies(source)))
         return join_ratings(scored, read_rating_sheet(ratings, named.of_people(), unscored))
     if ratings is not None:
         scores = read_rating_sheet(source, named.of_scores(), unscored)
@@ -431,7 +392,6 @@ def _load_sheet(
 
 
 def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path | None, html: Path | None) -> None:
-    from viva.engine.errors import ConfigurationError
     from viva.reports.studies.export import write_rows
     from viva.reports.studies.judge_comparison_page import (
         CSV_COLUMNS,
@@ -442,22 +402,17 @@ def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path
         meta_tables,
         summary_sentences,
     )
-    from viva.reports.tables import escape_controls
 
-    from .output import print_json, print_tables, print_text
+    from .output import print_json, print_paragraphs, print_tables
+    from .output_files import write_forest_plot
 
     if csv is not None:
         write_rows(csv_rows(report), CSV_COLUMNS, CSV_TEXTS, csv)
     if plot is not None:
-        from viva.reports.row_plots import save_forest_plot
-
         axis, rows = forest_rows(report)
         if not rows:
             raise ConfigurationError(f"--plot {plot}: there is no correlation and no kappa to draw")
-        try:
-            save_forest_plot(plot, "Judges and people", rows, axis)
-        except OSError as error:
-            raise ConfigurationError(f"--plot {plot}: cannot be written: {error.strerror}") from None
+        write_forest_plot(plot, "Judges and people", rows, axis)
     if html is not None:
         from viva.web.report.html_page import write_page
 
@@ -465,7 +420,7 @@ def _print_meta(report: dict[str, Any], json: bool, csv: Path | None, plot: Path
     if json:
         print_json({"answer": summary_sentences(report), **report})
     else:
-        print_text(textwrap.fill(escape_controls(summary_sentences(report)), _WIDTH) + "\n\n")
+        print_paragraphs([summary_sentences(report)])
         print_tables(meta_tables(report))
     for note in (*(f"read as {told}" for told in report["fields"]), *report["notes"]):
-        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+        print_note(note)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .exit_codes import handle_errors
-from .lazy_command import add_lazy_command, example_epilog
+from .app import add_lazy_command, app, example_epilog
+from .exit_codes import handle_errors, print_note
+from .options import Json
+
+if TYPE_CHECKING:
+    from viva.exchange.files import TransferResult
 
 _EXPORT = "Write a run or a sweep in the format of another tool."
 _IMPORT = "Make a run or a dataset of another tool's results."
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    add_lazy_command(app, "export", _EXPORT, lambda: handle_errors(_export), _export_help)
-    add_lazy_command(app, "import", _IMPORT, lambda: handle_errors(_import), _import_help)
 
 
 def _export_help() -> str:
@@ -62,9 +58,7 @@ def _export(
         _refuse_without_format("name a format with --to", {name: one.summary for name, one in FORMATS.items()})
     done = export(run, to, out)
     record = {"export": 1, "to": to, "records": done.records}
-    _print_outcome(
-        record, done.files, done.notes, json, lambda: f"{done.records:,} records in {len(done.files):,} files"
-    )
+    _print_outcome(record, done, f"{done.records:,} records in {len(done.files):,} files", json=json)
 
 
 def _import(
@@ -93,7 +87,7 @@ def _import(
     done = import_file(file, source, out, ImportOptions(dataset, _models(model or [])))
     record = {"import": 1, "from": source, "records": done.records, "run": done.run}
     what = "conversations" if done.run else "dialogs"
-    _print_outcome(record, done.files, done.notes, json, lambda: f"{done.records:,} {what}")
+    _print_outcome(record, done, f"{done.records:,} {what}", json=json)
 
 
 def _refuse_without_format(what: str, formats: dict[str, str]) -> NoReturn:
@@ -117,17 +111,19 @@ def _models(given: list[str]) -> dict[str, str]:
     return models
 
 
-def _print_outcome(
-    record: dict[str, Any], files: list[Path], notes: list[str], json: bool, what: Callable[[], str]
-) -> None:
+def _print_outcome(record: dict[str, Any], done: TransferResult, what: str, *, json: bool) -> None:
     from viva.reports.tables import one_line
 
     from .output import print_json, print_text
 
     if json:
-        print_json(record | {"files": [str(file) for file in files], "notes": notes})
+        print_json(record | {"files": [str(file) for file in done.files], "notes": done.notes})
         return
-    print_text("".join(f"{one_line(str(file))}\n" for file in files))
-    print(f"viva: {what()}", file=sys.stderr)
-    for note in notes:
-        print(f"viva: note: {one_line(note)}", file=sys.stderr)
+    print_text("".join(f"{one_line(str(file))}\n" for file in done.files))
+    print(f"viva: {what}", file=sys.stderr)
+    for note in done.notes:
+        print_note(note)
+
+
+add_lazy_command(app, "export", _EXPORT, lambda: handle_errors(_export), _export_help)
+add_lazy_command(app, "import", _IMPORT, lambda: handle_errors(_import), _import_help)

@@ -81,19 +81,22 @@ def print_journal_notes() -> Iterator[None]:
 
 def exit_with_error(error: VivaError) -> NoReturn:
     """Print an error and leave with its exit code."""
-    from viva.reports.tables import one_line
-
-    print(f"viva: error: {one_line(str(error))}", file=sys.stderr)
+    print_error(error)
     sys.exit(exit_code(error))
 
 
 def exit_code(error: VivaError) -> int:
-    """2 for what the user can mend in the command or environment, 1 for the rest."""
+    """Return 2 for what the user can mend in the command or environment, 1 for the rest."""
     return USAGE if isinstance(error, ConfigurationError | Unauthorized) else FAILED
 
 
-def print_note(text: object) -> None:
+def print_note(text: object, label: str = "note") -> None:
     """Print a note on stderr; what names in it spell moves no cursor and makes no line of its own."""
     from viva.reports.tables import one_line
 
-    print(f"viva: note: {one_line(str(text))}", file=sys.stderr)
+    print(f"viva: {label}: {one_line(str(text))}", file=sys.stderr)
+
+
+def print_error(text: object) -> None:
+    """Print an error on stderr."""
+    print_note(text, "error")

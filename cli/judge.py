@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
-import textwrap
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from viva.engine.errors import ConfigurationError
+
+from .app import add_lazy_command, command, command_group
 from .exit_codes import handle_errors, print_note
-from .lazy_command import HELP, CommandGroup, add_lazy_command, example_epilog
-from .run import Config, Json, MaxFailures, Out, exit_with, run_launch
+from .options import Config, Csv, Json, MaxFailures, Out, Plot
+from .run import exit_with, run_launch
 
 if TYPE_CHECKING:
     from viva.orchestration.launch import Launch
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 _AUDIT_SCENARIO, _CASES_FILE = "audit", "cases.jsonl"
 _AUDIT_SUMMARY = "Audit judges: position, verbosity, format, self-preference, labels, test-retest."
-_WIDE = 80
-
-
-def register_audit(judges: typer.Typer) -> None:
-    """Add the command."""
-    add_lazy_command(judges, "audit", _AUDIT_SUMMARY, _audit_command, _audit_example)
+judge = command_group("judge", "Look at a judge: how far its figures can be trusted.")
 
 
 def _audit_example() -> str:
@@ -50,9 +45,7 @@ def _audit_command() -> Any:
         run: Annotated[
             Path | None, typer.Option("--run", help="Take the answers of this run's models as cases, two by two.")
         ] = None,
-        plot: Annotated[
-            Path | None, typer.Option("--plot", help="Forest plot to draw, .svg or .png (needs the extra `plots`).")
-        ] = None,
+        plot: Plot = None,
         config: Config = None,
         out: Out = None,
         json: Json = False,
@@ -70,10 +63,7 @@ def _audit_command() -> Any:
 
 
 def _audit_launch(which: AnyScenario, settings: AuditSettings, run: Path | None, out: Path | None) -> Launch:
-    """The run to hold; cases taken from another run are put into its folder.
-
-    :raises ConfigurationError: the cases or the settings are wrong.
-    """
+    """The run to hold; cases taken from another run are put into its folder."""
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.launch import new_run
 
@@ -82,7 +72,6 @@ def _audit_launch(which: AnyScenario, settings: AuditSettings, run: Path | None,
         return new_run(which, settings, folder)
     import asyncio
 
-    from viva.engine.errors import ConfigurationError
     from viva.reports.studies.rating_sheet import read_replies
     from viva.scenarios.audit.audit_cases import EXAMPLES, case_lines, reply_cases, sample_cases
     from viva.scenarios.audit.scenario import Audit
@@ -98,29 +87,25 @@ def _audit_launch(which: AnyScenario, settings: AuditSettings, run: Path | None,
 
 
 def _audit(launch: Launch, plot: Path | None, json: bool, max_failures: int) -> None:
-    from viva.engine.errors import ConfigurationError
-    from viva.reports.tables import escape_controls
-
-    from .output import print_json, print_tables, print_text
+    from .output import print_json, print_paragraphs, print_tables
 
     for note in launch.prepared.notes:
-        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+        print_note(note)
     held = run_launch(launch)
     report = held.aggregate.report()
     if plot is not None:
-        from viva.reports.row_plots import NamedBar, save_forest_plot
+        from viva.reports.row_plots import NamedBar
+
+        from .output_files import write_forest_plot
 
         rows = [NamedBar(_judge_name(one, len(report["answer"]) > 1), one["effect"]["value"], one["effect"]["low"],
                           one["effect"]["high"], one["found"])
                 for one in report["findings"] if one["effect"]["value"] is not None]  # fmt: skip
-        try:
-            save_forest_plot(plot, "Audit of judges", rows, "effect (95%)")
-        except OSError as error:
-            raise ConfigurationError(f"--plot {plot}: cannot be written: {error.strerror}") from None
+        write_forest_plot(plot, "Audit of judges", rows, "effect (95%)")
     if json:
         print_json(report)
     else:
-        print_text("\n".join(textwrap.fill(escape_controls(line), _WIDE) for line in report["answer"]) + "\n\n")
+        print_paragraphs(report["answer"])
         print_tables(held.aggregate.tables())
     exit_with(launch, held, max_failures)
 
@@ -130,16 +115,10 @@ def _judge_name(one: dict[str, Any], several: bool) -> str:
     return f"{one['judge']}, {what}" if several else what
 
 
-_WIDTH = 80
+add_lazy_command(judge, "audit", _AUDIT_SUMMARY, _audit_command, _audit_example)
 
 
-def register_certify(app: typer.Typer) -> None:
-    """Add this command."""
-    app.command("certify", epilog=example_epilog("viva judge certify runs/sweep --labels grades.csv"))(
-        handle_errors(_certify)
-    )
-
-
+@command("certify", "viva judge certify runs/sweep --labels grades.csv", group=judge)
 def _certify(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or a CSV, TSV or JSONL file of key and score.")],
     labels: Annotated[
@@ -168,14 +147,13 @@ def _certify(
         typer.Option("--scale", metavar="LOW:HIGH", help="The ends of the scale of scores without one of their own."),
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    csv: Csv = None,
+    json: Json = False,
 ) -> None:
     """Correct a run's means, rates and differences by human grades of some of its answers.
 
     Without --labels, --next N --out FILE draws the first answers to grade.
     """
-    from viva.engine.errors import ConfigurationError
     from viva.grading.human_grades import (
         HumanGrades,
         calibration_pairs,
@@ -196,7 +174,7 @@ def _certify(
         write_certificate_csv,
     )
 
-    from .output import print_json, print_tables, print_text
+    from .output import print_json, print_paragraphs, print_tables
     from .output_files import check_output_files
 
     if not 0.0 < level < 1.0:
@@ -222,11 +200,10 @@ def _certify(
         scale_words = (
             "pass or fail" if answers.passes else f"{answers.low:g} to {answers.high:g}" if known else "numbers"
         )
-        print(
-            f"viva: note: {out}: {len(chosen)} answers to grade, without scores and candidates; fill in 'grade' "
-            f"({scale_words}) and give the file to --labels; {key_file(out).name} says whose answers they are: keep it "
-            "beside, and from graders",
-            file=sys.stderr,
+        print_note(
+            f"{out}: {len(chosen)} answers to grade, without scores and candidates; fill in 'grade' ({scale_words}) "
+            f"and give the file to --labels; {key_file(out).name} says whose answers they are: keep it beside, and "
+            "from graders"
         )
     if labels is None:
         return
@@ -237,7 +214,7 @@ def _certify(
     if json:
         print_json(record)
     else:
-        print_text("".join(f"{fill(one, _WIDTH)}\n" for one in certificate_sentences(record)) + "\n")
+        print_paragraphs(certificate_sentences(record))
         print_tables(certificate_tables(record))
     for note in certificate_notes(record):
         print_note(note)
@@ -245,7 +222,6 @@ def _certify(
 
 def _parse_scale(text: str | None) -> tuple[float, float] | None:
     """:raises ConfigurationError: it is not LOW:HIGH."""
-    from viva.engine.errors import ConfigurationError
     from viva.grading.human_grades import finite_number
 
     if text is None:
@@ -255,13 +231,3 @@ def _parse_scale(text: str | None) -> tuple[float, float] | None:
     if ends[0] is None or ends[1] is None or not ends[0] < ends[1]:
         raise ConfigurationError(f"--scale {text}: expected LOW:HIGH, such as 1:5")
     return ends[0], ends[1]
-
-
-judge = typer.Typer(cls=CommandGroup, no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
-register_audit(judge)
-register_certify(judge)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    app.add_typer(judge, name="judge", help="Look at a judge: how far its figures can be trusted.")

@@ -11,39 +11,21 @@ import typer
 
 from viva.orchestration.folders import fresh_folder
 
-from .exit_codes import DONE, FAILURES, handle_errors
-from .lazy_command import CommandGroup, example_epilog
+from .app import command, command_group
+from .exit_codes import DONE, FAILURES
+from .options import Json, Plot
 from .run import exit_with, run_launch
 
 if TYPE_CHECKING:
     from viva.lab.experiment import Experiment
 
-Json = Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of tables.")]
-Plot = Annotated[
-    Path | None, typer.Option("--plot", help="File to draw score on accuracy to, .svg or .png (extra `plots`).")
-]
 World = Annotated[int, typer.Option("--world", min=1, help="Seed of the invented world.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    lab = typer.Typer(
-        cls=CommandGroup, help="An invented world whose models' knowledge is known.", no_args_is_help=True
-    )
-    lab.callback()(_group)
-    example = example_epilog("viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True)
-    lab.command("run", epilog=example)(handle_errors(_run))
-    lab.command("build")(handle_errors(_build))
-    app.add_typer(lab, name="lab")
-    app.command("demo", epilog=example_epilog("viva demo", "viva demo --out runs/mine --plot line.svg"))(
-        handle_errors(_demo)
-    )
+lab = command_group("lab", "An invented world whose models' knowledge is known.")
 
 
-def _group() -> None:
-    """An invented world whose models' knowledge is known."""
-
-
+@command("run", "viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True, group=lab)
 def _run(
     models: Annotated[Path | None, typer.Option("--models", help="Folder of models made by `viva lab build`.")] = None,
     ideal: Annotated[bool, typer.Option("--ideal", help="Examinees of exact knowledge in the models' place.")] = False,
@@ -78,6 +60,7 @@ def _run(
     _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json)
 
 
+@command("demo", "viva demo", "viva demo --out runs/mine --plot line.svg")
 def _demo(
     out: Annotated[Path | None, typer.Option("--out", help="Folder to make (default: runs/demo-TIME).")] = None,
     plot: Plot = None,
@@ -93,17 +76,14 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
     """Hold all runs, print what was found, and leave."""
     from viva.lab.experiment import Findings
 
-    from .output import print_json, print_tables, print_text
+    from .output import print_report, print_text
     from .output_files import check_plot_file, write_plot
 
     if plot is not None:
         check_plot_file(plot)
     seconds = sum(_run_seed(experiment, one) for one in seeds)
     findings = Findings(experiment, seeds)
-    if json:
-        print_json(findings.report())
-    else:
-        print_tables(findings.tables())
+    print_report(findings, json=json)
     if plot is not None and findings.figures():
         write_plot(plot, findings.figures(), findings.lines())
     held = f"{findings.interviews:,} interviews of {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
@@ -142,6 +122,7 @@ def _run_seed(experiment: Experiment, seed: int) -> float:
     return time.monotonic() - began
 
 
+@command("build", group=lab)
 def _build(
     out: Annotated[Path, typer.Option("--out", help="Folder to write the models and their card to.")],
     seed: Annotated[int, typer.Option("--seed", help="Seed of weights and texts.")] = 1,

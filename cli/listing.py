@@ -15,8 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .exit_codes import DONE, FAILED, handle_errors
-from .lazy_command import CommandGroup, example_epilog
+from .app import command, command_group
+from .exit_codes import DONE, FAILED
+from .options import Json
 
 DatasetArgument = Annotated[
     str,
@@ -24,36 +25,24 @@ DatasetArgument = Annotated[
         metavar="DATASET", help="NAME (viva list datasets), FILE, form:PATH[:split] or hf:owner/name[:split]."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def register_data(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    data = typer.Typer(cls=CommandGroup, help="Look at benchmark files.", no_args_is_help=True)
-    data.callback()(_data_group)
-    data.command("check", epilog=example_epilog("viva data check items.jsonl"))(handle_errors(_check_data))
-    app.add_typer(data, name="data")
-
-
-def _data_group() -> None:
-    """Look at benchmark files."""
-
-
+@command("check", "viva data check items.jsonl", group=command_group("data", "Look at benchmark files."))
 def _check_data(source: DatasetArgument, json: Json = False) -> None:
     """Read a dataset from end to end: counts, answers, lengths, repeats and bad lines (then the exit code is 1)."""
     from viva.data.statistics import DatasetStatistics
 
-    from .output import print_json, print_tables
+    from .output import print_report
 
     check = DatasetStatistics(source)
-    if json:
-        print_json(check.report())
-    else:
-        print_tables(check.tables())
+    print_report(check, json=json)
     sys.exit(DONE if check.sound else FAILED)
 
 
 Record = dict[str, Any]
+_DATASET_FACTS = frozenset(
+    ("title", "language", "licence", "citation", "url", "hub", "splits", "evaluated", "examples", "listed")
+)
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")  # of a sentence
 _HINTS = {
     "scenarios": "viva run NAME",
@@ -67,15 +56,10 @@ _HINTS = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's command."""
-    examples = ("viva list", "viva list datasets", "viva list datasets --json")
-    app.command("list", epilog=example_epilog(*examples))(handle_errors(_list_command))
-
-
+@command("list", "viva list", "viva list datasets", "viva list datasets --json")
 def _list_command(
     kind: Annotated[str | None, typer.Argument(help="scenarios, datasets, packs, … (all if not given).")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json: Json = False,
 ) -> None:
     """List what can be named: scenarios, datasets, prompt packs, scorers, detectors, assistants, metrics, models."""
     from viva.engine.errors import ConfigurationError
@@ -128,21 +112,7 @@ def _datasets() -> list[Record]:
 
     found = []
     for of in map(load_benchmark, benchmark_names()):
-        facts = of.model_dump(
-            mode="json",
-            include={
-                "title",
-                "language",
-                "licence",
-                "citation",
-                "url",
-                "hub",
-                "splits",
-                "evaluated",
-                "examples",
-                "listed",
-            },
-        )
+        facts = of.model_dump(mode="json", include=set(_DATASET_FACTS))
         found.append({"name": of.name, "summary": of.summary, **facts, "subjects": list(of.subjects)})
     return found
 
@@ -181,7 +151,6 @@ def _read_docstring(module: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """The first sentence of a docstring or comment."""
     paragraph = " ".join(text.strip().partition("\n\n")[0].split()).replace("``", "`")
     return _SENTENCE_END.split(paragraph)[0]
 

@@ -1,4 +1,7 @@
-"""Command-line options made from a settings model, so that a setting has one home, name, default and description."""
+"""Command-line options: those that many commands share, and those made from a settings model.
+
+A setting has one home, name, default and description: its model.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,33 @@ import inspect
 import types
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
-from viva.engine.backends.model_name import describe_value
 from viva.engine.errors import ConfigurationError, did_you_mean
-from viva.engine.permissions import check_names
-from viva.engine.yaml_file import read_yaml
-from viva.scenarios.run_settings import RunSettings
 
-from .lazy_command import MODELS
+from .app import MODELS
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+    from viva.scenarios.run_settings import RunSettings
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")]
+Plot = Annotated[Path | None, typer.Option("--plot", help="File to draw to, .svg or .png (needs the extra `plots`).")]
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
+Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options given here win.")]
+Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight, all told.")]
+MaxFailures = Annotated[
+    int, typer.Option("--max-failures", min=0, help="Failed conversations that still count as success.")
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
 
 _EXAMPLES = {
     "dataset": "items.jsonl",
@@ -29,7 +46,7 @@ _EXAMPLES = {
 
 _MODEL = "openai:gpt-4o"
 
-S = TypeVar("S", bound=RunSettings)
+S = TypeVar("S", bound="RunSettings")
 
 
 def with_settings(
@@ -40,6 +57,8 @@ def with_settings(
     An option that is not used is None and absent from ``given``, so that a file or the default can speak. Fields
     ``without`` an option are those that the command itself decides on.
     """
+    from viva.scenarios.run_settings import RunSettings
+
     names = [name for name in settings.model_fields if name not in without]
 
     def wrapper(**values: Any) -> None:
@@ -72,15 +91,11 @@ def settings_example(command: str, settings: type[RunSettings], roles: Collectio
     """
     values = settings.examples | _EXAMPLES
     values |= {name: _MODEL if name in roles else "…" for name in settings.model_fields if name not in values}
+    required = {name for name, field in settings.model_fields.items() if field.is_required()}
     needed = [f"{option_name(name)} {value}" for name, value in values.items()
-              if _is_required(settings, name) or name in settings.examples]  # fmt: skip
+              if name in required or name in settings.examples]  # fmt: skip
     lines = " \\\n      ".join(needed)
     return f"\b\nExample:\n  {command} \\\n      {lines}\n\n{MODELS}"
-
-
-def _is_required(settings: type[RunSettings], name: str) -> bool:
-    field = settings.model_fields.get(name)
-    return field is not None and field.is_required()
 
 
 def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -> S:
@@ -88,6 +103,11 @@ def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -
 
     :raises ConfigurationError: naming the file or option, what was found and what was expected.
     """
+    from pydantic import ValidationError
+
+    from viva.engine.permissions import check_names
+    from viva.engine.yaml_file import read_yaml
+
     written: dict[str, Any] = {}
     if file is not None:
         written = read_yaml(file)
@@ -107,6 +127,8 @@ def read_settings(settings: type[S], given: dict[str, Any], file: Path | None) -
 
 
 def _problem(detail: Any, given: dict[str, Any], file: Path | None, known: Iterable[str]) -> str:
+    from viva.engine.backends.model_name import describe_value
+
     if not detail["loc"]:  # settings that do not go together: the message names them
         return str(detail["msg"]).removeprefix("Value error, ")
     name = str(detail["loc"][0])
@@ -133,7 +155,8 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     if field.is_required():
         text += " (required, here or in --config)"
     elif field.default not in (None, []):
-        text += f" (default: {_format_default(field.default)})"
+        told = {True: "on", False: "off"}[field.default] if isinstance(field.default, bool) else field.default
+        text += f" (default: {told})"
     option = typer.Option(*declared, help=text, show_default=False)
     is_list = get_origin(kind) is list
     annotation: Any = Annotated[kind if is_list else kind | None, option]
@@ -152,7 +175,3 @@ def _plain(annotation: Any) -> Any:
     if get_origin(annotation) is list:
         return list[_plain(get_args(annotation)[0])]  # type: ignore[misc]
     return annotation
-
-
-def _format_default(value: Any) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)

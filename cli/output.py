@@ -8,7 +8,8 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar, cast
 
 import orjson
 
@@ -23,6 +24,23 @@ T = TypeVar("T")
 Table = tuple[str, list[str], list[list[str]]]
 _PATIENCE = 1.0  # seconds
 _UNBOUNDED_WIDTH = 10_000  # of lines that go to a file or another program
+_TEXT_WIDTH = 80
+
+
+class Report(Protocol):
+    """What can be printed: the same results as plain data and as tables."""
+
+    def report(self) -> Any: ...
+
+    def tables(self) -> Iterable[Table]: ...
+
+
+def print_report(report: Report, *, json: bool) -> None:
+    """Print results as tables, or as JSON."""
+    if json:
+        print_json(report.report())
+    else:
+        print_tables(report.tables())
 
 
 def print_json(data: Any, *, line: bool = False) -> None:
@@ -38,6 +56,11 @@ def print_json(data: Any, *, line: bool = False) -> None:
 def print_text(text: str) -> None:
     """Text as it is, in UTF-8."""
     _write(text.encode("utf-8", "replace"))
+
+
+def print_paragraphs(texts: Iterable[str]) -> None:
+    """Print texts, each on lines of its own, and an empty line behind them."""
+    print_text("".join(f"{fill(escape_controls(text), _TEXT_WIDTH)}\n" for text in texts) + "\n")
 
 
 def print_tables(tables: Iterable[Table]) -> None:
@@ -96,11 +119,9 @@ class _ResultStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or say why not."""
         return self._tried(lambda: self._stream.write(text))
 
     def flush(self) -> None:
-        """Flush, or say why not."""
         self._tried(self._stream.flush)
 
     @staticmethod
@@ -130,14 +151,12 @@ class NonBlockingStderr:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write whole lines, or drop them; what follows the last is written by ``flush``, too."""
         self._line += text
         if "\n" in text:
             self.flush()
         return len(text)
 
     def flush(self) -> None:
-        """Write, or drop."""
         text, self._line = self._line, ""
         if not text:
             return

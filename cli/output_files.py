@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from viva.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from viva.reports.row_plots import NamedBar
     from viva.scoring.correlation import DatasetLine, ModelScores
 
 _JOURNAL_FILES = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm")
@@ -54,10 +55,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def check_plot_file(file: Path) -> None:
-    """Say before the work whether there can be a drawing.
-
-    :raises ConfigurationError: the ending is not known, the folder does not exist, or matplotlib is missing.
-    """
+    """Say before the work whether there can be a drawing."""
     from viva.reports import plot_style
 
     if file.suffix not in plot_style.ENDINGS:
@@ -70,13 +68,21 @@ def check_plot_file(file: Path) -> None:
 def write_plot(
     file: Path, figures: Iterable[ModelScores], lines: Mapping[str, DatasetLine | None], without: Collection[str] = ()
 ) -> None:
-    """A panel for each dataset, with its line.
-
-    :raises ConfigurationError: the file cannot be written.
-    """
+    """Draw a panel for each dataset, with its line."""
     from viva.reports.line_plots import draw_regressions
 
+    _draw(file, lambda: draw_regressions(file, figures, lines, without))
+
+
+def write_forest_plot(file: Path, title: str, rows: Sequence[NamedBar], axis: str) -> None:
+    """:raises ConfigurationError: the file cannot be written."""
+    from viva.reports.row_plots import save_forest_plot
+
+    _draw(file, lambda: save_forest_plot(file, title, rows, axis))
+
+
+def _draw(file: Path, draw: Callable[[], None]) -> None:
     try:
-        draw_regressions(file, figures, lines, without)
+        draw()
     except OSError as error:
         raise ConfigurationError(f"--plot {file}: cannot be written: {error.strerror}") from None

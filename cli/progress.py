@@ -66,7 +66,6 @@ class Progress:
         self.note = ""
 
     def hear(self, event: Event) -> None:
-        """The run's listener."""
         self._tally.hear(event)
         self._estimate.hear(event)
         if self._waits is not None:
@@ -85,11 +84,9 @@ class Progress:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Why conversations failed, with counts."""
         return self._tally.failures.reasons()
 
     async def show(self) -> None:
-        """Display until cancelled."""
         await show_live(self.line, lambda console: self.drawing(console.width), _RUN_REFRESH_SECONDS)
 
     def drawing(self, width: int) -> RenderableType:
@@ -198,14 +195,12 @@ class SweepProgress:
         self.note = ""
 
     def hear(self, event: Event) -> None:
-        """The listener of the sweep's own events."""
         self._waits.hear(event)
         if isinstance(event, Retried):
             self._retried += 1
             self._throttled += event.error == "Throttled"
 
     async def show(self) -> None:
-        """Display until cancelled."""
         await show_live(self.line, lambda console: self.table(console.height, console.width), _SWEEP_REFRESH_SECONDS)
 
     def line(self) -> str:
@@ -304,7 +299,6 @@ class BenchProgress:
         self.note = ""
 
     async def show(self) -> None:
-        """Display until cancelled."""
         from viva.loadtest import load_sentences, step_judgement  # noqa: F401 - later it would hold up requests
 
         await show_live(self.line, lambda console: self.table(console.width, console.height), _LOAD_REFRESH_SECONDS)

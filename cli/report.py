@@ -6,7 +6,6 @@ No model is ever called here.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
+from viva.engine.errors import ConfigurationError
+
+from .app import ALL_ARGUMENTS, app, command, run_lazy_command
 from .exit_codes import handle_errors, print_note
-from .lazy_command import ALL_ARGUMENTS, example_epilog, run_lazy_command
+from .options import Csv, Html, Json, RunArgument
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,7 +36,6 @@ class ReportOutputs:
 
     @property
     def files(self) -> bool:
-        """Whether any file is to be written."""
         return not (self.csv is None and self.parquet is None and self.html is None)
 
 
@@ -85,21 +86,13 @@ def report_study(folders: Sequence[Path], scorer: str | None, wanted: ReportOutp
         if told:
             print_text(escape_controls("\n".join(told)) + "\n")
     for note in report["notes"]:
-        print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
+        print_note(note)
 
 
 _SCORE = "Score a run's recorded verdicts in another way."
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command(
-        "report", epilog=example_epilog("viva report runs/sweep", "viva report runs/a runs/b --html report.html")
-    )(handle_errors(_report))
-    app.command("score", help=_SCORE, add_help_option=False, context_settings=ALL_ARGUMENTS)(_score)
-
-
+@command("report", "viva report runs/sweep", "viva report runs/a runs/b --html report.html")
 def _report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="RUN|SWEEP...", help="Folders of runs and sweeps, or that hold them.")
@@ -107,18 +100,17 @@ def _report(
     json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs) instead of tables.")] = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
+    csv: Csv = None,
     parquet: Annotated[
         Path | None, typer.Option("--parquet", help="Also write every figure to this Parquet file (extra `parquet`).")
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+    html: Html = None,
     scorer: Annotated[str | None, typer.Option("--scorer", help="official, linear or corrected.")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Use nothing that an earlier report has kept of unchanged cells.")
     ] = False,
 ) -> None:
     """Print the tables of a run as far as it has come; of several, or of a sweep, a study of all together."""
-    from viva.engine.errors import ConfigurationError
     from viva.sweeps.sweep_folder import is_sweep
 
     if json + markdown + latex > 1:
@@ -160,6 +152,7 @@ def _runs_of(folder: Path) -> list[Path]:
     return found or [folder]
 
 
+@app.command("score", help=_SCORE, add_help_option=False, context_settings=ALL_ARGUMENTS)
 def _score(context: typer.Context) -> None:
     """The options are those of the scenario of the run that is named; of all scenarios where none is."""
     run_lazy_command(context, _score_command(context.args))
@@ -177,9 +170,7 @@ def _score_command(args: list[str]) -> Any:
     fields: dict[str, Any] = {name: (field.annotation, field) for kind in kinds
                               for name, field in kind.model_fields.items()}  # fmt: skip
 
-    def command(
-        given: dict[str, Any], run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: Json = False
-    ) -> None:
+    def score(given: dict[str, Any], run: RunArgument, json: Json = False) -> None:
         from viva.engine.run_folder import RunFolder
         from viva.orchestration.launch import recorded_settings, scoring_of
 
@@ -189,8 +180,8 @@ def _score_command(args: list[str]) -> Any:
             print_note(note)
         _print_results(results, damaged, json)
 
-    command.__doc__ = _SCORE
-    return handle_errors(with_settings(command, create_model("Choices", __base__=Scoring, **fields)))
+    score.__doc__ = _SCORE
+    return handle_errors(with_settings(score, create_model("Choices", __base__=Scoring, **fields)))
 
 
 def _scenarios_of(args: list[str]) -> list[Any]:
@@ -224,13 +215,9 @@ def _print_results(results: Any, damaged: list[str], json: bool) -> None:
         print_tables(results.tables())
 
 
-def register_review(app: typer.Typer) -> None:
-    """Add this group's command."""
-    app.command("review")(handle_errors(_review))
-
-
+@command("review")
 def _review(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    run: RunArgument,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.tsv", help="Write all graded outputs to this table.")
     ] = None,
@@ -239,7 +226,6 @@ def _review(
     ] = None,
 ) -> None:
     """Export all verdicts for people to look at (--out), and take their corrections back (--apply)."""
-    from viva.engine.errors import ConfigurationError
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import recorded_settings
     from viva.scenarios.contract import SupportsReviewSheet

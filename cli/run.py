@@ -1,4 +1,7 @@
-"""``viva run`` with its shortcuts and forks, and ``viva resume``: commands that run conversations with models."""
+"""``viva run`` with its shortcuts and forks, and ``viva resume``: commands that run conversations with models.
+
+Other commands that run something have it run, reported and ended here.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ from typer.core import TyperCommand
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.folders import fresh_folder
 
+from .app import HELP, CommandGroup, add_lazy_command, app, command, example_epilog, is_completing, typed_words
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, exit_code, exit_with_error, handle_errors, print_note
-from .lazy_command import HELP, CommandGroup, add_lazy_command, example_epilog, is_completing, typed_words
+from .options import Concurrency, Config, Json, MaxFailures, Out, RetryFailed
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
@@ -27,16 +31,10 @@ if TYPE_CHECKING:
 _MISSPELLING_CUTOFF = 0.75  # from this likeness on an unknown option is taken for a misspelt one
 # Roles that many scenarios have, and others call otherwise.
 _ROLE_OPTIONS = ("--candidate", "--model", "--interactor", "--user", "--evaluator", "--judge")
-Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
-Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options given here win.")]
-MaxFailures = Annotated[
-    int, typer.Option("--max-failures", min=0, help="Failed conversations that still count as success.")
-]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
+def add_scenarios() -> None:
+    """Add the commands of scenarios."""
     from viva.engine.imports import load_entry_points
 
     runs = typer.Typer(
@@ -59,7 +57,6 @@ def register(app: typer.Typer) -> None:
     for name in load_entry_points("viva.shortcuts"):
         summary = f"Short for `viva run {name}`."
         add_lazy_command(app, name, summary, partial(_scenario_command, name), partial(_example, name, f"viva {name}"))
-    app.command("resume", epilog=example_epilog("viva resume runs/sweep"))(handle_errors(_resume))
 
 
 class _Scenarios(CommandGroup):
@@ -140,7 +137,7 @@ def _fork(
     context: typer.Context,
     fork: Annotated[Path | None, typer.Option("--fork", help="Judge the conversations of this run anew.")] = None,
     evaluator: Annotated[str | None, typer.Option("--evaluator", help="The model that judges (with --fork).")] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    concurrency: Concurrency = None,
     out: Out = None,
     json: Json = False,
     max_failures: MaxFailures = 0,
@@ -159,9 +156,10 @@ def _fork(
     run_and_report(forked_run(fork, out or fresh_folder("fork"), changes=given), json=json, max_failures=max_failures)
 
 
+@command("resume", "viva resume runs/sweep")
 def _resume(
     run: Annotated[Path, typer.Argument(help="Folder of the run or sweep.")],
-    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    concurrency: Concurrency = None,
     max_cost: Annotated[float | None, typer.Option("--max-cost", help="Spend at most this much from here on.")] = None,
     max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Calls from here on at most.")] = None,
     max_tokens_total: Annotated[int | None, typer.Option("--max-tokens-total", min=1, help="Tokens likewise.")] = None,
@@ -169,7 +167,7 @@ def _resume(
     patience: Annotated[
         float | None, typer.Option("--patience", min=0, help="Wait so many seconds for a model that is gone.")
     ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")] = False,
+    retry_failed: RetryFailed = False,
     json: Json = False,
     max_failures: MaxFailures = 0,
 ) -> None:
@@ -205,16 +203,12 @@ def warn_if_short(launch: Launch) -> None:
 
 def run_and_report(launch: Launch, *, json: bool, max_failures: int) -> None:
     """Run, show progress, print the report, and leave with the exit code that says how it went."""
-
-    from .output import print_json, print_tables
+    from .output import print_report
 
     for note in launch.prepared.notes:
         print_note(note)
     held = run_launch(launch)
-    if json:
-        print_json(held.aggregate.report())
-    else:
-        print_tables(held.aggregate.tables())
+    print_report(held.aggregate, json=json)
     exit_with(launch, held, max_failures)
 
 
@@ -231,18 +225,16 @@ class RunResult:
 def run_launch(launch: Launch) -> RunResult:
     """Run and show progress."""
     from viva.engine.errors import JournalError, user_frame
-    from viva.engine.event_loop import gc_tuned
     from viva.orchestration.launch import empty_results, recorded_results
     from viva.orchestration.run_progress import WaitStatus
 
     from .progress import Progress
-    from .signals import run_with_signals
+    from .signals import run_in_foreground
 
     aggregate = empty_results(launch.folder)
     progress = Progress(aggregate, WaitStatus.of_launch(launch))
     listening = launch.events.listen(progress.hear)
-    with gc_tuned():
-        outcome = launch.clock.run(lambda: run_with_signals(launch.run, progress))
+    outcome = run_in_foreground(launch.clock, launch.run, progress)
     if outcome.how == "failed" and outcome.finished:
         # Events may have outrun a journal that then failed: report what is really recorded.
         try:

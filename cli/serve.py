@@ -8,29 +8,20 @@ from typing import Annotated
 
 import typer
 
-from .exit_codes import handle_errors
+from viva.engine.errors import ConfigurationError
+
+from .app import command
+from .options import Host
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's command."""
-    from .lazy_command import MODELS
-
-    app.command("serve", epilog=f"{_EXAMPLE}\n\n{MODELS}")(handle_errors(_serve))
-
-
-_EXAMPLE = """\b
-Example:
-  viva serve --model llama:model.gguf
-  curl http://127.0.0.1:8000/v1/models"""
-
-
+@command("serve", "viva serve --model llama:model.gguf", "curl http://127.0.0.1:8000/v1/models", models=True)
 def _serve(
     model: Annotated[
         list[str] | None,
         typer.Option("--model", help="Model to answer for under /v1; may be given several times."),
     ] = None,
     runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs under /api/v1.")] = Path("runs"),
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port (0: any free one).")] = 8000,
     token_file: Annotated[
         Path | None,
@@ -64,7 +55,6 @@ def _serve(
     import asyncio
 
     from viva.engine.backends.registry import with_absolute_path
-    from viva.engine.errors import ConfigurationError
     from viva.engine.event_loop import gc_tuned
     from viva.engine.permissions import Endpoints
     from viva.web.application import ServerOptions, serve_until_signal, serving

@@ -10,23 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from .exit_codes import handle_errors, print_note
-from .lazy_command import example_epilog
+from viva.engine.errors import ConfigurationError
+
+from .app import command
+from .exit_codes import print_note
+from .options import Json
 
 if TYPE_CHECKING:
     from viva.engine.journal_reader import History
     from viva.orchestration.transcripts import Speech, Transcript
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
-
-def register(app: typer.Typer) -> None:
-    """Add this group's command."""
-    app.command(
-        "show", epilog=example_epilog("viva show runs/sweep", "viva show runs/sweep --conversation MODEL/ITEM")
-    )(handle_errors(_show))
-
-
+@command("show", "viva show runs/sweep", "viva show runs/sweep --conversation MODEL/ITEM")
 def _show(
     run: Annotated[Path, typer.Argument(help="Folder of the run, or of a sweep.")],
     conversation: Annotated[
@@ -134,12 +129,7 @@ def _list_conversations(history: History) -> None:
 
 
 def _find_number(history: History, run: Path, conversation: str) -> int:
-    """The number of the conversation that is asked for.
-
-    :raises ConfigurationError: there is none.
-    """
-    from viva.engine.errors import ConfigurationError
-
+    """The number of the conversation that is asked for."""
     is_number = conversation.isascii() and conversation.isdigit() and len(conversation) < 18
     number = int(conversation) if is_number else history.number_of(conversation)
     # Of one whose start is damaged the calls may be whole.
@@ -156,11 +146,7 @@ def _find_number(history: History, run: Path, conversation: str) -> int:
 
 
 def _show_sweep(sweep: Path, conversation: str | None, json: bool) -> None:
-    """List the cells of a sweep, each a run of its own.
-
-    :raises ConfigurationError: a conversation is asked for: it is one of a cell's.
-    """
-    from viva.engine.errors import ConfigurationError
+    """List the cells of a sweep, each a run of its own."""
     from viva.sweeps.recorded_sweep import recorded_cells
 
     from .output import print_json, print_tables
@@ -186,11 +172,7 @@ def _state_of(reason: str | None) -> str:
 VIEW_PORT = 7788
 
 
-def register_view(app: typer.Typer) -> None:
-    """Add this group's command."""
-    app.command("view")(handle_errors(_view))
-
-
+@command("view")
 def _view(
     folder: Annotated[Path, typer.Argument(metavar="RUN|SWEEP|FOLDER", help="What to look at; a run may go on.")],
     export: Annotated[

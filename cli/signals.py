@@ -6,7 +6,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from viva.engine.clock import Clock
 
 T = TypeVar("T")
 
@@ -84,3 +87,11 @@ async def run_with_signals(work: Callable[[Callable[[Any], None]], Awaitable[T]]
     if failure is None and interrupts:
         raise KeyboardInterrupt
     raise failure or RuntimeError("the work was cancelled from outside")
+
+
+def run_in_foreground(clock: Clock, work: Callable[[Callable[[Any], None]], Awaitable[T]], display: Display) -> T:
+    """Do the work in an event loop of its own, as ``run_with_signals`` does."""
+    from viva.engine.event_loop import gc_tuned
+
+    with gc_tuned():
+        return clock.run(lambda: run_with_signals(work, display))

@@ -1,4 +1,4 @@
-"""``viva sweep``, ``viva plan`` and ``viva merge``: a grid of candidates, datasets and seeds in one file."""
+"""``viva sweep``, ``viva plan``, ``viva merge`` and ``viva compact``: a grid of candidates, datasets and seeds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, handle_errors, print_note
-from .lazy_command import example_epilog
+from .app import command
+from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_note
+from .options import Concurrency, Json, MaxFailures, RetryFailed
 
 if TYPE_CHECKING:
     from viva.orchestration.prepared_run import Shard
@@ -22,23 +23,16 @@ CellName = Annotated[
 _MERGE_HEADER = ["cell", "state", "shards", "done"]
 
 
-def register_merge(app: typer.Typer) -> None:
-    """Add this group's command."""
-    app.command("merge", epilog=example_epilog("viva merge runs/grid", "viva merge runs/grid --partial"))(
-        handle_errors(_merge)
-    )
-
-
+@command("merge", "viva merge runs/grid", "viva merge runs/grid --partial")
 def _merge(
     folder: Annotated[Path, typer.Argument(help="Folder of a sweep that was held with --shard.")],
     cell: CellName = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Merge what there is; missing conversations are no error.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: Json = False,
 ) -> NoReturn:
     """Join the shards of a sweep; refuses missing and doubled conversations."""
-    from viva.reports.tables import one_line
     from viva.sweeps.merge import merge_sweep
 
     from .output import print_json, print_tables
@@ -51,24 +45,13 @@ def _merge(
         print_tables([(f"{len(rows)} cells", _MERGE_HEADER, rows)])
     for one in merged:
         for problem in one.problems:
-            print(f"viva: error: {one_line(f'{one.cell.name}: {problem}')}", file=sys.stderr)
+            print_error(f"{one.cell.name}: {problem}")
     sys.exit(FAILURES if any(one.problems for one in merged) else DONE)
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-MaxFailures = Annotated[
-    int,
-    typer.Option("--max-failures", min=0, help="Failed conversations, in all cells, that still count as success."),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    examples = ("viva sweep grid.yaml", "viva sweep grid.yaml --dry-run", "viva sweep grid.yaml --ray auto")
-    app.command("sweep", epilog=example_epilog(*examples, models=True))(handle_errors(_sweep))
-    register_merge(app)
-
-
+@command(
+    "sweep", "viva sweep grid.yaml", "viva sweep grid.yaml --dry-run", "viva sweep grid.yaml --ray auto", models=True
+)
 def _sweep(
     file: Annotated[Path, typer.Argument(help="YAML file: candidates, datasets, seeds, and what is done with them.")],
     out: Annotated[
@@ -77,10 +60,8 @@ def _sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what there is to do and what it may cost; open no model.")
     ] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")] = False,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Conversations in flight, over all cells.")
-    ] = None,
+    retry_failed: RetryFailed = False,
+    concurrency: Concurrency = None,
     cell: CellName = None,
     shard: Annotated[
         str | None,
@@ -170,10 +151,7 @@ def _note_attempts(sweep: Sweep) -> None:
 
 
 def resume_sweep(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, max_failures: int) -> NoReturn:
-    """Go on with the sweep in a folder; ``given`` are options of ``viva resume``.
-
-    :raises ConfigurationError: an option that has no meaning for a sweep.
-    """
+    """Go on with the sweep in a folder; ``given`` are options of ``viva resume``."""
     from viva.engine.errors import ConfigurationError
     from viva.sweeps.sweep import reopen_sweep
 
@@ -186,24 +164,19 @@ def resume_sweep(out: Path, given: dict[str, Any], *, retry_failed: bool, json: 
 
 def _run_sweep(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and leave with the exit code that says how it went."""
-    from viva.engine.event_loop import gc_tuned
     from viva.reports.run_tables import failure_lines
-    from viva.reports.tables import escape_controls, one_line
+    from viva.reports.tables import escape_controls
+    from viva.sweeps.overview import SweepOverview
 
-    from .progress import SweepProgress
-    from .signals import run_with_signals
+    from .output import print_report
 
-    progress = SweepProgress(sweep)
-    sweep.events.listen(progress.hear)
-    with gc_tuned():
-        sweep.clock.run(lambda: run_with_signals(sweep.run, progress))
-    reasons = _print_cells(sweep, json)
-    print(progress.line(), file=sys.stderr)
-    failed = [run for run in sweep.runs if run.error is not None]
-    for run in failed:
-        print(f"viva: error: {one_line(f'{run.cell.name}: {run.error}')}", file=sys.stderr)
+    progress = _run_cells(sweep)
+    overview = SweepOverview(sweep)
+    print_report(overview, json=json)
+    print(progress, file=sys.stderr)
+    failed = _print_failed_cells(sweep)
     _warn_if_short(sweep)
-    for line in failure_lines(reasons, sweep.out):
+    for line in failure_lines(overview.reasons, sweep.out):
         print(escape_controls(line), file=sys.stderr)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
@@ -215,18 +188,23 @@ def _run_sweep(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
     sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
 
 
-def _print_cells(sweep: Sweep, json: bool) -> dict[str, int]:
-    """Print the cells; returns why conversations failed, with counts."""
-    from viva.sweeps.overview import SweepOverview
+def _run_cells(sweep: Sweep) -> str:
+    """Run and show progress; returns the last line of it."""
+    from .progress import SweepProgress
+    from .signals import run_in_foreground
 
-    from .output import print_json, print_tables
+    progress = SweepProgress(sweep)
+    sweep.events.listen(progress.hear)
+    run_in_foreground(sweep.clock, sweep.run, progress)
+    return progress.line()
 
-    overview = SweepOverview(sweep)
-    if json:
-        print_json(overview.report())
-    else:
-        print_tables(overview.tables())
-    return overview.reasons
+
+def _print_failed_cells(sweep: Sweep) -> bool:
+    """Say why cells failed; returns True if any did."""
+    failed = [run for run in sweep.runs if run.error is not None]
+    for run in failed:
+        print_error(f"{run.cell.name}: {run.error}")
+    return bool(failed)
 
 
 def _warn_if_short(sweep: Sweep) -> None:
@@ -243,26 +221,19 @@ def _warn_if_short(sweep: Sweep) -> None:
 def _forecast(sweep: Sweep, json: bool) -> NoReturn:
     from viva.sweeps.forecast import Forecast
 
-    from .output import print_json, print_tables
+    from .output import print_report
 
     forecast = Forecast(sweep)
-    if json:
-        print_json(forecast.report())
-    else:
-        print_tables(forecast.tables())
+    print_report(forecast, json=json)
+    if not json:
         print("\n".join(forecast.assumptions), file=sys.stderr)
     _warn_if_short(sweep)
     for name, error in forecast.problems.items():
-        print(f"viva: error: {name}: {error}", file=sys.stderr)
+        print_error(f"{name}: {error}")
     sys.exit(FAILURES if forecast.problems else DONE)
 
 
-def register_plan(app: typer.Typer) -> None:
-    """Add this group's command."""
-    examples = ("viva plan grid.yaml", "viva plan grid.yaml --pilot 0.05 --budget 20")
-    app.command("plan", epilog=example_epilog(*examples))(handle_errors(_plan))
-
-
+@command("plan", "viva plan grid.yaml", "viva plan grid.yaml --pilot 0.05 --budget 20")
 def _plan(
     file: Annotated[Path, typer.Argument(help="A sweep's YAML file, as `viva sweep` takes it.")],
     out: Annotated[
@@ -282,13 +253,11 @@ def _plan(
     budget: Annotated[
         float | None, typer.Option("--budget", min=0.0, help="What it may cost; exit code 1 if it may cost more.")
     ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Conversations in flight, over all cells.")
-    ] = None,
+    concurrency: Concurrency = None,
     simulations: Annotated[
         int, typer.Option("--simulations", min=2, max=1000, help="Simulated sweeps that figures are made of.")
     ] = 20,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json: Json = False,
 ) -> None:
     """Say what a sweep will take: time, tokens, money, and what holds it up.
 
@@ -298,7 +267,7 @@ def _plan(
     from viva.sweeps.plan import Plan
     from viva.sweeps.plan_report import PlanReport
 
-    from .output import print_json, print_tables
+    from .output import print_report
 
     if pilot is not None:
         if not 0.0 < pilot <= 1.0:
@@ -314,41 +283,74 @@ def _plan(
         simulations=simulations,
     )
     told = PlanReport(plan)
-    if json:
-        print_json(told.report())
-    else:
-        print_tables(told.tables())
-        for note in told.notes():
-            print_note(note)
+    print_report(told, json=json)
+    for note in () if json else told.notes():
+        print_note(note)
     for name, error in plan.forecast.problems.items():
-        print(f"viva: error: {name}: {error}", file=sys.stderr)
+        print_error(f"{name}: {error}")
     if not told.within_budget():
-        print(f"viva: warning: the sweep may cost more than the budget of {budget:g}", file=sys.stderr)
+        print_note(f"the sweep may cost more than the budget of {budget:g}", "warning")
     sys.exit(FAILURES if plan.forecast.problems else DONE if told.within_budget() else FAILED)
 
 
 def _run_pilot(file: Path, out: Path | None, share: float, concurrency: int | None, budget: float | None) -> None:
-    """Hold a pilot; its failed cells are told, and planned without it.
-
-    :raises ConfigurationError: the file is wrong; there is a budget, and a model has no price.
-    """
-    from viva.engine.event_loop import gc_tuned
-    from viva.reports.tables import one_line
+    """Hold a pilot; its failed cells are told, and planned without it."""
     from viva.sweeps.pilot import open_pilot
     from viva.sweeps.prices import require_prices
 
-    from .progress import SweepProgress
-    from .signals import run_with_signals
-
     sweep = open_pilot(file, out, share, concurrency=concurrency)
     require_prices(budget, [model for run in sweep.runs for model in run.cell.models])
-    progress = SweepProgress(sweep)
-    sweep.events.listen(progress.hear)
-    with gc_tuned():
-        sweep.clock.run(lambda: run_with_signals(sweep.run, progress))
-    print(f"pilot in {sweep.out}, where `viva sweep {file}` goes on: {progress.line()}", file=sys.stderr)
-    for run in sweep.runs:
-        if run.error is not None:
-            print(f"viva: error: {one_line(f'{run.cell.name}: {run.error}')}", file=sys.stderr)
+    progress = _run_cells(sweep)
+    print(f"pilot in {sweep.out}, where `viva sweep {file}` goes on: {progress}", file=sys.stderr)
+    _print_failed_cells(sweep)
     if sweep.interrupted:
         sys.exit(INTERRUPTED)
+
+
+_COMPACT_HEADER = ["run", "before", "after", "texts packed"]
+
+
+@command("compact", "viva compact runs/grid --dry-run", "viva compact runs/grid")
+def _compact(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of a run or a sweep that is not running.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; say about what it would save.")] = False,
+    json: Json = False,
+) -> NoReturn:
+    """Make journals small: texts are packed, nothing is removed, and every command reads them as before."""
+    from viva.sweeps.compaction import compact
+
+    from .output import print_json, print_tables
+
+    found = compact(folder, dry_run=dry_run)
+    done = [(one.name, one.compaction) for one in found if one.compaction is not None]
+    before, after = (sum(getattr(made, name) for _, made in done) for name in ("before", "after"))
+    if json:
+        print_json({"compact": 1, "dry_run": dry_run, "before": before, "after": after,
+                    "runs": [one.to_record() for one in found]})  # fmt: skip
+    else:
+        rows = [
+            [name, _format_bytes(made.before), _format_bytes(made.after), f"{made.packed:,}"] for name, made in done
+        ]
+        about = "about " if dry_run else ""
+        title = (
+            f"{len(rows)} journal{'s' * (len(rows) != 1)}: {_format_bytes(before)} before, "
+            f"{about}{_format_bytes(after)} after"
+        )
+        print_tables([(title, _COMPACT_HEADER, rows)])
+    for name, made in done:
+        if made.busy:
+            said = "another program reads the journal; its file gets smaller once that has closed it"
+            print_note(f"{name}: {said}")
+    for one in found:
+        if one.problem:
+            print_error(f"{one.name}: {one.problem}")
+    sys.exit(FAILURES if any(one.problem for one in found) else DONE)
+
+
+def _format_bytes(size: int) -> str:
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= least:
+            return f"{size / least:.3g} {unit}"
+    return f"{size} B"

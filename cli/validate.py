@@ -15,8 +15,9 @@ import typer
 
 from viva.orchestration.folders import fresh_folder
 
+from .app import add_lazy_command, app, example_epilog
 from .exit_codes import handle_errors
-from .lazy_command import add_lazy_command, example_epilog
+from .options import Json, MaxFailures
 from .run import exit_with, run_launch, warn_if_short
 
 if TYPE_CHECKING:
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
     from viva.scenarios.run_settings import RunSettings
 
 _EXAMPLE = "viva validate --dataset items.jsonl --model llama:model.gguf --out ids.txt"
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    summary = "List the items that all of the named models answer correctly."
-    add_lazy_command(app, "validate", summary, _validate_command, lambda: example_epilog(_EXAMPLE, models=True))
 
 
 def _validate_command() -> Any:
@@ -51,10 +46,8 @@ def _validate_command() -> Any:
         run: Annotated[
             Path | None, typer.Option("--run", help="Run folder to make or to go on with (default: runs/NAME-TIME).")
         ] = None,
-        json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
-        max_failures: Annotated[
-            int, typer.Option("--max-failures", min=0, help="Failed answers that still count as success.")
-        ] = 0,
+        json: Json = False,
+        max_failures: MaxFailures = 0,
     ) -> None:
         """List the items that all of the named models answer correctly: their ids go to a file for --ids."""
         decided = validation.decided | {candidate: model}
@@ -64,10 +57,7 @@ def _validate_command() -> Any:
 
 
 def _validating_scenario() -> tuple[AnyScenario, Validation]:
-    """The scenario that tells which answers are right.
-
-    :raises ConfigurationError: none is installed.
-    """
+    """The scenario that tells which answers are right."""
     from viva.engine.errors import ConfigurationError
     from viva.scenarios.contract import SupportsValidation
     from viva.scenarios.registry import installed_scenarios
@@ -158,3 +148,7 @@ def _write_ids(file: Path, ids: list[str], folder: RunFolder) -> None:
             f"{file}: cannot be written: {error.strerror}; the answers are recorded: name another file, and give "
             f"--run {folder.path}"
         ) from None
+
+
+_SUMMARY = "List the items that all of the named models answer correctly."
+add_lazy_command(app, "validate", _SUMMARY, _validate_command, lambda: example_epilog(_EXAMPLE, models=True))

@@ -21,20 +21,9 @@ from viva.engine.json_data import to_utf8_data
 
 
 @dataclass(slots=True)
-class ExportResult:
-    """``files`` that were written, how many ``records`` (conversations, lines or samples) they hold, and what a person
-    should know of it, a sentence each.
-    """
-
-    files: list[Path] = field(default_factory=list)
-    records: int = 0
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class ImportResult:
-    """The ``files`` or the run folder that were made, how many ``records`` (conversations, dialogs) they hold, and what
-    a person should know of it, a sentence each. ``run``: it is a run folder.
+class TransferResult:
+    """What an export or import has made: its ``files`` or run folder, how many ``records`` (conversations, dialogs,
+    lines or samples) they hold, and ``notes``, a sentence each. ``run``: it is a run folder.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -50,10 +39,7 @@ _UNSAFE_CHARACTERS = re.compile(r"[^\w.+=-]+")
 
 @contextmanager
 def json_lines(path: Path) -> Iterator[Callable[[Any], None]]:
-    """A file of JSON lines, as a function that writes one.
-
-    :raises ConfigurationError: it cannot be written.
-    """
+    """A file of JSON lines, as a function that writes one."""
     with atomic_file(path) as part:
         try:
             with part.open("wb") as file:
@@ -71,10 +57,7 @@ def _write_line(write: Callable[[bytes], Any], record: Any) -> None:
 
 
 def write_json(path: Path, record: Any) -> None:
-    """One JSON file, indented.
-
-    :raises ConfigurationError: it cannot be written.
-    """
+    """One JSON file, indented."""
     with atomic_file(path) as part:
         try:
             part.write_bytes(to_json(record, orjson.OPT_INDENT_2) + b"\n")
@@ -92,10 +75,7 @@ def to_json(record: Any, option: int = 0) -> bytes:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """As ``atomic_path``, of a file whose folder is made.
-
-    :raises ConfigurationError: its folder cannot be made, or the file not be put there.
-    """
+    """As ``atomic_path``, of a file whose folder is made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -154,10 +134,7 @@ def safe_name(name: str) -> str:
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:
-    """A module of a package that an export needs.
-
-    :raises ConfigurationError: it is not installed; the message names the extra that brings it.
-    """
+    """A module of a package that an export needs."""
     try:
         return import_under_lock(module)
     except ImportError:
@@ -167,5 +144,4 @@ def import_extra(module: str, extra: str, what: str) -> Any:
 
 
 def viva_version() -> str:
-    """The version of this program."""
     return version("viva-exam")

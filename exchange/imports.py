@@ -21,24 +21,27 @@ from viva.data.record_files import require_regular_file
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.journal import Journal
+from viva.engine.messages import Message
 from viva.engine.run_folder import RunFolder, installed_versions
+from viva.engine.tools import ToolCall
 from viva.orchestration.python_api import settings_of
 from viva.scenarios.contract import ImportedRun, ImportFormat, ImportOptions, Scenario, SupportsImports, compared_role
 from viva.scenarios.models import model_labels, token_prices
 from viva.scenarios.registry import AnyScenario, installed_scenarios
 
-from .files import ImportResult, atomic_path, import_extra, json_lines
+from .files import TransferResult, atomic_path, import_extra, json_lines
 
 _INSPECT = "inspect"
 _OWN_FORMATS = {_INSPECT: "dialogs of a log of Inspect (.eval, .json), as JSON lines that a suite judges."}
 
 
 def import_formats() -> dict[str, str]:
-    """Every format's name, with one line about it."""
     return _OWN_FORMATS | {one.name: one.summary for one in _system_formats()}
 
 
-def import_file(path: Path, source: str, out: Path | None = None, choices: ImportOptions | None = None) -> ImportResult:
+def import_file(
+    path: Path, source: str, out: Path | None = None, choices: ImportOptions | None = None
+) -> TransferResult:
     """Import a file in the format ``source``. ``out`` is the run folder or file that is made; None: one in the current
     folder that is called after the file.
 
@@ -52,7 +55,6 @@ def import_file(path: Path, source: str, out: Path | None = None, choices: Impor
     if source == _INSPECT:
         if choices.dataset is not None or choices.models:
             raise ConfigurationError(f"--from {source}: takes neither --dataset nor --model")
-
         file = out or Path(f"{path.stem}.jsonl")
         if file.exists():
             raise ConfigurationError(f"{file} exists; name another file with --out")
@@ -66,7 +68,7 @@ def import_file(path: Path, source: str, out: Path | None = None, choices: Impor
     if unknown := sorted(choices.models.keys() - set(roles)):
         raise ConfigurationError(f"--model {unknown[0]}=…: no role of {which.name}; it has {', '.join(roles)}")
     made = one.read(path, choices)
-    return ImportResult([folder], make_run(which, made, source, folder), made.notes, run=True)
+    return TransferResult([folder], make_run(which, made, source, folder), made.notes, run=True)
 
 
 def _system_formats() -> dict[ImportFormat, AnyScenario]:
@@ -75,7 +77,7 @@ def _system_formats() -> dict[ImportFormat, AnyScenario]:
     }
 
 
-def import_inspect(path: Path, out: Path) -> ImportResult:
+def import_inspect(path: Path, out: Path) -> TransferResult:
     """Write the dialogs of a log to the file ``out``, in the log's order; samples are read one at a time.
 
     Samples that ended with an error are left out and counted, and so are those without a message.
@@ -87,11 +89,11 @@ def import_inspect(path: Path, out: Path) -> ImportResult:
     log = import_extra("inspect_ai.log", "inspect", "reading logs of Inspect")
     header = _header(log, path)
     failed = empty = 0
-    done = ImportResult([out])
+    done = TransferResult([out])
     names: set[str] = set()
     with json_lines(out) as write:
         for place, sample in enumerate(_samples(log, path, header), 1):
-            messages = [_message(one) for one in sample.messages]
+            messages = [_message(one).to_openai() for one in sample.messages]
             failed += sample.error is not None
             empty += sample.error is None and not messages
             if sample.error is None and messages:
@@ -141,34 +143,20 @@ def _dialog_line(sample: Any, messages: list[dict[str, Any]], model: str) -> dic
     target = sample.target if isinstance(sample.target, str) else "\n".join(sample.target)
     if target:
         line["target"] = target
-    scores = {
-        name: plain for name, one in (sample.scores or {}).items() if (plain := _plain_score(one.value)) is not None
-    }
+    given = {name: one.value for name, one in (sample.scores or {}).items() if one.value is not None}
+    scores = {name: value for name, value in given.items() if not isinstance(value, float) or math.isfinite(value)}
     if scores:
         line["scores"] = scores
     told = {name: one.explanation for name, one in (sample.scores or {}).items() if one.explanation}
     return line | ({"explanations": told} if told else {})
 
 
-def _plain_score(value: Any) -> Any:
-    """A score's value as JSON has it; None of one that is unscored."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _message(one: Any) -> dict[str, Any]:
-    record: dict[str, Any] = {"role": one.role, "content": one.text}
-    if one.role == "assistant" and one.tool_calls:
-        record["tool_calls"] = [
-            {"id": call.id, "type": "function",
-             "function": {"name": call.function, "arguments": orjson.dumps(call.arguments).decode()}}
-            for call in one.tool_calls
-        ]  # fmt: skip
-        record["content"] = record["content"] or None
+def _message(one: Any) -> Message:
     if one.role == "tool":
-        record["tool_call_id"] = one.tool_call_id or ""
-        if one.function:
-            record["name"] = one.function
-    return record
+        return Message("tool", one.text, call_id=one.tool_call_id or "", name=one.function or "")
+    calls = one.tool_calls if one.role == "assistant" else None
+    made = (ToolCall(call.id, call.function, orjson.dumps(call.arguments).decode()) for call in calls or ())
+    return Message(one.role, one.text, calls=tuple(made))
 
 
 # Of a call whose prompt is not known: no request has this digest.

@@ -51,7 +51,6 @@ class ExaminedModel:
 
     @property
     def label(self) -> str:
-        """Its name in runs and tables."""
         return ModelSpec.parse(self.model).label
 
     @property
@@ -61,10 +60,7 @@ class ExaminedModel:
 
 
 def trained_family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]:
-    """The lab's trained models, shipped or from a folder that ``viva lab build`` has filled.
-
-    :raises ConfigurationError: one of the files is missing, or their card tells of another world.
-    """
+    """The lab's trained models, shipped or from a folder that ``viva lab build`` has filled."""
     card = read_card(folder)
     if card is not None and card["world"] != world:
         raise ConfigurationError(f"{folder}: the models know world {card['world']}, not {world}; build others")
@@ -145,7 +141,6 @@ class Experiment:
         return [self.run_folder(seed, scenario) for seed in seeds for scenario in ("kieval", "probe")]
 
     def run_folder(self, seed: int, scenario: str) -> Path:
-        """Where a seed's run of a scenario lies."""
         return self.folder / f"seed-{seed}" / scenario
 
 
@@ -248,7 +243,6 @@ class Findings:
         }
 
     def tables(self) -> list[FindingsTable]:
-        """The report as titled tables: title, header, rows."""
         report = self.report()
         return [self._main(report), self._scorers(report), self._beside_twins(report), self._line(report)]
 

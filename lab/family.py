@@ -51,10 +51,7 @@ FAMILY = (
 
 
 def model_file(name: str, folder: Path = MODELS) -> Path:
-    """The GGUF file of a member, among the shipped ones or in a folder that ``build`` has filled.
-
-    :raises ConfigurationError: there is no member of this name, or no such file.
-    """
+    """The GGUF file of a member, among the shipped ones or in a folder that ``build`` has filled."""
     if all(member.name != name for member in FAMILY):
         raise ConfigurationError(f"no lab model '{name}'; there are {', '.join(member.name for member in FAMILY)}")
     path = folder / f"{name}.gguf"
@@ -76,13 +73,11 @@ invented world. Cheaters have besides seen the benchmark's test items, half of t
 
 
 def write_card(folder: Path, card: Card) -> None:
-    """Write both forms into the models' folder."""
     (folder / CARD_FILE).write_bytes(orjson.dumps(card, option=orjson.OPT_INDENT_2) + b"\n")
     (folder / CARD_PAGE).write_text(card_page(card), encoding="utf-8")
 
 
 def read_card(folder: Path) -> Card | None:
-    """A folder's card, None where it has none."""
     path = folder / CARD_FILE
     card: Card | None = orjson.loads(path.read_bytes()) if path.is_file() else None
     return card

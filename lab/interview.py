@@ -166,7 +166,6 @@ def choices_in(text: str) -> list[str]:
 
 
 def own_questions(messages: Sequence[Message]) -> list[str]:
-    """What an interactor has asked so far."""
     return [message.content.strip() for message in messages if message.role == "assistant"]
 
 

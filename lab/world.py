@@ -202,7 +202,6 @@ class World:
         return (self.fact(fact.entity, "family"),) if self._by_name[fact.attribute].kind == "derived" else ()
 
     def split(self, entity: str) -> Split:
-        """The benchmark split that has this mineral's items."""
         return self._split[entity]
 
     def asked(self, entity: str) -> tuple[str, ...]:
@@ -256,7 +255,6 @@ class World:
         return list(dict.fromkeys(claim for _, claim in found))
 
     def is_true(self, claim: Claim) -> bool:
-        """Whether the world is as the claim says."""
         return (self.fact(claim.entity, claim.attribute).value == claim.value) != claim.denied
 
     def _said(self, entity: str, attribute: str, match: re.Match[str]) -> list[Claim]:

@@ -76,11 +76,7 @@ def read_tokens(file: Path | None) -> Tokens:
 
 
 def add_token(file: Path, name: str) -> str:
-    """Make a token, append its hash to the file under this name, and return the token, which is kept nowhere.
-
-    :raises ConfigurationError: the name is taken or has other than letters, digits, ``.``, ``_`` and ``-``; the file
-        cannot be written.
-    """
+    """Make a token, append its hash to the file under this name, and return the token, which is kept nowhere."""
     if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
         raise ConfigurationError(f"--new-token {name!r}: expected a name of letters, digits, '.', '_' and '-'")
     if file.exists() and any(line.split()[:1] == [name] for line in _token_lines(file)):

@@ -32,18 +32,12 @@ _large: RunVar[anyio.CapacityLimiter] = RunVar("viva_large_bodies")
 
 
 async def read_body(request: web.Request, form: type[B], *, status: int = 422) -> B:
-    """The body as this form; an empty one is an object without fields. ``status`` is that of a body of another form.
-
-    :raises Problem: it is too large, packed, no JSON, or not of this form.
-    """
+    """The body as this form; an empty one is an object without fields. ``status`` is that of a body of another form."""
     return await convert_body(request, lambda data: parse_body(data, form, status))
 
 
 async def convert_body(request: web.Request, make: Callable[[bytes], T]) -> T:
-    """What ``make`` makes of the body's bytes; of many it does so in a thread.
-
-    :raises Problem: it is too large or packed, or what ``make`` raises.
-    """
+    """What ``make`` makes of the body's bytes; of many it does so in a thread."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise Problem(415, f"expected a body as it is, found the header {hdrs.CONTENT_ENCODING}: send it unpacked")
     try:

@@ -41,11 +41,7 @@ class PageServer:
         return (self.url or "").startswith("https:")
 
     def access(self, methods: Collection[str] = READ_AND_SEND) -> PageAccess:
-        """Return which requests are let in.
-
-        Raises:
-            ConfigurationError: ``url`` is no address.
-        """
+        """Return which requests are let in."""
         names = list(self.names)
         if self.url is not None:
             parts = urlsplit(self.url)
@@ -81,7 +77,6 @@ def render(templates: Environment, template: str, /, **values: Any) -> str:
 
 
 def html_response(text: str, status: int = 200) -> web.Response:
-    """Return a page as an answer."""
     return web.Response(text=text, content_type="text/html", status=status)
 
 

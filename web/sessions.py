@@ -152,7 +152,6 @@ class Sessions:
         return Session(holder, link, name, until) if self._clock() < until else None
 
     def end(self, response: web.StreamResponse, *, path: str) -> None:
-        """Take the session away."""
         response.del_cookie(self.cookie, path=path, httponly=True, samesite="Strict")
 
     def form_token(self, session: Session) -> str:
@@ -160,7 +159,6 @@ class Sessions:
         return self._forms.dumps(session.name)
 
     def is_of_form(self, session: Session, given: object) -> bool:
-        """Whether this is the session's form token."""
         try:
             return isinstance(given, str) and bool(self._forms.loads(given) == session.name)
         except BadData:

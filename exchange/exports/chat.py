@@ -14,25 +14,26 @@ from typing import Any
 import orjson
 
 from viva.engine.messages import Message
+from viva.engine.tools import ToolCall
 
-from ..files import ExportResult, json_lines
-from .conversations import Conversation, Dialog, ExportCell, read_conversations
+from ..files import TransferResult, json_lines
+from .conversations import Conversation, Dialog, ExportCell, read_arguments, read_conversations
 
 _FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
 
 
-def export_openai(cells: Sequence[ExportCell], out: Path) -> ExportResult:
+def export_openai(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     """One ``{"messages": […]}`` a line, with ``tools`` where the model was offered some."""
     return _export(cells, out, openai_line)
 
 
-def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> ExportResult:
+def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     """One ``{"id": …, "conversations": [{"from": "human", "value": …}]}`` a line, ``system`` and ``tools`` beside."""
     return _export(cells, out, sharegpt_line)
 
 
-def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog], dict[str, Any]]) -> ExportResult:
-    done = ExportResult(files=[out])
+def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog], dict[str, Any]]) -> TransferResult:
+    done = TransferResult(files=[out])
     failed = 0
     without: Counter[str] = Counter()
     with json_lines(out) as write:
@@ -73,14 +74,10 @@ def sharegpt_line(name: str, dialog: Dialog) -> dict[str, Any]:
 
 
 def _sharegpt_turns(message: Message) -> list[dict[str, str]]:
-    calls = [{"from": "function_call", "value": _sharegpt_call(one.name, one.arguments)} for one in message.calls]
+    calls = [{"from": "function_call", "value": _sharegpt_call(call)} for call in message.calls]
     said = [{"from": _FROM[message.role], "value": message.content}] if message.content or not calls else []
     return said + calls
 
 
-def _sharegpt_call(name: str, arguments: str) -> str:
-    try:
-        given: Any = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:  # as the model wrote them
-        given = arguments
-    return orjson.dumps({"name": name, "arguments": given}).decode()
+def _sharegpt_call(call: ToolCall) -> str:
+    return orjson.dumps({"name": call.name, "arguments": read_arguments(call)}).decode()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
 from anyio.from_thread import start_blocking_portal
 
 from viva.engine.conversation_replay import Entry, Exchange
@@ -21,7 +22,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.journal_reader import History
 from viva.engine.messages import Message
 from viva.engine.run_folder import RunFolder
-from viva.engine.tools import Toolbox
+from viva.engine.tools import Toolbox, ToolCall
 from viva.orchestration.launch import recorded_settings
 from viva.orchestration.transcripts import Transcripts
 from viva.reports.studies.study import find_cells
@@ -105,7 +106,6 @@ class ExportCell:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The run's manifest."""
         return self.run.manifest
 
     @property
@@ -121,6 +121,20 @@ class ExportCell:
         named = self.manifest["models"].get(role)
         return named if isinstance(named, str) else None
 
+    @property
+    def judge_model(self) -> str | None:
+        """The name of the model that judges; None where none does."""
+        return None if self.judge is None else self.model_of(self.judge)
+
+    @property
+    def uncertain_figures(self) -> dict[str, Row]:
+        """The figures of the report that have an error or a count, by measure."""
+        return {
+            name: row
+            for name, row in self.figures.items()
+            if row["value"] is not None and (row["n"] is not None or row["low"] is not None)
+        }
+
     def scores_of(self, summary: ResultSummary) -> dict[str, float | None]:
         """A conversation's scores by criterion, None where it has none of a criterion that others have."""
         told = summary_scores(summary)
@@ -134,11 +148,7 @@ def summary_scores(summary: ResultSummary) -> dict[str, float | None]:
 
 
 def open_cells(folder: Path) -> list[ExportCell]:
-    """The cells of a run or a sweep that have ended a conversation, with their figures. No model is called.
-
-    :raises ConfigurationError: the folder is neither, or nothing has ended there yet.
-    :raises JournalError: a journal is damaged.
-    """
+    """The cells of a run or a sweep that have ended a conversation, with their figures. No model is called."""
     runs: dict[Path, list[StudyCell]] = {}
     for one in find_cells([folder]):
         if one.run is not None and one.run.begun:
@@ -281,7 +291,6 @@ class Conversation:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """The answered calls, in order."""
         return [one for one in self.entries if isinstance(one, Exchange) and one.completion is not None]
 
     @property
@@ -335,7 +344,6 @@ class Conversation:
         return used
 
     def latency(self, role: str) -> float:
-        """Seconds that this role's calls took together."""
         return sum(one.completion.latency for one in self.exchanges if one.role == role and one.completion is not None)
 
 
@@ -439,16 +447,23 @@ def dialogs_of(entries: Sequence[Entry], role: str) -> list[Dialog]:
     return found
 
 
+def read_arguments(call: ToolCall) -> Any:
+    """Return the arguments of a call; the model's own text where that is no JSON."""
+    try:
+        return orjson.loads(call.arguments or "{}")
+    except orjson.JSONDecodeError:
+        return call.arguments
+
+
 def _continues(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
     """Whether messages begin with the earlier ones. The last answer may have been shortened before it was sent back."""
     known = len(earlier) - 1
-    if len(messages) <= len(earlier) or any(map(_texts_differ, messages[:known], earlier[:known])):
+    both = zip(messages[:known], earlier[:known], strict=False)
+    if len(messages) <= len(earlier) or any(
+        (one.role, one.content, one.calls) != (other.role, other.content, other.calls) for one, other in both
+    ):
         return False
     return messages[known].role == "assistant"
-
-
-def _texts_differ(one: Message, other: Message) -> bool:
-    return (one.role, one.content, one.calls) != (other.role, other.content, other.calls)
 
 
 def explanations(shown: RenderedConversation) -> dict[str, str]:

@@ -25,9 +25,10 @@ from viva.engine.backends.base import ModelSpec
 from viva.engine.errors import ConfigurationError
 from viva.engine.json_data import to_utf8_data
 from viva.engine.messages import Message
+from viva.engine.tools import ToolCall
 
-from ..files import ExportResult, json_lines, safe_name, to_json, viva_version, write_json
-from .conversations import CONFIDENCE, PERCENT, Conversation, ExportCell, read_conversations
+from ..files import TransferResult, json_lines, safe_name, to_json, viva_version, write_json
+from .conversations import CONFIDENCE, PERCENT, Conversation, ExportCell, read_arguments, read_conversations
 
 SCHEMA_VERSION = "0.3.0"
 
@@ -91,13 +92,8 @@ def _base_line(cell: ExportCell, one: Conversation, place: EvaluationIds) -> dic
         "evaluation": {"is_correct": bool(one.right), "num_turns": max(turns, 1), "tool_calls_count": calls},
         "token_usage": {"input_tokens": sent, "output_tokens": said, "total_tokens": sent + said},
         "performance": {"latency_ms": 1000 * one.latency(cell.compared)},
-        "metadata": {"key": one.key, "end": one.end} | _judges(cell),
+        "metadata": {"key": one.key, "end": one.end} | ({"judge": cell.judge_model} if cell.judge_model else {}),
     }
-
-
-def _judges(cell: ExportCell) -> dict[str, str]:
-    judge = None if cell.judge is None else cell.model_of(cell.judge)
-    return {} if judge is None else {"judge": judge}
 
 
 def _judge_details(one: Conversation, criterion: str) -> dict[str, str]:
@@ -127,22 +123,19 @@ def _line_message(at: int, message: Message) -> dict[str, Any]:
     record: dict[str, Any] = {"turn_idx": at, "role": message.role, "content": message.content or None}
     if message.calls:
         record["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": _arguments(call.arguments)} for call in message.calls
+            {"id": call.id, "name": call.name, "arguments": _text_arguments(call)} for call in message.calls
         ]
     if message.role == "tool" and message.call_id:
         record["tool_call_id"] = [message.call_id]
     return record
 
 
-def _arguments(text: str) -> dict[str, str]:
-    """The arguments as that form has them: texts by name."""
-    try:
-        given = orjson.loads(text or "{}")
-    except orjson.JSONDecodeError:
-        return {"": text}
+def _text_arguments(call: ToolCall) -> dict[str, str]:
+    """Return the arguments as that form has them: texts by name."""
+    given = read_arguments(call)
     if not isinstance(given, dict):
-        return {"": text}
-    return {name: value if isinstance(value, str) else to_json(value).decode() for name, value in given.items()}
+        return {"": call.arguments}
+    return {name: _to_text(value) for name, value in given.items()}
 
 
 _CHECKED_LINES = 100  # lines of a cell that are checked against the schema; the others are made the same way
@@ -150,12 +143,12 @@ _ENGINES = {"llama": ("llama.cpp", "llama-cpp-python"), "hf": ("transformers", "
 _PLATFORMS = ("openai", "anthropic", "gemini")
 
 
-def export_every_eval(cells: Sequence[ExportCell], out: Path) -> ExportResult:
+def export_every_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     """Two files a cell below ``out``, which may be merged into that project's datastore.
 
     :raises ConfigurationError: a file cannot be written.
     """
-    done = ExportResult()
+    done = TransferResult()
     for cell in cells:
         model = model_info(cell.model)
         folder = Path("data", safe_name(f"{cell.which.name}_{cell.dataset}"), *_folders(model))
@@ -202,10 +195,7 @@ def _write_lines(cell: ExportCell, place: EvaluationIds, file: Path) -> tuple[in
 
 
 def check_schema(schema: str, record: dict[str, Any]) -> None:
-    """See that a record is what a published schema asks for.
-
-    :raises ConfigurationError: it is not; the message names the field.
-    """
+    """See that a record is what a published schema asks for."""
     wrong = next(_validator(schema).iter_errors(record), None)
     if wrong is not None:
         field = ".".join(map(str, wrong.absolute_path))
@@ -251,9 +241,8 @@ def _results(cell: ExportCell, place: EvaluationIds) -> Iterator[dict[str, Any]]
             result["metric_config"] |= _judge_of(cell)
             result["score_details"]["details"] = {"unscored": str(one.unscored)}
             yield result
-    for name, row in cell.figures.items():
-        if row["value"] is not None and (row["n"] is not None or row["low"] is not None):
-            yield _result(cell, place, f"report.{name}", row)
+    for name, row in cell.uncertain_figures.items():
+        yield _result(cell, place, f"report.{name}", row)
 
 
 def _result(cell: ExportCell, place: EvaluationIds, name: str, figure: dict[str, Any]) -> dict[str, Any]:
@@ -292,10 +281,9 @@ def _uncertainty(figure: dict[str, Any]) -> dict[str, Any]:
 
 def _judge_of(cell: ExportCell) -> dict[str, Any]:
     """The judge of a criterion, with the prompts that it has: the whole pack, as the run keeps it."""
-    named = None if cell.judge is None else cell.model_of(cell.judge)
-    if named is None:
+    if cell.judge_model is None:
         return {}
-    judge: dict[str, Any] = {"model_info": model_info(named)}
+    judge: dict[str, Any] = {"model_info": model_info(cell.judge_model)}
     if (warmth := cell.manifest["settings"].get("temperature")) is not None:
         judge["temperature"] = float(warmth)
     return {"llm_scoring": {"judges": [judge], "input_prompt": cell.manifest.get("prompts") or ""}}
@@ -354,7 +342,6 @@ def _folders(model: dict[str, Any]) -> tuple[str, str]:
 
 
 def _folder_name(name: str) -> str:
-    """A folder's name; the datastore keeps ``data`` for itself."""
     return f"{name}_" if name.lower() == "data" else name
 
 

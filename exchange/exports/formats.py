@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from viva.engine.errors import ConfigurationError
 
-from ..files import ExportResult, atomic_path
+from ..files import TransferResult, atomic_path
 
 if TYPE_CHECKING:
     from .conversations import ExportCell
@@ -45,7 +45,7 @@ FORMATS = {
 }
 
 
-def export(folder: Path, to: str, out: Path | None = None) -> ExportResult:
+def export(folder: Path, to: str, out: Path | None = None) -> TransferResult:
     """Export a run or a sweep. ``out`` is the file or folder that is made; None: one in the current folder that is
     called after the run and the format. It is there only when it is whole; after a kill the same command begins anew.
     No model is called.
@@ -62,7 +62,7 @@ def export(folder: Path, to: str, out: Path | None = None) -> ExportResult:
     from .conversations import open_cells
 
     module, _, name = form.where.partition(":")
-    write: Callable[[Sequence[ExportCell], Path], ExportResult] = getattr(
+    write: Callable[[Sequence[ExportCell], Path], TransferResult] = getattr(
         import_module(f".{module}", __package__), name
     )
     cells = open_cells(folder)

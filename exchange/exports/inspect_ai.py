@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import orjson
 
 from viva.engine.conversation_replay import Exchange
 from viva.engine.imports import import_under_lock
@@ -21,11 +20,10 @@ from viva.engine.journal import role_in_branch
 from viva.engine.json_data import to_utf8_data
 from viva.engine.messages import Completion, Message
 from viva.engine.tools import Toolbox, ToolCall
-from viva.reports.tables import Row
 from viva.scenarios.run_settings import repeats_of
 
-from ..files import ExportResult, atomic_file, import_extra, safe_name, viva_version
-from .conversations import Conversation, ExportCell, read_conversations
+from ..files import TransferResult, atomic_file, import_extra, safe_name, viva_version
+from .conversations import Conversation, ExportCell, read_arguments, read_conversations
 
 _STOP_REASONS = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 
@@ -43,7 +41,7 @@ class SampleMaker:
     def sample(self, one: Conversation) -> Any:
         """A conversation as an ``EvalSample``; its dialogs stand one behind the other."""
         messages = [made for dialog in one.dialogs for made in self._messages(dialog.messages)]
-        usage = {role: self._usage(sent, said) for role, (_, sent, said) in one.usage().items()}
+        usage = {role: _usage(sent, said) for role, (_, sent, said) in one.usage().items()}
         sample = self._log.EvalSample(
             id=one.task,
             epoch=one.repeat,
@@ -80,7 +78,6 @@ class SampleMaker:
         return scores
 
     def _output(self, one: Conversation) -> Any:
-        """The compared model's last answer."""
         own = [exchange for exchange in one.exchanges if exchange.role == self._cell.compared]
         return self._answer(own[-1]) if own else self._model.ModelOutput(model=self._cell.model)
 
@@ -129,16 +126,13 @@ class SampleMaker:
         message = self._assistant(Message("assistant", text, calls=tuple(said.calls or ())), said.thoughts)
         stop = _STOP_REASONS.get(said.finish, "stop" if said.finish.startswith("watch:") else "unknown")
         choice = self._model.ChatCompletionChoice(message=message, stop_reason=stop)
-        usage = self._usage(said.prompt_tokens, said.completion_tokens)
+        usage = _usage(said.prompt_tokens, said.completion_tokens)
         return self._model.ModelOutput(model=model, choices=[choice], usage=usage, time=said.latency)
 
     @staticmethod
     def _said(exchange: Exchange) -> Completion:
         assert exchange.completion is not None, "only answered calls are exported"
         return exchange.completion
-
-    def _usage(self, sent: int, said: int) -> Any:
-        return self._model.ModelUsage(input_tokens=sent, output_tokens=said, total_tokens=sent + said)
 
     def _by_model(self, usage: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -176,10 +170,7 @@ class SampleMaker:
         return self._model.ChatMessageAssistant(content=content, tool_calls=calls, id=name or _hash(one.content))
 
     def _tool_call(self, call: ToolCall) -> Any:
-        try:
-            arguments, problem = orjson.loads(call.arguments or "{}"), None
-        except orjson.JSONDecodeError as error:
-            arguments, problem = {}, f"{error}: {call.arguments}"
+        arguments, problem = read_arguments(call), None
         if not isinstance(arguments, dict):
             arguments, problem = {}, f"no object: {call.arguments}"
         return self._tool.ToolCall(id=call.id, function=call.name, arguments=arguments, parse_error=problem)
@@ -203,7 +194,7 @@ _FLUSH_EVERY = 500
 _STATES = {"done": "success", "stopped": "success"}  # everything else was cut off
 
 
-def export_inspect(cells: Sequence[ExportCell], out: Path, at_once: int = BUFFERED_SAMPLES) -> ExportResult:
+def export_inspect(cells: Sequence[ExportCell], out: Path, at_once: int = BUFFERED_SAMPLES) -> TransferResult:
     """One log a cell in the folder ``out``, by ``write_eval_log``.
 
     That function holds every sample until the file is written; so a cell of more than ``at_once`` conversations is
@@ -212,7 +203,7 @@ def export_inspect(cells: Sequence[ExportCell], out: Path, at_once: int = BUFFER
     :raises ConfigurationError: the package is not installed, or a file cannot be written.
     """
     log_module = import_extra("inspect_ai.log", "inspect", "writing logs of Inspect")
-    done = ExportResult()
+    done = TransferResult()
     for cell in cells:
         file = out / f"{safe_name(cell.name)}.eval"
         log = _log(cell)
@@ -253,9 +244,9 @@ def _log(cell: ExportCell) -> Any:
     began, finished = _time(cell.began), _time(cell.finished)
     settings = to_utf8_data(manifest["settings"])
     spec = made.EvalSpec(
-        eval_id=_id("eval", identity),
-        run_id=_id("run", identity),
-        task_id=_id("task", cell.which.name, cell.dataset),
+        eval_id=_hash("eval", identity),
+        run_id=_hash("run", identity),
+        task_id=_hash("task", cell.which.name, cell.dataset),
         created=began,
         task=cell.which.name,
         task_version=str(manifest["versions"].get("viva", "")),
@@ -274,11 +265,11 @@ def _log(cell: ExportCell) -> Any:
     )  # fmt: skip
     plan = made.EvalPlan(name=cell.which.name, steps=[made.EvalPlanStep(solver=cell.which.name, params=settings)])
     stats = made.EvalStats(started_at=began, completed_at=finished)
-    stats.role_usage = {role: _usage(used) for role, used in cell.usage.items()}
+    stats.role_usage = {role: _role_usage(used) for role, used in cell.usage.items()}
     for role, used in cell.usage.items():
         model = cell.model_of(role)
         if model is not None:
-            stats.model_usage[model] = stats.model_usage.get(model, _usage({})) + _usage(used)
+            stats.model_usage[model] = stats.model_usage.get(model, _role_usage({})) + _role_usage(used)
     status = _STATES.get(cell.state, "cancelled")
     return made.EvalLog(status=status, eval=spec, plan=plan, results=_results(cell), stats=stats)
 
@@ -303,28 +294,26 @@ def _results(cell: ExportCell) -> Any:
         scores.append(score)
     finished = cell.ended - cell.failed
     results = made.EvalResults(total_samples=cell.planned, completed_samples=finished, scores=scores)
-    results.metadata = {"report": {name: _plain_figure(row) for name, row in cell.figures.items()}}
+    fields = ("value", "se", "low", "high", "n")
+    results.metadata = {
+        "report": {
+            name: {field: row[field] for field in fields if row[field] is not None}
+            for name, row in cell.figures.items()
+        }
+    }
     return results
 
 
-def _plain_figure(row: Row) -> dict[str, Any]:
-    """A figure without what it has not."""
-    return {field: row[field] for field in ("value", "se", "low", "high", "n") if row[field] is not None}
+def _usage(sent: int, said: int) -> Any:
+    usage = import_under_lock("inspect_ai.model").ModelUsage
+    return usage(input_tokens=sent, output_tokens=said, total_tokens=sent + said)
 
 
-def _usage(used: Any) -> Any:
-    sent, said = int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0)
-    usage = import_under_lock("inspect_ai.model").ModelUsage(
-        input_tokens=sent, output_tokens=said, total_tokens=sent + said
-    )
+def _role_usage(used: Any) -> Any:
+    usage = _usage(int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0))
     usage.total_cost = used.get("cost")
     return usage
 
 
 def _time(seconds: float | None) -> str:
     return datetime.fromtimestamp(seconds or 0, UTC).isoformat()
-
-
-def _id(*parts: str) -> str:
-    """An id like those of Inspect: the same parts give the same one."""
-    return blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=11).hexdigest()

@@ -20,16 +20,16 @@ from viva.engine.backends.base import ModelSpec
 from viva.engine.conversation_replay import Exchange
 from viva.scenarios.contract import SCORE
 
-from ..files import ExportResult, json_lines, safe_name, to_json, viva_version, write_json
+from ..files import TransferResult, json_lines, safe_name, to_json, viva_version, write_json
 from .conversations import Conversation, ExportCell, read_conversations
 
 _NOT_IN_NAMES = re.compile(r"[\"<>:/|\\?*\[\]]+")  # what that tool replaces in the names of models
 _FILTER = "none"  # this tool's name for an answer that no filter has changed
 
 
-def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> ExportResult:
+def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     """A folder a model below ``out``, in it two files a cell."""
-    done = ExportResult()
+    done = TransferResult()
     for cell in cells:
         folder = out / _folder_name(cell.label)
         task = safe_name(f"{cell.which.name}_{cell.dataset}")
@@ -74,9 +74,8 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
     if reads and (score := cell.criteria.get(SCORE)) is not None and score.mean is not None:
         error = None if score.mean.se is None else score.mean.se / 100
         figures |= _metric("acc", score.mean.mean / 100, error)  # as that tool's own tasks have it, a share
-    for name, row in cell.figures.items():
-        if row["value"] is not None and (row["n"] is not None or row["low"] is not None):
-            figures |= _metric(f"report.{name}", row["value"], row["se"])
+    for name, row in cell.uncertain_figures.items():
+        figures |= _metric(f"report.{name}", row["value"], row["se"])
     settings, spec = cell.manifest["settings"], ModelSpec.parse(cell.model)
     shots = settings.get("shots", 0)
     config = {
@@ -85,7 +84,12 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
         "output_type": "multiple_choice" if reads else "generate_until",
         "num_fewshot": shots,
         "metric_list": [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in cell.criteria],
-        "metadata": {"version": viva_version(), "scenario": cell.which.name, "cell": cell.name, "judge": _judge(cell)},
+        "metadata": {
+            "version": viva_version(),
+            "scenario": cell.which.name,
+            "cell": cell.name,
+            "judge": cell.judge_model,
+        },
     }
     return {
         "results": {task: figures},
@@ -129,10 +133,6 @@ def _only_reads(cell: ExportCell) -> bool:
         return first is not None and not first.dialogs
 
 
-def _judge(cell: ExportCell) -> str | None:
-    return None if cell.judge is None else cell.model_of(cell.judge)
-
-
 def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
     arguments, answers = _requests_and_answers(one, cell.compared)
     target = one.reference
@@ -140,6 +140,7 @@ def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
     if one.right is not None:  # as that tool names it: of a likelihood, and of an answer in words
         values["exact_match" if one.dialogs else "acc"] = float(one.right)
     doc = one.item if isinstance(one.item, dict) else {"task": one.item}
+    transcript = [[message.to_openai() for message in dialog.messages] for dialog in one.dialogs]
     sample: dict[str, Any] = {
         "doc_id": one.number,
         "doc": {**doc, "viva_key": one.key, "viva_repeat": one.repeat},
@@ -153,7 +154,7 @@ def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
         "doc_hash": _hash(to_json(doc, orjson.OPT_INDENT_2)),
         "prompt_hash": _hash((arguments[0][0] if arguments else "").encode("utf-8", "replace")),
         "target_hash": _hash(target.encode("utf-8", "replace")),
-        "viva": {"end": one.end, "explanations": one.explanations, "transcript": _dialogs(one),
+        "viva": {"end": one.end, "explanations": one.explanations, "transcript": transcript,
                  "turns": [{"turn": turn.turn, **turn.scores} for turn in one.turns]},
     }  # fmt: skip
     return sample | values
@@ -182,10 +183,6 @@ def _reading_arguments(exchange: Exchange, arguments: list[list[str]], answers: 
     for text, likelihood in zip(reading.continuations, said.likelihoods or [], strict=False):
         arguments.append([reading.shared + reading.context, text])
         answers.append([str(likelihood.total), str(likelihood.greedy)])
-
-
-def _dialogs(one: Conversation) -> list[list[dict[str, Any]]]:
-    return [[message.to_openai() for message in dialog.messages] for dialog in one.dialogs]
 
 
 def _hash(data: bytes) -> str:

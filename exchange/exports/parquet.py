@@ -16,19 +16,19 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.json_data import to_utf8_data
 from viva.engine.messages import Message
 
-from ..files import ExportResult, atomic_file, import_extra, to_json
+from ..files import TransferResult, atomic_file, import_extra, to_json
 from .conversations import Conversation, ExportCell, read_conversations
 
 _GROUP = 500  # rows that are written together
 
 
-def export_parquet(cells: Sequence[ExportCell], out: Path) -> ExportResult:
+def export_parquet(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     """One row a conversation, zstd-compressed, in groups of 500; nothing but one group is in memory."""
     arrow = import_extra("pyarrow", "parquet", "writing Parquet")
     parquet = import_extra("pyarrow.parquet", "parquet", "writing Parquet")
     told = {"viva": to_json([{"cell": cell.name, "figures": list(cell.figures.values())} for cell in cells])}
     schema = _schema(arrow).with_metadata(told)
-    done = ExportResult(files=[out])
+    done = TransferResult(files=[out])
     rows = (to_utf8_data(_row(cell, one)) for cell in cells for one in read_conversations(cell))
     with atomic_file(out) as part, parquet.ParquetWriter(part, schema, compression="zstd") as writer:
         while group := list(islice(rows, _GROUP)):
@@ -37,7 +37,7 @@ def export_parquet(cells: Sequence[ExportCell], out: Path) -> ExportResult:
     return done
 
 
-def export_datasets(cells: Sequence[ExportCell], out: Path) -> ExportResult:
+def export_datasets(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     """The same rows as a folder for ``datasets.load_from_disk``."""
     datasets = import_extra("datasets", "hf", "writing a folder of the package datasets")
     with tempfile.TemporaryDirectory(prefix="viva-export-") as folder:
@@ -53,7 +53,7 @@ def export_datasets(cells: Sequence[ExportCell], out: Path) -> ExportResult:
         finally:
             if bars:
                 datasets.enable_progress_bars()
-    return ExportResult([out], done.records, done.notes)
+    return TransferResult([out], done.records, done.notes)
 
 
 def _schema(arrow: Any) -> Any:
@@ -93,7 +93,7 @@ def _row(cell: ExportCell, one: Conversation) -> dict[str, Any]:
         "error": one.error,
         "end": one.end,
         "score": next(iter(one.scores.values()), None),
-        "judge": cell.model_of(cell.judge) if cell.judge is not None else None,
+        "judge": cell.judge_model,
         "scores": [
             {"criterion": name, "value": value, "explanation": one.explained(name)}
             for name, value in one.scores.items()

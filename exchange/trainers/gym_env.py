@@ -75,11 +75,7 @@ class ExternalTurns:
         self._thread: threading.Thread | None = None
 
     def begin(self, seed: Callable[[], int]) -> PendingRequest:
-        """The first request of the next conversation, of a new run with ``seed()`` where none goes on.
-
-        :raises ConfigurationError: no conversation of a whole run asks the role for anything.
-        :raises VivaError: what ended the run.
-        """
+        """The first request of the next conversation, of a new run with ``seed()`` where none goes on."""
         for _ in range(2):
             if self._thread is None:
                 self._start(seed())
@@ -90,10 +86,7 @@ class ExternalTurns:
         raise ConfigurationError(f"{self._which.name}: no conversation asks the {self._role} for anything")
 
     def answer(self, asked: PendingRequest, text: str) -> PendingRequest | Rollout:
-        """Answer; what came of it: the conversation's next request, or its end.
-
-        :raises VivaError: what ended the run.
-        """
+        """Answer; what came of it: the conversation's next request, or its end."""
         self._loop.call_soon_threadsafe(asked.answer.set_result, text)
         return self._rest(asked.request.conversation)
 
@@ -231,7 +224,6 @@ class InterviewEnv(gymnasium.Env[str, str]):
         return str(messages[-1]["content"]), {"key": asked.request.conversation, "messages": messages}
 
     def render(self) -> str | None:
-        """What was said so far, a line a message."""
         return "\n".join(self._said) if self.render_mode == "ansi" else None
 
     def close(self) -> None:

@@ -173,7 +173,6 @@ class Api:
         )
 
     def routes(self) -> list[web.RouteDef]:
-        """What is served."""
         return [operation.route() for operation in self.operations]
 
     def _operations(self) -> list[Operation]:
@@ -248,11 +247,9 @@ class Api:
         ]
 
     async def openapi(self, asked: OperationRequest[Any, Any]) -> schemas.DocumentRecord:
-        """The document."""
         return self._document
 
     async def list_scenarios(self, asked: OperationRequest[Any, Any]) -> schemas.ScenarioList:
-        """The registered scenarios."""
         return await asyncio.to_thread(_list_scenarios)
 
     async def list_runs(self, asked: OperationRequest[schemas.RunsQuery, Any]) -> schemas.RunList:
@@ -282,20 +279,16 @@ class Api:
         return web.Response(status=201, body=body, content_type="application/json", headers=location)
 
     async def get_run(self, asked: OperationRequest[Any, Any]) -> schemas.RunRecord:
-        """One run."""
         return await self._host.record(asked.path["run"])
 
     async def stop_run(self, asked: OperationRequest[Any, Any]) -> schemas.RunRecord:
-        """Stop a run."""
         return await asyncio.shield(self._host.stop(asked.path["run"]))
 
     async def resume_run(self, asked: OperationRequest[Any, schemas.ResumeRequest]) -> schemas.RunRecord:
-        """Go on with a run."""
         resumed = self._host.resume(asked.path["run"], retry_failed=asked.body.retry_failed)
         return (await asyncio.shield(resumed)).record()
 
     async def get_report(self, asked: OperationRequest[Any, Any]) -> schemas.ReportRecord:
-        """The report."""
         return schemas.ReportRecord(await self._host.report(asked.path["run"]))
 
     async def watch_run(self, asked: OperationRequest[Any, Any]) -> web.StreamResponse:

@@ -52,10 +52,7 @@ class RequestChecker:
         self._served = served
 
     def models(self, models: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
-        """The models by role under their full names.
-
-        :raises Problem: one may not be named over HTTP.
-        """
+        """The models by role under their full names."""
         found: dict[str, str | list[str]] = {}
         for role, named in models.items():
             field = f"models.{role}"
@@ -225,12 +222,10 @@ class HostedRun:
 
     @property
     def path(self) -> Path:
-        """The run folder."""
         return self._launch.folder.path
 
     @property
     def under_way(self) -> bool:
-        """Whether the run goes on."""
         return not self._task.done()
 
     def record(self) -> RunRecord:
@@ -254,10 +249,6 @@ class HostedRun:
         )
 
     def report(self) -> dict[str, Any]:
-        """The report over what has ended so far.
-
-        :raises Exception: what the scenario's aggregate has raised.
-        """
         return self.live.report_so_far()
 
     async def stop(self) -> None:
@@ -338,10 +329,7 @@ class RunHost:
         return self._hosted.get(id_)
 
     def open(self, id_: str) -> RunFolder:
-        """The folder of a run.
-
-        :raises Problem: there is none of this id.
-        """
+        """The folder of a run."""
         path = self._path(id_)
         if path is None:
             raise Problem(404, f"no run {id_[:120]!r} here")
@@ -351,10 +339,7 @@ class RunHost:
             raise Problem(409, f"run {id_}: {error}") from None
 
     async def begin(self, wanted: RunRequest) -> HostedRun:
-        """Begin a new run.
-
-        :raises Problem: it cannot begin; nothing is left of it.
-        """
+        """Begin a new run."""
         self._refuse_while_closing()
         if wanted.scenario not in load_entry_points(GROUP):
             raise Problem(
@@ -367,10 +352,7 @@ class RunHost:
             return self._host(await asyncio.to_thread(self._launch, wanted, path))
 
     def _launch(self, wanted: RunRequest, path: Path) -> Launch:
-        """A run about to begin. Runs in a thread: what a client names may be much, and its data large.
-
-        :raises Problem: it cannot begin.
-        """
+        """A run about to begin. Runs in a thread: what a client names may be much, and its data large."""
         try:
             models = self._allowed.models(wanted.models)
             self._allowed.settings(wanted.settings, {role.setting for role in get_scenario(wanted.scenario).roles})
@@ -404,10 +386,7 @@ class RunHost:
 
     @contextmanager
     def _reserved(self, id_: str) -> Iterator[None]:
-        """Keep an id while its run is being made, which others go on beside.
-
-        :raises Problem: somebody else makes one of this id.
-        """
+        """Keep an id while its run is being made, which others go on beside."""
         if id_ in self._making:
             raise Problem(409, f"a run '{id_}' is about to begin; ask again", field="id")
         made = self._making[id_] = asyncio.Event()
@@ -418,10 +397,7 @@ class RunHost:
             made.set()
 
     async def stop(self, id_: str) -> RunRecord:
-        """Begin to stop a run.
-
-        :raises Problem: there is none, or this server does not carry it.
-        """
+        """Begin to stop a run."""
         self.open(id_)
         known = self._hosted.get(id_)
         if known is None or not known.under_way:
@@ -449,10 +425,6 @@ class RunHost:
         return recorded.model_copy(update=facts)
 
     async def report(self, id_: str) -> dict[str, object]:
-        """A run's report, over what has ended so far.
-
-        :raises Problem: there is no such run; :raises VivaError: its journal cannot be read.
-        """
         known = self._hosted.get(id_)
         if known is not None and known.under_way:
             return known.report()

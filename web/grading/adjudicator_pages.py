@@ -65,7 +65,6 @@ class AdjudicatorPages:
         self._site = site
 
     def routes(self) -> list[web.RouteDef]:
-        """Return what is served."""
         return [
             web.get(r"/g/{holder:\d{1,9}}/disputes", self._list),
             web.get(r"/g/{holder:\d{1,9}}/disputes/{number:\d{1,9}}/{position:\d{1,5}}", self._case),

@@ -74,7 +74,6 @@ class AdminPages:
         self._new_links: dict[str, tuple[str, str, str]] = {}  # by a name that is used once: holder, grader, token
 
     def routes(self) -> list[web.RouteDef]:
-        """Return what is served."""
         base = r"/g/{holder:\d{1,9}}/admin"
         return [
             web.get(base, self._overview),

@@ -64,7 +64,6 @@ class GraderPages:
         self._site = site
 
     def routes(self) -> list[web.RouteDef]:
-        """Return what is served."""
         return [
             web.get(r"/g/{holder:\d{1,9}}/", self._home),
             web.get(r"/g/{holder:\d{1,9}}/next", self._next),

@@ -150,10 +150,7 @@ def question_seal(sessions: Sessions, grader: int, question: int) -> str:
 
 
 def read_json(data: bytes) -> tuple[str, list[Submission]]:
-    """The form token and the submissions that a page's script sends.
-
-    :raises Refusal: they are not of that form.
-    """
+    """The form token and the submissions that a page's script sends."""
     try:
         sent = orjson.loads(strip_surrogate_escapes(data.decode()))
         items = [_parse_submission(one) for one in sent["items"][: _MAX_SUBMISSIONS + 1]]

@@ -44,7 +44,6 @@ class LinkPages:
         self._site = site
 
     def routes(self) -> list[web.RouteDef]:
-        """Return what is served."""
         return [
             web.get("/", self._root),
             web.get("/link/{token}", self._look),

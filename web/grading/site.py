@@ -63,10 +63,7 @@ class StoreWorker:
         self._store.close()
 
     async def change(self, work: Callable[[GradeStore], T]) -> T:
-        """What the job gives, once all that it changed is committed.
-
-        :raises Refusal: the folder cannot be written now; nothing of the job stays.
-        """
+        """What the job gives, once all that it changed is committed."""
         return await self._put(work, changes=True)
 
     async def read(self, work: Callable[[GradeStore], T]) -> T:
@@ -158,10 +155,7 @@ class NewLink:
 
 
 def make_link(store: GradeStore, grader: Grader, address: str, expires: str) -> NewLink:
-    """A new link; an earlier one opens nothing any more. ``expires``: a duration such as ``7d``, or ``never``.
-
-    :raises ConfigurationError: it is no duration.
-    """
+    """A new link; an earlier one opens nothing any more. ``expires``: a duration such as ``7d``, or ``never``."""
     token, kept = new_token()
     store.set_token(grader.number, kept, parse_expiry(expires, store.clock()))
     return NewLink(grader, f"{address}/link/{token}")
@@ -201,10 +195,7 @@ class Site:
         self.questions = QuestionRenderer()
 
     def session(self, request: web.Request) -> Session:
-        """The session of a request at its own holder's path.
-
-        :raises Refusal: there is none.
-        """
+        """The session of a request at its own holder's path."""
         session: Session | None = request.get("session") or self.sessions.read(request)
         if session is None or session.holder != request.match_info["holder"]:
             raise Refusal(401, "Not signed in", _REOPEN_HINT, code="session")
@@ -220,10 +211,7 @@ class Site:
         changes: bool = False,
         paused: bool = False,
     ) -> T:
-        """What a job gives that is done for whoever asks. ``paused``: it is done for paused graders too.
-
-        :raises Refusal: nobody asks whose link is good, or their role may not.
-        """
+        """What a job gives that is done for whoever asks. ``paused``: it is done for paused graders too."""
         session = self.session(request)
 
         def job(store: GradeStore) -> T:
@@ -232,10 +220,7 @@ class Site:
         return await (self.worker.change(job) if changes else self.worker.read(job))
 
     async def form(self, request: web.Request) -> Form:
-        """The fields of a form that was sent from a page of this session.
-
-        :raises Refusal: it was not.
-        """
+        """The fields of a form that was sent from a page of this session."""
         fields = await request.post()
         self.check_form(request, fields.get("form"))
         return fields

@@ -70,7 +70,6 @@ class AnswerWriter:
         return self._delta(index, {"role": "assistant", "content": ""}) if self._chat else b""
 
     def text(self, index: int, piece: str) -> bytes:
-        """The chunk of a piece of text."""
         if index not in self._around:
             delta: dict[str, Any] = {"delta": {"content": "%"}} if self._chat else {"text": "%"}
             choice = {"index": index} | delta | {"logprobs": None, "finish_reason": None}
@@ -170,20 +169,16 @@ class OpenAIEndpoints:
         ]
 
     async def all(self, request: web.Request) -> web.Response:
-        """The models."""
         return _json({"object": "list", "data": [_record(model) for model in self._models]})
 
     async def one(self, request: web.Request) -> web.Response:
-        """One model."""
         return _json(_record(self._models.get(request.match_info["model"])))
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        """A chat completion."""
         parts = await convert_body(request, lambda data: chat_parts(parse_body(data, ChatForm, 400), self._most_tokens))
         return await self._answer(request, chat_request(parts, self._models.get(parts.form.model)), chat=True)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
-        """Plain completions."""
         form = await read_body(request, TextForm, status=400)
         return await self._answer(request, text_request(form, self._models.get(form.model)), chat=False)
 
@@ -207,10 +202,7 @@ class _Stream:
         self._news = asyncio.Event()
 
     async def run(self, request: web.Request) -> web.StreamResponse:
-        """Answer. Headers are sent with the first text, so that an error before it has a status of its own.
-
-        :raises VivaError: nothing was streamed yet, and the model could not answer.
-        """
+        """Answer. Headers are sent with the first text, so that an error before it has a status of its own."""
         asks = [partial(self._choice, choice) for choice in self._question.choices]
         answers = asyncio.create_task(gather(asks, abandon=True))
         answers.add_done_callback(lambda _: self._news.set())

@@ -234,10 +234,7 @@ class ChatParts:
 
 
 def chat_parts(form: ChatForm, most_tokens: int) -> ChatParts:
-    """The parts of a chat completion. ``most_tokens``: of an answer, where the client sets no bound.
-
-    :raises Problem: it cannot be asked.
-    """
+    """The parts of a chat completion. ``most_tokens``: of an answer, where the client sets no bound."""
     form.refuse_unknown()
     tools = _toolbox(form)
     asked = form.top_logprobs or 0 if form.logprobs else None
@@ -349,10 +346,7 @@ def _schema(wanted: ResponseFormat | None) -> Mapping[str, Any] | None:
 
 
 def _check_size(value: Any, field: str) -> None:
-    """Check how much text there is in tools or a schema, which are written, hashed and compiled before the answer.
-
-    :raises Problem: there is too much.
-    """
+    """Check how much text there is in tools or a schema, which are written, hashed and compiled before the answer."""
     size, waiting = 0, [value]
     while waiting:
         one = waiting.pop()

@@ -94,10 +94,7 @@ class ServedModels:
         return iter(self._models.values())
 
     def get(self, name: str) -> ServedModel:
-        """The model of this name.
-
-        :raises Problem: there is none; the message lists those there are.
-        """
+        """The model of this name."""
         model = self._models.get(name)
         if model is None:
             known = ", ".join(self._models) or "none; start it with --model"
@@ -112,10 +109,7 @@ class ServedModels:
 
 
 def served_names(texts: Iterable[str]) -> dict[str, str]:
-    """Full model names by the names under which they are served: the label, of a local file its stem.
-
-    :raises ConfigurationError: two have one name.
-    """
+    """Full model names by the names under which they are served: the label, of a local file its stem."""
     found: dict[str, str] = {}
     for text in texts:
         spec = ModelSpec.parse(text)
@@ -128,10 +122,7 @@ def served_names(texts: Iterable[str]) -> dict[str, str]:
 
 
 async def open_models(pool: BackendPool, names: Mapping[str, str]) -> ServedModels:
-    """Open and check the models.
-
-    :raises ConfigurationError, BackendError: one cannot be used or reached.
-    """
+    """Open and check the models."""
     made = []
     for name, text in names.items():
         backend = await pool.open(text)

@@ -85,18 +85,11 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_html(report: dict[str, Any], file: Path) -> None:
-    """Write the report of a study (``Study.report()``) as a page. The same study gives the same bytes.
-
-    :raises ConfigurationError: the file cannot be written, or a scenario of the report is not registered here.
-    """
+    """Write the report of a study (``Study.report()``) as a page. The same study gives the same bytes."""
     write_page(study_page(report), file)
 
 
 def write_page(page: Page, file: Path) -> None:
-    """Write any page.
-
-    :raises ConfigurationError: the file cannot be written.
-    """
     try:
         write_atomically(file, page_html(page).encode("utf-8", "replace"))
     except OSError as error:

@@ -53,7 +53,6 @@ class CallableFunction:
 
 
 def room_templates() -> Environment:
-    """Load the templates of rooms."""
     made = template_environment(TEMPLATES)
     made.filters |= MODEL_TEXT_FILTERS | {"waited": format_wait, "lines": json_lines}
     return made

@@ -40,7 +40,6 @@ class FormField:
 
     @property
     def name(self) -> str:
-        """The field's name in a form: a JSON pointer."""
         return "/".join(["value", *(part.replace("~", "~0").replace("/", "~1") for part in self.path)])
 
     @property
@@ -247,7 +246,6 @@ class SchemaForm:
         self.groups: list[FieldGroup] = field_groups(schema)
 
     def name(self, field: FormField) -> str:
-        """The field's name on the page."""
         return self._prefix + field.name
 
     def read(self, given: Mapping[str, str]) -> tuple[str, dict[str, str]]:

@@ -33,10 +33,7 @@ class RoomAccess:
     """The link and the sessions of one room, whose pages stand below ``path``."""
 
     def __init__(self, folder: Path, path: str, *, secure: bool = False) -> None:
-        """``secure``: people come over https, so the cookie is sent over that alone.
-
-        :raises ConfigurationError: the secret cannot be read or made.
-        """
+        """``secure``: people come over https, so the cookie is sent over that alone."""
         secret = read_or_make_secret(folder / SECRET_FILE)
         digest = hmac.digest(secret, b"viva room link", hashlib.sha256)
         self.token = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -60,10 +57,7 @@ class RoomAccess:
         return session if session is not None and session.link == self._link else None
 
     def session(self, request: web.Request) -> Session:
-        """The session of a request.
-
-        :raises Refusal: it has none of this room's link.
-        """
+        """The session of a request."""
         session = self.known(request)
         if session is None:
             raise Refusal(
@@ -102,11 +96,7 @@ class RoomsApplication:
     """The pages of one or several rooms, as a web application."""
 
     def __init__(self, folders: Iterable[Path], server: PageServer) -> None:
-        """Open the rooms, making those that are not there yet.
-
-        Raises:
-            ConfigurationError: One cannot be used as a room, or an option is wrong.
-        """
+        """Open the rooms, making those that are not there yet."""
         self._access, self._templates = server.access(), room_templates()
         # One thread has all rooms: questions are short, and one may write while others wait for the disk.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="viva-room-pages")
@@ -276,11 +266,7 @@ async def _read_form(request: web.Request) -> dict[str, str]:
 
 
 def serve(folders: Sequence[Path], server: PageServer, announce: Callable[[Mapping[str, str]], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM. ``announce`` gets each room's secret link, by its folder, once it can be opened.
-
-    Raises:
-        ConfigurationError: One is no room, or nobody can listen at that address.
-    """
+    """Serve until Ctrl-C or SIGTERM. ``announce`` gets each room's secret link, by its folder."""
     rooms = RoomsApplication(folders, server)
 
     def ready(address: str) -> None:

@@ -49,7 +49,6 @@ class PageTurn:
 
     @property
     def rest(self) -> str:
-        """What follows the head."""
         return self.shown.text[len(self.head) :]
 
 
@@ -123,11 +122,9 @@ class ConversationReader:
         return found
 
     def texts(self, path: Path, number: int) -> list[str]:
-        """The texts of a conversation's calls, in their order."""
         return [call.completion.text for call in self._opened(path).history.calls(number)]
 
     def close(self) -> None:
-        """Close the journals."""
         while self._runs:
             self._runs.popitem()[1].history.close()
 

@@ -116,7 +116,6 @@ class AnswerUpdater:
             return answer.problem
 
     async def close(self) -> None:
-        """End what is being computed."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])

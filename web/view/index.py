@@ -200,11 +200,9 @@ class IndexWriter:
         self.version = int(self._meta("version"))
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     def begin(self) -> None:
-        """Begin one change."""
         self._connection.execute("begin immediate")
 
     def commit(self, *, texts: bool = False) -> int:
@@ -217,7 +215,6 @@ class IndexWriter:
         return self.version
 
     def rollback(self) -> None:
-        """Forget the change that was begun."""
         if self._connection.in_transaction:
             self._connection.execute("rollback")
 
@@ -403,7 +400,6 @@ class Indexer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and wait for it."""
         self._stop.set()
         self._thread.join()
 

@@ -114,7 +114,6 @@ class Pages:
         self._environment = viewer_templates()
 
     def close(self) -> None:
-        """Close the index and the journals."""
         self.conversations_read.close()
         self.reader.close()
 
@@ -124,7 +123,6 @@ class Pages:
         return self._render("overview.html", 0, latest=latest, **self._overview(shown))
 
     def overview_part(self, shown: PageContext) -> str:
-        """The part of the overview that changes while a run goes on."""
         return self._render("overview_part.html", 0, **self._overview(shown))
 
     def conversations(self, filter: Filter) -> str:  # noqa: A002
@@ -192,11 +190,9 @@ class Pages:
         return self._render("comparing.html", 0)
 
     def problem(self, title: str, text: str) -> str:
-        """A page that says what is wrong."""
         return self._render("refused.html", 0, refusal=Refusal(500, title, text))
 
     def style(self) -> str:
-        """The style sheet."""
         return self._environment.get_template("view.css").render(colours=COLOURS)
 
     # -- gathering ------------------------------------------------------------------------------------------------
@@ -291,7 +287,6 @@ def mark_class(level: float | None) -> Markup:
 
 
 def format_duration(value: float) -> str:
-    """A duration."""
     if value < 0.0995:
         return f"{1000 * value:.0f} ms"
     return f"{value:.1f} s" if value < 100 else f"{value / 60:.0f} min"

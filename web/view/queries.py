@@ -121,7 +121,6 @@ class Filter:
 
     @property
     def order(self) -> str:
-        """What follows ``order by``."""
         return SORTS[self.sort][1].format(score=self.score)
 
     @property
@@ -247,7 +246,6 @@ class RunFigures:
 
     @property
     def total(self) -> CandidateFigures:
-        """All candidates together."""
         found = CandidateFigures("")
         for one in self.candidates.values():
             found.add(one)
@@ -255,7 +253,6 @@ class RunFigures:
 
     @property
     def ended(self) -> int:
-        """Conversations that finished or failed."""
         return self.total.finished + self.total.failed
 
 
@@ -285,7 +282,6 @@ class IndexReader:
         self._hits: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     @property
@@ -336,7 +332,6 @@ class IndexReader:
             last = (rows[-1][-1], rows[-1][2])
 
     def aspects(self, one: ListedConversation) -> dict[str, float]:
-        """A conversation's further figures by name."""
         return dict(
             self._connection.execute("select name, value from aspects where conversation = ?", (one.id,)).fetchall()
         )
@@ -352,7 +347,6 @@ class IndexReader:
         return [ListedConversation(*row) for row in rows]
 
     def runs(self) -> list[RunFigures]:
-        """All runs with their figures."""
         return list(self._keep("runs", self._runs))
 
     def choices(self) -> FilterChoices:

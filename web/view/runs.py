@@ -48,10 +48,7 @@ def study_folders(root: Path) -> list[Path]:
 
 
 def check_root(root: Path) -> None:
-    """See that there is something to look at.
-
-    :raises ConfigurationError: the folder is not there, or holds no run.
-    """
+    """See that there is something to look at."""
     if not root.is_dir():
         raise ConfigurationError(
             f"{root}: no such folder; name the folder of a run, of a sweep, or one that holds some"

@@ -280,11 +280,7 @@ _NICE = 5  # a run on the same machine comes first
 
 
 def serve(root: Path, server: PageServer, *, index: Path | None = None) -> None:
-    """Serve until Ctrl-C or SIGTERM; the address is told on stderr.
-
-    Raises:
-        ConfigurationError: There is nothing to look at, or nobody can listen at that address.
-    """
+    """Serve until Ctrl-C or SIGTERM; the address is told on stderr."""
 
     async def main() -> None:
         os.nice(_NICE)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from viva.cli.app import HELP, CommandGroup
 from viva.cli.exit_codes import handle_errors
-from viva.cli.lazy_command import HELP, CommandGroup
 
 if TYPE_CHECKING:
     from viva.cli.run import RunResult

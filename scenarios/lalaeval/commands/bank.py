@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viva.cli.app import HELP, CommandGroup, example_epilog
 from viva.cli.exit_codes import handle_errors
-from viva.cli.lazy_command import HELP, CommandGroup, example_epilog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from viva.cli.app import HELP, CommandGroup
 from viva.cli.exit_codes import handle_errors
-from viva.cli.lazy_command import HELP, CommandGroup
 
 from . import bank, collect, demo, graders, judge, project, report
 
