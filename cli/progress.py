@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import anyio
@@ -21,76 +20,112 @@ from viva.reports.tables import escape_controls, one_line
 from viva.scenarios.contract import Aggregate
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from viva.loadtest.run_load_test import LiveJudge, LiveStep, LoadLaunch, StepResult
     from viva.sweeps.cell_run import CellRun
     from viva.sweeps.sweep import Sweep
 
 _PLAIN_SECONDS = 10.0
-
-
-async def show_live(
-    line: Callable[[], str], drawing: Callable[[Console], RenderableType], terminal_seconds: float
-) -> NoReturn:
-    """Display on stderr until cancelled: ``drawing`` each so many seconds, or ``line``."""
-    if not sys.stderr.isatty():
-        while True:
-            await anyio.sleep(_PLAIN_SECONDS)
-            print(line(), file=sys.stderr, flush=True)
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(stderr=True)
-    with Live("", console=console, auto_refresh=False, transient=True) as live:
-        while True:
-            live.update(drawing(console), refresh=True)
-            await anyio.sleep(terminal_seconds)
-
-
 STALLED_SECONDS = 5.0  # without the end of any call; from then on it is said what is waited for
-_RUN_REFRESH_SECONDS = 0.25
 _WIDEST_BAR = 80
 
 
-class Progress:
+class Display:
+    """What shows how some work goes: ``drawing`` in a terminal, elsewhere ``line`` now and then."""
+
+    refresh_seconds = 0.25
+
+    def __init__(self, waits: WaitStatus | None = None) -> None:
+        self.note = ""
+        self._waits = waits
+        self._began = self._moved = time.monotonic()
+        self._calls = self._retried = self._throttled = 0
+
+    async def show(self) -> NoReturn:
+        """Display on stderr until cancelled."""
+        if not sys.stderr.isatty():
+            while True:
+                await anyio.sleep(_PLAIN_SECONDS)
+                print(self.line(), file=sys.stderr, flush=True)
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True)
+        with Live("", console=console, auto_refresh=False, transient=True) as live:
+            while True:
+                live.update(self.drawing(console.width, console.height), refresh=True)
+                await anyio.sleep(self.refresh_seconds)
+
+    def hear(self, event: Event) -> None:
+        """Take in an event of the work."""
+        if self._waits is not None:
+            self._waits.hear(event)
+        if isinstance(event, Retried):
+            self._retried += 1
+            self._throttled += event.error == "Throttled"
+
+    def line(self) -> str:
+        """Say where the work stands, in one line."""
+        return self._line(self.parts())
+
+    def _line(self, parts: list[str]) -> str:
+        return one_line(" · ".join([*parts, *[self.note] * bool(self.note)]))
+
+    def parts(self) -> list[str]:
+        """Return the parts of ``line``."""
+        raise NotImplementedError
+
+    def drawing(self, width: int, height: int) -> RenderableType:
+        """Draw where the work stands for a terminal of this size."""
+        raise NotImplementedError
+
+    def _elapsed(self) -> float:
+        return max(1e-9, time.monotonic() - self._began)
+
+    def _trouble(self, calls: int, in_flight: int) -> list[str]:
+        """Say what was retried, and what is waited for if no call has ended for a while."""
+        if calls != self._calls:
+            self._calls, self._moved = calls, time.monotonic()
+        told = [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
+        if self._waits is None:
+            return told
+        if paused := self._waits.paused():
+            return [*told, paused]
+        stalled = in_flight and time.monotonic() - self._moved >= STALLED_SECONDS
+        return [*told, *filter(None, [self._waits.describe() if stalled else None])]
+
+
+class Progress(Display):
     """Listens to a run; ``show`` runs beside it until cancelled."""
 
     def __init__(self, aggregate: Aggregate, waits: WaitStatus | None = None) -> None:
-        self._aggregate, self._waits = aggregate, waits
+        super().__init__(waits)
+        self._aggregate = aggregate
         self._estimate = RemainingTime()
         self._tally = RunProgress(aggregate)
         self._total: int | None = None
-        self._throttled = self._retried = 0
-        self._began = self._moved = time.monotonic()
-        self.note = ""
 
     def hear(self, event: Event) -> None:
+        """Take in an event of the run."""
+        super().hear(event)
         self._tally.hear(event)
         self._estimate.hear(event)
-        if self._waits is not None:
-            self._waits.hear(event)
         match event:
-            case CallFinished():
-                self._moved = time.monotonic()
-            case Retried():
-                self._retried += 1
-                self._throttled += event.error == "Throttled"
             case LimitHit() if not event.conversation:
                 self.note = event.detail
             case RunStarted():
                 self._total = event.total
                 self._began = self._moved = time.monotonic()
+            case CallFinished():
+                self._calls, self._moved = self._tally.calls, time.monotonic()
 
     @property
     def reasons(self) -> dict[str, int]:
         return self._tally.failures.reasons()
 
-    async def show(self) -> None:
-        await show_live(self.line, lambda console: self.drawing(console.width), _RUN_REFRESH_SECONDS)
-
-    def drawing(self, width: int) -> RenderableType:
-        """A bar over the same figures as in ``line``; lines break between figures, never within one."""
+    def drawing(self, width: int, height: int = 0) -> RenderableType:
+        """Draw a bar over the same figures as in ``line``; lines break between figures, never within one."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -101,13 +136,8 @@ class Progress:
         bar.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=min(width, _WIDEST_BAR)))
         return Group(bar, Text(fit_line(self.line(), width)))
 
-    def line(self) -> str:
-        """Where the run stands, in one line."""
-        return one_line(" · ".join(self._parts()))
-
-    def _parts(self) -> list[str]:
-        tally = self._tally
-        elapsed = max(1e-9, time.monotonic() - self._began)
+    def parts(self) -> list[str]:
+        tally, elapsed = self._tally, self._elapsed()
         fresh = tally.done - tally.restored
         total = "?" if self._total is None else str(self._total)
         parts = [f"{tally.done}/{total} done", f"{tally.in_flight} in flight"]
@@ -115,22 +145,11 @@ class Progress:
         if tally.done != self._total and (left := self._estimate.seconds(elapsed)) is not None:
             parts.append(f"ETA {_duration(left)}")
         headline = self._aggregate.headline()
-        if headline:
-            parts.append(headline)
+        parts += [headline] if headline else []
         parts.append(f"{tally.calls:,} calls, {tally.tokens:,} tokens")
-        if tally.cost:
-            parts.append(f"cost {tally.cost:.2f}")
-        if tally.failed:
-            parts.append(f"{tally.failed} failed")
-        if self._retried:
-            parts.append(f"{self._retried} retries ({self._throttled} throttled)")
-        if self._waits is not None and (paused := self._waits.paused()):
-            parts.append(paused)
-        elif self._waits is not None and tally.in_flight and time.monotonic() - self._moved >= STALLED_SECONDS:
-            parts += filter(None, [self._waits.describe()])
-        if self.note:
-            parts.append(self.note)
-        return parts
+        parts += [f"cost {tally.cost:.2f}"] if tally.cost else []
+        parts += [f"{tally.failed} failed"] if tally.failed else []
+        return parts + self._trouble(tally.calls, tally.in_flight)
 
 
 def speed(conversations: int, seconds: float) -> str:
@@ -168,7 +187,6 @@ def _duration(seconds: float) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
 
 
-_SWEEP_REFRESH_SECONDS = 0.5
 _MOST_ROWS = 40
 # Which cells are shown where not all can be: those that say most first.
 _RANK = {"running": 0, "failed": 1, "part": 2, "waiting": 3, "stopped": 4, "done": 5}
@@ -178,58 +196,39 @@ _FRAME_WIDTH = 16  # what the box takes of a line of five columns
 _STYLE = {"running": "cyan", "failed": "red", "stopped": "green", "done": "green"}
 
 
-class SweepProgress:
+class SweepProgress(Display):
     """``show`` displays a sweep until cancelled; ``line`` is its state in one line."""
+
+    refresh_seconds = 0.5
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
-        self._began = time.monotonic()
-        self._retried = self._throttled = 0
-        self._calls, self._moved = 0, self._began  # how many had ended, and when that was last seen to grow
         roles: dict[str, dict[str, None]] = {}
         for run in sweep.runs:
             for role, model in run.cell.roles.items():
                 roles.setdefault(role, {})[model] = None
         played = [(role, list(models)) for role, models in roles.items()]
-        self._waits = WaitStatus(played, sweep.model_counters, sweep.clock.wall)
-        self.note = ""
+        super().__init__(WaitStatus(played, sweep.model_counters, sweep.clock.wall))
 
-    def hear(self, event: Event) -> None:
-        self._waits.hear(event)
-        if isinstance(event, Retried):
-            self._retried += 1
-            self._throttled += event.error == "Throttled"
-
-    async def show(self) -> None:
-        await show_live(self.line, lambda console: self.table(console.height, console.width), _SWEEP_REFRESH_SECONDS)
-
-    def line(self) -> str:
-        """Where the sweep stands, in one line."""
+    def parts(self) -> list[str]:
         runs = self._sweep.runs
         states = [run.state for run in runs]
         ended = sum(state in ("done", "stopped", "failed") for state in states)
         parts = [f"{ended}/{len(runs)} cells"]
         parts += [f"{states.count(state)} {state}" for state in ("failed", "stopped") if state in states]
         done, total = sum(run.done for run in runs), sum(run.total or 0 for run in runs)
-        elapsed = max(1e-9, time.monotonic() - self._began)
-        parts += [f"{done}/{total} conversations", f"{sum(run.in_flight for run in runs)} in flight"]
+        in_flight = sum(run.in_flight for run in runs)
+        parts += [f"{done}/{total} conversations", f"{in_flight} in flight"]
         calls, tokens = sum(run.calls for run in runs), sum(run.tokens for run in runs)
-        parts.append(f"{calls:,} calls ({calls / elapsed:.0f}/s), {tokens:,} tokens")
+        parts.append(f"{calls:,} calls ({calls / self._elapsed():.0f}/s), {tokens:,} tokens")
         cost = sum(run.cost for run in runs)
         parts += [f"cost {cost:.2f}"] if cost else []
         failed = sum(run.failed for run in runs)
         parts += [f"{failed} conversations failed"] if failed else []
-        parts += [f"{self._retried} retries ({self._throttled} throttled)"] if self._retried else []
-        if paused := self._waits.paused():
-            parts.append(paused)
-        elif calls != self._calls:
-            self._calls, self._moved = calls, time.monotonic()
-        elif any(run.in_flight for run in runs) and time.monotonic() - self._moved >= STALLED_SECONDS:
-            parts += filter(None, [self._waits.describe()])
-        return " · ".join(parts + [self.note] * bool(self.note))
+        return parts + self._trouble(calls, in_flight)
 
-    def table(self, height: int, width: int) -> RenderableType:
-        """The cells, at most as many as there is room for; what is left out is counted. Of a line that is too long
+    def drawing(self, width: int, height: int) -> RenderableType:
+        """Draw the cells, at most as many as there is room for; what is left out is counted. Of a line that is too long
         names and errors are cut, numbers are not.
         """
         from rich.box import SIMPLE_HEAD
@@ -285,29 +284,30 @@ def _cut_middle(text: str, width: int) -> str:
     return f"{set_cell_size(line, width - half - 1)}…{line[len(line) - half :]}"
 
 
-_LOAD_REFRESH_SECONDS = 1.0
 _LOAD_HEADER = ("judge", "load", "answered", "per s", "p50", "p95", "failed", "state")
 _LONGEST_NAME, _SHORTEST_NAME = 16, 6
 LoadRow = tuple[str, ...]
 
 
-class BenchProgress:
+class BenchProgress(Display):
     """``show`` displays a load test until cancelled; ``line`` is its state in one line."""
 
-    def __init__(self, launch: LoadLaunch) -> None:
-        self._launch = launch
-        self.note = ""
+    refresh_seconds = 1.0
 
-    async def show(self) -> None:
+    def __init__(self, launch: LoadLaunch) -> None:
+        super().__init__()
+        self._launch = launch
+
+    async def show(self) -> NoReturn:
+        """Display until cancelled."""
         from viva.loadtest import load_sentences, step_judgement  # noqa: F401 - later it would hold up requests
 
-        await show_live(self.line, lambda console: self.table(console.width, console.height), _LOAD_REFRESH_SECONDS)
+        await super().show()
 
-    def line(self, *, latencies: bool = True) -> str:
-        """Where the test stands, in one line."""
+    def parts(self, *, latencies: bool = True) -> list[str]:
         test = self._launch.test
         if test is None or test.live is None:
-            return one_line(" · ".join(["opening judges", *[self.note] * bool(self.note)]))
+            return ["opening judges"]
         live = test.live
         ended = sum(judge.ended for judge in live.judges.values())
         streams = [judge.stream for judge in live.judges.values() if judge.stream is not None]
@@ -320,11 +320,10 @@ class BenchProgress:
         failed = sum(sum(judge.errors.values()) for judge in live.judges.values())
         parts += [f"{failed:,} failed"] if failed else []
         late = max((judge.dispatch.quantile(0.99) or 0.0 for judge in live.judges.values()), default=0.0)
-        parts += [f"dispatch delay p99 {_seconds(late)}"] if late > 0.005 else []
-        return one_line(" · ".join(parts + [self.note] * bool(self.note)))
+        return parts + ([f"dispatch delay p99 {_seconds(late)}"] if late > 0.005 else [])
 
-    def table(self, width: int, height: int) -> RenderableType:
-        """The steps so far, the latest ones where not all have room; names are cut where 80 columns are too few."""
+    def drawing(self, width: int, height: int) -> RenderableType:
+        """Draw the steps so far, the latest ones where not all have room; names are cut where 80 columns are few."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Group
         from rich.table import Table
@@ -340,7 +339,7 @@ class BenchProgress:
         for row in rows[-room:]:
             table.add_row(*(Text(cell) for cell in (_cut_end(row[0], width - taken), *row[1:])))
         hidden = [Text(f"  … and {len(rows) - room} steps before")] if len(rows) > room else []
-        return Group(*hidden, table, Text(self.line(latencies=False)))
+        return Group(*hidden, table, Text(self._line(self.parts(latencies=False))))
 
     def rows(self) -> list[LoadRow]:
         """One row for each judge in each step, the one that runs last."""

@@ -193,7 +193,7 @@ def test_missing_options_are_named() -> None:
 
 
 def test_an_unknown_scenario_is_named() -> None:
-    _refused(_viva("run", "kaiveal", "--dataset", ITEMS), "'kaiveal'")
+    _refused(_viva("run", "kaiveal", "--dataset", ITEMS), "'kaiveal'", "kieval")
 
 
 @pytest.mark.parametrize(
@@ -246,6 +246,7 @@ def test_a_used_up_budget_stops_the_run_and_resume_completes_it(tmp_path: Path) 
     part = _run(tmp_path / "part", *options, "--max-calls", "50")
     assert part.returncode == 1
     assert "budget of 50 calls is used up" in part.stderr
+    assert "0 in flight" in part.stderr
     assert f"viva resume {tmp_path / 'part'}" in part.stderr
     assert orjson.loads(part.stdout)["candidates"]["c"]["interviews"] < 5
     resumed = _viva("resume", tmp_path / "part", "--json")

@@ -158,15 +158,3 @@ def test_keys_and_ids_are_never_broken_inside_a_word(width: int) -> None:
     rows = [[ids[0], "some words about it that may well be folded over lines", "1.5"], [ids[1], "more of them", "2.5"]]
     [part] = drawn(["item", "what is wrong", "score"], rows, width)
     assert all(any(one in line.split() for line in part) for one in ids)
-
-
-@pytest.mark.parametrize("width", [80, 90])
-def test_the_second_half_of_a_split_table_repeats_the_names(width: int) -> None:
-    names = ["student-of-seventy", "student-of-eighty"]
-    rows = [["kieval", name, "science", *["12.3 (4.5 to 6.7)"] * 5] for name in names]
-    parts = drawn(["scenario", "candidate", "dataset", *(f"figure {n}" for n in range(5))], rows, width)
-    assert len(parts) > 1
-    for part in parts:
-        text = " ".join(" ".join(part).split())
-        assert "candidate" in text
-        assert all(name.rpartition("-")[2] in text for name in names)

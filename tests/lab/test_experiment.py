@@ -61,17 +61,6 @@ def test_a_second_start_asks_no_model_and_finds_the_same(ideal: Experiment) -> N
     assert orjson.dumps(Findings(ideal, [1]).report()) == before
 
 
-def test_the_width_of_a_run_changes_nothing(tmp_path: Path) -> None:
-    reports = []
-    for concurrency in (1, 64):
-        experiment = Experiment(
-            ideal_family()[:2], tmp_path / str(concurrency), items=6, probed=6, concurrency=concurrency
-        )
-        carried(experiment)
-        reports.append(orjson.dumps(Findings(experiment, [1]).report()))
-    assert reports[0] == reports[1]
-
-
 def test_another_experiment_in_the_same_folder_is_refused(ideal: Experiment) -> None:
     with pytest.raises(ConfigurationError, match="rounds was 5, is 2"):
         carried(replace(ideal, rounds=2))

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from viva.engine import seeds
 from viva.grading.assignments import assignments_of
-from viva.grading.disputes import DisputedAnswer, Disputes, read_criteria, read_disputes
+from viva.grading.disputes import DisputedAnswer, read_criteria, read_disputes
 from viva.grading.records import Decision, Grader, GraderRole, Question
 from viva.grading.store import GradeStore
 
@@ -127,18 +127,14 @@ class AdjudicatorPages:
 
 def list_disputes(store: GradeStore, grader: Grader) -> DisputeList:
     """What is there to decide: first the answers that everybody has graded who was asked to."""
-    found, own = _open_disputes(store, grader)
+    found = read_disputes(store, read_criteria(store.meta("about")))
+    own = {seat.question for seat in assignments_of(store, grader)}
     mine = [one for one in found.disputed if one.question not in own]
     to_decide = sorted(
         (one for one in mine if one.decided is None), key=lambda one: (not one.complete, one.question, one.position)
     )
     decided = [one for one in mine if one.decided is not None]
     return DisputeList(to_decide, decided, len(found.disputed) - len(mine), found.agreed, found.single)
-
-
-def _open_disputes(store: GradeStore, grader: Grader) -> tuple[Disputes, set[int]]:
-    criteria = read_criteria(store.meta("about"))
-    return read_disputes(store, criteria), {seat.question for seat in assignments_of(store, grader)}
 
 
 def read_dispute(store: GradeStore, grader: Grader, number: int, position: int) -> DisputeView:

@@ -88,7 +88,8 @@ class AdminPages:
         shown = self._new_links.pop(request.query.get("new", ""), None)
         if shown is not None and shown[0] != request.match_info["holder"]:
             shown = None
-        link = None if shown is None else (shown[1], f"{_origin(request, self._site)}/link/{shown[2]}")
+        origin = f"{'https' if self._site.secure else 'http'}://{request.host}"
+        link = None if shown is None else (shown[1], f"{origin}/link/{shown[2]}")
         return self._site.page(request, "admin.html", found=found, link=link, now=time.time(), ago=format_age)
 
     async def _add(self, request: web.Request) -> web.Response:
@@ -249,7 +250,3 @@ def _invalidation_reason(fields: Form) -> str:
     if not reason or len(reason) > _MAX_REASON:
         raise Refusal(400, "No reason", f"Please give a reason of at most {_MAX_REASON} characters.")
     return reason
-
-
-def _origin(request: web.Request, site: Site) -> str:
-    return f"{'https' if site.secure else 'http'}://{request.host}"

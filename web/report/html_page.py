@@ -109,7 +109,7 @@ def page_html(page: Page) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_show_value,
+        finalize=lambda value: escape_controls(value) if type(value) is str else value,
     )
     script = (_TEMPLATES / "tables.js").read_text(encoding="utf-8")
     panels = {
@@ -126,8 +126,3 @@ def page_html(page: Page) -> str:
         # Should a name ever get through as markup, the browser still runs and loads nothing but this very script.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-
-
-def _show_value(value: Any) -> Any:
-    """What stands in the page for a value: control characters of a name or reason are visible, too."""
-    return escape_controls(value) if type(value) is str else value

@@ -122,7 +122,7 @@ class RoomsApplication:
             web.post("/{room}/name", self._rename),
             web.get("/{room}/", self._list),
             web.get("/{room}/waiting", self._waiting),
-            web.get("/{room}/q/{name}", self._request),
+            web.get("/{room}/q/{name}", self._shown),
             web.post("/{room}/q/{name}", self._answer),
             web.get("/{room}/q/{name}/state", self._state),
         ]
@@ -179,9 +179,6 @@ class RoomsApplication:
             return web.Response(status=204)
         return web.json_response({"html": html, "fingerprint": fingerprint})
 
-    async def _request(self, request: web.Request) -> web.StreamResponse:
-        return await self._shown(request, None)
-
     async def _state(self, request: web.Request) -> web.StreamResponse:
         room, reader = self._inside(request)
         found = await self._in_thread(lambda: room.pages.state(request.match_info["name"], reader))
@@ -189,7 +186,7 @@ class RoomsApplication:
             raise _NO_SUCH_QUESTION
         return web.json_response(found)
 
-    async def _shown(self, request: web.Request, filled: RejectedForm | None) -> web.Response:
+    async def _shown(self, request: web.Request, filled: RejectedForm | None = None) -> web.Response:
         room, reader = self._inside(request)
         name = request.match_info["name"]
         html = await self._in_thread(lambda: room.pages.request(name, reader, time.time(), filled))
@@ -227,7 +224,8 @@ class RoomsApplication:
 
     def _inside(self, request: web.Request) -> tuple[_ServedRoom, Reader]:
         room = self._room(request)
-        return room, _reader_of(room, room.entry.session(request))
+        session = room.entry.session(request)
+        return room, Reader(session.holder, room.entry.form_token(session))
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
@@ -242,10 +240,6 @@ def _submit_answer(
         raise _NO_SUCH_QUESTION
     text, calls, errors = read_answer(found[1], form)
     return (None, errors) if errors else (room.answer(name, submission, text, calls, who), {})
-
-
-def _reader_of(room: _ServedRoom, session: Session) -> Reader:
-    return Reader(session.holder, room.entry.form_token(session))
 
 
 def _unique_name(folder: Path, taken: Iterable[str]) -> str:

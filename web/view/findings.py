@@ -133,15 +133,12 @@ class AnswerUpdater:
             self._on_answer()
         self._next = time.monotonic() + max(_LEAST_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began))
 
-    def _going_on(self) -> bool:
-        return any(is_running(path) for _, path in find_runs(self._root))
-
     def _journals(self) -> tuple[Any, ...]:
         return tuple(journal_state(path / "journal.sqlite") for _, path in find_runs(self._root))
 
     async def _asked(self, *more: str) -> StudyAnswer:
         folders = await asyncio.to_thread(study_folders, self._root)
-        if await asyncio.to_thread(self._going_on):
+        if await asyncio.to_thread(lambda: any(is_running(path) for _, path in find_runs(self._root))):
             more = (_GENTLY, *more)
         command = [sys.executable, "-m", __name__, *more, *map(str, folders)]
         process = await asyncio.create_subprocess_exec(

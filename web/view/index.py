@@ -245,8 +245,9 @@ class IndexWriter:
         self._connection.execute("delete from conversations where run = ?", (run,))
         self._connection.execute("delete from runs where id = ?", (run,))
 
-    def set_state(self, run: IndexedRun, state: str) -> bool:
-        """Whether a run goes on; True where that is news."""
+    def set_state(self, run: IndexedRun, running: bool) -> bool:
+        """Record whether a run goes on; True where that is news."""
+        state = "running" if running else "ended"
         cursor = self._connection.execute(
             "update runs set state = ? where id = ? and state != ?", (state, run.id, state)
         )
@@ -508,7 +509,9 @@ class Indexer:
                 return False
             state = journal_state(one.folder.journal)
             if one.state and state[:1] != one.state[:1]:
-                self._leave(one)  # another run lies there by now, or none: the next look for runs finds out
+                self._followed.pop(one.folder.path, None)  # another run lies there by now, or none: the next look
+                if one.tail is not None:  # for runs finds out
+                    one.tail.close()
                 continue
             if state == one.state:
                 self._rest(writer, one)
@@ -525,12 +528,6 @@ class Indexer:
             else:
                 one.state = state
         return busy
-
-    def _leave(self, one: _FollowedRun) -> None:
-        """Follow a run no more."""
-        self._followed.pop(one.folder.path, None)
-        if one.tail is not None:
-            one.tail.close()
 
     def _read(self, writer: IndexWriter, one: _FollowedRun) -> bool:
         """Take in what was added to a journal; whether there may be more."""
@@ -559,7 +556,7 @@ class Indexer:
                 )
             else:
                 writer.end(row, end.number, self._summary(one, end.result), end.checksum)
-        writer.set_state(row, self._state(one, running))
+        writer.set_state(row, running)
         writer.reached(row, added.last_number, added.last_row)
         texts = bool(added.started or added.calls)
         self._told(writer.commit(texts=texts), [(row.name, number) for number in sorted(changed)])
@@ -612,13 +609,10 @@ class Indexer:
 
     def _set_state(self, writer: IndexWriter, one: _FollowedRun, running: bool) -> None:
         writer.begin()
-        if writer.set_state(one.row, self._state(one, running)):
+        if writer.set_state(one.row, running):
             self._told(writer.commit(), [])
         else:
             writer.rollback()
-
-    def _state(self, one: _FollowedRun, running: bool) -> str:
-        return "running" if running else "ended"
 
     def _make_room(self) -> None:
         """Close the journal that was read longest ago where many are open."""
@@ -637,8 +631,3 @@ class Indexer:
     def _told(self, version: int, changed: list[tuple[str, int]]) -> None:
         if self._on_change is not None:
             self._on_change(version, changed)
-
-
-def index_size(file: Path) -> int:
-    """Bytes of the index."""
-    return os.stat(file).st_size

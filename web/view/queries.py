@@ -57,14 +57,10 @@ class Filter:
         """
         found: dict[str, Any] = {}
         for one in fields(cls):
-            text = (
-                query.get(one.name, "").strip()[:_LONGEST_FIELD]
-                if one.name != "q"
-                else query.get("q", "")[:_LONGEST_FIELD]
-            )
-            if not text:
-                continue
-            found[one.name] = _parse_field(one.name, text)
+            text = query.get(one.name, "")
+            text = (text if one.name == "q" else text.strip())[:_LONGEST_FIELD]
+            if text:
+                found[one.name] = _parse_field(one.name, text)
         return cls(**found)
 
     def query(self, **changes: Any) -> str:
@@ -215,18 +211,8 @@ class CandidateFigures:
 
     def add(self, other: CandidateFigures) -> None:
         """Take in the figures of another run."""
-        for name in (
-            "total",
-            "finished",
-            "failed",
-            "scored",
-            "sum",
-            "tokens",
-            "calls",
-            "retries",
-            "unscored",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for count in fields(self)[1:]:
+            setattr(self, count.name, getattr(self, count.name) + getattr(other, count.name))
 
 
 @dataclass(slots=True)
