@@ -19,7 +19,8 @@ BUILD := CMAKE_ARGS="$(PLAIN) $(LEAN) $$CMAKE_ARGS"
 PIP := $(BUILD) $(BIN)/pip
 HAS_AMX := from llama_cpp._ggml import libggml; raise SystemExit(not libggml.ggml_cpu_has_amx_int8())
 
-.PHONY: venv demo test lowest cluster lint typing docs browser bench bench-check peers guidellm trainers audit clean
+.PHONY: venv demo test compiled browser browser-tests packaging docs cluster lowest lint typing \
+	bench bench-check peers guidellm trainers audit clean
 
 venv: .venv/.ready
 
@@ -43,13 +44,25 @@ venv: .venv/.ready
 demo: .venv/.run
 	$(BIN)/viva demo
 
-test: venv lint browser
-	# Tests start hundreds of processes: where PYTHONDONTWRITEBYTECODE is set, each would compile all modules anew.
+# Tests start hundreds of processes: where PYTHONDONTWRITEBYTECODE is set, each would compile all modules anew. So it is
+# with what pytest keeps of modules whose assertions it has rewritten: that takes as long as to collect all.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+# One more than there are CPUs: many tests wait for processes of their own.
+WORKERS := --dist worksteal --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8
+
+# All but what has a target of its own; .ci/run makes those too.
+test: venv lint compiled
+	$(PYTEST) $(WORKERS) -m 'not browser' --ignore tests/docs/test_pages.py --ignore tests/test_packaging.py
+
+compiled: venv
 	$(BIN)/python -m compileall -q -x '/\.|/build/' .
-	# So it is with what pytest keeps of modules whose assertions it has rewritten: that takes as long as to collect all.
-	# One more than there are CPUs: many tests wait for processes of their own.
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist worksteal --ignore tests/docs/test_pages.py \
-		--numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --maxprocesses 8
+
+browser-tests: venv browser compiled
+	$(PYTEST) $(WORKERS) -m browser $$(grep -rl --include='test_*.py' 'browser: Browser' tests)
+
+# An sdist, the wheel from it and what both can do; the examples of docs/api.md with the wheel.
+packaging: venv compiled
+	$(PYTEST) tests/test_packaging.py
 
 # Every verb with the lowest direct versions that pyproject.toml permits: of what viva itself needs, then with the suites'
 # metrics, which need newer ones. The wheel of llama-cpp-python is the one that pip has from `make venv`, if there is one.
@@ -88,9 +101,9 @@ cluster: venv
 
 # Warnings and dead links are errors. The site needs nothing from elsewhere: open build/site/index.html. Then every command
 # of the pages runs.
-docs: venv typing
+docs: venv typing compiled
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal tests/docs
+	$(PYTEST) $(WORKERS) tests/docs
 
 # The peer has a home of its own: its dependencies are none of ours.
 .inspect/bin/python:

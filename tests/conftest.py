@@ -17,6 +17,7 @@ import typer.testing
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from tests.servers.browser import Browser
     from tests.servers.process import Plan, Server
 
 # The same examples in every run, and no test fails for being slow.
@@ -40,6 +41,14 @@ typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[a
 
 # The servers are scripts, not a package: their folder is how tests find what starts them.
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a browser; `make browser-tests` runs that alone."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -73,3 +82,14 @@ def _one_chaos() -> Iterator[Server]:
 def replanned(_one_chaos: Server) -> Callable[[Plan], Server]:
     """``server = replanned(plan)``: a chaos server that all tests share, each with a plan and a log of its own."""
     return _one_chaos.replan
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests; where there is none, and none could be had (``make browser``), they skip."""
+    chromium = importlib.import_module("chromium")
+    program = chromium.find_browser()
+    if program is None:
+        pytest.skip(chromium.MISSING)
+    with importlib.import_module("browser").Browser(program) as one:
+        yield one

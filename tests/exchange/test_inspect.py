@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 import pytest
 from browser import Browser
-from chromium import MISSING, find_browser
 
 import viva
 from viva.engine.errors import DatasetError
@@ -92,11 +91,8 @@ def test_a_large_cell_gives_the_same_log_a_few_samples_at_a_time(run: Path, log:
     assert streamed.model_dump(exclude={"location"}) == whole.model_dump(exclude={"location"})
 
 
-def test_inspects_viewer_shows_the_log(log: Path, tmp_path: Path) -> None:
-    program = find_browser()
-    if program is None:
-        pytest.skip(MISSING)
-    with _viewer(log.parent, tmp_path) as address, Browser(program) as browser:
+def test_inspects_viewer_shows_the_log(browser: Browser, log: Path, tmp_path: Path) -> None:
+    with _viewer(log.parent, tmp_path) as address:
         page = browser.open(f"{address}/#/logs/{log.name}", 1400)
         text = page.until("document.body.innerText.includes('interactor: simulated:asker') && document.body.innerText")
         assert "simulated:student" in text

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser
-from chromium import MISSING, find_browser
 from people import Person
 from room_pages import ROOM, Sitting, sitting
 from serving import Serving, serving
@@ -25,16 +23,6 @@ ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.
 ASPECTS = ("accuracy", "logic", "relevance", "coherence", "conciseness")
 REASONS = ("off_topic", "empty_response", "repetition", "rule_violation")
 Study = dict[str, Any]
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One browser for all tests; where there is none, and none could be had (``make browser``), they skip."""
-    program = find_browser()
-    if program is None:
-        pytest.skip(MISSING)
-    with Browser(program) as one:
-        yield one
 
 
 @pytest.fixture(scope="session")
