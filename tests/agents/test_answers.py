@@ -7,7 +7,7 @@ import random
 import zlib
 from pathlib import Path
 
-import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,22 +100,22 @@ UNCLEAR = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "choice"), LETTERS)
+@case_table(("answer", "choice"), LETTERS)
 def test_a_letter_names_its_choice(answer: str, choice: int) -> None:
     assert read_choice(answer, WATER) == choice
 
 
-@pytest.mark.parametrize(("answer", "choice"), WORDS)
+@case_table(("answer", "choice"), WORDS)
 def test_the_words_of_a_choice_name_it(answer: str, choice: int) -> None:
     assert read_choice(answer, WATER) == choice
 
 
-@pytest.mark.parametrize("answer", UNCLEAR)
+@case_table("answer", UNCLEAR)
 def test_an_unclear_answer_names_none(answer: str) -> None:
     assert read_choice(answer, WATER) is None
 
 
-@pytest.mark.parametrize("mark", ["\ufeff", "\u200b", "\u2060", "\u200e", "\u202e"])
+@case_table("mark", ["\ufeff", "\u200b", "\u2060", "\u200e", "\u202e"])
 def test_line_1_characters_that_nobody_sees_hide_no_letter(mark: str) -> None:
     for answer in (
         f"{mark}B",
@@ -182,14 +182,14 @@ def _named(phrases: dict[str, list[str]], template: str, name: str, choice: int)
     return template.format(name.format("ABCD"[choice], phrases["choices"][choice])).strip()
 
 
-@pytest.mark.parametrize("language", PHRASES)
+@case_table("language", PHRASES)
 def test_a_denied_choice_never_counts(language: str) -> None:
     phrases = PHRASES[language]
     texts = [_named(phrases, denial, name, 1) for denial in phrases["denials"] for name in phrases["names"]]
     assert [text for text in texts if read_choice(text, phrases["choices"]) is not None] == []
 
 
-@pytest.mark.parametrize("language", PHRASES)
+@case_table("language", PHRASES)
 def test_the_choice_that_is_affirmed_after_others_were_denied_counts(language: str) -> None:
     phrases, chance = PHRASES[language], random.Random(language)
     unread = []
@@ -211,7 +211,7 @@ def test_no_word_stands_in_two_classes() -> None:
     assert sorted(word for word in set(words) if words.count(word) > 1) == []
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "choice"),
     [
         ("The answer is A. Wait, no, B.", B),
@@ -241,7 +241,7 @@ def test_a_text_is_passed_over_only_if_it_mentions_no_choice(text: str) -> None:
         assert not any(sentence.choices for sentence in choices._sentences(marked, ("sun", "moon", "two")))
 
 
-@pytest.mark.parametrize(
+@case_table(
     "answer",
     [
         "B is fout.",
@@ -259,7 +259,7 @@ def test_a_denial_in_further_languages_names_no_choice(answer: str) -> None:
     assert read_choice(answer, WATER) is None
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("answer", "whole", "cut"),
     [
         ("We look for the process that makes drops. First, evaporation turns water into", A, None),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from scripted import scripted_models
 from small_runs import results, small_run
 from tiny_gguf import make_model
@@ -112,7 +113,7 @@ def test_a_function_of_the_users_gives_a_number_and_whatever_else_it_does_is_a_g
         assert said in problem
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("name", "what"),
     [
         ("mine.py#length?height=3", "unknown option height; write FILE.py#NAME"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,7 +67,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
     assert load_pack(write(tmp_path, "\ufeff" + small()), SMALL).name == "mine"
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "named"),
     [
         (small(ask="Grade {anser}"), ["judge.ask", "{anser}", "{question}, {reply}"]),

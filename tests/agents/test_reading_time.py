@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -172,8 +173,8 @@ def test_line_16_a_local_model_that_repeats_the_marks_of_calls_is_read_in_propor
     assert _seconds(_calls, unit * 1_600) < 40 * _seconds(_calls, unit * 200) + 0.05
 
 
-@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
-@pytest.mark.parametrize(
+@case_table("reader", READERS.values(), ids=READERS.keys())
+@case_table(
     "text",
     [
         "答案" + "\n" * 3_000 + "x",
@@ -240,7 +241,7 @@ def test_line_26_a_verdict_that_no_json_reader_takes_is_malformed(text: str) -> 
 HALF = "\\ud83d"  # half of a surrogate pair, as models escape it: no journal and no request can carry the character
 
 
-@pytest.mark.parametrize(
+@case_table(
     "read",
     [
         lambda: parse_ruling(f'{{"reasoning": "{HALF}, so: {HALF}\\ude00", "verdict": "pass"}}')[1],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from case_tables import case_table
 from command import viva
 
 TABLES = Path(__file__).parents[1] / "scoring" / "kieval_tables.csv"
@@ -81,7 +82,7 @@ def test_a_dataset_without_spread_has_neither_coefficient_nor_line(tmp_path: Pat
     assert orjson.loads(_viva(path, "--json").stdout)["regressions"] == {"x": None}
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("content", "where", "what"),
     [
         ("model,dataset,accuracy\na,x,1\n", ":1: field 'score'", "missing from the header, which has: model, dataset"),

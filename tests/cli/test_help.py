@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from case_tables import case_table
 from command import viva
 from typer.testing import CliRunner
 
@@ -43,7 +44,7 @@ def test_line_15_h_is_help_and_run_is_first_in_the_list() -> None:
     assert not re.search(r"\w\.\.\.$", said, re.MULTILINE)  # summaries stand there whole
 
 
-@pytest.mark.parametrize("command", ["sweep", "lab run", "meta", "validate", "judge audit"])
+@case_table("command", ["sweep", "lab run", "meta", "validate", "judge audit"])
 def test_where_models_are_named_help_says_how_with_an_example(command: str) -> None:
     said = _viva(*command.split(), "-h")
     assert re.search(rf"Examples?:\n +viva {command} ", said)
@@ -89,7 +90,7 @@ def test_mistyped_commands_and_options_are_answered_with_what_was_meant() -> Non
         assert re.search(rf"(Did you mean|Possible options:).*{meant}", done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["suite"], ["grade"], ["grade", "bank"], ["judge"], ["bench"],
+@case_table("command", [[], ["run"], ["suite"], ["grade"], ["grade", "bank"], ["judge"], ["bench"],
                                      ["data"], ["lab"]], ids=" ".join)  # fmt: skip
 def test_no_line_of_help_is_cut(command: list[str]) -> None:
     done = CliRunner().invoke(app, [*command, "--help"], terminal_width=80)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import pytest
+from case_tables import case_table
 from viva_process import ended, started
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ _AT_EXIT = "import atexit; atexit.register(signal.raise_signal, signal.SIGINT)"
 _LOADING = [(_AT_IMPORT.replace("NUMBER", str(number)), 130) for number in (1, 3, 20, 250, 310, 500)]
 
 
-@pytest.mark.parametrize(("when", "code"), [*_LOADING, (_AT_EXIT, -signal.SIGINT)])
+@case_table(("when", "code"), [*_LOADING, (_AT_EXIT, -signal.SIGINT)])
 def test_ctrl_c_at_any_import_shows_one_line_and_no_traceback(when: str, code: int) -> None:
     # As in a terminal, also where whoever runs the tests ignores the signal.
     heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"

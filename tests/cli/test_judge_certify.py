@@ -12,6 +12,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from case_tables import case_table
 from small_dialogs import write_data
 
 from viva.cli.main import app
@@ -360,7 +361,7 @@ def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
     assert "is not from 5 to 6" in _viva("judge", "certify", run, "--labels", alike, "--scale", "5:6", ok=False)[1]
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("change", "said"),
     [
         ({"key": "q999"}, "3: field 'key': {scores} has no graded answer 'q999' by 'x'; it has 'q9'"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from command import viva
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
@@ -82,7 +83,7 @@ def test_line_29_neither_an_endpoint_nor_a_name_commands_the_terminal(chaos: Any
             assert not any(line.startswith("viva: error: forged") for line in stream.splitlines())
 
 
-@pytest.mark.parametrize("command", ["report", "show", "show --conversation 0", "run", "run --json"])
+@case_table("command", ["report", "show", "show --conversation 0", "run", "run --json"])
 def test_a_reader_that_left_is_no_failure_and_the_run_folder_is_still_named(tmp_path: Path, command: str) -> None:
     run = tmp_path / "run"
     if not command.startswith("run"):

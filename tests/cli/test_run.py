@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from doc_output import compare
 from doc_pages import ROOT, blocks_of
 from viva_process import ended, started
@@ -196,7 +197,7 @@ def test_an_unknown_scenario_is_named() -> None:
     _refused(_viva("run", "kaiveal", "--dataset", ITEMS), "'kaiveal'", "kieval")
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("options", "words"),
     [
         (["--candidate", "augur:delphi"], ["'augur:delphi'", "unknown kind 'augur'", "simulated"]),

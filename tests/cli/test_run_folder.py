@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from study_runs import SCIENCE, interviewed, written
 from typer.testing import CliRunner, Result
 from viva_process import ended, started
@@ -90,7 +91,7 @@ def test_line_17_a_missing_journal_is_an_error_in_every_report(begun: Path, tmp_
     assert ("is missing" if how == "moved" else "is empty, and was not") in resumed.stderr
 
 
-@pytest.mark.parametrize("made", [[], _TABLES[:1], _TABLES[:3], _TABLES, _FORMERLY])
+@case_table("made", [[], _TABLES[:1], _TABLES[:3], _TABLES, _FORMERLY])
 def test_line_17_a_journal_that_a_kill_left_unmade_is_made(tmp_path: Path, made: list[str]) -> None:
     whole = interviewed(tmp_path / "whole", "simulated:c", n=2)
     expected = _viva("report", whole, "--json").stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from case_tables import case_table
 from study_runs import SCIENCE, interviewed
 from viva_process import ended, started
 
@@ -50,7 +51,7 @@ def test_line_14_show_lists_the_cells_of_a_sweep_and_how_to_see_one(sweep: Path)
     _refused(_viva("show", sweep, "--conversation", "0"), command)
 
 
-@pytest.mark.parametrize(
+@case_table(
     "model",
     [
         "simulated:a,simulated:b",
@@ -76,7 +77,7 @@ def test_line_14_fewer_items_than_were_asked_for_are_said(tmp_path: Path) -> Non
     assert "note" not in said
 
 
-@pytest.mark.parametrize("option", ["--seed", "-n", "--max-calls", "--concurrency", "--candidate-tokens"])
+@case_table("option", ["--seed", "-n", "--max-calls", "--concurrency", "--candidate-tokens"])
 def test_line_29_a_number_beyond_64_bits_is_refused_by_name(tmp_path: Path, option: str) -> None:
     _refused(_run(tmp_path / "run", "--candidate", "simulated:a", option, HUGE), f"{option}: ")
     assert not (tmp_path / "run").exists()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from command import viva
 
 from viva.engine.journal_reader import History
@@ -121,7 +122,7 @@ def test_ids_that_no_line_can_hold_are_written_as_json(tmp_path: Path) -> None:
     assert orjson.loads(again.stdout)["dataset"]["chosen"] == 4
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("options", "words"),
     [
         (["--out", "ids"], ["--model"]),

@@ -9,6 +9,7 @@ from base64 import urlsafe_b64decode
 from pathlib import Path
 
 import pytest
+from case_tables import case_table
 
 from viva.data.benchmark import load_benchmark
 from viva.data.dataset import open_dataset, read_ids
@@ -36,7 +37,7 @@ def lists() -> dict[str, set[str]]:
     return {name: set(ids) for name, ids in json.loads(LISTS.read_text()).items()}
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("source", "total", "repeats"),
     [
         ("arc:@/arc/ARC-Challenge:test", 1172, 0),
@@ -110,7 +111,7 @@ def test_the_authors_know_ceval_by_the_very_rows_that_we_give(lists: dict[str, s
     ]
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("source", "subject"),
     [
         *[(f"arc_challenge:@/arc/ARC-Challenge:{split}", "") for split in ("train", "test", "dev")],

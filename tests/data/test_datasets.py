@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from data_files import GOOD, ids, items, jsonl, numbered, written
 
 from viva.data.dataset import open_dataset
@@ -48,8 +49,8 @@ def test_generic_csv(tmp_path: Path, name: str, mark: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("schema", ["hugging face", "ai2"])
-@pytest.mark.parametrize(("labels", "key", "answer"), [("ABCD", "C", 2), ("ABCDE", "E", 4), ("123", "3", 2)])
+@case_table("schema", ["hugging face", "ai2"])
+@case_table(("labels", "key", "answer"), [("ABCD", "C", 2), ("ABCDE", "E", 4), ("123", "3", 2)])
 def test_arc_in_both_of_its_schemas(tmp_path: Path, schema: str, labels: str, key: str, answer: int) -> None:
     texts = [f"choice {label}" for label in labels]
     if schema == "ai2":
@@ -133,7 +134,7 @@ def test_rows_of_empty_cells_are_passed_over(tmp_path: Path) -> None:
     assert item.right_text == "tin"
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("choices", "bare"),
     [
         (["A. Moon", "B. Mars"], ["Moon", "Mars"]),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from data_files import GOOD, ids, jsonl, numbered
 
 from viva.data.dataset import open_dataset
@@ -70,7 +71,7 @@ BAD_LISTS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("content", "message"), BAD_LISTS.values(), ids=BAD_LISTS.keys())
+@case_table(("content", "message"), BAD_LISTS.values(), ids=BAD_LISTS.keys())
 def test_a_list_that_is_none_is_named(tmp_path: Path, content: Any, message: str) -> None:
     source = jsonl(tmp_path, *numbered(range(3)))
     path = listed(tmp_path, content)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 
 from viva.data.dataset import MAX_KEPT_ERRORS, open_dataset
 from viva.data.statistics import DatasetStatistics
@@ -173,7 +174,7 @@ TABLE: dict[str, Malformed] = {
 }
 
 
-@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
+@case_table("case", TABLE.values(), ids=TABLE.keys())
 def test_what_is_wrong_is_named_and_the_rest_is_read(tmp_path: Path, case: Malformed) -> None:
     path = tmp_path / case.name
     path.write_bytes(case.content)
@@ -229,8 +230,8 @@ def test_a_line_of_200_megabytes_is_named_in_bounded_memory(
     assert peak < 40 * 2**20
 
 
-@pytest.mark.parametrize("size", [600_000, 8_000_000])
-@pytest.mark.parametrize("name", ["items.jsonl", "items.csv", "items.tsv"])
+@case_table("size", [600_000, 8_000_000])
+@case_table("name", ["items.jsonl", "items.csv", "items.tsv"])
 def test_line_29_long_lines_are_read_in_every_kind_of_file(tmp_path: Path, name: str, size: int) -> None:
     path, long = tmp_path / name, "x" * size
     if name.endswith("jsonl"):

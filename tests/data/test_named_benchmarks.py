@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from data_files import items, lines, written
 from fake_hub import fake_hub
 
@@ -26,7 +27,7 @@ from viva.engine.errors import ConfigurationError, DatasetError
 # -- the data files --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", benchmark_names())
+@case_table("name", benchmark_names())
 def test_a_data_file_is_whole(name: str) -> None:
     of = load_benchmark(name)
     assert of.evaluated in of.splits

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from case_tables import case_table
 
 from viva.data.dataset import open_dataset
 from viva.data.sources import absolute_source, development_source, open_source
@@ -72,8 +73,8 @@ def test_files_that_name_no_split_are_all_of_it(tmp_path: Path) -> None:
         open_source(f"mmlu:{tmp_path}:test")
 
 
-@pytest.mark.parametrize("asked", ["val", "valid", "validation", "Validation"])
-@pytest.mark.parametrize("called", ["val", "validation"])
+@case_table("asked", ["val", "valid", "validation", "Validation"])
+@case_table("called", ["val", "validation"])
 def test_the_validation_split_has_several_names(tmp_path: Path, asked: str, called: str) -> None:
     (tmp_path / f"{called}.jsonl").write_text(json.dumps(RECORD | {"id": "v"}) + "\n")
     (tmp_path / "test.jsonl").write_text("")

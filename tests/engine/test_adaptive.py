@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import anyio
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from limited_endpoint import AtOnce, Bucket, EachWindow, Limit, course
@@ -137,7 +138,7 @@ def test_no_call_of_2000_fails_at_an_endpoint_that_takes_twenty(first: int | Non
     assert clock.now() < 1.15 * 2000 / 20 * 0.5 + (0 if first else 5)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("headers", "told"),
     [
         ({"x-ratelimit-remaining-requests": "4999", "x-ratelimit-reset-requests": "12ms"}, ("requests", 4999, 0.012)),

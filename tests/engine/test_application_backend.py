@@ -11,6 +11,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from case_tables import case_table
 
 from viva.engine.backends.base import Backend
 from viva.engine.backends.http_application_mapping import Application, inline_name, parse_mapping
@@ -316,7 +317,7 @@ def test_cookies_are_kept_on_request_for_each_conversation(place: str, cookies: 
     assert sent == [None, None, *kept]
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "said"),
     [
         ("url: http://h/c\nbody: '{message}'\nanwser: x\n", "app.yaml:3: field 'anwser': unknown; known are url"),
@@ -342,7 +343,7 @@ def test_a_wrong_mapping_is_named_by_file_line_and_field(tmp_path: Path, text: s
     assert "sk-1" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("model", "said"),
     [
         ('http:{"url": "http://h", "body": "{message}"', "is not JSON"),

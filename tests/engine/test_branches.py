@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_runs import MANNERS, SAMPLING, Part, PureModel, calls, cut, results, run_talks
@@ -130,8 +131,8 @@ def test_seeds_and_places_follow_from_branch_role_and_ordinal_and_are_as_ever_ou
     assert [call[1:4] for call in calls(tmp_path)] == [(path, "a", n) for path, n in places]
 
 
-@pytest.mark.parametrize("branch", ["", "pro"])
-@pytest.mark.parametrize("kind", ["generate", "read", "compute"])
+@case_table("branch", ["", "pro"])
+@case_table("kind", ["generate", "read", "compute"])
 def test_a_second_call_of_a_role_while_one_is_in_flight_in_its_branch_is_refused_by_name(
     tmp_path: Path, kind: str, branch: str
 ) -> None:
@@ -162,7 +163,7 @@ def test_other_roles_and_other_branches_may_be_asked_at_once(tmp_path: Path) -> 
     assert (outcome.how, results(tmp_path)) == ("done", [(0, False, 6)])
 
 
-@pytest.mark.parametrize("name", ["", " ", "pro/con", "a:b", "a\nb", 3])
+@case_table("name", ["", " ", "pro/con", "a:b", "a\nb", 3])
 def test_a_branch_needs_a_name_that_a_path_can_hold(tmp_path: Path, name: Any) -> None:
     async def converse(conversation: Conversation, _: Any) -> None:
         conversation.branch(name)
@@ -376,7 +377,7 @@ _PAUSE, _CANCEL, _WRONG = RunStopping(), asyncio.CancelledError(), Configuration
 _EXIT = SystemExit(1)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("errors", "decides"),
     [
         ([_ORDINARY], _ORDINARY),

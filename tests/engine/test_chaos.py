@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from small_runs import results, small_run
 
 from viva.engine.backends.fault_injection import FaultPlan, read_fault_plan
@@ -20,13 +21,13 @@ def _said(folder: Path, *faults: dict[str, Any], model: str = "simulated:m?laten
     return results(folder)
 
 
-@pytest.mark.parametrize("kind", _PASSING)
+@case_table("kind", _PASSING)
 def test_a_fault_that_passes_leaves_the_results_as_they_are(tmp_path: Path, kind: str) -> None:
     fault = {"kind": kind, "share": 0.3, "seconds": 2}
     assert _said(tmp_path / "run", fault) == _said(tmp_path / "undisturbed")
 
 
-@pytest.mark.parametrize("kind", ["throttled", "unavailable", "timeout", "cut", "malformed"])
+@case_table("kind", ["throttled", "unavailable", "timeout", "cut", "malformed"])
 def test_a_fault_with_no_further_try_fails_its_conversations_alone(tmp_path: Path, kind: str) -> None:
     ended = _said(tmp_path, {"kind": kind, "share": 0.2}, model="simulated:m?retries=0&adaptive=off")
     failed = [result for _, bad, result in ended if bad]

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import computed_functions as functions
 import pytest
+from case_tables import case_table
 from small_runs import SAMPLING, results, small_run
 
 from viva.engine.cancellation import RunStopping, StopSignal
@@ -84,7 +85,7 @@ def test_a_step_is_recorded_and_a_resumed_run_does_not_compute_it_again(tmp_path
     ]
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("function", "where", "kind", "message"),
     [
         (functions.divide, THREAD, "ZeroDivisionError", "division by zero"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,7 +126,7 @@ def test_a_role_shift_is_found_while_streaming_if_and_only_if_it_is_in_the_whole
     assert stream(RoleShift(), text, lengths)[0] == RoleShift().finish(text)
 
 
-@pytest.mark.parametrize(
+@case_table(
     "text",
     [
         "It is so.\nUser: And why?",

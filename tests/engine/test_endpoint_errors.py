@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from case_tables import case_table
 from command import viva
 from provider_asks import asking
 from small_runs import results, small_run
@@ -118,7 +119,7 @@ _TOO_LONG: list[tuple[str, int, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "body"), [one[1:] for one in _TOO_LONG], ids=[one[0] for one in _TOO_LONG])
+@case_table(("status", "body"), [one[1:] for one in _TOO_LONG], ids=[one[0] for one in _TOO_LONG])
 def test_a_prompt_that_is_too_long_is_known_in_every_endpoints_words(status: int, body: Any) -> None:
     for dialect in (Dialect(), GeminiErrors()):
         error = said(status, body, dialect=dialect)
@@ -191,7 +192,7 @@ _BLOCKED: list[tuple[str, int, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "body"), [one[1:] for one in _BLOCKED], ids=[one[0] for one in _BLOCKED])
+@case_table(("status", "body"), [one[1:] for one in _BLOCKED], ids=[one[0] for one in _BLOCKED])
 def test_an_account_that_is_answered_no_more_is_known_in_every_endpoints_words(status: int, body: Any) -> None:
     for dialect in (Dialect(), GeminiErrors()):
         error = said(status, body, dialect=dialect)
@@ -239,7 +240,7 @@ _NEITHER: list[tuple[int, Any, type[BackendError], float | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "body", "kind", "pause"), _NEITHER)
+@case_table(("status", "body", "kind", "pause"), _NEITHER)
 def test_what_passes_or_is_another_fault_is_neither(
     status: int, body: Any, kind: type[BackendError], pause: float | None
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from provider_asks import answers, asking, governed
 from viva_process import ended, started
 
@@ -78,7 +79,7 @@ def test_line_14_names_of_models_are_no_urls(monkeypatch: pytest.MonkeyPatch, na
     assert build(f"openai:{name}", _CLOCK).label
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("listed", "model", "said"),
     [
         ({"data": [{"id": "model-a"}, {"id": "model-b"}, {"id": "x"}]}, "modl-a", "it lists model-a, model-b, x"),
@@ -116,7 +117,7 @@ def test_line_8_the_warning_comes_first_and_the_run_goes_on(chaos: StartChaos, t
     assert "2 × Rejected: modl-a: HTTP 404: The model `modl-a` does not exist" in said
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("name", "base"),
     [
         ("openai:http://h/v1/chat/completions#m", "http://h/v1"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from case_tables import case_table
 from command import viva
 from provider_asks import CLOCK, TOOLS, VERDICT, answer, asking, governed
 
@@ -63,7 +64,7 @@ def test_penalties_belong_to_the_sampling_that_is_left_out(replanned: StartChaos
     assert body.keys() == {"model", "messages", "max_tokens"}
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("kind", "options", "fields"),
     [
         ("openai", "effort=low", {"reasoning_effort": "low"}),
@@ -106,7 +107,7 @@ def test_the_public_api_is_asked_as_its_reasoning_models_take_it(
     assert "chat_template_kwargs" not in body
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("given", "put"),
     [
         ("body.reasoning_effort=low", {"reasoning_effort": "low"}),
@@ -172,7 +173,7 @@ def test_azure_is_sent_its_key_under_the_name_that_it_has_there(place: str) -> N
     )
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("options", "said"),
     [
         ("header.api-key=sk-written-out", "header.api-key=$NAME"),
@@ -191,7 +192,7 @@ def test_a_key_that_is_written_out_in_a_name_is_refused_and_not_repeated(options
     assert "written" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("options", "said"),
     [
         ("header.X-Key=$NOT_SET_ANYWHERE", "no value in the environment variable NOT_SET_ANYWHERE; set it"),
@@ -266,7 +267,7 @@ _UNSUPPORTED: list[tuple[str, str, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "options", "body", "helps"), _UNSUPPORTED)
+@case_table(("kind", "options", "body", "helps"), _UNSUPPORTED)
 def test_a_setting_that_a_model_does_not_take_ends_the_run_with_the_option_that_helps(
     kind: str, options: str, body: Any, helps: str, replanned: StartChaos
 ) -> None:

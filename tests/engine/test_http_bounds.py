@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import pytest
+from case_tables import case_table
 from provider_asks import asking
 
 from viva.engine.backends import endpoint, openai, openai_answer
@@ -276,7 +277,7 @@ def test_line_29_a_date_to_wait_for_is_bounded_by_the_longest_pause() -> None:
     assert seconds_until("Fri, 99 Dec 9999 23:59:59 GMT", "nonsense") is None
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("given", "seconds"),
     [("7s", 7.0), ("1m 30s", 90.0), ("500ms", 0.5), ("PT30S", 30.0), ("2 minutes", 120.0), ("1700000030", 30.0),
      ("1700000030000", 30.0), ("2023-11-14T22:13:50Z", 30.0), ("99 Dec", None), ("7;", None), ("9" * 400, None)],

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from people import Person, answering
 from small_runs import small_run
 from viva_process import ended, started
@@ -283,7 +284,7 @@ def test_what_no_person_can_do_is_refused_by_name(tmp_path: Path) -> None:
         build(f"human:{tmp_path}", VirtualClock())
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("name", "problem"),
     [
         ("human:", "expected human:ROOM"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pytest
+from case_tables import case_table
 from provider_asks import CLOCK, VERDICT, answers, asking, governed
 
 from viva.engine.backends.openai_likelihood import parse_generated, parse_prompt_logprobs
@@ -92,7 +93,7 @@ def _places(*tokens: tuple[str, float], first: str | None = None, ids: bool = Tr
     return json.dumps({"choices": [choice], "usage": usage}).encode()
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("data", "before", "continuation", "expected"),
     [
         (_places(("Is", -1.0), (" it", -2.0), (" A", -3.0)), "Is it", " A", [-3.0]),  # an opening token
@@ -111,7 +112,7 @@ def test_the_tokens_of_the_continuation_are_found(
     assert not found.greedy
 
 
-@pytest.mark.parametrize(
+@case_table(
     "data",
     [
         b'{"choices": [{"text": " so"}]}',

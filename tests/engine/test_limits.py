@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +147,7 @@ def test_concurrency_holds_through_errors_and_cancellation(limit: int) -> None:
     assert (statistics["in_flight"], statistics["most_in_flight"], statistics["waiting"]) == (0, limit, 0)
 
 
-@pytest.mark.parametrize("turns", range(6))
+@case_table("turns", range(6))
 def test_a_place_given_to_a_waiter_that_just_left_is_handed_on(turns: int) -> None:
     clock = VirtualClock()
     limits = Limits(clock, concurrency=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from case_tables import case_table
 
 from viva.engine.clock import VirtualClock
 from viva.engine.limits import Limits, Rate
@@ -64,7 +65,7 @@ def test_a_pause_holds_back_whoever_was_next() -> None:
     assert [time >= 30.5 for time in admitted] == [False, True, True]
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("estimates", "used", "lasts", "expected"),
     [
         ([900, 900], 100, 1.0, [0.0, 1.0]),  # it used less: the next need not wait for a minute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from case_tables import case_table
 
 from viva.engine.backends.base import Backend, ModelSpec
 from viva.engine.backends.openai import OpenAIBackend
@@ -27,7 +28,7 @@ def problem(text: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "kind", "where", "fragment", "options"),
     [
         ("openai:gpt-4o", "openai", "gpt-4o", "", {}),
@@ -43,7 +44,7 @@ def test_a_name_is_read(text: str, kind: str, where: str, fragment: str, options
     assert (spec.text, spec.kind, spec.where, spec.fragment, spec.options) == (text, kind, where, fragment, options)
 
 
-@pytest.mark.parametrize("text", ["", "gpt-4o", ":gpt-4o", "?label=x", "strong?url=http://x"])
+@case_table("text", ["", "gpt-4o", ":gpt-4o", "?label=x", "strong?url=http://x"])
 def test_a_name_without_a_kind_is_told_what_names_look_like(text: str) -> None:
     message = problem(text)
     assert f"model '{text}'" in message
@@ -71,7 +72,7 @@ def test_all_unknown_options_are_named() -> None:
     assert "unknown option colour, size" in problem("simulated:x?size=9&colour=red&knowledge=1")
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("option", "expected"),
     [
         ("knowledge=1.5", "expected a number from 0 to 1"),
@@ -109,7 +110,7 @@ def test_two_rates_at_once_are_refused() -> None:
     assert "rpm or rps, not both" in problem("simulated:x?rpm=60&rps=1")
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "label"),
     [
         ("simulated:strong", "strong"),
@@ -192,7 +193,7 @@ WITH_CREDENTIALS = [
 ]
 
 
-@pytest.mark.parametrize("text", WITH_CREDENTIALS)
+@case_table("text", WITH_CREDENTIALS)
 def test_line_18_a_name_with_a_credential_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         ModelSpec.parse(text)
@@ -202,7 +203,7 @@ def test_line_18_a_name_with_a_credential_is_refused_and_not_repeated(text: str)
         with_absolute_path(text)
 
 
-@pytest.mark.parametrize(
+@case_table(
     "text",
     [
         "openai:claude@20240229",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from case_tables import case_table
 from provider_asks import answer, answers, asking, governed
 
 from viva.engine.backends.registry import build
@@ -109,7 +110,7 @@ def test_retry_after_may_be_a_date(chaos: StartChaos) -> None:
     assert 3500 < told[0].delay <= 3600
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("header", "seconds"),
     [("3", 3.0), ("0.5", 0.5), ("-1", 0.0), ("soon", None), (None, None), (formatdate(0, usegmt=True), 0.0)],
 )

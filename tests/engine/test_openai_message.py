@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 from provider_asks import answer, asking, read_whole
@@ -52,7 +53,7 @@ def ask(start: StartChaos, body: str, on_text: Any = None, tools: Toolbox | None
     return answer(server.model("candidate"), asking(on_text=on_text, tools=tools), attempts=1)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("message", "text", "thoughts"),
     [
         ({"content": "B.", "reasoning_content": "A? No."}, "B.", "A? No."),
@@ -88,7 +89,7 @@ def test_streamed_thoughts_are_joined_and_no_part_of_the_text(replanned: StartCh
     assert (completion.text, completion.thoughts, pieces) == ("B.", "The answer is A?", ["B."])
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("message", "given", "tools", "finish"),
     [
         ({"content": "B."}, "length", None, "length"),
@@ -133,7 +134,7 @@ def test_line_22_of_a_token_that_comes_twice_the_likelier_log_probability_is_kep
     assert read.logprobs == [["�", -0.25, {"�": -0.25, "A": -2.0}]]
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("told", "read"),
     [
         ('{"content": [{"token": "A", "logprob": -Infinity, "top_logprobs": null}]}', [["A", -9999.0, {}]]),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from provider_asks import answer, asking, read_whole
@@ -150,7 +151,7 @@ def test_half_a_call_is_no_call(chaos: StartChaos, trouble: str, streaming: bool
     assert [entry["behaviour"] for entry in server.log()] == [trouble, "ok"]
 
 
-@pytest.mark.parametrize("call", [{}, {"function": {}}, {"function": {"name": 3}}, {"function": None}, "weather"])
+@case_table("call", [{}, {"function": {}}, {"function": {"name": 3}}, {"function": None}, "weather"])
 def test_what_is_no_call_makes_the_answer_unreadable(call: Any) -> None:
     data = json.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}}]}).encode()
     with pytest.raises(Unavailable, match="not a chat completion"):
@@ -168,7 +169,7 @@ _X, _Y = ["a", "x", '{"p": 1}'], ["b", "y", '{"q": 2}']
 _P, _P2, _Q, _Q2 = '{"p"', ": 1}", '{"q"', ": 2}"
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("chunks", "expected"),
     [
         ([[piece(0, "a", "x", _P)], [piece(0, None, None, _P2)], [piece(1, "b", "y", _Q)], [piece(1, None, None, _Q2)]],

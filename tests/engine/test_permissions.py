@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from case_tables import case_table
 from command import viva
 from hypothesis import given
 from hypothesis import strategies as st
@@ -412,7 +413,7 @@ REFUSED_TO_CLIENTS = [
 ]
 
 
-@pytest.mark.parametrize("name", REFUSED_TO_CLIENTS)
+@case_table("name", REFUSED_TO_CLIENTS)
 def test_a_client_names_the_operators_models_and_no_others(name: str) -> None:
     with (
         bound_permissions(client("openai:listed", allow=("https://api.example.org/v1",))),
@@ -477,7 +478,7 @@ INNER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("address", INNER)
+@case_table("address", INNER)
 def test_inner_addresses_are_refused_by_default(address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
     with pytest.raises(NotPermitted, match="no public address"):

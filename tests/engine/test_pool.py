@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from case_tables import case_table
 
 from viva.engine.backends.pool import read_pool
 from viva.engine.backends.registry import BackendPool, build, with_absolute_path
@@ -102,7 +103,7 @@ def test_only_where_all_fail_the_pool_does(tmp_path: Path, replanned: Replanned)
     assert not getattr(fails(f"openai:{_NOBODY}#a", server.model("full")), "absent", None)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("written", "said"),
     [
         ("members: []", "members: List should have at least 1 item"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from packaged import packaged_server
 from small_runs import small_run
 from tiny_gguf import make_model
@@ -146,7 +147,7 @@ def echoed(tokens: list[str], offsets: list[int], *, generated: int | None = 1, 
     return orjson.dumps({"choices": [{"text": "", "logprobs": told}], **usage})
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("tokens", "offsets", "generated", "before", "continuation", "counted"),
     [
         (["Is", " it", " A", " B"], [0, 2, 5, 7], 1, "Is it", " A", [2]),
@@ -181,7 +182,7 @@ def test_the_tokens_of_the_continuation_are_found(
     assert completion.completion_tokens == (1 if generated is None else generated)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("data", "before", "continuation"),
     [
         (b"<html>It works!</html>", "Is it", " A"),
@@ -205,7 +206,7 @@ def test_what_is_no_echo_of_the_prompt_is_rejected(data: bytes, before: str, con
         parse_echo(data, before, continuation, "m")
 
 
-@pytest.mark.parametrize("value", ["NaN", '"nan"', "Infinity", "1e999", "-1e308"])
+@case_table("value", ["NaN", '"nan"', "Infinity", "1e999", "-1e308"])
 def test_line_21_a_log_probability_that_is_none_is_rejected(value: str) -> None:
     data = echoed(["Is", " it", " A", " B"], [0, 2, 5, 7]).replace(b"-2.0", value.encode())
     with pytest.raises(Rejected, match="a log-probability of"):

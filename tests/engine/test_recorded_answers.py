@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from case_tables import case_table
 from provider_asks import CLOCK, TOOLS, answer, asking, governed, offline
 
 from viva.engine.backends.endpoint import AnswerBody
@@ -144,7 +145,7 @@ def test_every_file_is_expected_to_be_read_or_raised() -> None:
     assert sorted([*_ANSWERS, *_ERRORS]) == _NAMES
 
 
-@pytest.mark.parametrize("name", _ANSWERS)
+@case_table("name", _ANSWERS)
 def test_an_answer_is_read(name: str, replanned: StartChaos) -> None:
     heard: list[str] = []
     got = _asked(replanned({"default": _recorded(name)}), name, heard)
@@ -161,7 +162,7 @@ def test_an_answer_is_read(name: str, replanned: StartChaos) -> None:
         assert got.logprobs == [["Yes", -0.125, {"Yes": -0.125, "No": -2.5}], [".", -0.0625, {".": -0.0625}]]
 
 
-@pytest.mark.parametrize("name", _ERRORS)
+@case_table("name", _ERRORS)
 def test_an_error_has_its_type_and_its_time(name: str, replanned: StartChaos) -> None:
     expected, said, after = _ERRORS[name]
     with pytest.raises(BackendError, match=said) as caught:
@@ -205,7 +206,7 @@ def _bytes(name: str) -> bytes:
     return body.encode()
 
 
-@pytest.mark.parametrize("name", _STREAMS)
+@case_table("name", _STREAMS)
 def test_line_21_every_recorded_stream_reads_the_same_wherever_it_is_split(name: str) -> None:
     data = _bytes(name)
     whole, events = _read(name, [data]), _events([data])
@@ -244,8 +245,8 @@ def test_s7_an_unknown_block_is_an_error_that_names_it_and_no_empty_answer(name:
     assert (kind, "which has no text" in said) == (Rejected, True)
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@case_table("end", [b"\n", b"\r", b"\r\n"])
+@case_table("mark", [b"", b"\xef\xbb\xbf"])
 def test_line_21_every_end_of_lines_and_a_mark_before_them_is_read(end: bytes, mark: bytes) -> None:
     name = "openai/text_stream"
     data = mark + _bytes(name).replace(b"\n", end)
@@ -281,7 +282,7 @@ def test_line_21_bytes_of_a_character_that_come_in_two_events_are_joined() -> No
     assert _read("openai/", [broken])[1] is Unavailable
 
 
-@pytest.mark.parametrize("name", ["text", "keep_alive", "several_lines", "single_lines", "halves"])
+@case_table("name", ["text", "keep_alive", "several_lines", "single_lines", "halves"])
 def test_line_21_an_application_that_streams_like_an_endpoint_is_read_by_the_same_reader(name: str) -> None:
     said = {"url": "http://h/chat", "body": {"text": "{message}"}, "answer": "choices.0.delta.content", "stream": "sse"}
     reader = AnswerReader(parse_mapping(said, "app.yaml"), "m", Redactor(None), CLOCK)
@@ -329,7 +330,7 @@ _USED = {"prompt_tokens": 21, "completion_tokens": 5, "total_tokens": 26}
 _ZEROS = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
-@pytest.mark.parametrize(
+@case_table(
     "sign",
     ["data: [PING]", "data: [heartbeat]", "data: [KEEP_ALIVE]", "data: []", "data: undefined", "data: None", "data: -",
      "data: ...", "data: {}", "data: pong", "event: keep_alive\ndata: {\"time\": 1}", "\0\0", " \t", "data: data:"],
@@ -346,7 +347,7 @@ def test_line_21_words_that_are_no_keep_alive_are_an_error() -> None:
         assert (got[1], words in got[2]) == (Unavailable, True)
 
 
-@pytest.mark.parametrize(
+@case_table(
     "data",
     [
         _sse(_chunk("Hi"), _END).replace(b"data: ", b"data: data: "),
@@ -370,7 +371,7 @@ def test_line_21_a_control_character_in_a_text_is_read() -> None:
     assert _read("openai/", [_sse(b'data: {"choices": [{"delta": {"content": "a\tb\0c"}}]}', _END)])[0] == "a\tb\0c"
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("record", "kind", "said"),
     [
         (b'{"error": {"message": "upstream died", "code": 503}}', Unavailable, "HTTP 503: upstream died"),
@@ -425,7 +426,7 @@ def test_line_21_a_stream_that_nobody_asked_for_is_read(provider: str, replanned
     assert answer(model, asking(), attempts=1).text == "Hi"
 
 
-@pytest.mark.parametrize(
+@case_table(
     "data",
     [_sse(), _sse({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}), _sse({"token": {"text": "Hi"}}),
      _sse({"choices": [{"index": 0, "output": "Hi", "finish_reason": "stop"}]}),
@@ -439,7 +440,7 @@ def test_line_22_the_end_of_an_anthropic_stream_without_a_message_is_no_empty_an
     assert _read("anthropic/", [b'data: {"type": "message_stop"}\n\n'])[1] is Unavailable
 
 
-@pytest.mark.parametrize(
+@case_table(
     "records",
     [
         [_chunk("Hi", usage=_USED), _chunk(finish="stop", usage=_ZEROS)],
@@ -535,7 +536,7 @@ def _anthropic_answers(blocks: list[dict[str, Any]], finish: str = "end_turn") -
     return [_read("anthropic/", stream) for stream in streams]
 
 
-@pytest.mark.parametrize("block", _SERVERS_TOOLS, ids=lambda block: block["type"])
+@case_table("block", _SERVERS_TOOLS, ids=lambda block: block["type"])
 def test_line_22_text_beside_tools_that_anthropic_runs_itself_is_the_answer(block: dict[str, Any]) -> None:
     text = {"type": "text", "text": "It conducts."}
     for heard, read in _anthropic_answers([text, block, text | {"text": " Well."}]):
@@ -576,8 +577,8 @@ def test_line_20_an_error_that_comes_as_an_answer_has_its_type(provider: str, re
         answer(model, asking(), attempts=1)
 
 
-@pytest.mark.parametrize("way", ["echo", "prompt_logprobs", "generate"])
-@pytest.mark.parametrize(
+@case_table("way", ["echo", "prompt_logprobs", "generate"])
+@case_table(
     ("say", "kind"),
     [('{"error": {"code": 429, "message": "slow down"}}', Throttled),
      ('{"error": {"code": "insufficient_quota", "message": "no quota"}}', AccountBlocked), ("{}", Rejected)],

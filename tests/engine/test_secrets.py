@@ -10,6 +10,7 @@ from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -70,8 +71,8 @@ def test_line_18_a_key_in_pieces_is_not_handed_on(key: str, encoding: str, cuts:
     assert key not in said
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("key", ["k7-unux", "x0u-%25&amp;#38;lt;", "u;&;%u&#;x0"])
+@case_table("encoding", ENCODINGS)
+@case_table("key", ["k7-unux", "x0u-%25&amp;#38;lt;", "u;&;%u&#;x0"])
 def test_a_key_of_the_signs_of_escapes_in_pieces_is_not_handed_on(key: str, encoding: str) -> None:
     # A backslash and a "u" may be an escaped "u" of the key, or the beginning of one: what follows tells.
     key += "-Ju4x&Q9%TzLw2NfR8sKb5Yk"
@@ -183,7 +184,7 @@ def test_s5_a_stream_holds_back_no_more_than_a_key_takes() -> None:
         assert said - told[0] <= redactor.longest
 
 
-@pytest.mark.parametrize("key", ["EMPTY", "1", "ab", "sk-12", "hunter2"])
+@case_table("key", ["EMPTY", "1", "ab", "sk-12", "hunter2"])
 def test_s5_short_keys_mask_no_ordinary_text(key: str) -> None:
     ordinary = "HTTP 401: an emptyish table of 12 tokens, EMPTYING 21 tabs: unabated, sk-123, shunter2"
     shown = Redactor(key)(ordinary)
@@ -202,7 +203,7 @@ def test_line_18_other_texts_stay_as_they_are(text: str) -> None:
     assert (redactor(text), "".join(pieces)) == (text, text)
 
 
-@pytest.mark.parametrize("key", ["EMPTY", "ollama", "lm-studio", "not-needed", "sk-no-key-required"])
+@case_table("key", ["EMPTY", "ollama", "lm-studio", "not-needed", "sk-no-key-required"])
 def test_line_18_a_placeholder_is_no_secret_in_an_answer(key: str) -> None:
     assert Redactor(key).answer(f"They use {key} there.") == f"They use {key} there."
     assert key not in Redactor(key)(f"wrong key {key}")

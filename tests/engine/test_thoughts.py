@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,7 +60,7 @@ SPLITS = {
 }
 
 
-@pytest.mark.parametrize(("text", "thoughts", "answer"), SPLITS.values(), ids=SPLITS.keys())
+@case_table(("text", "thoughts", "answer"), SPLITS.values(), ids=SPLITS.keys())
 def test_line_1_thoughts_are_split_from_the_answer(text: str, thoughts: str, answer: str) -> None:
     assert split_thoughts(text) == (thoughts, answer)
 
@@ -80,7 +81,7 @@ def test_line_1_thoughts_that_came_apart_are_kept_before_those_in_the_text() -> 
     assert plain == Completion("C.", pieces=[(True, [1, 2])])
 
 
-@pytest.mark.parametrize("text", [text for text, thoughts, _ in SPLITS.values() if thoughts])
+@case_table("text", [text for text, thoughts, _ in SPLITS.values() if thoughts])
 def test_line_1_thoughts_and_answer_shown_together_come_apart_again(text: str) -> None:
     completion = Completion(text)
     separate_thoughts(completion)
@@ -119,7 +120,7 @@ class _Counted(str):
         return part
 
 
-@pytest.mark.parametrize("unit", ["</think>", "</think>   ", "</think>{", "<think>{</think>", "```\n</think>"])
+@case_table("unit", ["</think>", "</think>   ", "</think>{", "<think>{</think>", "```\n</think>"])
 def test_line_16_repeated_marks_do_not_have_the_text_copied_for_each(unit: str) -> None:
     # 100,000 closing marks took 4 seconds, and four times as long where there were twice as many.
     text = _Counted(unit * 2_000 + "x")
@@ -134,8 +135,8 @@ def test_line_1_splitting_twice_changes_nothing_more(parts: list[str], data: st.
         assert split_thoughts(answer) == ("", answer)
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
-@pytest.mark.parametrize(
+@case_table("size", [1, 3, 7, 1000])
+@case_table(
     ("text", "heard"),
     [
         ("<think>user: hm</think>C. It is.", "C. It is."),
@@ -181,7 +182,7 @@ KIN = {
 }
 
 
-@pytest.mark.parametrize(("opening", "closing"), KIN.values(), ids=KIN.keys())
+@case_table(("opening", "closing"), KIN.values(), ids=KIN.keys())
 def test_thoughts_between_the_marks_of_every_family_are_no_answer(opening: str, closing: str) -> None:
     thought, said = "Is it B? The answer is B.", "C. It is."
     assert split_thoughts(f"{opening}\n{thought}\n{closing}\n\n{said}") == (thought, said)
@@ -194,7 +195,7 @@ def test_thoughts_between_the_marks_of_every_family_are_no_answer(opening: str, 
         assert "".join(_heard(f"{opening}{thought}", size)) == ""
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "thoughts", "answer"),
     [
         ("Here is my thought process: Is it B?\n\nHere is my response:\nC. It is.", "Is it B?", "C. It is."),
@@ -231,7 +232,7 @@ def _heard(text: str, size: int, marks: ThoughtMarks | None = None) -> list[str]
 LESSON = "An XML report has parts:\n<report>\n<analysis>It grows.</analysis>\n<reflection>Odd.</reflection>\n</report>"
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "thoughts", "answer"),
     [
         (LESSON, "", LESSON),
@@ -265,7 +266,7 @@ def test_a_mark_that_a_models_name_gives_holds_thoughts() -> None:
     assert "".join(_heard(text, 3, marks)) == "C. It is."
 
 
-@pytest.mark.parametrize("option", ["", "<a>", "…", "<a>…", "…</a>", "<a>…<A>", "x" * 400 + "…y"])
+@case_table("option", ["", "<a>", "…", "<a>…", "…</a>", "<a>…<A>", "x" * 400 + "…y"])
 def test_a_mark_that_cannot_be_told_from_text_is_refused_with_the_form(option: str) -> None:
     with pytest.raises(ConfigurationError, match=r"thoughts=.*such as <a>…</a>"):
         build(f"simulated:m?thoughts={option}", RealClock())
@@ -283,7 +284,7 @@ def test_every_kind_of_model_takes_a_mark_by_its_name(tmp_path: Path, retries: s
     assert (completion.text, completion.thoughts) == ("C. It is.", "Is it B?")
 
 
-@pytest.mark.parametrize(
+@case_table(
     "text",
     ["<think >a</think >B", "<think>a</ think>B", "<|reasoning|>a<|/reasoning|>B", "<|think|>a<|end_think|>B"]
     + [f"<{name}>a</{name}>B" for name in ("chain-of-thought", "inner_thoughts", "inner-monologue", "reason")],

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import after_calls, results, small_run
@@ -49,7 +50,7 @@ def test_a_toolbox_is_a_copy_and_its_digest_knows_every_order() -> None:
     assert Toolbox([{"name": "time"}, WEATHER]).digest != TOOLS.digest
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("spec", "says"),
     [
         ("weather", r"tools\[1\]: expected an object, found 'weather'"),
@@ -82,7 +83,7 @@ def test_arguments_are_parsed_exactly() -> None:
     assert [type(parsed[name]) for name in ("n", "x", "one", "s")] == [int, float, int, str]
 
 
-@pytest.mark.parametrize("text", ["", " ", "[]", "null", '"{}"', '{"a": NaN}', '{"a": 1', "{'a': 1}", "[" * 100_000])
+@case_table("text", ["", " ", "[]", "null", '"{}"', '{"a": NaN}', '{"a": 1', "{'a': 1}", "[" * 100_000])
 def test_arguments_that_are_no_object_are_malformed(text: str) -> None:
     with pytest.raises(MalformedOutput, match="the arguments of f are not"):
         ToolCall("c", "f", text).parsed()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from case_tables import case_table
 from command import viva
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -189,7 +190,7 @@ _GENERATED: list[tuple[dict[str, Any], tuple[int, int, int]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("usage", "billed"), [one[1:] for one in _BILLED], ids=[one[0] for one in _BILLED])
+@case_table(("usage", "billed"), [one[1:] for one in _BILLED], ids=[one[0] for one in _BILLED])
 def test_tokens_are_counted_as_they_are_billed(usage: dict[str, Any], billed: tuple[int, int, int]) -> None:
     read = read_whole("openai", bodies(usage)[0].encode())
     assert (read.prompt_tokens, read.cached_tokens, read.completion_tokens) == billed
@@ -205,7 +206,7 @@ def test_tokens_of_the_messages_api_are_counted_as_they_are_billed(
     assert (read.prompt_tokens, read.cached_tokens, read.completion_tokens) == billed
 
 
-@pytest.mark.parametrize(("usage", "billed"), _GENERATED)
+@case_table(("usage", "billed"), _GENERATED)
 def test_tokens_of_the_gemini_api_are_counted_as_they_are_billed(
     usage: dict[str, Any], billed: tuple[int, int, int]
 ) -> None:

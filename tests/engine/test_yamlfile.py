@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from case_tables import case_table
 
 from viva.engine.errors import ConfigurationError
 from viva.engine.yaml_file import MOST_BYTES, MOST_DIGITS, MOST_LEVELS, parse_list, parse_yaml, read_yaml
@@ -37,7 +38,7 @@ def test_values_are_read_as_ever_and_dates_stay_text() -> None:
     assert parse_yaml("a: &a {x: 1}\nb: {<<: *a, x: 2}\n", "f")["b"] == {"x": 2}  # what << brings may be given anew
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "expected"),
     [
         ("a: 1\nb: c: d\n", "grid.yaml:2:5: cannot be read: mapping values are not allowed here"),

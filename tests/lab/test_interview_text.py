@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,7 +76,7 @@ def test_only_derived_attributes_have_a_reason() -> None:
         followup(WORLD, "derived", WORLD.entities[0], "colour", 0.5)
 
 
-@pytest.mark.parametrize(
+@case_table(
     "text",
     [
         "",

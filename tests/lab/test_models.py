@@ -6,6 +6,7 @@ import hashlib
 
 import orjson
 import pytest
+from case_tables import case_table
 
 from viva.engine.errors import ConfigurationError
 from viva.lab.build import measure_recall
@@ -19,7 +20,7 @@ CARD = orjson.loads((MODELS / CARD_FILE).read_bytes())
 WORLD = World(CARD["world"])
 
 
-@pytest.mark.parametrize("member", FAMILY, ids=lambda member: member.name)
+@case_table("member", FAMILY, ids=lambda member: member.name)
 def test_each_file_is_the_one_on_the_card(member: Member) -> None:
     name = member.name
     data = model_file(name).read_bytes()

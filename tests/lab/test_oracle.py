@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_talk import IT, ITEM, OTHER, PACKS, WORLD, false, pack_of, say, true
@@ -117,10 +117,8 @@ REPLIES: list[tuple[str, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pack", PACKS)
-@pytest.mark.parametrize(
-    ("question", "reply", "expected"), [row[1:] for row in REPLIES], ids=[row[0] for row in REPLIES]
-)
+@case_table("pack", PACKS)
+@case_table(("question", "reply", "expected"), [row[1:] for row in REPLIES], ids=[row[0] for row in REPLIES])
 def test_a_reply_gets_exactly_these_grades(question: str, reply: str, expected: str, pack: str) -> None:
     assert grades(judged([(question, reply)], pack=pack)) == expected
 

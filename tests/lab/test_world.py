@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ def test_corrections_and_reasons_are_claims_of_their_own() -> None:
     assert WORLD.claims(f"I have never seen {other}, but its class is acidic.") == [Claim(other, "class", "acidic")]
 
 
-@pytest.mark.parametrize(
+@case_table(
     "text",
     [
         "",

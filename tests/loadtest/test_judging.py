@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ def said(text: str, reader: str = "schema", schema: Any = None, finish: str = "s
     return read_judgement(request, sent)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "reader", "schema", "scores", "label"),
     [
         ('{"reasoning": "good", "score": 7}', "schema", _GRADE, {"score": 7.0}, ""),
@@ -48,7 +49,7 @@ def test_verdicts_are_read(text: str, reader: str, schema: Any, scores: dict[str
     assert (found.failure, found.scores, found.label) == ("", scores, label)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "reader", "finish", "failure"),
     [
         ('{"reasoning": "good", "sco', "schema", "length", "truncated"),

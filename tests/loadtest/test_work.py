@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import scripted_models
@@ -171,7 +172,7 @@ def test_chat_requests_keep_their_times_and_form(tmp_path: Path) -> None:
     assert work.scales == {"score": (1.0, 3.0)}
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("records", "message"),
     [
         ([{"messages": []}], "jsonl:1: field 'messages': expected a list of messages"),
@@ -199,7 +200,7 @@ def test_mistakes_in_files_are_told_with_their_place(tmp_path: Path, records: li
     assert "work.jsonl" in str(found.value)
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("source", "message"),
     [
         ("nowhere", "there is no such run folder or file"),

@@ -12,6 +12,7 @@ import llama_cpp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from case_tables import case_table
 from pydantic import BaseModel, Field
 from tiny_gguf import make_model
 
@@ -253,7 +254,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
+@case_table("what", WRONG)
 def test_what_is_wrong_is_said_before_a_folder_is_made(tmp_path: Path, what: str) -> None:
     changes, expected = WRONG[what]
     arguments: dict[str, Any] = {"tasks": ["x"], "models": MODELS, "out": tmp_path / "run"} | changes

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from lessons import MODELS, TOPICS, Mine, lesson
 
 import viva
@@ -28,7 +29,7 @@ class Odd(viva.Backend):
         return self.answer
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("answer", "message"),
     [
         ("text", "model 'odd': Odd.generate returned str; return viva.Completion(text)"),
@@ -119,7 +120,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("what", FILES)
+@case_table("what", FILES)
 def test_a_file_without_a_usable_model_is_told_what_it_lacks(tmp_path: Path, what: str) -> None:
     text, message = FILES[what]
     (tmp_path / "model.py").write_text(f"import viva\n{text}\n")

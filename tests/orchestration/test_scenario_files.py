@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import case_table
 
 import viva
 from viva.orchestration.python_api import run_blocking
@@ -145,7 +146,7 @@ UNMADE: list[tuple[dict[str, Any], Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "kind", "message"), UNMADE)
+@case_table(("given", "kind", "message"), UNMADE)
 def test_a_scenario_that_cannot_be_made_is_told_what_to_write(given: dict[str, Any], kind: Any, message: str) -> None:
     async def function(conversation: viva.Conversation, task: Any) -> float:
         return 1.0
@@ -187,7 +188,7 @@ MISUSES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", MISUSES)
+@case_table("what", MISUSES)
 def test_misuse_is_told_with_what_to_write(tmp_path: Path, what: str) -> None:
     changes, message = MISUSES[what]
     given: dict[str, Any] = {"tasks": [{"id": "a"}], "models": {"pupil": "simulated:a"}, "out": tmp_path / "run"}

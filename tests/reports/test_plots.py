@@ -8,6 +8,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -175,8 +176,8 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("theme", [0, 1])
-@pytest.mark.parametrize("name", [name for name in plot_style.COLOURS if name not in ("paper", "grid", "rest")])
+@case_table("theme", [0, 1])
+@case_table("name", [name for name in plot_style.COLOURS if name not in ("paper", "grid", "rest")])
 def test_what_is_drawn_can_be_seen_on_light_and_on_dark(name: str, theme: int) -> None:
     assert _contrast(plot_style.COLOURS[name][theme], plot_style.COLOURS["paper"][theme]) >= 4.5
 

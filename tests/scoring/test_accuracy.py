@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def one_number() -> Mean:
     return mean
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("call", "said"),
     [
         (lambda: choose_letter([]), r"options: of shape \(0,\)"),

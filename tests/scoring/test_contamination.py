@@ -11,6 +11,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+from case_tables import case_table
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +89,7 @@ def test_min_k_takes_the_least_likely(logprobs: list[float], k: int) -> None:
     assert min_k(logprobs, k) == fmean(sorted(logprobs)[:count])
 
 
-@pytest.mark.parametrize("k", MIN_K)
+@case_table("k", MIN_K)
 def test_min_k_counts_as_the_published_code_wherever_that_has_a_value(k: int) -> None:
     logprobs = -np.random.default_rng(k).exponential(2.0, 400)
     for length in range(1, 401):
@@ -187,7 +188,7 @@ ok = [-1.0, -2.0]
 both = [True, False]
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("call", "said"),
     [
         (lambda: loss([]), r"logprobs: of shape \(0,\)"),

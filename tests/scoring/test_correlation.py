@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -262,8 +263,8 @@ def test_without_standard_errors_chance_alone_often_flags_one_of_seven() -> None
     assert flagged[3.0] < 10
 
 
-@pytest.mark.parametrize("n", [3, 4, 9, 12, 200])
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@case_table("n", [3, 4, 9, 12, 200])
+@case_table("sign", [1.0, -1.0])
 def test_line_6g_no_p_of_pairs_that_are_all_in_order_is_0(n: int, sign: float) -> None:
     found = correlation([float(x) for x in range(n)], [sign * x / 3 for x in range(n)])
     for one in (found.pearson, found.spearman, found.kendall):

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
@@ -48,8 +49,8 @@ def by_integration(effect: float, n: int, level: float) -> float:
     return float(integrate.quad(found, max(0.0, n - 1 - spread), n - 1 + spread, limit=400)[0])
 
 
-@pytest.mark.parametrize("effect", [0.0, 0.1, 0.5, 1.5])
-@pytest.mark.parametrize("n", [5, 30, 400])
+@case_table("effect", [0.0, 0.1, 0.5, 1.5])
+@case_table("n", [5, 30, 400])
 def test_power_is_the_chance_of_a_finding(effect: float, n: int) -> None:
     assert power_of(effect, n, 0.95) == pytest.approx(by_integration(effect, n, 0.95), abs=1e-6)
     assert power_of(-effect, n, 0.95) == power_of(effect, n, 0.95)

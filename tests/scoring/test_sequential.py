@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ Addition = tuple[str, int, float | None]
 Floats = NDArray[np.float64]
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("written", "rule"),
     [
         ("decided", StoppingRule(decided=True)),
@@ -36,7 +37,7 @@ def test_a_rule_is_read_and_written_back(written: Any, rule: StoppingRule) -> No
     assert StoppingRule.parse(rule.to_record()) == rule
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("written", "problem"),
     [
         ("settled", "until: 'settled'; allowed is 'decided'"),

@@ -11,6 +11,7 @@ from typing import TypeVar
 import anyio
 import gguf
 import pytest
+from case_tables import case_table
 from local_models import using
 from tiny_architectures import HEADS, LAYERS, WIDE_HEAD, make_architecture
 from tiny_gguf import make_model
@@ -123,7 +124,7 @@ def test_line_36_nothing_is_left_in_a_lane_of_what_was_no_number(tmp_path: Path)
     assert said(f"llama:{path}?ctx=512&lanes=2&flash_attn=off") == sound
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("value", "tensors", "says"),
     [
         (0.0, lambda name: True, "empty weights"),
@@ -142,7 +143,7 @@ def test_line_26_files_of_zeros_or_nan_are_refused(
         using(f"llama:{path}", lambda backend: backend.check())
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("architecture", "kv_type"),
     [("llama", "f16"), ("llama", "q8_0"), ("gemma3", "f16"), ("mamba", "f16"), ("lfm2", "f16"), ("lfm2", "f32")],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from case_tables import case_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ def test_terms_are_read_with_their_units() -> None:
     assert found.limits() == {"e2e": 3.0, "ttft": 0.25}
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "named"),
     [
         ("p95_e2e", "expected FIGURE<BOUND"),

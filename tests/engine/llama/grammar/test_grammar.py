@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -122,7 +123,7 @@ FORCED: list[tuple[Schema, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "said", "forced"), FORCED)
+@case_table(("schema", "said", "forced"), FORCED)
 def test_what_leaves_no_choice_is_forced(schema: Schema, said: str, forced: str) -> None:
     grammar, state = after(schema, said)
     text, end = grammar.forced(state)
@@ -174,7 +175,7 @@ def test_the_shortest_form_of_any_float_is_taken(number: float) -> None:
     assert takes(NUMBER, json.dumps(number))
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("text", "taken"),
     [
         ("-2.2250738585072014e-308", True),  # the longest there is
@@ -194,7 +195,7 @@ def test_numbers_have_bounds(text: str, taken: bool) -> None:
     assert takes(NUMBER, text) == taken
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("inside", "taken"),
     [
         ("é😀", True),

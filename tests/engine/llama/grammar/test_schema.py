@@ -8,6 +8,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import pytest
+from case_tables import case_table
 from pydantic import BaseModel, Field
 from random_schemas import Schema
 
@@ -29,7 +30,7 @@ NUMBER: Schema = {"type": "number"}
 NULL: Schema = {"type": "null"}
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("bounds", "least", "most"),
     [
         ({"minimum": 1, "maximum": 10}, 1, 10),
@@ -46,7 +47,7 @@ def test_bounds_let_just_their_integers_through(bounds: Schema, least: int, most
     assert [number for number in range(-20, 1100) if takes(schema, number)] == list(range(least, most + 1))
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("schema", "taken", "refused"),
     [
         ({"anyOf": [{"anyOf": [STRING, NULL]}, INTEGER]}, ["a", None, 5], [True, 1.5, []]),
@@ -157,7 +158,7 @@ NAMED: list[tuple[Schema, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "words"), NAMED, ids=range(len(NAMED)))
+@case_table(("schema", "words"), NAMED, ids=range(len(NAMED)))
 def test_what_is_not_supported_is_named(schema: Schema, words: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(words)):
         Grammar(schema)
@@ -167,7 +168,7 @@ A: Schema = {"type": "object", "properties": {"kind": {"const": "a"}, "size": IN
 B: Schema = {"type": "object", "properties": {"kind": {"const": "ab"}, "name": STRING}, "required": ["kind"]}
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("schema", "taken", "refused"),
     [
         ({"anyOf": [STRING, {"const": "a"}]}, ["a", "", "ab"], [None, 1]),
@@ -246,7 +247,7 @@ GROWING: Schema = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@case_table(
     ("schema", "problem"),
     [
         (GROWING, "more than 10,000 parts and values"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_schemas import Schema, schemas, walk
@@ -98,7 +99,7 @@ SCORES: list[tuple[Schema, str, ScoreOptions | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("score", "said", "expected"), SCORES)
+@case_table(("score", "said", "expected"), SCORES)
 def test_scores_are_known_where_a_token_tells(score: Schema, said: str, expected: ScoreOptions | None) -> None:
     found = scores(graded(score), said)
     if found is not None:  # of the vocabulary's tokens only single bytes are looked at here

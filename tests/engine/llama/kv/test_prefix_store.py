@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Any
 
 import numpy as np
-import pytest
+from case_tables import case_table
 
 from viva.engine.backends.llama.kv_reuse import PrefixStore, SegmentKey
 from viva.engine.backends.llama.native import Segment
@@ -67,7 +67,7 @@ class Plain:
         return True
 
 
-@pytest.mark.parametrize(("seed", "budget"), [(1, 0), (2, 7), (3, 25), (4, 100), (5, 10**6)])
+@case_table(("seed", "budget"), [(1, 0), (2, 7), (3, 25), (4, 100), (5, 10**6)])
 def test_ten_thousand_operations_equal_a_dictionary(seed: int, budget: int) -> None:
     rng = random.Random(seed)
     store, plain = PrefixStore(budget), Plain(budget)

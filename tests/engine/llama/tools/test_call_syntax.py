@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from case_tables import case_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -76,7 +77,7 @@ READ: list[tuple[CallSyntax, str, str, list[tuple[str, str, str]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("syntax", "text", "said", "calls"), READ, ids=[case[1][:30] for case in READ])
+@case_table(("syntax", "text", "said", "calls"), READ, ids=[case[1][:30] for case in READ])
 def test_how_answers_are_read(syntax: CallSyntax, text: str, said: str, calls: list[tuple[str, str, str]]) -> None:
     reader = CallReader(syntax)
     assert reader.feed(text) + reader.end() == said
