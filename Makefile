@@ -52,7 +52,8 @@ WORKERS := --dist worksteal --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) + 
 
 # All but what has a target of its own; .ci/run makes those too.
 test: venv lint compiled
-	$(PYTEST) $(WORKERS) -m 'not browser' --ignore tests/docs/test_pages.py --ignore tests/test_packaging.py
+	$(PYTEST) $(WORKERS) -m 'not browser' --ignore tests/docs/test_pages.py \
+		--ignore tests/test_packaging.py --ignore tests/test_api_docs.py
 
 compiled: venv
 	$(BIN)/python -m compileall -q -x '/\.|/build/' .
@@ -62,7 +63,7 @@ browser-tests: venv browser compiled
 
 # An sdist, the wheel from it and what both can do; the examples of docs/api.md with the wheel.
 packaging: venv compiled
-	$(PYTEST) tests/test_packaging.py
+	$(PYTEST) tests/test_packaging.py tests/test_api_docs.py
 
 # Every verb with the lowest direct versions that pyproject.toml permits: of what viva itself needs, then with the suites'
 # metrics, which need newer ones. The wheel of llama-cpp-python is the one that pip has from `make venv`, if there is one.

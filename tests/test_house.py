@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import viva
-
 ROOT = Path(__file__).parents[1]
 _ORDER = {  # each floor, and those that it may import from
     "engine": "",
@@ -180,11 +178,3 @@ def test_the_lowest_versions_and_every_named_python_are_tried_by_ci() -> None:
     everything = [*project["dependencies"], *(one for extra in extras for one in extra)]
     assert all("=" in one for one in everything), "a bound that `make lowest` can install"
     assert {one.partition(">=")[2] for one in everything if one.startswith("llama-cpp-python")} == {built}
-
-
-def test_the_public_names_are_those_of_the_page() -> None:
-    table = (ROOT / "docs" / "api.md").read_text().rpartition("## Names")[2]
-    named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    assert named == set(viva.__all__) == set(dir(viva))
-    assert all(getattr(viva, name) is not None for name in viva.__all__)
-    assert viva.__version__
