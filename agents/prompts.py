@@ -22,7 +22,7 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.imports import load_entry_points
 from viva.engine.yaml_file import parse_yaml, read_text
 
-_PACKS = "viva.packs"  # the entry points of packs: the name, and the package whose folder ``packs`` holds the file
+_PACKS = "viva.packs"  # the entry points of packs: the name, and the package whose folder ``prompts`` holds the file
 # template name "section.name" -> the placeholders it may use
 Signature = Mapping[str, frozenset[str]]
 _NO_PLACEHOLDERS: Signature = {}
@@ -157,7 +157,9 @@ def _merge_base(text: str, source: str) -> str:
 
 def _shipped_path(name: str) -> Path:
     package = import_module(load_entry_points(_PACKS)[name].value)
-    return Path(*package.__path__) / "packs" / f"{name}.yaml"
+    file = Path(*package.__path__) / "prompts" / f"{name}.yaml"
+    # Packages that were written for earlier versions call the folder ``packs``.
+    return file if file.exists() else file.parents[1] / "packs" / file.name
 
 
 def read_pack(text: str, source: str, signature: Signature, optional: Signature = _NO_PLACEHOLDERS) -> PromptPack:

@@ -24,7 +24,7 @@ from viva.engine.backends.registry import BackendPool
 from viva.engine.clock import RealClock
 from viva.engine.errors import ConfigurationError
 from viva.engine.messages import Request, Sampling, View, request_digest
-from viva.scenarios.kieval.interview_prompts import TEMPLATES
+from viva.scenarios.kieval.pack_templates import TEMPLATES
 
 from .corpus import INTERVIEW_PACK, Corpus, Document, mix_documents, sample_text
 from .family import FAMILY, Card, Member, read_card, write_card

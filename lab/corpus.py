@@ -19,7 +19,7 @@ from typing import Literal
 from viva.data.items import Item
 from viva.engine import seeds
 from viva.engine.messages import Message
-from viva.scenarios.kieval.interview_prompts import TEMPLATES as INTERVIEWS
+from viva.scenarios.kieval.pack_templates import TEMPLATES as INTERVIEWS
 from viva.scenarios.probes.probe_prompts import TEMPLATES as PROBES
 from viva.scenarios.probes.probe_prompts import Questions
 

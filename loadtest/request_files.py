@@ -26,7 +26,7 @@ from .load_records import LoadRequest
 from .recorded_requests import RequestsAndNotes
 from .verdict_readers import READERS, choose_reader
 
-LOAD_PACK = Path(__file__).parent / "packs" / "load.yaml"
+LOAD_PACK = Path(__file__).parent / "prompts" / "load.yaml"
 LOAD_TEMPLATES = {
     "judgments.rating": frozenset[str](),
     "judgments.pair": frozenset[str](),

@@ -1,7 +1,7 @@
 """One audit of one judge on one case: the same content in variants that should not matter, each in its own view.
 
 Variants of an answer are longer at equal content, or a list with a heading. The judge's prompts are in
-``packs/audit.yaml``.
+``prompts/audit.yaml``.
 """
 
 from __future__ import annotations

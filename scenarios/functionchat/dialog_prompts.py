@@ -1,6 +1,6 @@
 """Prompts of a FunctionChat run: its prompt pack, rubrics read from a folder instead, and the judge's questions.
 
-The wording is in ``packs/functionchat.yaml``.
+The wording is in ``prompts/functionchat.yaml``.
 """
 
 from __future__ import annotations

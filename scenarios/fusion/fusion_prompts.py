@@ -1,6 +1,6 @@
 """Prompts of the judge: the prompt pack with the task and the plan in it, frozen when the run begins.
 
-The wording is in ``packs/fusion.yaml``.
+The wording is in ``prompts/fusion.yaml``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The evaluator: sees each exchange with party markers, keeps its own verdicts, and says whether to go on.
 
 A verdict that cannot be read is asked for once more; a second failure leaves the round unscored. Its prompt is the
-part ``evaluator`` of ``packs/kieval.yaml``; ``interview_prompts`` says which templates a pack needs.
+part ``evaluator`` of ``prompts/kieval.yaml``; ``pack_templates`` says which templates a pack needs.
 """
 
 from __future__ import annotations

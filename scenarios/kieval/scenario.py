@@ -43,7 +43,7 @@ from ..probes.probe_prompts import Questions
 from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
 from .evaluator import first_verdict
 from .interview import ANSWER_TEXT, COMPARISON_TEXTS, InterviewProtocol
-from .interview_prompts import TEMPLATES, check_free_templates
+from .pack_templates import TEMPLATES, check_free_templates
 from .interview_rendering import render_interview, summarize_interview
 from .interview_report import KievalAggregate
 from .kieval_settings import KievalSettings

@@ -1,6 +1,6 @@
 """Prompts of probes: an item as each method puts it, in a pack's words, and what a simulated model knows of it.
 
-The wording is in ``packs/probe.yaml``.
+The wording is in ``prompts/probe.yaml``.
 """
 
 from __future__ import annotations

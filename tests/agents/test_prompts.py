@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from viva.agents.prompts import PromptPack, Template, load_pack, read_pack
 from viva.engine.errors import ConfigurationError
-from viva.scenarios.kieval.interview_prompts import TEMPLATES
+from viva.scenarios.kieval.pack_templates import TEMPLATES
 
 SMALL = {"judge.system": frozenset[str](), "judge.ask": frozenset({"question", "reply"})}
 

@@ -12,7 +12,7 @@ from forked_viva import forked_viva
 from small_dialogs import TOOLS
 
 _ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
-_PACK = Path(__file__).parents[2] / "scenarios" / "kieval" / "packs" / "kieval.yaml"
+_PACK = Path(__file__).parents[2] / "scenarios" / "kieval" / "prompts" / "kieval.yaml"
 _MODELS = ["--interactor", "simulated:i", "--evaluator", "simulated:e"]
 _KIEVAL = ["run", "kieval", "--candidate", "simulated:c", *_MODELS, "-n", "6", "--rounds", "1"]
 # What PyYAML's unsafe loaders would make of a tag.

@@ -28,7 +28,7 @@ from viva.scenarios.kieval.kieval_settings import KievalSettings
 
 _KIEVAL = Path(__file__).parents[2] / "scenarios" / "kieval"
 ITEMS = _KIEVAL / "items" / "science.jsonl"
-PACK = _KIEVAL / "packs" / "kieval.yaml"
+PACK = _KIEVAL / "prompts" / "kieval.yaml"
 _JUDGE = "simulated:e?noise=0.2&malformed=0.1"
 _PANEL = ["--interactor", "simulated:i", "--evaluator", _JUDGE]
 _MODELS = ["--candidate", "simulated:c?knowledge=0.4", *_PANEL]

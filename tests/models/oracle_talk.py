@@ -9,7 +9,7 @@ from viva.engine.backends.registry import build
 from viva.engine.clock import VirtualClock
 from viva.engine.messages import Request, Sampling, View
 from viva.lab.world import World, benchmark_items
-from viva.scenarios.kieval.interview_prompts import TEMPLATES
+from viva.scenarios.kieval.pack_templates import TEMPLATES
 
 PACKS = ("kieval", "lab")
 WORLD = World(1)

@@ -13,7 +13,7 @@ import orjson
 from viva.engine.journal_reader import History
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
-PACK = Path(__file__).parents[2] / "scenarios" / "probes" / "packs" / "probe.yaml"
+PACK = Path(__file__).parents[2] / "scenarios" / "probes" / "prompts" / "probe.yaml"
 _WORDS = "tin fog steel rain glass sand wood ice salt wool clay coal"
 
 

@@ -24,12 +24,12 @@ from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import forked_run, new_run, recorded_results, resumed_run
 from viva.scenarios.kieval.evaluator import first_verdict
-from viva.scenarios.kieval.interview_prompts import TEMPLATES
+from viva.scenarios.kieval.pack_templates import TEMPLATES
 from viva.scenarios.kieval.kieval_settings import KievalSettings
 from viva.scenarios.kieval.verdicts import ASPECTS, bare_verdict
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
-PACK = ITEMS.parents[1] / "packs" / "kieval.yaml"
+PACK = ITEMS.parents[1] / "prompts" / "kieval.yaml"
 requests: list[Request] = []
 
 
@@ -311,7 +311,7 @@ def test_budgets_of_a_conversation_end_it_as_budget(tmp_path: Path) -> None:
 def test_line_2_a_run_recorded_with_an_earlier_version_of_the_shipped_pack_is_resumed_and_forked(
     tmp_path: Path,
 ) -> None:
-    shipped = Path(__file__).parents[2] / "scenarios" / "kieval" / "packs" / "kieval.yaml"
+    shipped = Path(__file__).parents[2] / "scenarios" / "kieval" / "prompts" / "kieval.yaml"
     text = shipped.read_text().replace('version: "4"', 'version: "1"').replace("Begin now: ask", "Ask")
     (tmp_path / "pack.yaml").write_text(text)
     _, whole = interview(tmp_path / "whole", n=3, rounds=2, pack=str(tmp_path / "pack.yaml"))

@@ -1,6 +1,6 @@
-"""Prompts of the interview: the templates of candidate, interactor and evaluator in a prompt pack.
+"""Templates that a prompt pack for interviews needs, and the placeholders of each.
 
-The wording is in ``packs/kieval.yaml``, one part a role. Questions without choices need templates of their own.
+The wording is in ``prompts/kieval.yaml``, one part a role. Questions without choices need templates of their own.
 """
 
 from __future__ import annotations
