@@ -87,7 +87,8 @@ class Mean:
 class ClusteredStream(Mean):
     """A mean of numbers of which some come in clusters: those of a cluster are not independent of one another.
 
-    A number without a cluster is independent of all others. The standard error is that of ``clustered_means.clustered_mean``.
+    A number without a cluster is independent of all others. The standard error is that of
+    ``clustered_means.clustered_mean``.
     """
 
     __slots__ = ("_clusters",)

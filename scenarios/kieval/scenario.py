@@ -43,10 +43,10 @@ from ..probes.probe_prompts import Questions
 from ..rendering import RecordedConversation, RenderedConversation, ResultSummary, role_sides
 from .evaluator import first_verdict
 from .interview import ANSWER_TEXT, COMPARISON_TEXTS, InterviewProtocol
-from .pack_templates import TEMPLATES, check_free_templates
 from .interview_rendering import render_interview, summarize_interview
 from .interview_report import KievalAggregate
 from .kieval_settings import KievalSettings
+from .pack_templates import TEMPLATES, check_free_templates
 from .score import SCORERS, SUMMARIES, Interview, KievalScoring, interview_scores
 from .verdicts import verdict_schema
 

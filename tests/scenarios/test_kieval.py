@@ -24,8 +24,8 @@ from viva.engine.run_folder import RunFolder
 from viva.engine.runner import Outcome
 from viva.orchestration.launch import forked_run, new_run, recorded_results, resumed_run
 from viva.scenarios.kieval.evaluator import first_verdict
-from viva.scenarios.kieval.pack_templates import TEMPLATES
 from viva.scenarios.kieval.kieval_settings import KievalSettings
+from viva.scenarios.kieval.pack_templates import TEMPLATES
 from viva.scenarios.kieval.verdicts import ASPECTS, bare_verdict
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
