@@ -54,10 +54,9 @@ from .http_application_mapping import (
     read_mapping,
 )
 from .model_name import find_inline_mapping, has_url_credentials
-from .openai_answer import CallPieces
 from .proxies import proxy_secrets
 from .redaction import MultiRedactor, Redactor, is_usable_key
-from .sse import SseEvent, SseStream, StreamAssembly, is_keep_alive, read_stream
+from .sse import CallPieces, SseEvent, SseStream, StreamAssembly, is_keep_alive, read_stream
 
 
 class MissingInAnswer(Exception):

@@ -1,4 +1,4 @@
-"""Server-sent events of all providers: the events of a streamed body, and the JSON records that they hold.
+"""Server-sent events of all providers: a streamed body as events, these as JSON records, tool calls from their pieces.
 
 Events are read by the rules of the HTML standard, with what endpoints do beside them: an event that the body's
 end completes, one event a line, a record sent whole where a stream was requested, keep-alives in the place of
@@ -18,10 +18,12 @@ import orjson
 
 from ..clock import Clock
 from ..errors import BackendError, Unavailable
+from ..tools import ToolCall, argument_text, number_calls
 from .endpoint import BYTE_ORDER_MARK, AnswerBody, Endpoint
 from .endpoint_answer import FORMAT_ERRORS, PartWithoutText, SurrogateJoiner, answer_error, parse_json
 from .redaction import Redactor
 
+_LONGEST_TRIED = 1 << 14  # characters of arguments that are read to see whether a call is whole
 _MOST_OTHER = 1000  # bytes that are kept of what is no event
 _LONGEST_SIGN = 32  # bytes of what says that a stream goes on, or ends
 _BLANKS = b" \t\0"
@@ -422,3 +424,123 @@ def _is_whole(data: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
+
+
+class _CallPiece:
+    """One call as far as its pieces have come. ``place``: where it stands among the others."""
+
+    __slots__ = ("arguments", "id", "name", "place")
+
+    def __init__(self, place: int) -> None:
+        self.place, self.id, self.name = place, "", ""
+        self.arguments: list[str] = []
+
+    def goes_on(self, id_: str, name: str, arguments: str, *, is_next: bool) -> bool:
+        """Whether a piece that may be of this call is: a call has one name, and an id of its own where ids are given.
+
+        ``is_next``: no other piece of the same chunk is of this call.
+        """
+        if not name or not self.name:
+            return True
+        if id_ and self.id:
+            return id_ == self.id and (name == self.name or not self._is_whole())
+        return is_next and name == self.name and not (arguments and self._is_whole())
+
+    def add(self, id_: str, name: str, arguments: str) -> None:
+        """Add a piece. The first id and name that come count: some endpoints repeat them, or all of the call at its
+        end, or begin it with an empty object in the place of its arguments.
+        """
+        self.id, self.name = self.id or id_, self.name or name
+        if not arguments:
+            return
+        if arguments.lstrip().startswith("{") and self._is_whole():
+            known = "".join(self.arguments)
+            if arguments == known:
+                return
+            if not known.strip("{} "):
+                self.arguments.clear()
+        self.arguments.append(arguments)
+
+    def _is_whole(self) -> bool:
+        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
+            return False
+        if len(self.arguments) > _LONGEST_TRIED or sum(map(len, self.arguments)) > _LONGEST_TRIED:
+            return False
+        try:
+            orjson.loads("".join(self.arguments))
+        except orjson.JSONDecodeError:
+            return False
+        return True
+
+
+class CallPieces:
+    """The calls of a stream, in the order of their indices.
+
+    Endpoints number calls, or repeat their ids, or both, or count every call as the first: a piece belongs to the call
+    of its id, else to the latest of its index, else to the latest of all; but with a name and another id, or a name
+    where nothing else says whose it is, it begins a call.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[_CallPiece] = []
+        self._latest: dict[int, _CallPiece] = {}  # by index
+        self._by_id: dict[str, _CallPiece] = {}
+        self._next = 0  # the place of a call without an index
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a call."""
+        return bool(self._calls)
+
+    def add(self, parts: list[dict[str, Any]]) -> None:
+        """Take the pieces of a chunk.
+
+        :raises KeyError, TypeError, AttributeError: they are no pieces of calls.
+        """
+        earlier: set[_CallPiece] = set()  # of the same chunk, which holds one piece of a call
+        for part in parts:
+            function = part.get("function") or {}
+            id_, name = str(part.get("id") or ""), str(function.get("name") or "")
+            arguments = argument_text(function.get("arguments"))
+            call = self._call(parse_index(part), id_, name, arguments, earlier)
+            call.add(id_, name, arguments)
+            earlier.add(call)
+            if id_:
+                self._by_id.setdefault(id_, call)
+
+    def _call(self, index: int | None, id_: str, name: str, arguments: str, earlier: set[_CallPiece]) -> _CallPiece:
+        """The call that a piece belongs to, which may begin with it."""
+        known = self._by_id.get(id_) if id_ else None
+        call: _CallPiece | None
+        if index is not None and index in self._latest:
+            call = known if known is not None and known.place == index else self._latest[index]
+        elif index is None:
+            call = known or (self._calls[-1] if self._calls else None)
+        else:
+            call = None if name else known
+        if call is not None and call.goes_on(id_, name, arguments, is_next=call not in earlier):
+            return call
+        call = _CallPiece(self._next if index is None else index)
+        self._next = max(self._next, call.place + 1)
+        self._calls.append(call)
+        self._latest[call.place] = call
+        return call
+
+    def whole(self) -> list[ToolCall] | None:
+        """The calls, None if there was none."""
+        if not self._calls:
+            return None
+        ordered = sorted(self._calls, key=lambda call: call.place)
+        return number_calls((call.id, call.name, "".join(call.arguments)) for call in ordered)
+
+
+def parse_index(part: dict[str, Any]) -> int | None:
+    """Return the index of a choice or of a call's piece, None if none is given; raise TypeError if it is no number."""
+    index = part.get("index")
+    if index is None or type(index) is int:
+        return index
+    if isinstance(index, str) and (not index.strip() or (index.strip().isascii() and index.strip().isdigit())):
+        return int(index) if index.strip() else None
+    if isinstance(index, float) and index.is_integer():
+        return int(index)
+    raise TypeError(f"an index is {index!r}, not a number")

@@ -22,7 +22,7 @@ import pytest
 from case_tables import case_table
 from provider_asks import asking
 
-from viva.engine.backends import endpoint, openai, openai_answer
+from viva.engine.backends import endpoint, openai, sse
 from viva.engine.backends.base import ModelSpec
 from viva.engine.backends.endpoint_answer import MOST_VALUES
 from viva.engine.backends.registry import build
@@ -187,7 +187,7 @@ def test_line_24_a_long_text_of_commas_is_read(chaos: StartChaos) -> None:
 
 def test_line_24_calls_that_nobody_numbered_are_read_in_linear_time() -> None:
     # Of quadratic time these would take minutes.
-    calls = openai_answer.CallPieces()
+    calls = sse.CallPieces()
     calls.add([{"id": f"a{n}", "function": {"name": "f", "arguments": "{}"}} for n in range(100_000)])
     calls.add([{"function": {"arguments": "1"}}])
     whole = calls.whole() or []

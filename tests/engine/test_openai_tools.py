@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from provider_asks import answer, asking, read_whole
 
-from viva.engine.backends.openai_answer import CallPieces
+from viva.engine.backends.sse import CallPieces
 from viva.engine.clock import RealClock
 from viva.engine.errors import Rejected, Unavailable
 from viva.engine.messages import Message, Request, View

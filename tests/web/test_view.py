@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 from browser import Browser, Page
@@ -31,6 +32,11 @@ def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("export") / "pages"
     export_pages(root, out, index=tmp_path_factory.mktemp("index"))
     return out
+
+
+def test_a_link_that_is_opened_as_the_viewer_starts_waits_for_the_index(root: Path, tmp_path: Path) -> None:
+    with viewer(root, tmp_path / "index") as address, urlopen(f"{address}/compare?a=kieval/4&b=fork/4") as page:
+        assert page.status == 200
 
 
 def _count(page: Page) -> int:

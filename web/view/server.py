@@ -227,11 +227,11 @@ class Viewer:
         run, number = request.match_info["run"], int(request.match_info["number"])
         chosen, at = Filter.from_query(request.query), request.query.get("at", "")
         place = int(at) if at.isascii() and at.isdigit() and len(at) < 12 else None
-        return await self._page(lambda pages: pages.conversation(run, number, chosen, place))
+        return await self._indexed_page(lambda pages: pages.conversation(run, number, chosen, place))
 
     async def _compare(self, request: web.Request) -> web.StreamResponse:
         left, right = (_parse_conversation(request.query.get(name, ""), name) for name in ("a", "b"))
-        return await self._page(lambda pages: pages.compare(left, right))
+        return await self._indexed_page(lambda pages: pages.compare(left, right))
 
     async def _report(self, request: web.Request) -> web.StreamResponse:
         problem = await self.answering.report()
@@ -265,6 +265,16 @@ class Viewer:
     async def _page(self, make: Callable[[Pages], str]) -> web.Response:
         return html_response(await self._in_thread(lambda: make(self._ready())))
 
+    async def _indexed_page(self, make: Callable[[Pages], str]) -> web.Response:
+        """Make a page; what is not in the index is looked for again once the index has caught up after the start."""
+        try:
+            return await self._page(make)
+        except Refusal:
+            if self.indexer.caught_up.is_set():
+                raise
+        await asyncio.to_thread(self.indexer.caught_up.wait, _CATCH_UP_SECONDS)
+        return await self._page(make)
+
     async def _in_thread(self, ask: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
 
@@ -277,6 +287,7 @@ def _parse_conversation(text: str, name: str) -> tuple[str, int]:
 
 
 _NICE = 5  # a run on the same machine comes first
+_CATCH_UP_SECONDS = 10.0  # a link that is opened as the viewer starts waits for so long
 
 
 def serve(root: Path, server: PageServer, *, index: Path | None = None) -> None:
