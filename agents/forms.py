@@ -269,5 +269,5 @@ _REFUSAL_PREFIX = 300  # characters
 
 
 def is_refusal(text: str) -> bool:
-    """Whether the text begins by refusing."""
+    """Return True if the text begins by refusing."""
     return _REFUSALS.search(text[:_REFUSAL_PREFIX].replace("’", "'")) is not None

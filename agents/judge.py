@@ -34,7 +34,7 @@ def _normalize_label(value: Any) -> Any:
 
 
 class PairVerdict(BaseModel):
-    """Which of two answers is better, reasons first."""
+    """Which of two answers is better, reasons first."""  # is sent to models with the schema: a change asks all anew
 
     model_config = ConfigDict(extra="ignore")
 
@@ -51,7 +51,7 @@ class GradeScale:
 
     @property
     def numeric(self) -> bool:
-        """Whether the labels are whole numbers."""
+        """Return True if the labels are whole numbers."""
         return all(label.isdecimal() for label in self.labels)
 
     def grade(self, label: str | int) -> float:

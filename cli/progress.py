@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NoReturn
 
 import anyio
@@ -31,7 +32,7 @@ STALLED_SECONDS = 5.0  # without the end of any call; from then on it is said wh
 _WIDEST_BAR = 80
 
 
-class Display:
+class Display(ABC):
     """What shows how some work goes: ``drawing`` in a terminal, elsewhere ``line`` now and then."""
 
     refresh_seconds = 0.25
@@ -72,13 +73,13 @@ class Display:
     def _line(self, parts: list[str]) -> str:
         return one_line(" · ".join([*parts, *[self.note] * bool(self.note)]))
 
+    @abstractmethod
     def parts(self) -> list[str]:
         """Return the parts of ``line``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drawing(self, width: int, height: int) -> RenderableType:
         """Draw where the work stands for a terminal of this size."""
-        raise NotImplementedError
 
     def _elapsed(self) -> float:
         return max(1e-9, time.monotonic() - self._began)

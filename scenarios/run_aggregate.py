@@ -5,6 +5,7 @@ It loads no numpy: runs whose score is summed exactly start without it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -59,7 +60,7 @@ class ModelResults:
 R = TypeVar("R", bound=ModelResults)
 
 
-class RunAggregate(Generic[R]):
+class RunAggregate(ABC, Generic[R]):
     """Aggregate of a run: the results of each compared model, by label.
 
     ``fields`` are the first ones of the report, in their order: those of ``facts``, else of the manifest.
@@ -86,17 +87,17 @@ class RunAggregate(Generic[R]):
     def headline(self) -> str:
         return join_headline((label, self.in_brief(one)) for label, one in self.candidates.items())
 
+    @abstractmethod
     def in_brief(self, one: R) -> str:
         """Return a model's score so far in a few words, "" where it has none."""
-        raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
         """Return those of ``fields`` that are not fields of the manifest."""
         return {}
 
+    @abstractmethod
     def figures(self, label: str, one: R) -> dict[str, Any]:
         """Return everything about one model as plain data."""
-        raise NotImplementedError
 
     def report(self) -> dict[str, Any]:
         known = {**self.manifest, **self.facts()}

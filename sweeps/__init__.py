@@ -1,3 +1,1 @@
 """Sweeps: grids of candidates, datasets and seeds, on one machine or a Ray cluster; shards, merging and planning."""
-
-from __future__ import annotations

@@ -70,7 +70,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class AssistantResult:
-    """What came of one assistant for one example: its number, or None and the ``problem`` that left the gap."""
+    """Result of one assistant for one example: its number, or None and the ``problem`` that left the gap."""
 
     name: str
     value: float | None
@@ -171,7 +171,7 @@ def number_from_step(computed: Computed) -> float:
 async def score_all(
     conversation: Conversation, assistants: Sequence[Assistant], example: Example
 ) -> list[AssistantResult]:
-    """What all assistants say of an example, asked at once, in their order."""
+    """Ask all assistants about an example at once and return their results in their order."""
     return await gather([partial(one.consult, conversation, example) for one in assistants])
 
 

@@ -1,4 +1,4 @@
-"""How much CPU time another process has used, from /proc."""
+"""CPU time that another process has used, from /proc."""
 
 from __future__ import annotations
 

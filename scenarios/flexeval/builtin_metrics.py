@@ -60,7 +60,7 @@ def follows_schema(text: str, schema: dict[str, Any], fenced: bool = True) -> di
 
 
 def refusal(text: str) -> bool:
-    """Whether the text begins by refusing: by phrases in English and some other languages; no model is asked."""
+    """Return True if the text begins by refusing: by phrases in English and some other languages; no model is asked."""
     return is_refusal(text)
 
 

@@ -139,22 +139,22 @@ class SuiteAggregate(RunAggregate[SystemResults]):
             "gate": (gate := [check.to_record() for check in self.gate()]),
             "candidates": {
                 label: {"broken": [check["name"] for check in gate if check["broken"] and check["system"] == label]}
-                | self._system(label, one)
+                | self.figures(label, one)
                 for label, one in self.candidates.items()
             },
         }
 
-    def _system(self, label: str, system: SystemResults) -> dict[str, Any]:
-        collected = system.collected
-        common = system.common_figures(self.prices(label))
+    def figures(self, label: str, one: SystemResults) -> dict[str, Any]:
+        collected = one.collected
+        common = one.common_figures(self.prices(label))
         irregular, usage = common.pop("irregular"), common.pop("usage")
         names = sorted(collected.series, key=self._place)
         return {
             "conversations": len(collected.tests),
-            "failed": system.failures.total,
+            "failed": one.failures.total,
             **common,
-            "stopped": system.stops.to_dict(),
-            "tests": test_figures(collected, self._passes, system.failed),
+            "stopped": one.stops.to_dict(),
+            "tests": test_figures(collected, self._passes, one.failed),
             "metrics": {name: self._metric(collected, name) for name in names},
             "irregular": irregular,
             "usage": usage,
