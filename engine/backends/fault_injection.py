@@ -75,7 +75,7 @@ def read_fault_plan(path: Path) -> FaultPlan:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(one) for one in first["loc"]) or "file"
-        raise ConfigurationError(f"{path}: {where}: {first['msg']}; see docs/models.md, Faults on purpose") from None
+        raise ConfigurationError(f"{path}: {where}: {first['msg']}; see docs/models.md, Fault injection") from None
 
 
 class FaultInjector(BackendWrapper):
