@@ -132,7 +132,7 @@ class Progress(Display):
         from rich.table import Table
         from rich.text import Text
 
-        share = self._estimate.share()
+        share = self._estimate.fraction_done()
         bar = Table.grid()  # which ends the bar's line
         bar.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=min(width, _WIDEST_BAR)))
         return Group(bar, Text(fit_line(self.line(), width)))

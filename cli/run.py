@@ -232,7 +232,7 @@ def run_launch(launch: Launch) -> RunResult:
     from .signals import run_in_foreground
 
     aggregate = empty_results(launch.folder)
-    progress = Progress(aggregate, WaitStatus.of_launch(launch))
+    progress = Progress(aggregate, WaitStatus.from_launch(launch))
     listening = launch.events.listen(progress.hear)
     outcome = run_in_foreground(launch.clock, launch.run, progress)
     if outcome.how == "failed" and outcome.finished:

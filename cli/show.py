@@ -62,7 +62,7 @@ def _show(
 
         async def show() -> None:
             for number in numbers:
-                told, error = await transcripts.of(history, number, thoughts=thoughts), failed.get(number)
+                told, error = await transcripts.read(history, number, thoughts=thoughts), failed.get(number)
                 if json:
                     record = _transcript_record(number, told, error, prompts)
                     # What is damaged ends before a damaged call.

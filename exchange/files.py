@@ -50,9 +50,9 @@ def json_lines(path: Path) -> Iterator[Callable[[Any], None]]:
 
 def _write_line(write: Callable[[bytes], Any], record: Any) -> None:
     line = to_json(record)
-    for written, escaped in _LINE_ENDS.items():
-        if written in line:
-            line = line.replace(written, escaped)
+    for character, escaped in _LINE_ENDS.items():
+        if character in line:
+            line = line.replace(character, escaped)
     write(line + b"\n")
 
 
@@ -133,13 +133,13 @@ def safe_name(name: str) -> str:
     return _UNSAFE_CHARACTERS.sub("_", name).strip("._") or "unnamed"
 
 
-def import_extra(module: str, extra: str, what: str) -> Any:
+def import_extra(module: str, extra: str, purpose: str) -> Any:
     """A module of a package that an export needs."""
     try:
         return import_under_lock(module)
     except ImportError:
         package = module.partition(".")[0]
-        message = f"{what} needs the package {package}; install it with: pip install 'viva-exam[{extra}]'"
+        message = f"{purpose} needs the package {package}; install it with: pip install 'viva-exam[{extra}]'"
         raise ConfigurationError(message) from None
 
 

@@ -36,11 +36,11 @@ _OWN_FORMATS = {_INSPECT: "dialogs of a log of Inspect (.eval, .json), as JSON l
 
 
 def import_formats() -> dict[str, str]:
-    return _OWN_FORMATS | {one.name: one.summary for one in _system_formats()}
+    return _OWN_FORMATS | {form.name: form.summary for form in _system_formats()}
 
 
 def import_file(
-    path: Path, source: str, out: Path | None = None, choices: ImportOptions | None = None
+    path: Path, source: str, out: Path | None = None, options: ImportOptions | None = None
 ) -> TransferResult:
     """Import a file in the format ``source``. ``out`` is the run folder or file that is made; None: one in the current
     folder that is called after the file.
@@ -48,32 +48,35 @@ def import_file(
     :raises ConfigurationError: the format is unknown, ``out`` exists, a choice is of no use, or a package is missing.
     :raises DatasetError: the file is wrong; the message names the line or entry.
     """
-    choices = choices or ImportOptions()
+    options = options or ImportOptions()
     systems = _system_formats()
     if source not in import_formats():
         raise ConfigurationError(f"--from {source}: expected one of {', '.join(import_formats())}")
     if source == _INSPECT:
-        if choices.dataset is not None or choices.models:
+        if options.dataset is not None or options.models:
             raise ConfigurationError(f"--from {source}: takes neither --dataset nor --model")
         file = out or Path(f"{path.stem}.jsonl")
         if file.exists():
             raise ConfigurationError(f"{file} exists; name another file with --out")
         return import_inspect(path, file)
 
-    [(one, which)] = [pair for pair in systems.items() if pair[0].name == source]
+    [(form, scenario)] = [pair for pair in systems.items() if pair[0].name == source]
     folder = out or Path("runs", path.stem)
     if folder.exists():
         raise ConfigurationError(f"{folder} exists; name another folder with --out")
-    roles = [role.name for role in which.roles]
-    if unknown := sorted(choices.models.keys() - set(roles)):
-        raise ConfigurationError(f"--model {unknown[0]}=…: no role of {which.name}; it has {', '.join(roles)}")
-    made = one.read(path, choices)
-    return TransferResult([folder], make_run(which, made, source, folder), made.notes, run=True)
+    roles = [role.name for role in scenario.roles]
+    if unknown := sorted(options.models.keys() - set(roles)):
+        raise ConfigurationError(f"--model {unknown[0]}=…: no role of {scenario.name}; it has {', '.join(roles)}")
+    imported = form.read(path, options)
+    return TransferResult([folder], make_run(scenario, imported, source, folder), imported.notes, run=True)
 
 
 def _system_formats() -> dict[ImportFormat, AnyScenario]:
     return {
-        one: which for which in installed_scenarios() if isinstance(which, SupportsImports) for one in which.imports()
+        form: scenario
+        for scenario in installed_scenarios()
+        if isinstance(scenario, SupportsImports)
+        for form in scenario.imports()
     }
 
 
@@ -89,25 +92,25 @@ def import_inspect(path: Path, out: Path) -> TransferResult:
     log = import_extra("inspect_ai.log", "inspect", "reading logs of Inspect")
     header = _header(log, path)
     failed = empty = 0
-    done = TransferResult([out])
+    result = TransferResult([out])
     names: set[str] = set()
     with json_lines(out) as write:
-        for place, sample in enumerate(_samples(log, path, header), 1):
-            messages = [_message(one).to_openai() for one in sample.messages]
+        for position, sample in enumerate(_samples(log, path, header), 1):
+            messages = [_message(message).to_openai() for message in sample.messages]
             failed += sample.error is not None
             empty += sample.error is None and not messages
             if sample.error is None and messages:
                 line = _dialog_line(sample, messages, header.eval.model)
                 if line["id"] in names:
-                    raise DatasetError(f"sample {place}: the id '{line['id']}' is there twice", path=str(path))
+                    raise DatasetError(f"sample {position}: the id '{line['id']}' is there twice", path=str(path))
                 names.add(line["id"])
                 write(line)
-                done.records += 1
+                result.records += 1
     if failed:
-        done.notes.append(f"{failed:,} samples ended with an error and are left out")
+        result.notes.append(f"{failed:,} samples ended with an error and are left out")
     if empty:
-        done.notes.append(f"{empty:,} samples have no messages and are left out")
-    return done
+        result.notes.append(f"{empty:,} samples have no messages and are left out")
+    return result
 
 
 def _header(log: Any, path: Path) -> Any:
@@ -118,23 +121,23 @@ def _header(log: Any, path: Path) -> Any:
 
 
 def _samples(log: Any, path: Path, header: Any) -> Iterator[Any]:
-    place = 0
+    count = 0
     try:
         if header.eval.dataset.sample_ids is None:  # nothing says which there are: the log is read as a whole
             yield from log.read_eval_log(str(path), resolve_attachments=True).samples or []
             return
         for sample in log.read_eval_log_samples(str(path), all_samples_required=False, resolve_attachments=True):
-            place += 1
+            count += 1
             yield sample
     except DatasetError:
         raise
     except Exception as error:
-        raise DatasetError(f"sample {place + 1}: cannot be read: {_first_line(error)}", path=str(path)) from None
+        raise DatasetError(f"sample {count + 1}: cannot be read: {_first_line(error)}", path=str(path)) from None
 
 
 def _first_line(error: Exception) -> str:
-    told = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {told[0][:200] if told else ''}"
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
 
 
 def _dialog_line(sample: Any, messages: list[dict[str, Any]], model: str) -> dict[str, Any]:
@@ -143,27 +146,27 @@ def _dialog_line(sample: Any, messages: list[dict[str, Any]], model: str) -> dic
     target = sample.target if isinstance(sample.target, str) else "\n".join(sample.target)
     if target:
         line["target"] = target
-    given = {name: one.value for name, one in (sample.scores or {}).items() if one.value is not None}
-    scores = {name: value for name, value in given.items() if not isinstance(value, float) or math.isfinite(value)}
+    values = {name: score.value for name, score in (sample.scores or {}).items() if score.value is not None}
+    scores = {name: value for name, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
     if scores:
         line["scores"] = scores
-    told = {name: one.explanation for name, one in (sample.scores or {}).items() if one.explanation}
-    return line | ({"explanations": told} if told else {})
+    explanations = {name: score.explanation for name, score in (sample.scores or {}).items() if score.explanation}
+    return line | ({"explanations": explanations} if explanations else {})
 
 
-def _message(one: Any) -> Message:
-    if one.role == "tool":
-        return Message("tool", one.text, call_id=one.tool_call_id or "", name=one.function or "")
-    calls = one.tool_calls if one.role == "assistant" else None
-    made = (ToolCall(call.id, call.function, orjson.dumps(call.arguments).decode()) for call in calls or ())
-    return Message(one.role, one.text, calls=tuple(made))
+def _message(message: Any) -> Message:
+    if message.role == "tool":
+        return Message("tool", message.text, call_id=message.tool_call_id or "", name=message.function or "")
+    calls = message.tool_calls if message.role == "assistant" else None
+    tool_calls = (ToolCall(call.id, call.function, orjson.dumps(call.arguments).decode()) for call in calls or ())
+    return Message(message.role, message.text, calls=tuple(tool_calls))
 
 
 # Of a call whose prompt is not known: no request has this digest.
 _UNKNOWN = bytes(16)
 
 
-def make_run(which: Scenario[Any, Any], made: ImportedRun, source: str, out: Path) -> int:
+def make_run(scenario: Scenario[Any, Any], imported: ImportedRun, source: str, out: Path) -> int:
     """Make the run folder ``out``; how many conversations it has. ``source`` names the format.
 
     :raises ConfigurationError: something lies there already, or what was imported is no run of this system.
@@ -173,18 +176,18 @@ def make_run(which: Scenario[Any, Any], made: ImportedRun, source: str, out: Pat
         raise ConfigurationError(f"{out} exists; name another folder with --out")
     with atomic_path(out) as part:
         part.mkdir(parents=True)
-        if made.source is not None:
-            folder = RunFolder.create(part, _manifest(which, made, source, made.source))
+        if imported.source is not None:
+            folder = RunFolder.create(part, _manifest(scenario, imported, source, imported.source))
         else:
-            data = f"{made.dataset}.jsonl"
-            lines = b"".join(orjson.dumps(_item_line(item)) + b"\n" for item in made.items)
-            form = "qa:" if made.items and made.items[0].free else ""
+            data = f"{imported.dataset}.jsonl"
+            lines = b"".join(orjson.dumps(_item_line(item)) + b"\n" for item in imported.items)
+            form = "qa:" if imported.items and imported.items[0].free else ""
             (part / data).write_bytes(lines)
-            manifest = _manifest(which, made, source, f"{form}{part / data}")
-            manifest["settings"][which.data] = f"{form}{(out / data).resolve()}"
+            manifest = _manifest(scenario, imported, source, f"{form}{part / data}")
+            manifest["settings"][scenario.data] = f"{form}{(out / data).resolve()}"
             (part / data).unlink()
             folder = RunFolder.create(part, manifest, {data: lines})
-        return anyio.run(_record, folder, which, made)
+        return anyio.run(_record, folder, scenario, imported)
 
 
 def _item_line(item: Item) -> dict[str, Any]:
@@ -195,15 +198,15 @@ def _item_line(item: Item) -> dict[str, Any]:
     return record | {"answer": choice_letter(item.answer)}
 
 
-def _manifest(which: Scenario[Any, Any], made: ImportedRun, source: str, data: str) -> dict[str, Any]:
-    given = made.settings | {which.data: data}
-    settings = settings_of(which, given)
-    roles, pack = which.roles_of(settings), which.open_pack(settings)
+def _manifest(scenario: Scenario[Any, Any], imported: ImportedRun, source: str, data: str) -> dict[str, Any]:
+    options = imported.settings | {scenario.data: data}
+    settings = settings_of(scenario, options)
+    roles, pack = scenario.roles_of(settings), scenario.open_pack(settings)
     models = {role.name: model_labels(role.models(settings)) if role.many else next(iter(role.models(settings)), None)
               for role in roles}  # fmt: skip
-    named = list(dict.fromkeys(model for role in roles for model in role.models(settings)))
+    names = list(dict.fromkeys(model for role in roles for model in role.models(settings)))
     return {
-        "scenario": which.name,
+        "scenario": scenario.name,
         "seed": settings.seed,
         "tier": "A",
         "not_identical": [f"imported from another tool ({source})"],
@@ -211,27 +214,27 @@ def _manifest(which: Scenario[Any, Any], made: ImportedRun, source: str, data: s
         "versions": installed_versions(),
         "settings": settings.model_dump(mode="json"),
         "models": models,
-        "prices": {model: token_prices(model) for model in named},
+        "prices": {model: token_prices(model) for model in names},
         "pack": None if pack is None else {"name": pack.name, "version": pack.version, "digest": pack.digest},
-        "dataset": open_dataset(getattr(settings, which.data)).to_record() | {"chosen": len(made.items)},
-        **made.records,
+        "dataset": open_dataset(getattr(settings, scenario.data)).to_record() | {"chosen": len(imported.items)},
+        **imported.records,
         "prompts": None if pack is None else pack.text,
-        "imported": {"from": source, **made.facts},
+        "imported": {"from": source, **imported.facts},
     }
 
 
-async def _record(folder: RunFolder, which: Scenario[Any, Any], made: ImportedRun) -> int:
-    [label] = folder.manifest["models"][compared_role(which.roles).name]
+async def _record(folder: RunFolder, scenario: Scenario[Any, Any], imported: ImportedRun) -> int:
+    [label] = folder.manifest["models"][compared_role(scenario.roles).name]
     now, number = time.time(), -1
     async with Journal(folder.journal, RealClock()) as journal:
-        for number, one in enumerate(made.conversations):
-            journal.record_started(number, f"{label}/{one.task}", one.item)
+        for number, conversation in enumerate(imported.conversations):
+            journal.record_started(number, f"{label}/{conversation.task}", conversation.item)
             ordinals: dict[str, int] = {}
-            for call in one.calls:
+            for call in conversation.calls:
                 ordinal = ordinals.get(call.role, 0)
                 ordinals[call.role] = ordinal + 1
                 journal.record_call(number, call.role, ordinal, _UNKNOWN, call.completion, now)
-            journal.record_ended(number, "finished", one.result)
+            journal.record_ended(number, "finished", conversation.result)
             if journal.full:
                 await journal.flush()
         await journal.flush()

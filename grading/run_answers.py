@@ -163,7 +163,7 @@ class _TurnReader:
         self._transcripts = Transcripts(folder)
 
     def turns(self, history: History, number: int, result: Any) -> list[RenderedTurn]:
-        rerun = asyncio.run(self._transcripts.rerun(history, number))
+        rerun = asyncio.run(self._transcripts.replay(history, number))
         _, task = history.started(number) or ("", None)
         return self._which.render_conversation(RecordedConversation(rerun.lines, rerun.unanswered, task, result)).turns
 

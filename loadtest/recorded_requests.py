@@ -111,7 +111,7 @@ async def _requests_of_run(folder: RunFolder, before: str, wanted: str | None) -
         for number in history.numbers():
             key, record = history.started(number) or (str(number), None)
             held: list[LoadRequest] = []
-            for one in (await transcripts.rerun(history, number)).lines:
+            for one in (await transcripts.replay(history, number)).lines:
                 if not isinstance(one, Exchange) or one.role != role.name:
                     continue
                 if one.messages is None or one.sampling is None:

@@ -7,11 +7,11 @@ from datetime import datetime
 from pathlib import Path
 
 
-def fresh_folder(name: str, folder: Path = Path("runs"), taken: Collection[str] = ()) -> Path:
+def fresh_folder(name: str, folder: Path = Path("runs"), reserved: Collection[str] = ()) -> Path:
     """A run folder that does not exist yet in ``folder`` nor among ``taken``, named for what is run and when."""
     base = folder / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     path, count = base, 1
-    while path.exists() or path.name in taken:
+    while path.exists() or path.name in reserved:
         count += 1
         path = base.with_name(f"{base.name}-{count}")
     return path

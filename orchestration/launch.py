@@ -57,7 +57,7 @@ class Launch:
         *,
         resumed: bool = False,
         retry_failed: bool = False,
-        given: Mapping[str, Backend] | None = None,
+        backends: Mapping[str, Backend] | None = None,
     ) -> None:
         """``given``: backends that the caller has made, by the names that the settings have for them."""
         self.prepared, self.folder = prepared, folder
@@ -65,12 +65,12 @@ class Launch:
         self.clock = clock
         self.events = EventStream()
         self.runner: Runner | None = None
-        self.pool = BackendPool(clock, self.events.publish, given, self.settings.patience, prepared.chaos)
+        self.pool = BackendPool(clock, self.events.publish, backends, self.settings.patience, prepared.chaos)
         self.journal_statistics: dict[str, int] = {}
         self._resumed, self._retry_failed = resumed, retry_failed
 
     async def run(
-        self, ready: Callable[[Runner], None] | None = None, shared: SharedResources | None = None
+        self, on_ready: Callable[[Runner], None] | None = None, shared: SharedResources | None = None
     ) -> Outcome:
         """Check the models, then carry the run to its end. ``ready`` is given the runner (to interrupt or halt it).
 
@@ -95,7 +95,7 @@ class Launch:
                         raise damaged_journal(self.folder.journal)
                     async with Journal(self.folder.journal, self.clock) as journal:
                         try:
-                            outcome = await self._carry(journal, history, backends, ready, shared)
+                            outcome = await self._run(journal, history, backends, on_ready, shared)
                             if outcome.error is None:
                                 await journal.flush()
                         finally:
@@ -105,12 +105,12 @@ class Launch:
             self.folder.unlock()
         return outcome
 
-    async def _carry(
+    async def _run(
         self,
         journal: Journal,
         history: History | None,
         backends: dict[str, Any],
-        ready: Callable[[Runner], None] | None,
+        on_ready: Callable[[Runner], None] | None,
         shared: SharedResources | None,
     ) -> Outcome:
         s = self.settings
@@ -130,33 +130,33 @@ class Launch:
             turnstile=None if shared is None else shared.turnstile,
             computer=None if shared is None else shared.computer,
         )
-        if ready is not None:
-            ready(self.runner)
+        if on_ready is not None:
+            on_ready(self.runner)
         prepared = self.prepared
         return await self.runner.run(prepared.plans(backends), prepared.converse, prepared.total)
 
 
 def new_run(
-    which: str | AnyScenario,
+    scenario: str | AnyScenario,
     settings: RunSettings,
     path: Path,
     clock: Clock | None = None,
     *,
-    given: Mapping[str, Backend] | None = None,
+    backends: Mapping[str, Backend] | None = None,
     files: Mapping[str, bytes] | None = None,
-    share: Shard | None = None,
+    shard: Shard | None = None,
 ) -> Launch:
     """A new run in a new folder, or a share of one. ``given`` as in ``Launch``; ``files`` are put into the folder.
 
     :raises ConfigurationError: the settings are wrong or the folder is taken.
     """
-    prepared = PreparedRun(get_scenario(which) if isinstance(which, str) else which, settings, share)
+    prepared = PreparedRun(get_scenario(scenario) if isinstance(scenario, str) else scenario, settings, shard)
     check_prices(settings, prepared.models)
     clock = clock or RealClock()
     for model in prepared.models:
-        if model not in (given or {}):
+        if model not in (backends or {}):
             build(model, clock)  # a wrong name is found before a folder is made for it
-    return Launch(prepared, RunFolder.create(path, prepared.manifest(), files), clock, given=given)
+    return Launch(prepared, RunFolder.create(path, prepared.manifest(), files), clock, backends=backends)
 
 
 def resumed_run(
@@ -165,7 +165,7 @@ def resumed_run(
     *,
     retry_failed: bool = False,
     changes: dict[str, Any] | None = None,
-    given: Mapping[str, Backend] | None = None,
+    backends: Mapping[str, Backend] | None = None,
 ) -> Launch:
     """Go on with a run. ``changes`` may touch circumstances only (concurrency, the run's budgets). ``given`` as in
     ``Launch``.
@@ -175,27 +175,27 @@ def resumed_run(
     """
     folder = RunFolder.open(path)
     _refuse_imported(folder)
-    which, settings = recorded_settings(folder)
+    scenario, settings = recorded_settings(folder)
     folder.require_journal()
     changes = changes or {}
     foreign = changes.keys() - settings.circumstances
     if foreign:
         raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
     settings = _with_changes(settings, changes)
-    prepared = PreparedRun(which, settings, Shard.of_manifest(folder.manifest), folder.manifest)
+    prepared = PreparedRun(scenario, settings, Shard.from_manifest(folder.manifest), folder.manifest)
     check_prices(settings, prepared.models)
     check_unchanged(folder, prepared)
-    return Launch(prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, given=given)
+    return Launch(prepared, folder, clock or RealClock(), resumed=True, retry_failed=retry_failed, backends=backends)
 
 
 def continued_run(
-    which: str | AnyScenario,
+    scenario: str | AnyScenario,
     settings: RunSettings,
     path: Path,
     clock: Clock | None = None,
     *,
     retry_failed: bool = False,
-    share: Shard | None = None,
+    shard: Shard | None = None,
 ) -> Launch:
     """Go on with the run of these settings in this folder, or begin it (or this share of it) if the folder holds none.
 
@@ -203,8 +203,8 @@ def continued_run(
         differing fields), or what the run depends on has changed since it began.
     """
     if not (path / "manifest.json").exists():
-        return new_run(which, settings, path, clock, share=share)
-    check_settings(RunFolder.open(path), which if isinstance(which, str) else which.name, settings)
+        return new_run(scenario, settings, path, clock, shard=shard)
+    check_settings(RunFolder.open(path), scenario if isinstance(scenario, str) else scenario.name, settings)
     changes = {field: getattr(settings, field) for field in settings.circumstances}
     return resumed_run(path, clock, retry_failed=retry_failed, changes=changes)
 
@@ -214,12 +214,12 @@ def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
 
     :raises ConfigurationError: it does not; the message names each differing field with what it was and is now.
     """
-    which, recorded = recorded_settings(folder)
-    if which.name != name:
-        raise ConfigurationError(f"{folder.path} holds a run of {which.name}, not of {name}; name another folder")
-    then, now = recorded.model_dump(mode="json"), settings.model_dump(mode="json")
-    different = [f"{key} was {then[key]!r}, is {now[key]!r}" for key in now
-                 if key not in settings.circumstances and then[key] != now[key]]  # fmt: skip
+    scenario, recorded = recorded_settings(folder)
+    if scenario.name != name:
+        raise ConfigurationError(f"{folder.path} holds a run of {scenario.name}, not of {name}; name another folder")
+    old, new = recorded.model_dump(mode="json"), settings.model_dump(mode="json")
+    different = [f"{key} was {old[key]!r}, is {new[key]!r}" for key in new
+                 if key not in settings.circumstances and old[key] != new[key]]  # fmt: skip
     if different:
         raise ConfigurationError(
             f"{folder.path} holds a run with other settings: {'; '.join(different)}; "
@@ -234,9 +234,9 @@ def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
 
     :raises ConfigurationError: it is not; the message names what has changed.
     """
-    now, then = prepared.manifest(), folder.manifest
-    compared = [key for key in now if key in then and key not in ("settings", "versions")]
-    different = [key for key in compared if _has_changed(then[key], now[key])]
+    current, recorded = prepared.manifest(), folder.manifest
+    compared = [key for key in current if key in recorded and key not in ("settings", "versions")]
+    different = [key for key in compared if _has_changed(recorded[key], current[key])]
     if different:
         raise ConfigurationError(
             f"{folder.path}: cannot go on, changed since the run began: {', '.join(different)}; "
@@ -244,11 +244,11 @@ def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
         )
 
 
-def _has_changed(then: Any, now: Any) -> bool:
+def _has_changed(recorded: Any, current: Any) -> bool:
     """Whether a recorded field is no longer what it was, in what it names."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        return any(name not in now or _has_changed(one, now[name]) for name, one in then.items())
-    return bool(then != now)
+    if isinstance(recorded, dict) and isinstance(current, dict):
+        return any(name not in current or _has_changed(value, current[name]) for name, value in recorded.items())
+    return bool(recorded != current)
 
 
 def forked_run(
@@ -257,7 +257,7 @@ def forked_run(
     clock: Clock | None = None,
     *,
     changes: dict[str, Any],
-    given: Mapping[str, Backend] | None = None,
+    backends: Mapping[str, Backend] | None = None,
 ) -> Launch:
     """A new run over the conversations of another, judged by somebody else. ``changes``: the judge's model, under the
     name of its role or as ``evaluator``, and settings that touch nothing but the judging.
@@ -266,13 +266,13 @@ def forked_run(
     """
     folder = RunFolder.open(source)
     _refuse_imported(folder)
-    which, settings = recorded_settings(folder)
-    roles = which.roles_of(settings)
+    scenario, settings = recorded_settings(folder)
+    roles = scenario.roles_of(settings)
     judge = judge_role(roles)
     if judge is None:
-        raise ConfigurationError(f"{source}: this run of {which.name} has no judge to exchange: start a new run")
+        raise ConfigurationError(f"{source}: this run of {scenario.name} has no judge to exchange: start a new run")
     changes = {judge.name if name == "evaluator" else name: value for name, value in changes.items()}
-    foreign = sorted(changes.keys() - {judge.name, "concurrency"} - which.judging)
+    foreign = sorted(changes.keys() - {judge.name, "concurrency"} - scenario.judging)
     if foreign:
         raise ConfigurationError(f"a fork keeps the conversations and may not change {', '.join(foreign)}")
     run = str(source.resolve())
@@ -283,8 +283,8 @@ def forked_run(
             replays = [replay_name(run, label, model) for label, model in _models_by_label(role, settings).items()]
             changes[role.setting] = replays if role.many else next(iter(replays), None)
     settings = _with_changes(settings, {name: changes.pop(name) for name in ("concurrency",) if name in changes})
-    share = Shard.of_manifest(folder.manifest)
-    return new_run(which, settings.model_copy(update=changes), path, clock, given=given, share=share)
+    shard = Shard.from_manifest(folder.manifest)
+    return new_run(scenario, settings.model_copy(update=changes), path, clock, backends=backends, shard=shard)
 
 
 def _refuse_imported(folder: RunFolder) -> None:
@@ -322,28 +322,28 @@ def recorded_settings(folder: RunFolder) -> tuple[AnyScenario, Any]:
 
     :raises ConfigurationError: the manifest is not one that this program writes; the message names file and field.
     """
-    which, settings = read_manifest_settings(folder.manifest, folder.path / "manifest.json")
+    scenario, settings = read_manifest_settings(folder.manifest, folder.path / "manifest.json")
     if folder.manifest["prompts"] is not None:
         settings.remember_prompts(folder.manifest["prompts"])
     folder.manifest["settings"] = settings.model_dump(mode="json")
-    return which, settings
+    return scenario, settings
 
 
-def scoring_of(which: AnyScenario, options: Mapping[str, Any]) -> Scoring:
+def scoring_of(scenario: AnyScenario, options: Mapping[str, Any]) -> Scoring:
     """Scoring options as the scenario's typed choices.
 
     :raises ConfigurationError: it has no such choice, or the value is none of them.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    foreign = [name for name in given if name not in which.scoring.model_fields]
+    choices = {name: value for name, value in options.items() if value is not None}
+    foreign = [name for name in choices if name not in scenario.scoring.model_fields]
     if foreign:
-        raise ConfigurationError(f"{which.name} has no {' or '.join(foreign)} to choose")
+        raise ConfigurationError(f"{scenario.name} has no {' or '.join(foreign)} to choose")
     try:
-        return which.scoring.model_validate(given)
+        return scenario.scoring.model_validate(choices)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        raise ConfigurationError(f"{name}: {first['msg']}, found '{given[name]}'") from None
+        raise ConfigurationError(f"{name}: {first['msg']}, found '{choices[name]}'") from None
 
 
 def recorded_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
@@ -359,8 +359,8 @@ def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -
 
     :raises ConfigurationError: the folder or a scoring option is wrong.
     """
-    which, _ = recorded_settings(folder)
-    aggregate = which.aggregate(folder.manifest, scoring_of(which, options or {}))
+    scenario, _ = recorded_settings(folder)
+    aggregate = scenario.aggregate(folder.manifest, scoring_of(scenario, options or {}))
     if isinstance(aggregate, SupportsReviews):
         aggregate.beside(folder.path)
     return aggregate

@@ -43,20 +43,20 @@ def read_manifest_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenari
     """
     validate_manifest(ScenarioManifest, data, file)
     try:
-        which = scenario_of_manifest(data)
+        scenario = scenario_of_manifest(data)
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: field 'scenario': {error}") from None
-    validate_manifest(_manifest_model(which.roles, which.templates is not None), data, file)
-    if isinstance(which, SupportsManifest):
-        validate_manifest(which.manifest, data, file)
+    validate_manifest(_manifest_model(scenario.roles, scenario.templates is not None), data, file)
+    if isinstance(scenario, SupportsManifest):
+        validate_manifest(scenario.manifest, data, file)
     try:
-        settings = which.settings.model_validate({**which.settings.formerly, **data["settings"]})
+        settings = scenario.settings.model_validate({**scenario.settings.formerly, **data["settings"]})
     except ValidationError as error:
         raise field_error(file, error, "settings") from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: field 'settings': {error}") from None
-    _check_models(data, which, settings, file)
-    return which, settings
+    _check_models(data, scenario, settings, file)
+    return scenario, settings
 
 
 @cache
@@ -70,18 +70,18 @@ def _manifest_model(roles: tuple[Role, ...], packed: bool) -> type[BaseModel]:
     return create_model("Manifest", __base__=FullManifest, **own)
 
 
-def _check_models(data: dict[str, Any], which: AnyScenario, settings: Any, file: Path) -> None:
+def _check_models(data: dict[str, Any], scenario: AnyScenario, settings: Any, file: Path) -> None:
     """See that the models, prices and seed are those of the settings."""
     if data["seed"] != settings.seed:
         raise _contradiction_error(file, "seed")
-    named: list[str] = []
-    for role in which.roles_of(settings):
+    names: list[str] = []
+    for role in scenario.roles_of(settings):
         models = role.models(settings)
         recorded = data["models"].get(role.name)
         if recorded != (model_labels(models) if role.many else next(iter(models), None)):
             raise _contradiction_error(file, f"models.{role.name}")
-        named += models
-    for model in named:
+        names += models
+    for model in names:
         if model not in data["prices"]:
             raise ConfigurationError(f"{file}: field 'prices.{model}': missing; restore the file from a copy")
 

@@ -32,7 +32,7 @@ class Shard:
     """Share ``index`` (from 1) of ``of``; ``attempt`` is the id of one making of it, empty where none was made yet."""
 
     index: int
-    of: int
+    total: int
     attempt: str = ""
 
     @classmethod
@@ -41,13 +41,13 @@ class Shard:
 
         :raises ConfigurationError: it is none.
         """
-        found = _SHARD_TEXT.fullmatch(text)
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        match = _SHARD_TEXT.fullmatch(text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise ConfigurationError(f"--shard {text}: expected i/n with i from 1 to n, such as 2/8")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     @classmethod
-    def of_manifest(cls, manifest: Mapping[str, Any]) -> Shard | None:
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> Shard | None:
         """The share that a run's manifest says it is; None where it is a whole run.
 
         :raises ConfigurationError: the field is damaged.
@@ -56,27 +56,27 @@ class Shard:
         if record is None:
             return None
         try:
-            share = cls(int(record["index"]), int(record["of"]), str(record["attempt"]))
+            shard = cls(int(record["index"]), int(record["of"]), str(record["attempt"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(f"manifest.json: field 'shard' cannot be used: {error!r}") from None
-        if not 1 <= share.index <= share.of:
-            raise ConfigurationError(f"manifest.json: field 'shard': there is no share {share}")
-        return share
+        if not 1 <= shard.index <= shard.total:
+            raise ConfigurationError(f"manifest.json: field 'shard': there is no share {shard}")
+        return shard
 
     def __str__(self) -> str:
-        return f"{self.index}/{self.of}"
+        return f"{self.index}/{self.total}"
 
     def to_record(self) -> dict[str, Any]:
         """Plain data for a manifest."""
-        return {"index": self.index, "of": self.of, "attempt": self.attempt}
+        return {"index": self.index, "of": self.total, "attempt": self.attempt}
 
     def holds(self, number: int) -> bool:
         """Whether the conversation of this number is one of it."""
-        return number % self.of == self.index - 1
+        return number % self.total == self.index - 1
 
-    def count(self, total: int) -> int:
+    def count(self, conversations: int) -> int:
         """How many of ``total`` conversations, numbered from 0, are of it."""
-        return len(range(self.index - 1, total, self.of))
+        return len(range(self.index - 1, conversations, self.total))
 
 
 class PreparedRun:
@@ -90,36 +90,36 @@ class PreparedRun:
 
     def __init__(
         self,
-        which: AnyScenario,
+        scenario: AnyScenario,
         settings: RunSettings,
-        share: Shard | None = None,
+        shard: Shard | None = None,
         recorded: Mapping[str, Any] | None = None,
     ) -> None:
-        self.scenario, self.settings, self.share = which, settings, share
-        self.roles: tuple[Role, ...] = which.roles_of(settings)
-        self._named = {role.name: _named_models(role, settings) for role in self.roles}
-        self.lineups = lineups(self.roles, self._named)
-        self.pack = which.open_pack(settings)
-        self.opened = which.prepare(settings)
+        self.scenario, self.settings, self.shard = scenario, settings, shard
+        self.roles: tuple[Role, ...] = scenario.roles_of(settings)
+        self._models_by_role = {role.name: _named_models(role, settings) for role in self.roles}
+        self.lineups = lineups(self.roles, self._models_by_role)
+        self.pack = scenario.open_pack(settings)
+        self.opened = scenario.prepare(settings)
         if recorded is not None:
-            which.adopt(self.opened.records, recorded)
+            scenario.adopt(self.opened.records, recorded)
         self.chaos = None if settings.chaos is None else read_fault_plan(Path(settings.chaos))
         self.notes = [*self.opened.notes, *([f"faults on purpose: {settings.chaos}"] if self.chaos else [])]
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = repeats_of(settings)
         self._check_keys()
         self.first = 0  # the number of the first conversation, where tasks come bit by bit
-        self.whole = len(self.opened.tasks) * len(self.lineups) * self.repeats
-        self.total = self.whole if share is None else share.count(self.whole)
-        self.converse = which.protocol(settings, self.pack, self.opened.records)
+        self.run_total = len(self.opened.tasks) * len(self.lineups) * self.repeats
+        self.total = self.run_total if shard is None else shard.count(self.run_total)
+        self.converse = scenario.protocol(settings, self.pack, self.opened.records)
 
     def _check_keys(self) -> None:
         """See that no two conversations have one key; tasks are looked through only where that could be.
 
         :raises ConfigurationError: two would have.
         """
-        inner = {label.removeprefix(f"{other}/") for label in self.lineups for other in self.lineups
-                 if label.startswith(f"{other}/")}  # fmt: skip
+        inner = {label.removeprefix(f"{prefix}/") for label in self.lineups for prefix in self.lineups
+                 if label.startswith(f"{prefix}/")}  # fmt: skip
         if self.repeats < 2 and not inner:
             return
         names = {task.id for task in self.opened.tasks}
@@ -129,7 +129,7 @@ class PreparedRun:
                 raise ConfigurationError(
                     f"task '{name}': is also the key of repeat {number} of '{task}'; name it otherwise"
                 )
-            if any(name.startswith(f"{rest}/") for rest in inner):
+            if any(name.startswith(f"{suffix}/") for suffix in inner):
                 raise ConfigurationError(
                     f"task '{name}': its key could be that of another model's task, for one model's label begins with "
                     "another's; tell them apart with ?label=NAME in the model's name"
@@ -140,48 +140,48 @@ class PreparedRun:
 
         :raises ConfigurationError: byte-identical transcripts are asked for, and a model cannot give them.
         """
-        broken = breaks_identity(self.models)
-        if self.settings.strict and broken:
-            raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(broken)}")
+        reasons = breaks_identity(self.models)
+        if self.settings.strict and reasons:
+            raise ConfigurationError(f"strict: transcripts would not be byte-identical: {'; '.join(reasons)}")
         pack = self.pack
         records = dict(self.opened.records)
         return {
             "scenario": self.scenario.name,
             "seed": self.settings.seed,
-            "tier": "A" if broken else "C",
-            "not_identical": broken,
+            "tier": "A" if reasons else "C",
+            "not_identical": reasons,
             "files": {name: digest for name in self.models if (digest := fingerprint(name)) is not None},
             "versions": installed_versions(),
             "settings": self.settings.model_dump(mode="json"),
-            "models": self._named,
+            "models": self._models_by_role,
             "prices": {model: token_prices(model) for model in self.models},
             "pack": None if pack is None else {"name": pack.name, "version": pack.version, "digest": pack.digest},
             "dataset": records.pop("dataset"),
             **records,
             "prompts": None if pack is None else pack.text,
-            **({} if self.share is None else {"shard": self.share.to_record()}),
+            **({} if self.shard is None else {"shard": self.shard.to_record()}),
         }
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
         """The run's conversations, or those of its share, lazily and always in the same order."""
-        shared = self._shared(backends)
-        for number, key, label, task, record, repeat in self._places():
-            if self.share is None or self.share.holds(number):
-                yield Plan(number, key, shared[label], task, record, label, repeat)
+        models_by_label = self._models_by_lineup(backends)
+        for number, key, label, task, record, repeat in self._enumerate():
+            if self.shard is None or self.shard.holds(number):
+                yield Plan(number, key, models_by_label[label], task, record, label, repeat)
 
     def numbered_keys(self) -> Iterator[tuple[int, str]]:
         """Number and key of every conversation of the whole run, in order."""
-        for number, key, *_ in self._places():
+        for number, key, *_ in self._enumerate():
             yield number, key
 
-    def _places(self) -> Iterator[tuple[int, str, str, Any, Any, int]]:
+    def _enumerate(self) -> Iterator[tuple[int, str, str, Any, Any, int]]:
         """Number, key, label, task, its record, and repeat of every conversation of the whole run.
 
         Task by task, all models on each, so that a run that is stopped half-way has still compared like with like; or
         model by model where the scenario wants it so.
         """
-        number, which = self.first, self.scenario
-        by_model = isinstance(which, SupportsModelOrder) and which.by_model
+        number, scenario = self.first, self.scenario
+        by_model = isinstance(scenario, SupportsModelOrder) and scenario.by_model
         for labels in [[label] for label in self.lineups] if by_model else [list(self.lineups)]:
             for task in self.opened.tasks:
                 record = task.to_record()
@@ -191,14 +191,14 @@ class PreparedRun:
                         yield number, key, label, task, record, repeat
                         number += 1
 
-    def _shared(self, backends: dict[str, Backend]) -> dict[str, dict[str, Backend]]:
+    def _models_by_lineup(self, backends: dict[str, Backend]) -> dict[str, dict[str, Backend]]:
         """Return the models by role, for each lineup of those that are compared."""
-        found: dict[str, dict[str, Backend]] = {}
+        models_by_label: dict[str, dict[str, Backend]] = {}
         for label, lineup in self.lineups.items():
-            named = {role: models[lineup[role]] if isinstance(models, dict) else models
-                     for role, models in self._named.items()}  # fmt: skip
-            found[label] = {role: backends[name] for role, name in named.items() if name is not None}
-        return found
+            names = {role: models[lineup[role]] if isinstance(models, dict) else models
+                     for role, models in self._models_by_role.items()}  # fmt: skip
+            models_by_label[label] = {role: backends[name] for role, name in names.items() if name is not None}
+        return models_by_label
 
 
 def _named_models(role: Role, settings: RunSettings) -> dict[str, str] | str | None:

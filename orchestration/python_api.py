@@ -52,7 +52,7 @@ _TASKS_FILE = "tasks.jsonl"
 class LaunchRequest:
     """What a program asks for with ``viva.run`` and the like."""
 
-    which: str | PathLike[str] | AnyScenario
+    scenario: str | PathLike[str] | AnyScenario
     models: Models
     tasks: Iterable[Any] | PathLike[str] | None = None
     seed: int = 7
@@ -78,64 +78,64 @@ class LaunchRequest:
         grant(*([tools] if isinstance(tools, str) else tools))
         for value in settings.values():  # what a program names is the person's own
             words = value if isinstance(value, list | tuple) else [value]
-            grant_typed(*(one for one in words if isinstance(one, str)))
-        chosen = scenario_of(self.which)
+            grant_typed(*(word for word in words if isinstance(word, str)))
+        scenario = scenario_of(self.scenario)
         files: dict[str, bytes] = {}
-        path = (Path(self.out) if self.out is not None else fresh_folder(chosen.name)).absolute()
-        names, given = model_names(_by_role(chosen, self.models))
+        path = (Path(self.out) if self.out is not None else fresh_folder(scenario.name)).absolute()
+        names, backends = model_names(_by_role(scenario, self.models))
         options = {**settings, **names, "seed": self.seed}
         if isinstance(self.tasks, PathLike):
-            options[chosen.data] = str(self.tasks)
+            options[scenario.data] = str(self.tasks)
         elif self.tasks is not None:
-            chosen = _with_tasks(chosen, self.tasks)
-            assert chosen.tasks is not None
-            files[_TASKS_FILE] = chosen.tasks.to_lines()
+            scenario = _with_tasks(scenario, self.tasks)
+            assert scenario.tasks is not None
+            files[_TASKS_FILE] = scenario.tasks.to_lines()
             options["tasks"] = str(path / _TASKS_FILE)
-        return new_run(chosen, settings_of(chosen, options), path, self.clock, given=given, files=files)
+        return new_run(scenario, settings_of(scenario, options), path, self.clock, backends=backends, files=files)
 
 
-def _with_tasks(which: AnyScenario, tasks: Any) -> FunctionScenario:
+def _with_tasks(scenario: AnyScenario, tasks: Any) -> FunctionScenario:
     """:raises ConfigurationError: the scenario takes none from Python, or these are no list."""
-    if not isinstance(which, FunctionScenario):
-        raise ConfigurationError(f"{which.name}: takes its tasks from the setting '{which.data}', not tasks=")
+    if not isinstance(scenario, FunctionScenario):
+        raise ConfigurationError(f"{scenario.name}: takes its tasks from the setting '{scenario.data}', not tasks=")
     if isinstance(tasks, str | bytes | Mapping) or not isinstance(tasks, Iterable):
         raise ConfigurationError(
             f"tasks: expected a list of tasks, found {type(tasks).__name__}; one task stands in a list, too, and a "
             "file of JSON lines is named by a pathlib.Path"
         )
-    return which.with_tasks(tasks)
+    return scenario.with_tasks(tasks)
 
 
-def scenario_of(which: object) -> AnyScenario:
+def scenario_of(scenario: object) -> AnyScenario:
     """A scenario from whatever names it.
 
     :raises ConfigurationError: it is none.
     """
-    if isinstance(which, str | PathLike):
-        grant_typed(str(which))
-        return get_scenario(str(which))
-    if isinstance(which, type) and issubclass(which, Scenario) and which is not Scenario:
-        return which()
-    if not isinstance(which, Scenario):
-        what = f"the function {which.__name__}" if isinstance(which, FunctionType) else type(which).__name__
+    if isinstance(scenario, str | PathLike):
+        grant_typed(str(scenario))
+        return get_scenario(str(scenario))
+    if isinstance(scenario, type) and issubclass(scenario, Scenario) and scenario is not Scenario:
+        return scenario()
+    if not isinstance(scenario, Scenario):
+        kind = f"the function {scenario.__name__}" if isinstance(scenario, FunctionType) else type(scenario).__name__
         raise ConfigurationError(
-            f"expected a scenario: its name, its Python file, or what @viva.scenario(compare=…) makes; found {what}"
+            f"expected a scenario: its name, its Python file, or what @viva.scenario(compare=…) makes; found {kind}"
         )
-    if isinstance(file := getattr(which, "file", None), Path):
+    if isinstance(file := getattr(scenario, "file", None), Path):
         grant(file)  # it is this program's own, and is read again where the run goes on without it
-    return which
+    return scenario
 
 
-def _by_role(which: AnyScenario, models: Models) -> dict[str, Any]:
+def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
     """Return the models as the settings have them: a list where models are compared, else one."""
-    known = {role.setting: role for role in which.roles}
+    roles = {role.setting: role for role in scenario.roles}
     if not isinstance(models, Mapping):
-        example = ", ".join(f"{name!r}: …" for name in known)
+        example = ", ".join(f"{name!r}: …" for name in roles)
         raise ConfigurationError(f"models: expected a dict by role, {{{example}}}; found {type(models).__name__}")
-    unknown = sorted(models.keys() - known.keys())
+    unknown = sorted(models.keys() - roles.keys())
     if unknown:
-        raise ConfigurationError(f"{which.name} has no role '{unknown[0]}'; its roles: {', '.join(known)}")
-    found: dict[str, Any] = {}
+        raise ConfigurationError(f"{scenario.name} has no role '{unknown[0]}'; its roles: {', '.join(roles)}")
+    models_by_setting: dict[str, Any] = {}
     for name, value in models.items():
         if isinstance(value, set | frozenset | Iterator):
             raise ConfigurationError(
@@ -144,23 +144,23 @@ def _by_role(which: AnyScenario, models: Models) -> dict[str, Any]:
         several = isinstance(value, Sequence) and not isinstance(value, str)
         if several and not value:
             raise ConfigurationError(f"models: {name}: the list is empty; name at least one model")
-        if several and not known[name].many:
-            raise ConfigurationError(f"{which.name}: the role '{name}' is played by one model; give one, not a list")
-        found[name] = value if several or not known[name].many else [value]
-    return found
+        if several and not roles[name].many:
+            raise ConfigurationError(f"{scenario.name}: the role '{name}' is played by one model; give one, not a list")
+        models_by_setting[name] = value if several or not roles[name].many else [value]
+    return models_by_setting
 
 
 def model_names(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Backend]]:
     """The models' names, and the backends among them by name."""
-    given: dict[str, Backend] = {}
+    backends: dict[str, Backend] = {}
 
     def name(model: Model) -> str:
         if isinstance(model, str):
             grant_typed(model)
             return model
         if not isinstance(model, Backend):
-            made = isinstance(model, type) and issubclass(model, Backend)
-            hint = f"; write {model.__name__}(…)" if made else ""
+            is_class = isinstance(model, type) and issubclass(model, Backend)
+            hint = f"; write {model.__name__}(…)" if is_class else ""
             raise ConfigurationError(
                 f"model {model!r}: expected a name, such as 'llama:a.gguf', or a viva.Backend object{hint}"
             )
@@ -170,35 +170,35 @@ def model_names(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Ba
         if model.price_in or model.price_out:
             text += f"?price_in={model.price_in}&price_out={model.price_out}"
             text += "" if model.price_cached is None else f"&price_cached={model.price_cached}"
-        if given.setdefault(text, model) is not model:
+        if backends.setdefault(text, model) is not model:
             raise ConfigurationError(f"two backends have the label '{model.label}'; give each one of its own")
         return text
 
     names = {
         role: name(model) if isinstance(model, str | Backend) or not isinstance(model, Sequence)
-        else [name(one) for one in model]
+        else [name(member) for member in model]
         for role, model in models.items()
     }  # fmt: skip
-    return names, given
+    return names, backends
 
 
-def settings_of(which: Scenario[Any, Any], options: Mapping[str, Any]) -> RunSettings:
+def settings_of(scenario: Scenario[Any, Any], options: Mapping[str, Any]) -> RunSettings:
     """A scenario's settings with these options.
 
     :raises ConfigurationError: an option is wrong, unknown or missing; the message names all of these.
     """
     try:
-        settings: RunSettings = which.settings.model_validate(options)
+        settings: RunSettings = scenario.settings.model_validate(options)
     except ValidationError as error:
         problems = []
         for detail in error.errors(include_url=False):
             name = ".".join(map(str, detail["loc"]))
-            what = {"missing": "is missing", "extra_forbidden": "unknown setting"}.get(detail["type"], detail["msg"])
+            problem = {"missing": "is missing", "extra_forbidden": "unknown setting"}.get(detail["type"], detail["msg"])
             if detail["type"] == "extra_forbidden":
-                what += did_you_mean(name, which.settings.model_fields)
-            role = any(name == role.setting for role in which.roles)
-            problems.append(f"{'models: ' if role else ''}{name}: {str(what).removeprefix('Value error, ')}")
-        raise ConfigurationError(f"{which.name}: {'; '.join(problems)}") from None
+                problem += did_you_mean(name, scenario.settings.model_fields)
+            role = any(name == role.setting for role in scenario.roles)
+            problems.append(f"{'models: ' if role else ''}{name}: {str(problem).removeprefix('Value error, ')}")
+        raise ConfigurationError(f"{scenario.name}: {'; '.join(problems)}") from None
     return settings
 
 
@@ -256,14 +256,14 @@ class Run:
 
     def results(self) -> Iterator[Result]:
         """The conversations that have ended, in the order of the run, read as they are taken."""
-        which, _ = recorded_settings(self._folder)
+        scenario, _ = recorded_settings(self._folder)
         with History(self._folder.journal) as history:
             for ended in history.ended():
-                task = None if ended.item is None else which.task_payload(which.task(ended.item))
+                task = None if ended.item is None else scenario.task_payload(scenario.task(ended.item))
                 if ended.failed:
                     yield Result(ended.key, task, error=ended.result)
                 else:
-                    yield Result(ended.key, task, which.result_value(ended.result))
+                    yield Result(ended.key, task, scenario.result_value(ended.result))
 
     async def transcript(self, key: str) -> Transcript:
         """What was said in a conversation, and what each model was sent for it. ``key``: LABEL/TASK, or its end.
@@ -274,7 +274,7 @@ class Run:
             number = history.number_of(key)
             if number is None:
                 raise ConfigurationError(f"{self.path}: no conversation '{key}'")
-            return await Transcripts(self._folder).of(history, number)
+            return await Transcripts(self._folder).read(history, number)
 
 
 T = TypeVar("T")
@@ -302,7 +302,7 @@ class LiveRun(Run):
 
     def subscription(self, capacity: int = 1024) -> Subscription:
         """The events from the next one on, as a subscription that its reader closes."""
-        self._readers = [one for one in self._readers if not one.closed]
+        self._readers = [reader for reader in self._readers if not reader.closed]
         self._readers.append(self._launch.events.subscribe(capacity))
         return self._readers[-1]
 
@@ -310,7 +310,7 @@ class LiveRun(Run):
         """Start the run, in a task of its own. No group is around it and what goes on beside it: errors there stay as
         they are, and any task may end it.
         """
-        self._task = asyncio.get_running_loop().create_task(self._carry())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
         """Wait for the run's end, and for no reader any more: what they have not read yet is kept for them.
@@ -337,13 +337,13 @@ class LiveRun(Run):
         if error is not None and failure is not None and failure is not error:
             error.add_note(f"the run in {self.path} had failed before: {failure}")
 
-    def forsake(self) -> None:
+    def abandon_nowait(self) -> None:
         """As ``abandon``, for one who cannot wait."""
         if self._task is not None:
             with suppress(RuntimeError):  # the event loop is closed
                 self._task.cancel()
 
-    async def _carry(self) -> None:
+    async def _run(self) -> None:
         try:
             self.outcome = await self._launch.run()
             self.models = self._launch.pool.statistics()
@@ -360,7 +360,7 @@ class LiveRun(Run):
         """The run's folder."""
         return self._folder
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         """Wait until all that has happened so far is in the journal.
 
         :raises JournalError: it cannot be written.
@@ -398,7 +398,7 @@ class LiveRun(Run):
 
 
 async def run(
-    which: str | PathLike[str] | AnyScenario,
+    scenario: str | PathLike[str] | AnyScenario,
     *,
     models: Models,
     tasks: Iterable[Any] | PathLike[str] | None = None,
@@ -419,14 +419,14 @@ async def run(
     :raises BackendError: a model cannot be reached.
     :raises VivaError: what ended the run, where it is no matter of single conversations (these fail as data).
     """
-    async with _running(LaunchRequest(which, models, tasks, seed, out, clock, settings).launch()) as live:
+    async with _running(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch()) as live:
         pass
     return live.ended()
 
 
 @asynccontextmanager
 async def start(
-    which: str | PathLike[str] | AnyScenario,
+    scenario: str | PathLike[str] | AnyScenario,
     *,
     models: Models,
     tasks: Iterable[Any] | PathLike[str] | None = None,
@@ -436,7 +436,7 @@ async def start(
     **settings: Any,
 ) -> AsyncIterator[LiveRun]:
     """As ``run``, for ``async with``: the run goes on inside, and leaving waits for its end. An error ends it."""
-    async with _running(LaunchRequest(which, models, tasks, seed, out, clock, settings).launch()) as live:
+    async with _running(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch()) as live:
         yield live
 
 
@@ -455,13 +455,13 @@ async def resume(
     """
     _check_event_loop(clock)
     grant(*changes.pop("python_tools", ()))
-    names, given = model_names(models or {})
-    launch = resumed_run(Path(path), clock, retry_failed=retry_failed, changes=changes, given=given)
-    for role, named in names.items():
-        for name in [named] if isinstance(named, str) else named:
+    names, backends = model_names(models or {})
+    launch = resumed_run(Path(path), clock, retry_failed=retry_failed, changes=changes, backends=backends)
+    for role, role_names in names.items():
+        for name in [role_names] if isinstance(role_names, str) else role_names:
             if name not in launch.prepared.models:
-                known = ", ".join(launch.prepared.models)
-                raise ConfigurationError(f"models: {role}: '{name}' is no model of this run; it has {known}")
+                known_names = ", ".join(launch.prepared.models)
+                raise ConfigurationError(f"models: {role}: '{name}' is no model of this run; it has {known_names}")
     async with _running(launch) as live:
         pass
     return live.ended()
@@ -477,9 +477,9 @@ async def fork(
     _check_event_loop(clock)
     if not isinstance(judge, str | Backend):
         raise ConfigurationError(f"judge: expected one model, by its name or as a viva.Backend; found {judge!r:.80}")
-    names, given = model_names({"judge": judge})
-    place = Path(out) if out is not None else fresh_folder("fork")
-    launch = forked_run(Path(path), place, clock, changes={"evaluator": names["judge"], **changes}, given=given)
+    names, backends = model_names({"judge": judge})
+    folder = Path(out) if out is not None else fresh_folder("fork")
+    launch = forked_run(Path(path), folder, clock, changes={"evaluator": names["judge"], **changes}, backends=backends)
     async with _running(launch) as live:
         pass
     return live.ended()
@@ -493,11 +493,11 @@ def load(path: str | Path) -> Run:
     return Run(RunFolder.open(Path(path)))
 
 
-def run_sync(which: str | PathLike[str] | AnyScenario, *, clock: Clock | None = None, **arguments: Any) -> Run:
+def run_sync(scenario: str | PathLike[str] | AnyScenario, *, clock: Clock | None = None, **arguments: Any) -> Run:
     """``run`` for programs without an event loop. Where one is running, as in a notebook, the run has a thread of its
     own, and this call waits for it; Ctrl-C ends the run, which can be resumed.
     """
-    return run_blocking(lambda: run(which, clock=clock, **arguments), clock)
+    return run_blocking(lambda: run(scenario, clock=clock, **arguments), clock)
 
 
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]], clock: Clock | None = None) -> T:
@@ -512,18 +512,18 @@ def run_blocking(make: Callable[[], Coroutine[Any, Any, T]], clock: Clock | None
         under_way.append((asyncio.get_running_loop(), task))
         return await make()
 
-    def carry() -> T:
+    def run_main() -> T:
         return clock.run(main) if isinstance(clock, VirtualClock) else asyncio.run(main())
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return carry()
+        return run_main()
     ended: Future[T] = Future()
 
     def settle() -> None:
         try:
-            ended.set_result(carry())
+            ended.set_result(run_main())
         except BaseException as error:
             ended.set_exception(error)
 

@@ -89,7 +89,7 @@ class Rollouts(AsyncIterator[Rollout]):
         try:
             async for event in self._events:
                 if isinstance(event, ConversationFinished | ConversationFailed):
-                    await live.written()
+                    await live.flush()
                     return await self._rollout(event)
         except BaseException as error:
             self._ended = True
@@ -113,8 +113,8 @@ class Rollouts(AsyncIterator[Rollout]):
         of them is in flight; the keys of those that were under way. They come as rollouts with an ``error``.
         """
         first = group_of(group, self._repeats)
-        others = (f"{first}#{number}" for number in range(2, self._repeats + 1))
-        return await self._live.cancel(first, *others, reason=reason)
+        repeats = (f"{first}#{number}" for number in range(2, self._repeats + 1))
+        return await self._live.cancel(first, *repeats, reason=reason)
 
     async def aclose(self) -> None:
         """End the run, if it goes on, and wait for that."""
@@ -125,30 +125,30 @@ class Rollouts(AsyncIterator[Rollout]):
 
     def __del__(self) -> None:
         if not getattr(self, "_ended", True):
-            self._live.forsake()
+            self._live.abandon_nowait()
 
     async def _rollout(self, event: ConversationFinished | ConversationFailed) -> Rollout:
         with History(self._live.folder.journal) as history:
-            record = await self._transcripts.rerun(history, event.number)
+            record = await self._transcripts.replay(history, event.number)
             key, item = history.started(event.number) or (event.conversation, None)
-        held = self._live.scenario
-        exchanges = [one for one in record.lines if isinstance(one, Exchange)]
-        task = None if item is None else held.task_payload(held.task(item))
+        scenario = self._live.scenario
+        exchanges = [entry for entry in record.lines if isinstance(entry, Exchange)]
+        task = None if item is None else scenario.task_payload(scenario.task(item))
         label = self._transcripts.label_of(key)
         number, group = event.number, group_of(key, self._repeats)
         if isinstance(event, ConversationFailed):
             turns = _make_turns(exchanges, "", ())
             return Rollout(key, label, task, turns, error=event.error, number=number, group=group)
-        value = held.result_value(event.result)
+        value = scenario.result_value(event.result)
         earned = _own_reward(value) if self._reward is None else _check_reward(self._reward(value))
-        each = earned if isinstance(earned, Sequence) else ()
-        whole = sum(filter(None, each)) if isinstance(earned, Sequence) else earned
-        turns = _make_turns(exchanges, {role.name for role in held.roles if role.many}, each)
-        return Rollout(key, label, task, turns, value, whole, number=number, group=group)
+        turn_rewards = earned if isinstance(earned, Sequence) else ()
+        total = sum(filter(None, turn_rewards)) if isinstance(earned, Sequence) else earned
+        turns = _make_turns(exchanges, {role.name for role in scenario.roles if role.many}, turn_rewards)
+        return Rollout(key, label, task, turns, value, total, number=number, group=group)
 
 
 def rollouts(
-    which: str | PathLike[str] | AnyScenario,
+    scenario: str | PathLike[str] | AnyScenario,
     *,
     models: Models,
     tasks: Iterable[Any] | PathLike[str] | None = None,
@@ -164,7 +164,7 @@ def rollouts(
     turn of the compared role (the conversation's is their sum). Without it the value's ``reward`` or ``score`` counts.
     The other parameters and errors are those of ``run``. Leaving the loop early ends the run, which can be resumed.
     """
-    return Rollouts(LaunchRequest(which, models, tasks, seed, out, clock, settings).launch(), reward)
+    return Rollouts(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch(), reward)
 
 
 def group_of(key: str, repeats: int) -> str:
@@ -184,20 +184,22 @@ def _check_reward(earned: Any) -> Reward:
 
 
 def _own_reward(value: Any) -> Reward:
-    found = value.get("reward", value.get("score")) if isinstance(value, Mapping) else value
-    return found if _is_reward(found) and not (found is value and isinstance(value, Sequence)) else None
+    reward = value.get("reward", value.get("score")) if isinstance(value, Mapping) else value
+    return reward if _is_reward(reward) and not (reward is value and isinstance(value, Sequence)) else None
 
 
 def _is_reward(value: Any) -> bool:
-    each = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
-    return all(one is None or isinstance(one, int | float) for one in each)
+    rewards = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
+    return all(reward is None or isinstance(reward, int | float) for reward in rewards)
 
 
 def _make_turns(
     exchanges: Iterable[Exchange], compared: Collection[str], rewards: Sequence[float | None]
 ) -> list[Turn]:
-    own = chain(rewards, iter(lambda: None, 0))  # turns beyond the rewards have none
-    return [_make_turn(one, next(own) if one.role in compared else None) for one in exchanges]
+    rewards_by_turn = chain(rewards, iter(lambda: None, 0))  # turns beyond the rewards have none
+    return [
+        _make_turn(exchange, next(rewards_by_turn) if exchange.role in compared else None) for exchange in exchanges
+    ]
 
 
 def _make_turn(exchange: Exchange, reward: float | None) -> Turn:

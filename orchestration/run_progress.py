@@ -99,7 +99,7 @@ class RemainingTime:
         """Calls answered by models in this process."""
         return self._fresh
 
-    def share(self) -> float | None:
+    def fraction_done(self) -> float | None:
         """How much of the run is done, 0–1; None while nobody can say."""
         if self._total is None:
             return None
@@ -107,16 +107,16 @@ class RemainingTime:
             return 1.0
         if not self._calls_of_ended:
             return self._done / self._total
-        whole = self._total * self._calls_of_ended / self._ended
-        return max(0.0, 1 - self._left() / whole)
+        total = self._total * self._calls_of_ended / self._ended
+        return max(0.0, 1 - self._calls_left() / total)
 
     def seconds(self, elapsed: float) -> float | None:
         """How long it will still take at the pace of the ``elapsed`` seconds; None while nobody can say."""
         if self._total is None or self._done >= self._total or not self._calls_of_ended or not self._fresh:
             return None
-        return self._left() / self._fresh * elapsed
+        return self._calls_left() / self._fresh * elapsed
 
-    def _left(self) -> float:
+    def _calls_left(self) -> float:
         """Calls to come; a conversation that goes on has one at least."""
         assert self._total is not None
         mean = self._calls_of_ended / self._ended
@@ -141,11 +141,12 @@ class WaitStatus:
         self._roles, self._counters, self._now = roles, counters, now
         self._labels = {name: ModelSpec.parse(name).label for _, names in roles for name in names}
         self._pauses: list[tuple[float, str, str]] = []  # until when, the model's label, the error
-        self._held: dict[str, tuple[float, str]] = {}  # by label: until when its endpoint asked for a pause, and why
+        # By label: until when its endpoint asked for a pause, and why.
+        self._endpoint_pauses: dict[str, tuple[float, str]] = {}
         self._lost: dict[str, tuple[float, str]] = {}  # by the label of a model that is gone: since when, and the error
 
     @classmethod
-    def of_launch(cls, launch: Launch) -> WaitStatus:
+    def from_launch(cls, launch: Launch) -> WaitStatus:
         """Those of one run."""
         roles = launch.scenario.roles_of(launch.settings)
         played = [(role.name, role.models(launch.settings)) for role in roles]
@@ -158,7 +159,7 @@ class WaitStatus:
                 self._drop_ended()
             self._pauses.append((event.at + event.delay, event.model, event.error))
         elif isinstance(event, EndpointPaused):
-            self._held[event.model] = (event.until, event.reason)
+            self._endpoint_pauses[event.model] = (event.until, event.reason)
         elif isinstance(event, EndpointLost):
             self._lost[event.model] = (event.at, event.reason)
         elif isinstance(event, EndpointBack):
@@ -170,14 +171,16 @@ class WaitStatus:
         """
         parts = []
         for label, (since, reason) in self._lost.items():
-            parts.append(f"{self._who(label)} unreachable since {datetime.fromtimestamp(since):%H:%M:%S} ({reason})")
+            parts.append(
+                f"{self._display_name(label)} unreachable since {datetime.fromtimestamp(since):%H:%M:%S} ({reason})"
+            )
         now = self._now()
-        self._held = {label: one for label, one in self._held.items() if one[0] > now}
-        for label, (until, reason) in self._held.items():
-            parts.append(f"{self._who(label)} until {datetime.fromtimestamp(until):%H:%M:%S} ({reason})")
+        self._endpoint_pauses = {label: pause for label, pause in self._endpoint_pauses.items() if pause[0] > now}
+        for label, (until, reason) in self._endpoint_pauses.items():
+            parts.append(f"{self._display_name(label)} until {datetime.fromtimestamp(until):%H:%M:%S} ({reason})")
         return f"paused: {'; '.join(parts)}" if parts else ""
 
-    def _who(self, label: str) -> str:
+    def _display_name(self, label: str) -> str:
         """Return what a model is called in a line: its roles, or its label where several models share a role."""
         roles = [role for role, names in self._roles if label in {self._labels[name] for name in names}]
         return label if len(self._labels) > len(self._roles) else " and ".join(roles) or label
@@ -203,7 +206,9 @@ class WaitStatus:
 
     def _retries(self, labels: set[str]) -> list[str]:
         causes = [error for _, model, error in self._pauses if model in labels]
-        return [f"{causes.count(one):,} retrying after {_CAUSES.get(one, one)}" for one in dict.fromkeys(causes)]
+        return [
+            f"{causes.count(cause):,} retrying after {_CAUSES.get(cause, cause)}" for cause in dict.fromkeys(causes)
+        ]
 
     def _drop_ended(self) -> None:
         now = self._now()

@@ -65,43 +65,43 @@ class Transcripts:
         self._labels: list[str] = []
         self._converse: Converse[Any] | None = None
         self._task: Callable[[Any], Any] | None = None
-        self._problem = _why_unknown(folder.manifest)
+        self._problem = _unknown_reason(folder.manifest)
         if self._problem is None:
             self._open(folder)
 
     def _open(self, folder: RunFolder) -> None:
         manifest = folder.manifest
         try:
-            which, settings = recorded_settings(folder)
+            scenario, settings = recorded_settings(folder)
         except ConfigurationError as error:
             if manifest.get("versions", {}).get("viva") == installed_versions()["viva"]:
                 raise
             self._problem = f"another version of this program recorded it: {error}"
             return
-        self._labels, self._task = lineup_labels(which.roles_of(settings), manifest), which.task
+        self._labels, self._task = lineup_labels(scenario.roles_of(settings), manifest), scenario.task
         try:
             pack = None
-            if which.templates is not None and manifest["prompts"] is not None:
-                pack = which.templates.read(manifest["prompts"], manifest["pack"]["name"])
-            self._converse = which.protocol(settings, pack, manifest)
+            if scenario.templates is not None and manifest["prompts"] is not None:
+                pack = scenario.templates.read(manifest["prompts"], manifest["pack"]["name"])
+            self._converse = scenario.protocol(settings, pack, manifest)
         except Exception as error:  # of a protocol that has no use any more for what was recorded
             self._problem = f"this version cannot hold its conversations again: {type(error).__name__}: {error}"
 
-    async def of(self, history: History, number: int, *, thoughts: bool = False) -> Transcript:
+    async def read(self, history: History, number: int, *, thoughts: bool = False) -> Transcript:
         """The transcript of a conversation that was admitted; with ``thoughts`` answers begin with them."""
-        rerun = await self.rerun(history, number)
+        replay = await self.replay(history, number)
         return Transcript(
             (history.started(number) or ("", None))[0],
-            [_speech(one, thoughts) for one in rerun.lines],
-            rerun.problem,
-            [_speech(one, thoughts) for one in rerun.unanswered],
+            [_speech(entry, thoughts) for entry in replay.lines],
+            replay.problem,
+            [_speech(entry, thoughts) for entry in replay.unanswered],
         )
 
     def label_of(self, key: str) -> str:
         """Return the label of the compared models in a conversation's key."""
         return label_of_key(key, self._labels)
 
-    async def rerun(self, history: History, number: int) -> Replay:
+    async def replay(self, history: History, number: int) -> Replay:
         """A conversation that was admitted, held again against its record."""
         key, item = history.started(number) or ("", None)
         calls = history.calls(number)
@@ -127,7 +127,7 @@ class Transcripts:
         return Replay([entry_from_record(call) for call in calls], problem)
 
 
-def _why_unknown(manifest: Mapping[str, Any]) -> str | None:
+def _unknown_reason(manifest: Mapping[str, Any]) -> str | None:
     """Why this program does not know the scenario of a run; None if it does, or the manifest names none."""
     if isinstance(imported := manifest.get("imported"), Mapping):
         return f"it was held by another tool (imported from {str(imported.get('from'))[:60]})"
@@ -142,33 +142,33 @@ def _why_unknown(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _repeat_of(key: str, label: str, task: str) -> int:
-    told = key.removeprefix(f"{label}/{task}").removeprefix("#")
-    return int(told) if told.isdigit() else 1
+    number = key.removeprefix(f"{label}/{task}").removeprefix("#")
+    return int(number) if number.isdigit() else 1
 
 
-def _speech(one: Entry, thoughts: bool) -> Speech:
-    if isinstance(one, Aside):
-        return Speech(one.party, one.text, branch=one.branch)
-    if isinstance(one, Step):
-        return Speech(one.name, _step_text(one.computed), branch=one.branch)
-    completion = one.completion
+def _speech(entry: Entry, thoughts: bool) -> Speech:
+    if isinstance(entry, Aside):
+        return Speech(entry.party, entry.text, branch=entry.branch)
+    if isinstance(entry, Step):
+        return Speech(entry.name, _step_text(entry.computed), branch=entry.branch)
+    completion = entry.completion
     if completion is None:
-        return Speech(one.role, "", _prompt(one), one.branch)
+        return Speech(entry.role, "", _prompt(entry), entry.branch)
     if completion.likelihoods is not None:
-        return Speech(one.role, _likelihood_text(completion.likelihoods, one.reading), _prompt(one), one.branch)
+        return Speech(entry.role, _likelihood_text(completion.likelihoods, entry.reading), _prompt(entry), entry.branch)
     text = join_thoughts(completion) if thoughts else completion.text
     calls = [f"{call.name}({call.arguments})" for call in completion.calls or ()]
-    return Speech(one.role, "\n".join([*([text] if text or not calls else []), *calls]), _prompt(one), one.branch)
+    return Speech(entry.role, "\n".join([*([text] if text or not calls else []), *calls]), _prompt(entry), entry.branch)
 
 
-def _prompt(one: Exchange) -> dict[str, Any] | None:
-    if one.reading is not None:
-        reading = one.reading
+def _prompt(exchange: Exchange) -> dict[str, Any] | None:
+    if exchange.reading is not None:
+        reading = exchange.reading
         return {"context": reading.shared + reading.context, "continuations": list(reading.continuations)}
-    if one.messages is None:
+    if exchange.messages is None:
         return None
-    prompt: dict[str, Any] = {"messages": [message.to_openai() for message in one.messages]}
-    return prompt if one.tools is None else prompt | {"tools": one.tools.specs}
+    prompt: dict[str, Any] = {"messages": [message.to_openai() for message in exchange.messages]}
+    return prompt if exchange.tools is None else prompt | {"tools": exchange.tools.specs}
 
 
 def _step_text(computed: Computed) -> str:
@@ -179,9 +179,9 @@ def _step_text(computed: Computed) -> str:
 
 def _likelihood_text(likelihoods: list[Likelihood], reading: Reading | None) -> str:
     if len(likelihoods) == 1:
-        [one] = likelihoods
-        return f"the text: {one.total:.4f} nats over {len(one.logprobs)} tokens"
+        [likelihood] = likelihoods
+        return f"the text: {likelihood.total:.4f} nats over {len(likelihood.logprobs)} tokens"
     names = [text.strip() for text in reading.continuations] if reading is not None else map(str, range(1, 1000))
     return "log-probabilities: " + ", ".join(
-        f"{name} {one.total:.4f}" for name, one in zip(names, likelihoods, strict=False)
+        f"{name} {likelihood.total:.4f}" for name, likelihood in zip(names, likelihoods, strict=False)
     )

@@ -36,7 +36,7 @@ def find_run(root: Path, cell: str, share: Shard | None) -> Path | None:
     """The run folder of a cell, or of its share, below a folder that is laid out as a sweep's; None where none is."""
     if share is None:
         return root / cell if (root / cell / "manifest.json").exists() else None
-    mine = [path for one, path in shards_of(root / cell) if (one.index, one.of) == (share.index, share.of)]
+    mine = [path for one, path in shards_of(root / cell) if (one.index, one.total) == (share.index, share.total)]
     return mine[-1] if mine else None
 
 

@@ -76,7 +76,7 @@ def _tasks_of_cell(recorded: RecordedSweep, cell: Cell, out: Path, shards: int) 
     apart = shards_of(place)
     begun = (place / "manifest.json").exists()
     if apart and (not begun or (place / MERGE_RECORD).exists()):
-        shards = apart[0][0].of
+        shards = apart[0][0].total
     elif begun or not _can_be_sharded(recorded, cell):
         shards = 1
     if shards == 1 and not apart:
@@ -311,7 +311,7 @@ class ClusterSweep(Sweep):
             out=str(self.out.resolve()),
             part=part.id,
             cells=tuple(cell.name for cell in part.cells),
-            share=None if part.share is None else (part.share.index, part.share.of),
+            share=None if part.share is None else (part.share.index, part.share.total),
             concurrency=self._concurrency,
             retry_failed=self.retry_failed,
             copy_seconds=self.options.copy_seconds,

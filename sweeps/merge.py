@@ -84,7 +84,7 @@ def missing_conversations(cell: Cell, planned: int, shards: Sequence[ShardConten
         number: key for shard in shards for number, key in shard.started.items()
     }
     by_shard: dict[int, list[str]] = {}
-    of = {shard.share.of for shard in shards}
+    of = {shard.share.total for shard in shards}
     for number in numbers:
         holder = number % min(of) + 1 if len(of) == 1 else 0
         by_shard.setdefault(holder, []).append(keys.get(number) or f"number {number}")
@@ -251,7 +251,7 @@ def _read_shard(
     name = shard_text(share)
     try:
         check_settings(folder, cell.cell.scenario, cell.cell.settings)
-        if Shard.of_manifest(folder.manifest) != share:
+        if Shard.from_manifest(folder.manifest) != share:
             raise ConfigurationError(f"{folder.path}: its manifest is not that of this shard")
     except ConfigurationError as error:
         cell.problems.append(f"{name}: of another run: {error}")

@@ -157,7 +157,7 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
 
 def planned_conversations(run: RunFolder) -> int:
     """How many conversations a cell's run is to hold; of a shard, those of its share."""
-    share, whole = Shard.of_manifest(run.manifest), planned_in_all_shards(run)
+    share, whole = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
     return whole if share is None else share.count(whole)
 
 

@@ -61,7 +61,7 @@ class SweepSlice:
             if self.share is not None and found.state == "part":
                 return _failed_state(found, f"{place} was begun by one process: go on without --shard")
             if self.share is None and apart and not begun:
-                of = apart[0][0].of
+                of = apart[0][0].total
                 return _failed_state(
                     found,
                     f"{place} is held in shards: go on with --shard 1/{of} to {of}/{of}, and join them with "
@@ -72,13 +72,15 @@ class SweepSlice:
 
     def _shard(self, run: CellRun, place: Path, apart: list[tuple[Shard, Path]], retry_failed: bool) -> CellState:
         assert self.share is not None
-        mine = [(share, path) for share, path in apart if (share.index, share.of) == (self.share.index, self.share.of)]
+        mine = [
+            (share, path) for share, path in apart if (share.index, share.total) == (self.share.index, self.share.total)
+        ]
         run.share, run.folder = mine[0] if mine else new_shard(place, self.share)
         found = read_cell_state(run.cell, run.folder, run.share, retry_failed=retry_failed)
         if len(mine) > 1:
             named = ", ".join(shard_text(share) for share, _ in mine)
             return _failed_state(found, f"{place}: this shard was begun more than once: {named}; remove all but one")
-        others = sorted({share.of for share, _ in apart} - {self.share.of})
+        others = sorted({share.total for share, _ in apart} - {self.share.total})
         if others:
             return _failed_state(
                 found, f"{place} holds shards of {others[0]}: go on with those, or remove them; they would overlap"

@@ -239,7 +239,7 @@ class Sweep:
         cell = run.cell
         remove_empty_shards(run.folder)
         launch = continued_run(
-            cell.scenario, cell.settings, run.folder, self.clock, retry_failed=self.retry_failed, share=run.share
+            cell.scenario, cell.settings, run.folder, self.clock, retry_failed=self.retry_failed, shard=run.share
         )
         run.aggregate = empty_results(launch.folder)
         launch.events.listen(run.hear)

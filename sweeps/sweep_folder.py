@@ -56,13 +56,13 @@ def shards_of(cell: Path) -> list[tuple[Shard, Path]]:
         named = _SHARD_NAME.fullmatch(path.name)
         if named is not None and (path / "manifest.json").exists():
             found.append((Shard(int(named[1]), int(named[2]), named[3]), path))
-    return sorted(found, key=lambda one: (one[0].of, one[0].index, one[0].attempt))
+    return sorted(found, key=lambda one: (one[0].total, one[0].index, one[0].attempt))
 
 
 def new_shard(cell: Path, share: Shard) -> tuple[Shard, Path]:
     """A new attempt at a share, and the folder that it will have; nothing is made yet."""
     share = replace(share, attempt=secrets.token_hex(4))
-    return share, cell / _SHARDS_FOLDER / f"{share.index}-of-{share.of}.{share.attempt}"
+    return share, cell / _SHARDS_FOLDER / f"{share.index}-of-{share.total}.{share.attempt}"
 
 
 def remove_empty_shards(cell: Path) -> None:

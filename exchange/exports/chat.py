@@ -33,28 +33,28 @@ def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> TransferResult:
 
 
 def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog], dict[str, Any]]) -> TransferResult:
-    done = TransferResult(files=[out])
+    result = TransferResult(files=[out])
     failed = 0
     without: Counter[str] = Counter()
     with json_lines(out) as write:
         for cell in cells:
-            for one in read_conversations(cell):
-                if one.error is not None:
+            for conversation in read_conversations(cell):
+                if conversation.error is not None:
                     failed += 1
                     continue
-                if not one.dialogs:
-                    without[one.problem or "the model was read, not asked"] += 1
-                for number, dialog in enumerate(one.dialogs, 1):
-                    write(line(_id(cell, one, number), dialog))
-                    done.records += 1
+                if not conversation.dialogs:
+                    without[conversation.problem or "the model was read, not asked"] += 1
+                for number, dialog in enumerate(conversation.dialogs, 1):
+                    write(line(_id(cell, conversation, number), dialog))
+                    result.records += 1
     if failed:
-        done.notes.append(f"{failed:,} conversations failed and are left out")
-    done.notes += [f"{count:,} conversations have no dialog to export: {why}" for why, count in without.items()]
-    return done
+        result.notes.append(f"{failed:,} conversations failed and are left out")
+    result.notes += [f"{count:,} conversations have no dialog to export: {reason}" for reason, count in without.items()]
+    return result
 
 
-def _id(cell: ExportCell, one: Conversation, number: int) -> str:
-    return f"{cell.name}:{one.key}" + (f":{number}" if number > 1 else "")
+def _id(cell: ExportCell, conversation: Conversation, number: int) -> str:
+    return f"{cell.name}:{conversation.key}" + (f":{number}" if number > 1 else "")
 
 
 def openai_line(_: str, dialog: Dialog) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def sharegpt_line(name: str, dialog: Dialog) -> dict[str, Any]:
 
 def _sharegpt_turns(message: Message) -> list[dict[str, str]]:
     calls = [{"from": "function_call", "value": _sharegpt_call(call)} for call in message.calls]
-    said = [{"from": _FROM[message.role], "value": message.content}] if message.content or not calls else []
-    return said + calls
+    turns = [{"from": _FROM[message.role], "value": message.content}] if message.content or not calls else []
+    return turns + calls
 
 
 def _sharegpt_call(call: ToolCall) -> str:

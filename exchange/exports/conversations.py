@@ -83,7 +83,7 @@ class ExportCell:
 
     name: str
     run: RunFolder
-    which: AnyScenario
+    scenario: AnyScenario
     settings: Any
     label: str
     model: str
@@ -111,15 +111,15 @@ class ExportCell:
     @property
     def roles(self) -> tuple[Role, ...]:
         """The roles that are played, in the order in which reports name them."""
-        roles: tuple[Role, ...] = self.which.roles_of(self.settings)
+        roles: tuple[Role, ...] = self.scenario.roles_of(self.settings)
         return roles
 
     def model_of(self, role: str) -> str | None:
         """The name of the model that plays a role in this cell; None where nobody does."""
         if role == self.compared:
             return self.model
-        named = self.manifest["models"].get(role)
-        return named if isinstance(named, str) else None
+        model = self.manifest["models"].get(role)
+        return model if isinstance(model, str) else None
 
     @property
     def judge_model(self) -> str | None:
@@ -137,44 +137,44 @@ class ExportCell:
 
     def scores_of(self, summary: ResultSummary) -> dict[str, float | None]:
         """A conversation's scores by criterion, None where it has none of a criterion that others have."""
-        told = summary_scores(summary)
-        return {name: told.get(name) for name in self.criteria}
+        scores = summary_scores(summary)
+        return {name: scores.get(name) for name in self.criteria}
 
 
 def summary_scores(summary: ResultSummary) -> dict[str, float | None]:
     """The scores in a conversation's summary: ``score``, and its aspects by name."""
-    found: dict[str, float | None] = {} if summary.score is None and summary.aspects else {SCORE: summary.score}
-    return found | summary.aspects
+    scores: dict[str, float | None] = {} if summary.score is None and summary.aspects else {SCORE: summary.score}
+    return scores | summary.aspects
 
 
 def open_cells(folder: Path) -> list[ExportCell]:
     """The cells of a run or a sweep that have ended a conversation, with their figures. No model is called."""
     runs: dict[Path, list[StudyCell]] = {}
-    for one in find_cells([folder]):
-        if one.run is not None and one.run.begun:
-            runs.setdefault(one.run.path, []).append(one)
-    cells = [cell for several in runs.values() for cell in _cells_of_run(several) if cell.ended]
+    for study_cell in find_cells([folder]):
+        if study_cell.run is not None and study_cell.run.begun:
+            runs.setdefault(study_cell.run.path, []).append(study_cell)
+    cells = [cell for study_cells in runs.values() for cell in _cells_of_run(study_cells) if cell.ended]
     if not cells:
         raise ConfigurationError(f"{folder}: no conversation has ended here, so there is nothing to export")
     return cells
 
 
-def _cells_of_run(several: Sequence[StudyCell]) -> Iterator[ExportCell]:
-    run = several[0].run
+def _cells_of_run(study_cells: Sequence[StudyCell]) -> Iterator[ExportCell]:
+    run = study_cells[0].run
     assert run is not None
-    which, settings = recorded_settings(run)
-    readings = [RunReading(one) for one in several]
-    read_results(which, readings, which.scoring())
-    roles = which.roles_of(settings)
+    scenario, settings = recorded_settings(run)
+    readings = [RunReading(study_cell) for study_cell in study_cells]
+    read_results(scenario, readings, scenario.scoring())
+    roles = scenario.roles_of(settings)
     compared, judge = compared_role(roles).name, judge_role(roles)
     for reading in readings:
         cell, result = reading.cell, reading.result or {}
-        tasks, criteria = _criteria(run, which, settings, cell)
+        tasks, criteria = _criteria(run, scenario, settings, cell)
         scored = {name: value for name, value in result.items() if name not in _NOT_SCORES}
         yield ExportCell(
             cell.name,
             run,
-            which,
+            scenario,
             settings,
             cell.candidate,
             cell.model,
@@ -192,31 +192,33 @@ def _cells_of_run(several: Sequence[StudyCell]) -> Iterator[ExportCell]:
             criteria,
             reading.usage,
             *_run_times(run),
-            score_ranges(which, settings),
+            score_ranges(scenario, settings),
         )
 
 
 def _criteria(
-    run: RunFolder, which: AnyScenario, settings: Any, cell: StudyCell
+    run: RunFolder, scenario: AnyScenario, settings: Any, cell: StudyCell
 ) -> tuple[list[str], dict[str, Criterion]]:
     """The tasks of a cell's ended conversations, each once, and the criteria over them."""
-    summary_of, ranges = which.summary_of(settings), score_ranges(which, settings)
+    summary_of, ranges = scenario.summary_of(settings), score_ranges(scenario, settings)
     labels = cell.labels
     values: dict[str, tuple[list[float], list[str]]] = {}
     tasks: dict[str, None] = {}
-    held = 0
+    finished = 0
     with History(run.journal) as history:
-        for one in history.ended():
-            if cell.stopped_at is not None and one.number >= cell.stopped_at:
+        for ended in history.ended():
+            if cell.stopped_at is not None and ended.number >= cell.stopped_at:
                 break
-            if label_of_key(one.key, labels) != cell.candidate:
+            if label_of_key(ended.key, labels) != cell.candidate:
                 continue
-            task = task_of(one.key, cell.candidate)[0]
+            task = task_of(ended.key, cell.candidate)[0]
             tasks[task] = None
-            held += not one.failed
-            told = {} if one.failed else summary_scores(summary_of(one.result))
-            cluster = which.cluster_of(one.result) if isinstance(which, SupportsClusters) and not one.failed else ""
-            for name, value in told.items():
+            finished += not ended.failed
+            summary = {} if ended.failed else summary_scores(summary_of(ended.result))
+            cluster = (
+                scenario.cluster_of(ended.result) if isinstance(scenario, SupportsClusters) and not ended.failed else ""
+            )
+            for name, value in summary.items():
                 scores, clusters = values.setdefault(name, ([], []))
                 if value is not None:
                     scores.append(value)
@@ -225,7 +227,7 @@ def _criteria(
     for name, (scores, clusters) in values.items():
         mean = clustered_mean(scores, clusters)
         ends = None if mean is None else measure_interval(mean, scores, ranges.get(name))
-        criteria[name] = Criterion(name, mean, held - len(scores), ends)
+        criteria[name] = Criterion(name, mean, finished - len(scores), ends)
     return list(tasks), criteria
 
 
@@ -291,7 +293,7 @@ class Conversation:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        return [one for one in self.entries if isinstance(one, Exchange) and one.completion is not None]
+        return [entry for entry in self.entries if isinstance(entry, Exchange) and entry.completion is not None]
 
     @property
     def question(self) -> str:
@@ -300,9 +302,9 @@ class Conversation:
             for message in dialog.messages:
                 if message.role == "user":
                     return message.content
-        for one in self.exchanges:
-            if one.reading is not None:
-                return one.reading.shared + one.reading.context
+        for exchange in self.exchanges:
+            if exchange.reading is not None:
+                return exchange.reading.shared + exchange.reading.context
         return str(self.item.get("question", self.task)) if isinstance(self.item, dict) else self.task
 
     @property
@@ -319,32 +321,40 @@ class Conversation:
         answer, choices = item.get("answer"), item.get("choices")
         if isinstance(answer, int) and isinstance(choices, list) and 0 <= answer < len(choices):
             return str(choices[answer])
-        told = (item.get(name) for name in ("reference", "answer", "target"))
-        return next((one for one in told if isinstance(one, str) and one), "")
+        candidates = (item.get(name) for name in ("reference", "answer", "target"))
+        return next((text for text in candidates if isinstance(text, str) and text), "")
 
     @property
     def choices(self) -> list[str] | None:
         """The choices of a multiple-choice task; None where there are none."""
-        found = self.item.get("choices") if isinstance(self.item, dict) else None
-        return [str(one) for one in found] if isinstance(found, list) and found else None
+        choices = self.item.get("choices") if isinstance(self.item, dict) else None
+        return [str(choice) for choice in choices] if isinstance(choices, list) and choices else None
 
     def explained(self, criterion: str) -> str | None:
         """The judges' words on a criterion; of one that no judge names, on all criteria. None where there are none."""
         if criterion in self.explanations or not self.explanations:
             return self.explanations.get(criterion)
-        return "\n".join(f"{name}, {line}" for name, told in self.explanations.items() for line in told.split("\n"))
+        return "\n".join(f"{name}, {line}" for name, text in self.explanations.items() for line in text.split("\n"))
 
     def usage(self) -> dict[str, tuple[int, int, int]]:
         """By role: calls, prompt tokens, completion tokens."""
         used: dict[str, tuple[int, int, int]] = {}
-        for one in self.exchanges:
-            assert one.completion is not None
-            calls, prompt, said = used.get(one.role, (0, 0, 0))
-            used[one.role] = (calls + 1, prompt + one.completion.prompt_tokens, said + one.completion.completion_tokens)
+        for exchange in self.exchanges:
+            assert exchange.completion is not None
+            calls, prompt, completion = used.get(exchange.role, (0, 0, 0))
+            used[exchange.role] = (
+                calls + 1,
+                prompt + exchange.completion.prompt_tokens,
+                completion + exchange.completion.completion_tokens,
+            )
         return used
 
     def latency(self, role: str) -> float:
-        return sum(one.completion.latency for one in self.exchanges if one.role == role and one.completion is not None)
+        return sum(
+            exchange.completion.latency
+            for exchange in self.exchanges
+            if exchange.role == role and exchange.completion is not None
+        )
 
 
 def read_conversations(cell: ExportCell) -> Generator[Conversation, None, None]:
@@ -372,79 +382,81 @@ class _CellReader:
         self._history = History(cell.run.journal)
         self._numbers = iter(self._history.numbers())
         self._labels = list(cell.manifest["models"][cell.compared])
-        self._summary_of = cell.which.summary_of(cell.settings)
-        self._turns_of = turn_scores(cell.which, cell.settings)
-        self._grading = grade_reader(cell.which, cell.settings)
+        self._summary_of = cell.scenario.summary_of(cell.settings)
+        self._turns_of = turn_scores(cell.scenario, cell.settings)
+        self._grading = grade_reader(cell.scenario, cell.settings)
 
     def close(self) -> None:
         self._history.close()
 
     async def batch(self) -> list[Conversation]:
         """The next conversations; none are left where it is empty."""
-        found: list[Conversation] = []
+        conversations: list[Conversation] = []
         for number in self._numbers:
             if self._cell.stopped_at is not None and number >= self._cell.stopped_at:
                 break
-            one = await self._conversation(number)
-            if one is not None:
-                found.append(one)
-                if len(found) == _BATCH:
+            conversation = await self._conversation(number)
+            if conversation is not None:
+                conversations.append(conversation)
+                if len(conversations) == _BATCH:
                     break
-        return found
+        return conversations
 
     async def _conversation(self, number: int) -> Conversation | None:
         end, cell = self._history.end(number), self._cell
         if end is None or end.item is None or label_of_key(end.key, self._labels) != cell.label:
             return None
-        rerun = await self._transcripts.rerun(self._history, number)
+        replay = await self._transcripts.replay(self._history, number)
         task, repeat = task_of(end.key, cell.label)
-        dialogs = dialogs_of(rerun.lines, cell.compared)
-        one = Conversation(number, end.key, task, repeat, end.item, rerun.lines, dialogs, {}, problem=rerun.problem)
-        recorded = RecordedConversation(rerun.lines, rerun.unanswered, end.item)
+        dialogs = dialogs_of(replay.lines, cell.compared)
+        conversation = Conversation(
+            number, end.key, task, repeat, end.item, replay.lines, dialogs, {}, problem=replay.problem
+        )
+        recorded = RecordedConversation(replay.lines, replay.unanswered, end.item)
         if end.failed:
-            recorded.error, one.error = end.result, failure_reason(end.result)
-            one.scores = dict.fromkeys(cell.criteria)
+            recorded.error, conversation.error = end.result, failure_reason(end.result)
+            conversation.scores = dict.fromkeys(cell.criteria)
         else:
-            recorded.result = one.result = end.result
-            self._add_scores(one, self._summary_of(end.result))
-        one.explanations = explanations(self._shown(recorded))
-        return one
+            recorded.result = conversation.result = end.result
+            self._add_scores(conversation, self._summary_of(end.result))
+        conversation.explanations = explanations(self._render(recorded))
+        return conversation
 
-    def _add_scores(self, one: Conversation, summary: ResultSummary) -> None:
-        one.end, one.scores = summary.end, self._cell.scores_of(summary)
-        one.turns = [turn for turn in self._turns_of(one.result) if turn.turn is not None]
+    def _add_scores(self, conversation: Conversation, summary: ResultSummary) -> None:
+        conversation.end, conversation.scores = summary.end, self._cell.scores_of(summary)
+        conversation.turns = [turn for turn in self._turns_of(conversation.result) if turn.turn is not None]
         if self._grading is not None:
-            task = self._cell.which.task(one.item)
-            for graded in self._grading.answers(one.key, self._cell.label, task, one.result):
+            task = self._cell.scenario.task(conversation.item)
+            for graded in self._grading.answers(conversation.key, self._cell.label, task, conversation.result):
                 if "right" in graded.known:
-                    one.right = bool(graded.known["right"])
-        if one.right is None:
+                    conversation.right = bool(graded.known["right"])
+        if conversation.right is None:
             name, score = next(iter(summary_scores(summary).items()), ("", None))
-            one.right = None if score is None else score >= self._cell.ranges.get(name, PERCENT)[1]
+            conversation.right = None if score is None else score >= self._cell.ranges.get(name, PERCENT)[1]
 
-    def _shown(self, recorded: RecordedConversation) -> RenderedConversation:
+    def _render(self, recorded: RecordedConversation) -> RenderedConversation:
         try:
-            shown: RenderedConversation = self._cell.which.render_conversation(recorded)
+            rendered: RenderedConversation = self._cell.scenario.render_conversation(recorded)
         except Exception:  # of a system that shows its results otherwise today
-            shown = render_plain(recorded, self._cell.roles)
-        return shown
+            rendered = render_plain(recorded, self._cell.roles)
+        return rendered
 
 
 def dialogs_of(entries: Sequence[Entry], role: str) -> list[Dialog]:
     """The dialogs of one role: a call that begins with all that an earlier one was sent and said goes on with it."""
-    found: list[Dialog] = []
-    for one in entries:
-        if not isinstance(one, Exchange) or one.role != role or one.completion is None or one.messages is None:
+    dialogs: list[Dialog] = []
+    for entry in entries:
+        if not isinstance(entry, Exchange) or entry.role != role or entry.completion is None or entry.messages is None:
             continue
-        said = one.completion
-        messages = [*one.messages, Message("assistant", said.text, calls=tuple(said.calls or ()))]
-        earlier = next((at for at, dialog in enumerate(found) if _continues(messages, dialog.messages)), None)
-        dialog = Dialog(messages, one.tools, said.thoughts)
+        completion = entry.completion
+        messages = [*entry.messages, Message("assistant", completion.text, calls=tuple(completion.calls or ()))]
+        earlier = next((index for index, dialog in enumerate(dialogs) if _continues(messages, dialog.messages)), None)
+        dialog = Dialog(messages, entry.tools, completion.thoughts)
         if earlier is None:
-            found.append(dialog)
+            dialogs.append(dialog)
         else:
-            found[earlier] = dialog
-    return found
+            dialogs[earlier] = dialog
+    return dialogs
 
 
 def read_arguments(call: ToolCall) -> Any:
@@ -457,24 +469,26 @@ def read_arguments(call: ToolCall) -> Any:
 
 def _continues(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
     """Whether messages begin with the earlier ones. The last answer may have been shortened before it was sent back."""
-    known = len(earlier) - 1
-    both = zip(messages[:known], earlier[:known], strict=False)
+    prefix = len(earlier) - 1
+    pairs = zip(messages[:prefix], earlier[:prefix], strict=False)
     if len(messages) <= len(earlier) or any(
-        (one.role, one.content, one.calls) != (other.role, other.content, other.calls) for one, other in both
+        (message.role, message.content, message.calls)
+        != (earlier_message.role, earlier_message.content, earlier_message.calls)
+        for message, earlier_message in pairs
     ):
         return False
-    return messages[known].role == "assistant"
+    return messages[prefix].role == "assistant"
 
 
-def explanations(shown: RenderedConversation) -> dict[str, str]:
+def explanations(rendered: RenderedConversation) -> dict[str, str]:
     """The judges' words by criterion: of each mark with a comment its round, value and comment, a line each."""
     lines: dict[str, list[str]] = {}
-    for turn in shown.turns:
-        where = "" if turn.round is None else f"round {turn.round}: "
+    for turn in rendered.turns:
+        prefix = "" if turn.round is None else f"round {turn.round}: "
         for mark in turn.marks:
             if mark.comment:
-                lines.setdefault(mark.name, []).append(f"{where}{mark.value}: {mark.comment}".replace(": : ", ": "))
-    for mark in shown.marks:
+                lines.setdefault(mark.name, []).append(f"{prefix}{mark.value}: {mark.comment}".replace(": : ", ": "))
+    for mark in rendered.marks:
         if mark.comment:
             lines.setdefault(mark.name, []).append(f"{mark.value}: {mark.comment}")
-    return {name: "\n".join(several) for name, several in lines.items()}
+    return {name: "\n".join(texts) for name, texts in lines.items()}

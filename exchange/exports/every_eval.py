@@ -42,44 +42,50 @@ class EvaluationIds:
     name: str
 
 
-def lines_of(cell: ExportCell, one: Conversation, place: EvaluationIds) -> Iterator[dict[str, Any]]:
+def lines_of(cell: ExportCell, conversation: Conversation, ids: EvaluationIds) -> Iterator[dict[str, Any]]:
     """The lines of a conversation; none of one that failed or has no score, for a line must have a number."""
-    scores = {} if one.error is not None else {name: value for name, value in one.scores.items() if value is not None}
+    scores = (
+        {}
+        if conversation.error is not None
+        else {name: value for name, value in conversation.scores.items() if value is not None}
+    )
     if not scores:
         return
-    line = to_utf8_data(_base_line(cell, one, place))
+    line = to_utf8_data(_base_line(cell, conversation, ids))
     for name, value in scores.items():
         evaluation = line["evaluation"] | {"score": value}
-        metadata = line["metadata"] | to_utf8_data(_judge_details(one, name))
-        result = {"evaluation_result_id": f"{cell.which.name}.{name}"}
+        metadata = line["metadata"] | to_utf8_data(_judge_details(conversation, name))
+        result = {"evaluation_result_id": f"{cell.scenario.name}.{name}"}
         yield line | result | {"evaluation": evaluation, "metadata": metadata}
 
 
-def _base_line(cell: ExportCell, one: Conversation, place: EvaluationIds) -> dict[str, Any]:
+def _base_line(cell: ExportCell, conversation: Conversation, ids: EvaluationIds) -> dict[str, Any]:
     """What all lines of a conversation share."""
-    messages = [message for dialog in one.dialogs for message in dialog.messages]
+    messages = [message for dialog in conversation.dialogs for message in dialog.messages]
     calls = sum(len(message.calls) for message in messages)
     turns = sum(message.role == "assistant" for message in messages)
     kind = "agentic" if calls else "multi_turn" if turns > 1 else "single_turn"
-    answer = one.answer or next(iter(_likeliest_text(one, cell.compared)), "")
+    answer = conversation.answer or next(iter(_likeliest_text(conversation, cell.compared)), "")
     last = max(len(messages) - 1, 0) if kind != "single_turn" else 0
-    _, sent, said = one.usage().get(cell.compared, (0, 0, 0))
-    digest = sha256((one.question + one.reference).encode("utf-8", "replace")).hexdigest()
+    _, prompt_tokens, completion_tokens = conversation.usage().get(cell.compared, (0, 0, 0))
+    digest = sha256((conversation.question + conversation.reference).encode("utf-8", "replace")).hexdigest()
     return {
         "schema_version": SCHEMA_VERSION,
-        "evaluation_id": place.evaluation,
-        "model_id": place.model,
-        "evaluation_name": place.name,
-        "sample_id": one.task if one.repeat == 1 else f"{one.task}#{one.repeat}",
+        "evaluation_id": ids.evaluation,
+        "model_id": ids.model,
+        "evaluation_name": ids.name,
+        "sample_id": conversation.task if conversation.repeat == 1 else f"{conversation.task}#{conversation.repeat}",
         "sample_hash": digest,
         "interaction_type": kind,
         "input": {
-            "raw": one.question,
-            "reference": [one.reference] if one.reference else [],
-            "choices": one.choices,
+            "raw": conversation.question,
+            "reference": [conversation.reference] if conversation.reference else [],
+            "choices": conversation.choices,
         },
         "output": {"raw": [answer]} if kind == "single_turn" else None,
-        "messages": None if kind == "single_turn" else [_line_message(at, told) for at, told in enumerate(messages)],
+        "messages": None
+        if kind == "single_turn"
+        else [_line_message(at, message) for at, message in enumerate(messages)],
         "answer_attribution": [
             {
                 "turn_idx": last,
@@ -89,34 +95,39 @@ def _base_line(cell: ExportCell, one: Conversation, place: EvaluationIds) -> dic
                 "is_terminal": True,
             }
         ],
-        "evaluation": {"is_correct": bool(one.right), "num_turns": max(turns, 1), "tool_calls_count": calls},
-        "token_usage": {"input_tokens": sent, "output_tokens": said, "total_tokens": sent + said},
-        "performance": {"latency_ms": 1000 * one.latency(cell.compared)},
-        "metadata": {"key": one.key, "end": one.end} | ({"judge": cell.judge_model} if cell.judge_model else {}),
+        "evaluation": {"is_correct": bool(conversation.right), "num_turns": max(turns, 1), "tool_calls_count": calls},
+        "token_usage": {
+            "input_tokens": prompt_tokens,
+            "output_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        },
+        "performance": {"latency_ms": 1000 * conversation.latency(cell.compared)},
+        "metadata": {"key": conversation.key, "end": conversation.end}
+        | ({"judge": cell.judge_model} if cell.judge_model else {}),
     }
 
 
-def _judge_details(one: Conversation, criterion: str) -> dict[str, str]:
+def _judge_details(conversation: Conversation, criterion: str) -> dict[str, str]:
     """The judge's words on a criterion, and its scores by round with their standard deviation."""
-    told = {} if (words := one.explained(criterion)) is None else {"explanation": words}
-    named = criterion if any(criterion in turn.scores for turn in one.turns) else "overall"
-    rounds = [turn.scores[named] for turn in one.turns if named in turn.scores]
+    details = {} if (explanation := conversation.explained(criterion)) is None else {"explanation": explanation}
+    aspect = criterion if any(criterion in turn.scores for turn in conversation.turns) else "overall"
+    rounds = [turn.scores[aspect] for turn in conversation.turns if aspect in turn.scores]
     scored = [score for score in rounds if score is not None]
     if rounds:
-        told["turn_scores"] = to_json(rounds).decode()
+        details["turn_scores"] = to_json(rounds).decode()
     if len(scored) > 1:
-        told["turn_scores_sd"] = f"{statistics.stdev(scored):.6g}"
-    return told
+        details["turn_scores_sd"] = f"{statistics.stdev(scored):.6g}"
+    return details
 
 
-def _likeliest_text(one: Conversation, role: str) -> Iterator[str]:
+def _likeliest_text(conversation: Conversation, role: str) -> Iterator[str]:
     """The likeliest text of each reading."""
-    for exchange in one.exchanges:
+    for exchange in conversation.exchanges:
         if exchange.role == role and exchange.reading is not None and exchange.completion is not None:
-            likely = exchange.completion.likelihoods or []
-            at = max(range(len(likely)), key=lambda place: likely[place].total, default=None)
-            if at is not None:
-                yield exchange.reading.continuations[at].strip()
+            likelihoods = exchange.completion.likelihoods or []
+            best = max(range(len(likelihoods)), key=lambda index: likelihoods[index].total, default=None)
+            if best is not None:
+                yield exchange.reading.continuations[best].strip()
 
 
 def _line_message(at: int, message: Message) -> dict[str, Any]:
@@ -132,10 +143,10 @@ def _line_message(at: int, message: Message) -> dict[str, Any]:
 
 def _text_arguments(call: ToolCall) -> dict[str, str]:
     """Return the arguments as that form has them: texts by name."""
-    given = read_arguments(call)
-    if not isinstance(given, dict):
+    arguments = read_arguments(call)
+    if not isinstance(arguments, dict):
         return {"": call.arguments}
-    return {name: _to_text(value) for name, value in given.items()}
+    return {name: _to_text(value) for name, value in arguments.items()}
 
 
 _CHECKED_LINES = 100  # lines of a cell that are checked against the schema; the others are made the same way
@@ -148,18 +159,18 @@ def export_every_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
 
     :raises ConfigurationError: a file cannot be written.
     """
-    done = TransferResult()
+    result = TransferResult()
     for cell in cells:
         model = model_info(cell.model)
-        folder = Path("data", safe_name(f"{cell.which.name}_{cell.dataset}"), *_folders(model))
+        folder = Path("data", safe_name(f"{cell.scenario.name}_{cell.dataset}"), *_folders(model))
         uuid = _uuid(cell)
         lines = folder / f"{uuid}_samples.jsonl"
         now = repr(time.time())
-        place = EvaluationIds(
-            f"{cell.dataset}/{model['id']}/{now}", model["id"], f"{cell.which.name} on {cell.dataset}"
+        ids = EvaluationIds(
+            f"{cell.dataset}/{model['id']}/{now}", model["id"], f"{cell.scenario.name} on {cell.dataset}"
         )
-        rows, left_out = _write_lines(cell, place, out / lines)
-        aggregate = _aggregate(cell, place, model, now)
+        rows, left_out = _write_lines(cell, ids, out / lines)
+        aggregate = _aggregate(cell, ids, model, now)
         if rows:
             aggregate["detailed_evaluation_results"] = {
                 "format": "jsonl",
@@ -172,21 +183,21 @@ def export_every_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
             (out / lines).unlink()
         check_schema("eval", aggregate)
         write_json(out / folder / f"{uuid}.json", aggregate)
-        done.files += [out / folder / f"{uuid}.json", *([out / lines] if rows else [])]
-        done.records += rows
+        result.files += [out / folder / f"{uuid}.json", *([out / lines] if rows else [])]
+        result.records += rows
         if left_out:
-            done.notes.append(f"{cell.name}: {left_out:,} conversations have no score and no line")
-    return done
+            result.notes.append(f"{cell.name}: {left_out:,} conversations have no score and no line")
+    return result
 
 
-def _write_lines(cell: ExportCell, place: EvaluationIds, file: Path) -> tuple[int, int]:
+def _write_lines(cell: ExportCell, ids: EvaluationIds, file: Path) -> tuple[int, int]:
     """Write the lines of a cell; how many there are, and how many conversations have none."""
     rows = left_out = 0
     with json_lines(file) as write:
-        for one in read_conversations(cell):
-            made = list(lines_of(cell, one, place))
-            left_out += not made
-            for line in made:
+        for conversation in read_conversations(cell):
+            lines = list(lines_of(cell, conversation, ids))
+            left_out += not lines
+            for line in lines:
                 if rows < _CHECKED_LINES:
                     check_schema("instance_level_eval", line)
                 write(line)
@@ -196,10 +207,10 @@ def _write_lines(cell: ExportCell, place: EvaluationIds, file: Path) -> tuple[in
 
 def check_schema(schema: str, record: dict[str, Any]) -> None:
     """See that a record is what a published schema asks for."""
-    wrong = next(_validator(schema).iter_errors(record), None)
-    if wrong is not None:
-        field = ".".join(map(str, wrong.absolute_path))
-        raise ConfigurationError(f"{schema}.schema.json {SCHEMA_VERSION}: field '{field}': {wrong.message[:300]}")
+    error = next(_validator(schema).iter_errors(record), None)
+    if error is not None:
+        field = ".".join(map(str, error.absolute_path))
+        raise ConfigurationError(f"{schema}.schema.json {SCHEMA_VERSION}: field '{field}': {error.message[:300]}")
 
 
 @cache
@@ -208,10 +219,10 @@ def _validator(schema: str) -> Any:
     return Draft7Validator(orjson.loads(file.read_bytes()))
 
 
-def _aggregate(cell: ExportCell, place: EvaluationIds, model: dict[str, Any], now: str) -> dict[str, Any]:
+def _aggregate(cell: ExportCell, ids: EvaluationIds, model: dict[str, Any], now: str) -> dict[str, Any]:
     record = {
         "schema_version": SCHEMA_VERSION,
-        "evaluation_id": place.evaluation,
+        "evaluation_id": ids.evaluation,
         "retrieved_timestamp": now,
         "source_metadata": {
             "source_name": "viva",
@@ -221,34 +232,34 @@ def _aggregate(cell: ExportCell, place: EvaluationIds, model: dict[str, Any], no
         },
         "eval_library": {"name": "viva", "version": viva_version()},
         "model_info": model,
-        "evaluation_results": list(_results(cell, place)),
+        "evaluation_results": list(_results(cell, ids)),
     }
     if cell.began is not None:
         record["evaluation_timestamp"] = repr(cell.began)
-    made: dict[str, Any] = to_utf8_data(record)
-    return made
+    data: dict[str, Any] = to_utf8_data(record)
+    return data
 
 
-def _results(cell: ExportCell, place: EvaluationIds) -> Iterator[dict[str, Any]]:
+def _results(cell: ExportCell, ids: EvaluationIds) -> Iterator[dict[str, Any]]:
     """A result for each criterion, then one for each figure with an error of the run's own report."""
-    for one in cell.criteria.values():
-        if one.mean is not None:
-            figure: dict[str, Any] = {"value": one.mean.mean, "se": one.mean.se, "n": one.mean.n}
+    for criterion in cell.criteria.values():
+        if criterion.mean is not None:
+            figure: dict[str, Any] = {"value": criterion.mean.mean, "se": criterion.mean.se, "n": criterion.mean.n}
             figure |= {"low": None, "high": None}
-            if one.interval is not None:
-                figure |= {"low": one.interval.low, "high": one.interval.high}
-            result = _result(cell, place, one.name, figure)
+            if criterion.interval is not None:
+                figure |= {"low": criterion.interval.low, "high": criterion.interval.high}
+            result = _result(cell, ids, criterion.name, figure)
             result["metric_config"] |= _judge_of(cell)
-            result["score_details"]["details"] = {"unscored": str(one.unscored)}
+            result["score_details"]["details"] = {"unscored": str(criterion.unscored)}
             yield result
     for name, row in cell.uncertain_figures.items():
-        yield _result(cell, place, f"report.{name}", row)
+        yield _result(cell, ids, f"report.{name}", row)
 
 
-def _result(cell: ExportCell, place: EvaluationIds, name: str, figure: dict[str, Any]) -> dict[str, Any]:
+def _result(cell: ExportCell, ids: EvaluationIds, name: str, figure: dict[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
-        "evaluation_description": f"{name}: {cell.which.summary}",
-        "metric_id": f"{cell.which.name}.{name}",
+        "evaluation_description": f"{name}: {cell.scenario.summary}",
+        "metric_id": f"{cell.scenario.name}.{name}",
         "metric_name": name,
         "lower_is_better": False,
         "score_type": "continuous",
@@ -260,8 +271,8 @@ def _result(cell: ExportCell, place: EvaluationIds, name: str, figure: dict[str,
         config |= {"min_score": low, "max_score": high}
         config |= {"metric_unit": "points"} if (low, high) == PERCENT else {}
     return {
-        "evaluation_result_id": f"{cell.which.name}.{name}",
-        "evaluation_name": place.name,
+        "evaluation_result_id": f"{cell.scenario.name}.{name}",
+        "evaluation_name": ids.name,
         "source_data": _source(cell),
         "metric_config": config,
         "score_details": {"score": figure["value"], "uncertainty": _uncertainty(figure)},
@@ -270,13 +281,13 @@ def _result(cell: ExportCell, place: EvaluationIds, name: str, figure: dict[str,
 
 
 def _uncertainty(figure: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {} if figure["n"] is None else {"num_samples": int(figure["n"])}
+    uncertainty: dict[str, Any] = {} if figure["n"] is None else {"num_samples": int(figure["n"])}
     if figure["se"] is not None:
-        found["standard_error"] = {"value": figure["se"], "method": "analytic"}
+        uncertainty["standard_error"] = {"value": figure["se"], "method": "analytic"}
     if figure["low"] is not None and figure["high"] is not None:
         ends = {"lower": figure["low"], "upper": figure["high"]}
-        found["confidence_interval"] = ends | {"confidence_level": CONFIDENCE, "method": "analytic"}
-    return found
+        uncertainty["confidence_interval"] = ends | {"confidence_level": CONFIDENCE, "method": "analytic"}
+    return uncertainty
 
 
 def _judge_of(cell: ExportCell) -> dict[str, Any]:
@@ -284,18 +295,18 @@ def _judge_of(cell: ExportCell) -> dict[str, Any]:
     if cell.judge_model is None:
         return {}
     judge: dict[str, Any] = {"model_info": model_info(cell.judge_model)}
-    if (warmth := cell.manifest["settings"].get("temperature")) is not None:
-        judge["temperature"] = float(warmth)
+    if (temperature := cell.manifest["settings"].get("temperature")) is not None:
+        judge["temperature"] = float(temperature)
     return {"llm_scoring": {"judges": [judge], "input_prompt": cell.manifest.get("prompts") or ""}}
 
 
 def _source(cell: ExportCell) -> dict[str, Any]:
-    named = str(cell.manifest["settings"].get(cell.which.data) or "")
+    name = str(cell.manifest["settings"].get(cell.scenario.data) or "")
     dataset = cell.manifest["dataset"]
     details = {"digest": str(dataset["digest"]), "chosen": str(dataset["chosen"])}
     source: dict[str, Any] = {"dataset_name": cell.dataset, "source_type": "other", "additional_details": details}
-    if named.startswith("hf:"):
-        repository, _, split = named.removeprefix("hf:").partition(":")
+    if name.startswith("hf:"):
+        repository, _, split = name.removeprefix("hf:").partition(":")
         source |= {"source_type": "hf_dataset", "hf_repo": repository, "samples_number": int(dataset["chosen"])}
         source |= {"hf_split": split} if split else {}
     return source
@@ -303,12 +314,16 @@ def _source(cell: ExportCell) -> dict[str, Any]:
 
 def _generation(cell: ExportCell) -> dict[str, Any]:
     settings = cell.manifest["settings"]
-    plan = {"name": cell.which.name, "steps": [], "config": {name: _to_text(value) for name, value in settings.items()}}
+    plan = {
+        "name": cell.scenario.name,
+        "steps": [],
+        "config": {name: _to_text(value) for name, value in settings.items()},
+    }
     arguments: dict[str, Any] = {"eval_plan": plan}
     if settings.get("temperature") is not None:
         arguments["temperature"] = settings["temperature"]
-    if (most := settings.get(f"{cell.compared}_tokens")) is not None:
-        arguments["max_tokens"] = most
+    if (limit := settings.get(f"{cell.compared}_tokens")) is not None:
+        arguments["max_tokens"] = limit
     details = {"seed": str(cell.seed), "tier": str(cell.manifest["tier"]), "state": cell.state, "cell": cell.name}
     return {"generation_args": arguments, "additional_details": details}
 
@@ -347,8 +362,8 @@ def _folder_name(name: str) -> str:
 
 def _uuid(cell: ExportCell) -> UUID:
     """The same cell has the same name in every export."""
-    told = to_json([cell.manifest["settings"], cell.manifest["dataset"], cell.name, cell.began])
-    return UUID(bytes=blake2b(told, digest_size=16).digest(), version=4)
+    identity = to_json([cell.manifest["settings"], cell.manifest["dataset"], cell.name, cell.began])
+    return UUID(bytes=blake2b(identity, digest_size=16).digest(), version=4)
 
 
 def _to_text(value: Any) -> str:
@@ -356,8 +371,8 @@ def _to_text(value: Any) -> str:
 
 
 def _checksum(file: Path) -> str:
-    summed = sha256()
-    with file.open("rb") as opened:
-        while piece := opened.read(1 << 20):
-            summed.update(piece)
-    return summed.hexdigest()
+    digest = sha256()
+    with file.open("rb") as stream:
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

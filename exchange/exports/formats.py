@@ -27,7 +27,7 @@ class ExportFormat:
 
     summary: str
     ending: str
-    where: str
+    writer: str
 
 
 FORMATS = {
@@ -45,7 +45,7 @@ FORMATS = {
 }
 
 
-def export(folder: Path, to: str, out: Path | None = None) -> TransferResult:
+def export(folder: Path, format_name: str, out: Path | None = None) -> TransferResult:
     """Export a run or a sweep. ``out`` is the file or folder that is made; None: one in the current folder that is
     called after the run and the format. It is there only when it is whole; after a kill the same command begins anew.
     No model is called.
@@ -53,20 +53,20 @@ def export(folder: Path, to: str, out: Path | None = None) -> TransferResult:
     :raises ConfigurationError: the format is unknown, ``out`` exists, a package is missing, or nothing has ended yet.
     :raises JournalError: a journal is damaged.
     """
-    if to not in FORMATS:
-        raise ConfigurationError(f"--to {to}: expected one of {', '.join(FORMATS)}")
-    form = FORMATS[to]
-    place = out or Path(f"{folder.resolve().name}-{to}{form.ending}")
-    if place.exists():
-        raise ConfigurationError(f"{place} exists; name another place with --out")
+    if format_name not in FORMATS:
+        raise ConfigurationError(f"--to {format_name}: expected one of {', '.join(FORMATS)}")
+    form = FORMATS[format_name]
+    target = out or Path(f"{folder.resolve().name}-{format_name}{form.ending}")
+    if target.exists():
+        raise ConfigurationError(f"{target} exists; name another place with --out")
     from .conversations import open_cells
 
-    module, _, name = form.where.partition(":")
+    module, _, name = form.writer.partition(":")
     write: Callable[[Sequence[ExportCell], Path], TransferResult] = getattr(
         import_module(f".{module}", __package__), name
     )
     cells = open_cells(folder)
-    with atomic_path(place) as part:
-        done = write(cells, part)
-    done.files = [place / file.relative_to(part) for file in done.files]
-    return done
+    with atomic_path(target) as part:
+        result = write(cells, part)
+    result.files = [target / file.relative_to(part) for file in result.files]
+    return result

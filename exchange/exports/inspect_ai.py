@@ -38,58 +38,66 @@ class SampleMaker:
         self._score = import_under_lock("inspect_ai.scorer").Score
         self._began = datetime.fromtimestamp(cell.began or 0, UTC)
 
-    def sample(self, one: Conversation) -> Any:
+    def sample(self, conversation: Conversation) -> Any:
         """A conversation as an ``EvalSample``; its dialogs stand one behind the other."""
-        messages = [made for dialog in one.dialogs for made in self._messages(dialog.messages)]
-        usage = {role: _usage(sent, said) for role, (_, sent, said) in one.usage().items()}
+        messages = [message for dialog in conversation.dialogs for message in self._messages(dialog.messages)]
+        usage = {
+            role: _usage(prompt_tokens, completion_tokens)
+            for role, (_, prompt_tokens, completion_tokens) in conversation.usage().items()
+        }
         sample = self._log.EvalSample(
-            id=one.task,
-            epoch=one.repeat,
-            input=to_utf8_data(one.question),
-            choices=to_utf8_data(one.choices),
-            target=to_utf8_data(one.reference),
+            id=conversation.task,
+            epoch=conversation.repeat,
+            input=to_utf8_data(conversation.question),
+            choices=to_utf8_data(conversation.choices),
+            target=to_utf8_data(conversation.reference),
             messages=messages,
-            output=self._output(one),
-            scores=self._scores(one),
+            output=self._output(conversation),
+            scores=self._scores(conversation),
             # Of each sample Inspect keeps a summary in memory, metadata included; what is large stands in the store.
-            metadata=to_utf8_data({"key": one.key, "number": one.number, "end": one.end}),
-            store=to_utf8_data({"task": one.item, "result": one.result,
-                           "rounds": [{"round": turn.turn, **turn.scores} for turn in one.turns]}),
-            events=[self._call(exchange) for exchange in one.exchanges],
+            metadata=to_utf8_data({"key": conversation.key, "number": conversation.number, "end": conversation.end}),
+            store=to_utf8_data({"task": conversation.item, "result": conversation.result,
+                           "rounds": [{"round": turn.turn, **turn.scores} for turn in conversation.turns]}),
+            events=[self._call(exchange) for exchange in conversation.exchanges],
             role_usage=usage,
             model_usage=self._by_model(usage),
-            total_time=sum(self._said(exchange).latency for exchange in one.exchanges),
-            uuid=_hash(self._cell.name, one.key),
+            total_time=sum(self._completion_of(exchange).latency for exchange in conversation.exchanges),
+            uuid=_hash(self._cell.name, conversation.key),
         )  # fmt: skip
-        if one.error is not None:
-            sample.error = self._log.EvalError(message=to_utf8_data(one.error), traceback="", traceback_ansi="")
+        if conversation.error is not None:
+            sample.error = self._log.EvalError(
+                message=to_utf8_data(conversation.error), traceback="", traceback_ansi=""
+            )
         return sample
 
-    def _scores(self, one: Conversation) -> dict[str, Any] | None:
-        if one.error is not None:
+    def _scores(self, conversation: Conversation) -> dict[str, Any] | None:
+        if conversation.error is not None:
             return None
         scores: dict[str, Any] = {}
-        for name, value in one.scores.items():
-            told, answer = to_utf8_data(one.explained(name)), None if scores else to_utf8_data(one.answer) or None
+        for name, value in conversation.scores.items():
+            explanation, answer = (
+                to_utf8_data(conversation.explained(name)),
+                None if scores else to_utf8_data(conversation.answer) or None,
+            )
             if value is None:
-                scores[name] = self._score.unscored(explanation=told, answer=answer, reason="unscored")
+                scores[name] = self._score.unscored(explanation=explanation, answer=answer, reason="unscored")
             else:
-                scores[name] = self._score(value=value, explanation=told, answer=answer)
+                scores[name] = self._score(value=value, explanation=explanation, answer=answer)
         return scores
 
-    def _output(self, one: Conversation) -> Any:
-        own = [exchange for exchange in one.exchanges if exchange.role == self._cell.compared]
+    def _output(self, conversation: Conversation) -> Any:
+        own = [exchange for exchange in conversation.exchanges if exchange.role == self._cell.compared]
         return self._answer(own[-1]) if own else self._model.ModelOutput(model=self._cell.model)
 
     def _call(self, exchange: Exchange) -> Any:
         """A call as the event that Inspect's viewer shows with its prompt and answer."""
-        sent = list(exchange.messages or ())
+        messages = list(exchange.messages or ())
         if exchange.reading is not None:  # a text that was read, not answered
-            sent = [Message("user", exchange.reading.shared + exchange.reading.context)]
+            messages = [Message("user", exchange.reading.shared + exchange.reading.context)]
         return self._event.ModelEvent(
             model=self._cell.model_of(exchange.role) or self._cell.model,
             role=exchange.role,
-            input=self._messages(sent),
+            input=self._messages(messages),
             tools=self._tools(exchange.tools),
             tool_choice="auto",
             config=self._config(exchange),
@@ -100,7 +108,7 @@ class SampleMaker:
                 self._cell.name,
                 role_in_branch(exchange.branch, exchange.role),
                 str(exchange.ordinal),
-                self._said(exchange).text,
+                self._completion_of(exchange).text,
             ),
         )
 
@@ -116,58 +124,62 @@ class SampleMaker:
         )
 
     def _answer(self, exchange: Exchange) -> Any:
-        said = self._said(exchange)
+        completion = self._completion_of(exchange)
         model = self._cell.model_of(exchange.role) or self._cell.model
-        text = said.text
-        if said.likelihoods is not None:
-            named = exchange.reading.continuations if exchange.reading is not None else ()
-            pairs = zip(named, said.likelihoods, strict=False)
-            text = "\n".join(f"{told.strip()[:200]}: {one.total:.6f} nats" for told, one in pairs)
-        message = self._assistant(Message("assistant", text, calls=tuple(said.calls or ())), said.thoughts)
-        stop = _STOP_REASONS.get(said.finish, "stop" if said.finish.startswith("watch:") else "unknown")
+        text = completion.text
+        if completion.likelihoods is not None:
+            continuations = exchange.reading.continuations if exchange.reading is not None else ()
+            pairs = zip(continuations, completion.likelihoods, strict=False)
+            text = "\n".join(
+                f"{continuation.strip()[:200]}: {likelihood.total:.6f} nats" for continuation, likelihood in pairs
+            )
+        message = self._assistant(Message("assistant", text, calls=tuple(completion.calls or ())), completion.thoughts)
+        stop = _STOP_REASONS.get(completion.finish, "stop" if completion.finish.startswith("watch:") else "unknown")
         choice = self._model.ChatCompletionChoice(message=message, stop_reason=stop)
-        usage = _usage(said.prompt_tokens, said.completion_tokens)
-        return self._model.ModelOutput(model=model, choices=[choice], usage=usage, time=said.latency)
+        usage = _usage(completion.prompt_tokens, completion.completion_tokens)
+        return self._model.ModelOutput(model=model, choices=[choice], usage=usage, time=completion.latency)
 
     @staticmethod
-    def _said(exchange: Exchange) -> Completion:
+    def _completion_of(exchange: Exchange) -> Completion:
         assert exchange.completion is not None, "only answered calls are exported"
         return exchange.completion
 
     def _by_model(self, usage: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        totals: dict[str, Any] = {}
         for role, used in usage.items():
             model = self._cell.model_of(role)
             if model is not None:
-                found[model] = found[model] + used if model in found else used
-        return found
+                totals[model] = totals[model] + used if model in totals else used
+        return totals
 
     def _messages(self, messages: Sequence[Message]) -> list[Any]:
         """Messages whose ids are a hash of all that stands before them: equal beginnings are kept once in the log."""
-        chain, found = "", []
-        for one in messages:
-            chain = _hash(chain, one.role, one.content, *(call.arguments for call in one.calls))
-            found.append(self._message(one, chain))
-        return found
+        chain, chat_messages = "", []
+        for message in messages:
+            chain = _hash(chain, message.role, message.content, *(call.arguments for call in message.calls))
+            chat_messages.append(self._message(message, chain))
+        return chat_messages
 
-    def _message(self, one: Message, name: str) -> Any:
-        content = to_utf8_data(one.content)
-        if one.role == "system":
+    def _message(self, message: Message, name: str) -> Any:
+        content = to_utf8_data(message.content)
+        if message.role == "system":
             return self._model.ChatMessageSystem(content=content, id=name)
-        if one.role == "user":
+        if message.role == "user":
             return self._model.ChatMessageUser(content=content, id=name)
-        if one.role == "tool":
-            called = one.call_id or None
-            return self._model.ChatMessageTool(content=content, tool_call_id=called, function=one.name or None, id=name)
-        return self._assistant(one, "", name)
+        if message.role == "tool":
+            call_id = message.call_id or None
+            return self._model.ChatMessageTool(
+                content=content, tool_call_id=call_id, function=message.name or None, id=name
+            )
+        return self._assistant(message, "", name)
 
-    def _assistant(self, one: Message, thoughts: str, name: str | None = None) -> Any:
-        content: Any = to_utf8_data(one.content)
+    def _assistant(self, message: Message, thoughts: str, name: str | None = None) -> Any:
+        content: Any = to_utf8_data(message.content)
         if thoughts:
             content = [self._model.ContentReasoning(reasoning=to_utf8_data(thoughts)),
                        self._model.ContentText(text=content)]  # fmt: skip
-        calls = [self._tool_call(call) for call in one.calls] or None
-        return self._model.ChatMessageAssistant(content=content, tool_calls=calls, id=name or _hash(one.content))
+        calls = [self._tool_call(call) for call in message.calls] or None
+        return self._model.ChatMessageAssistant(content=content, tool_calls=calls, id=name or _hash(message.content))
 
     def _tool_call(self, call: ToolCall) -> Any:
         arguments, problem = read_arguments(call), None
@@ -176,13 +188,13 @@ class SampleMaker:
         return self._tool.ToolCall(id=call.id, function=call.name, arguments=arguments, parse_error=problem)
 
     def _tools(self, tools: Toolbox | None) -> list[Any]:
-        found = []
+        infos = []
         for spec in [] if tools is None else tools.specs:
             function = spec["function"]
-            told = self._tool.ToolParams.model_validate(function.get("parameters") or {})
-            described = function.get("description") or ""
-            found.append(self._tool.ToolInfo(name=function["name"], description=described, parameters=told))
-        return found
+            parameters = self._tool.ToolParams.model_validate(function.get("parameters") or {})
+            description = function.get("description") or ""
+            infos.append(self._tool.ToolInfo(name=function["name"], description=description, parameters=parameters))
+        return infos
 
 
 def _hash(*parts: str) -> str:
@@ -194,7 +206,7 @@ _FLUSH_EVERY = 500
 _STATES = {"done": "success", "stopped": "success"}  # everything else was cut off
 
 
-def export_inspect(cells: Sequence[ExportCell], out: Path, at_once: int = BUFFERED_SAMPLES) -> TransferResult:
+def export_inspect(cells: Sequence[ExportCell], out: Path, max_buffered: int = BUFFERED_SAMPLES) -> TransferResult:
     """One log a cell in the folder ``out``, by ``write_eval_log``.
 
     That function holds every sample until the file is written; so a cell of more than ``at_once`` conversations is
@@ -203,34 +215,34 @@ def export_inspect(cells: Sequence[ExportCell], out: Path, at_once: int = BUFFER
     :raises ConfigurationError: the package is not installed, or a file cannot be written.
     """
     log_module = import_extra("inspect_ai.log", "inspect", "writing logs of Inspect")
-    done = TransferResult()
+    result = TransferResult()
     for cell in cells:
         file = out / f"{safe_name(cell.name)}.eval"
         log = _log(cell)
         with atomic_file(file) as part:
-            if cell.ended <= at_once:
+            if cell.ended <= max_buffered:
                 log.samples = list(_samples(cell))
                 log_module.write_eval_log(log, str(part), format="eval")
             else:
                 anyio.run(_stream_samples, log, part, cell)
-        done.files.append(file)
-        done.records += cell.ended
-    return done
+        result.files.append(file)
+        result.records += cell.ended
+    return result
 
 
 def _samples(cell: ExportCell) -> Iterator[Any]:
     make: Callable[[Conversation], Any] = SampleMaker(cell).sample
-    return (make(one) for one in read_conversations(cell))
+    return (make(conversation) for conversation in read_conversations(cell))
 
 
 async def _stream_samples(log: Any, file: Path, cell: ExportCell) -> None:
     """What ``write_eval_log`` does with a list of samples, with a look at memory in between."""
     recorder = import_under_lock("inspect_ai.log._recorders.eval").EvalRecorder(str(file.parent))
-    condensed = import_under_lock("inspect_ai.log._condense").condense_sample
+    condense = import_under_lock("inspect_ai.log._condense").condense_sample
     await recorder.log_init(log.eval, str(file), clean=True)
     await recorder.log_start(log.eval, log.plan)
     for number, sample in enumerate(_samples(cell), 1):
-        await recorder.log_sample(log.eval, condensed(sample))
+        await recorder.log_sample(log.eval, condense(sample))
         if number % _FLUSH_EVERY == 0:  # its own flush would copy the whole file each time
             await next(iter(recorder.data.values())).write_buffered_samples()
     await recorder.log_finish(log.eval, log.status, log.stats, log.results, None, None)
@@ -238,24 +250,24 @@ async def _stream_samples(log: Any, file: Path, cell: ExportCell) -> None:
 
 def _log(cell: ExportCell) -> Any:
     """A cell's log without its samples."""
-    made = import_under_lock("inspect_ai.log")
+    log_module = import_under_lock("inspect_ai.log")
     manifest = cell.manifest
     identity = f"{manifest['seed']}/{cell.name}/{cell.dataset}/{cell.began}"
     began, finished = _time(cell.began), _time(cell.finished)
     settings = to_utf8_data(manifest["settings"])
-    spec = made.EvalSpec(
+    spec = log_module.EvalSpec(
         eval_id=_hash("eval", identity),
         run_id=_hash("run", identity),
-        task_id=_hash("task", cell.which.name, cell.dataset),
+        task_id=_hash("task", cell.scenario.name, cell.dataset),
         created=began,
-        task=cell.which.name,
+        task=cell.scenario.name,
         task_version=str(manifest["versions"].get("viva", "")),
         task_args=settings,
         tags=["viva"],
-        dataset=made.EvalDataset(name=cell.dataset, samples=len(cell.tasks), sample_ids=cell.tasks),
+        dataset=log_module.EvalDataset(name=cell.dataset, samples=len(cell.tasks), sample_ids=cell.tasks),
         model=cell.model,
         model_roles=_model_roles(cell) or None,
-        config=made.EvalConfig(epochs=repeats_of(cell.settings), fail_on_error=False),
+        config=log_module.EvalConfig(epochs=repeats_of(cell.settings), fail_on_error=False),
         packages={"viva-exam": viva_version()},
         metadata=to_utf8_data({"viva": {"cell": cell.name, "label": cell.label, "seed": cell.seed,
             "tier": manifest["tier"],
@@ -263,15 +275,17 @@ def _log(cell: ExportCell) -> Any:
         headline_metric={"score": next(iter(cell.criteria), None), "metric": "mean"},
         scorers=[{"name": name, "options": {}, "metrics": []} for name in cell.criteria],
     )  # fmt: skip
-    plan = made.EvalPlan(name=cell.which.name, steps=[made.EvalPlanStep(solver=cell.which.name, params=settings)])
-    stats = made.EvalStats(started_at=began, completed_at=finished)
+    plan = log_module.EvalPlan(
+        name=cell.scenario.name, steps=[log_module.EvalPlanStep(solver=cell.scenario.name, params=settings)]
+    )
+    stats = log_module.EvalStats(started_at=began, completed_at=finished)
     stats.role_usage = {role: _role_usage(used) for role, used in cell.usage.items()}
     for role, used in cell.usage.items():
         model = cell.model_of(role)
         if model is not None:
             stats.model_usage[model] = stats.model_usage.get(model, _role_usage({})) + _role_usage(used)
     status = _STATES.get(cell.state, "cancelled")
-    return made.EvalLog(status=status, eval=spec, plan=plan, results=_results(cell), stats=stats)
+    return log_module.EvalLog(status=status, eval=spec, plan=plan, results=_results(cell), stats=stats)
 
 
 def _model_roles(cell: ExportCell) -> dict[str, Any]:
@@ -282,18 +296,18 @@ def _model_roles(cell: ExportCell) -> dict[str, Any]:
 
 def _results(cell: ExportCell) -> Any:
     """The criteria, each with mean and standard error; the figures of the run's own report are the metadata."""
-    made = import_under_lock("inspect_ai.log")
+    log_module = import_under_lock("inspect_ai.log")
     scores = []
-    for one in cell.criteria.values():
-        figures = {"mean": one.mean.mean, "stderr": one.mean.se} if one.mean is not None else {}
-        known = {name: value for name, value in figures.items() if value is not None}
-        held = 0 if one.mean is None else one.mean.n
-        score = made.EvalScore(name=one.name, scorer=cell.which.name, scored_samples=held)
-        score.unscored_samples = one.unscored
-        score.metrics = {name: made.EvalMetric(name=name, value=value) for name, value in known.items()}
+    for criterion in cell.criteria.values():
+        figures = {"mean": criterion.mean.mean, "stderr": criterion.mean.se} if criterion.mean is not None else {}
+        present = {name: value for name, value in figures.items() if value is not None}
+        count = 0 if criterion.mean is None else criterion.mean.n
+        score = log_module.EvalScore(name=criterion.name, scorer=cell.scenario.name, scored_samples=count)
+        score.unscored_samples = criterion.unscored
+        score.metrics = {name: log_module.EvalMetric(name=name, value=value) for name, value in present.items()}
         scores.append(score)
     finished = cell.ended - cell.failed
-    results = made.EvalResults(total_samples=cell.planned, completed_samples=finished, scores=scores)
+    results = log_module.EvalResults(total_samples=cell.planned, completed_samples=finished, scores=scores)
     fields = ("value", "se", "low", "high", "n")
     results.metadata = {
         "report": {
@@ -304,9 +318,11 @@ def _results(cell: ExportCell) -> Any:
     return results
 
 
-def _usage(sent: int, said: int) -> Any:
+def _usage(prompt_tokens: int, completion_tokens: int) -> Any:
     usage = import_under_lock("inspect_ai.model").ModelUsage
-    return usage(input_tokens=sent, output_tokens=said, total_tokens=sent + said)
+    return usage(
+        input_tokens=prompt_tokens, output_tokens=completion_tokens, total_tokens=prompt_tokens + completion_tokens
+    )
 
 
 def _role_usage(used: Any) -> Any:

@@ -29,26 +29,26 @@ _FILTER = "none"  # this tool's name for an answer that no filter has changed
 
 def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     """A folder a model below ``out``, in it two files a cell."""
-    done = TransferResult()
+    result = TransferResult()
     for cell in cells:
         folder = out / _folder_name(cell.label)
-        task = safe_name(f"{cell.which.name}_{cell.dataset}")
+        task = safe_name(f"{cell.scenario.name}_{cell.dataset}")
         date = _date(cell, folder)
         samples = folder / f"samples_{task}_{date}.jsonl"
         failed = 0
         with json_lines(samples) as write:
-            for one in read_conversations(cell):
-                if one.error is None:
-                    write(_sample(cell, one))
-                    done.records += 1
+            for conversation in read_conversations(cell):
+                if conversation.error is None:
+                    write(_sample(cell, conversation))
+                    result.records += 1
                 else:
                     failed += 1
         results = folder / f"results_{date}.json"
         write_json(results, _results(cell, task))
-        done.files += [results, samples]
+        result.files += [results, samples]
         if failed:
-            done.notes.append(f"{cell.name}: {failed:,} conversations failed and are in no sample")
-    return done
+            result.notes.append(f"{cell.name}: {failed:,} conversations failed and are in no sample")
+    return result
 
 
 def _folder_name(label: str) -> str:
@@ -67,11 +67,11 @@ def _date(cell: ExportCell, folder: Path) -> str:
 
 def _results(cell: ExportCell, task: str) -> dict[str, Any]:
     figures: dict[str, Any] = {"alias": task, "name": task, "sample_len": cell.ended - cell.failed}
-    for one in cell.criteria.values():
-        if one.mean is not None:
-            figures |= _metric(one.name, one.mean.mean, one.mean.se)
-    reads = _only_reads(cell)
-    if reads and (score := cell.criteria.get(SCORE)) is not None and score.mean is not None:
+    for criterion in cell.criteria.values():
+        if criterion.mean is not None:
+            figures |= _metric(criterion.name, criterion.mean.mean, criterion.mean.se)
+    only_reads = _only_reads(cell)
+    if only_reads and (score := cell.criteria.get(SCORE)) is not None and score.mean is not None:
         error = None if score.mean.se is None else score.mean.se / 100
         figures |= _metric("acc", score.mean.mean / 100, error)  # as that tool's own tasks have it, a share
     for name, row in cell.uncertain_figures.items():
@@ -81,12 +81,12 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
     config = {
         "task": task,
         "dataset_path": cell.dataset,
-        "output_type": "multiple_choice" if reads else "generate_until",
+        "output_type": "multiple_choice" if only_reads else "generate_until",
         "num_fewshot": shots,
         "metric_list": [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in cell.criteria],
         "metadata": {
             "version": viva_version(),
-            "scenario": cell.which.name,
+            "scenario": cell.scenario.name,
             "cell": cell.name,
             "judge": cell.judge_model,
         },
@@ -128,59 +128,59 @@ def _metric(name: str, value: float, error: float | None) -> dict[str, float | s
 
 def _only_reads(cell: ExportCell) -> bool:
     """Whether the model was read and never asked: its conversations have no dialogs."""
-    with closing(read_conversations(cell)) as held:
-        first = next(held, None)
+    with closing(read_conversations(cell)) as conversations:
+        first = next(conversations, None)
         return first is not None and not first.dialogs
 
 
-def _sample(cell: ExportCell, one: Conversation) -> dict[str, Any]:
-    arguments, answers = _requests_and_answers(one, cell.compared)
-    target = one.reference
-    values = {name: value for name, value in one.scores.items() if value is not None}
-    if one.right is not None:  # as that tool names it: of a likelihood, and of an answer in words
-        values["exact_match" if one.dialogs else "acc"] = float(one.right)
-    doc = one.item if isinstance(one.item, dict) else {"task": one.item}
-    transcript = [[message.to_openai() for message in dialog.messages] for dialog in one.dialogs]
+def _sample(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
+    arguments, answers = _requests_and_answers(conversation, cell.compared)
+    target = conversation.reference
+    values = {name: value for name, value in conversation.scores.items() if value is not None}
+    if conversation.right is not None:  # as that tool names it: of a likelihood, and of an answer in words
+        values["exact_match" if conversation.dialogs else "acc"] = float(conversation.right)
+    doc = conversation.item if isinstance(conversation.item, dict) else {"task": conversation.item}
+    transcript = [[message.to_openai() for message in dialog.messages] for dialog in conversation.dialogs]
     sample: dict[str, Any] = {
-        "doc_id": one.number,
-        "doc": {**doc, "viva_key": one.key, "viva_repeat": one.repeat},
+        "doc_id": conversation.number,
+        "doc": {**doc, "viva_key": conversation.key, "viva_repeat": conversation.repeat},
         "target": target,
-        "arguments": {f"gen_args_{at}": {f"arg_{place}": text for place, text in enumerate(several)}
-                      for at, several in enumerate(arguments)},
-        "resps": [[one] for one in answers],
+        "arguments": {f"gen_args_{at}": {f"arg_{index}": text for index, text in enumerate(texts)}
+                      for at, texts in enumerate(arguments)},
+        "resps": [[answer] for answer in answers],
         "filtered_resps": answers,
         "filter": _FILTER,
         "metrics": list(values),
         "doc_hash": _hash(to_json(doc, orjson.OPT_INDENT_2)),
         "prompt_hash": _hash((arguments[0][0] if arguments else "").encode("utf-8", "replace")),
         "target_hash": _hash(target.encode("utf-8", "replace")),
-        "viva": {"end": one.end, "explanations": one.explanations, "transcript": transcript,
-                 "turns": [{"turn": turn.turn, **turn.scores} for turn in one.turns]},
+        "viva": {"end": conversation.end, "explanations": conversation.explanations, "transcript": transcript,
+                 "turns": [{"turn": turn.turn, **turn.scores} for turn in conversation.turns]},
     }  # fmt: skip
     return sample | values
 
 
-def _requests_and_answers(one: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
+def _requests_and_answers(conversation: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
     """Requests and answers of the compared model: of texts that were read each continuation with its log-probability,
     else each dialog as JSON with the last answer.
     """
     arguments: list[list[str]] = []
     answers: list[Any] = []
-    for exchange in one.exchanges:
+    for exchange in conversation.exchanges:
         if exchange.role == role and exchange.reading is not None:
             _reading_arguments(exchange, arguments, answers)
-    for dialog in one.dialogs:
-        sent = to_json([message.to_openai() for message in dialog.messages[:-1]]).decode()
-        arguments.append([sent, "{}"])
+    for dialog in conversation.dialogs:
+        request = to_json([message.to_openai() for message in dialog.messages[:-1]]).decode()
+        arguments.append([request, "{}"])
         answers.append(dialog.messages[-1].content)
     return arguments, answers
 
 
 def _reading_arguments(exchange: Exchange, arguments: list[list[str]], answers: list[Any]) -> None:
-    reading, said = exchange.reading, exchange.completion
+    reading, completion = exchange.reading, exchange.completion
     assert reading is not None
-    assert said is not None
-    for text, likelihood in zip(reading.continuations, said.likelihoods or [], strict=False):
+    assert completion is not None
+    for text, likelihood in zip(reading.continuations, completion.likelihoods or [], strict=False):
         arguments.append([reading.shared + reading.context, text])
         answers.append([str(likelihood.total), str(likelihood.greedy)])
 

@@ -26,15 +26,15 @@ def export_parquet(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     """One row a conversation, zstd-compressed, in groups of 500; nothing but one group is in memory."""
     arrow = import_extra("pyarrow", "parquet", "writing Parquet")
     parquet = import_extra("pyarrow.parquet", "parquet", "writing Parquet")
-    told = {"viva": to_json([{"cell": cell.name, "figures": list(cell.figures.values())} for cell in cells])}
-    schema = _schema(arrow).with_metadata(told)
-    done = TransferResult(files=[out])
-    rows = (to_utf8_data(_row(cell, one)) for cell in cells for one in read_conversations(cell))
+    metadata = {"viva": to_json([{"cell": cell.name, "figures": list(cell.figures.values())} for cell in cells])}
+    schema = _schema(arrow).with_metadata(metadata)
+    result = TransferResult(files=[out])
+    rows = (to_utf8_data(_row(cell, conversation)) for cell in cells for conversation in read_conversations(cell))
     with atomic_file(out) as part, parquet.ParquetWriter(part, schema, compression="zstd") as writer:
         while group := list(islice(rows, _GROUP)):
             writer.write_table(arrow.Table.from_pylist(group, schema=schema))
-            done.records += len(group)
-    return done
+            result.records += len(group)
+    return result
 
 
 def export_datasets(cells: Sequence[ExportCell], out: Path) -> TransferResult:
@@ -42,8 +42,8 @@ def export_datasets(cells: Sequence[ExportCell], out: Path) -> TransferResult:
     datasets = import_extra("datasets", "hf", "writing a folder of the package datasets")
     with tempfile.TemporaryDirectory(prefix="viva-export-") as folder:
         rows = Path(folder) / "rows.parquet"
-        done = export_parquet(cells, rows)
-        bars = datasets.utils.logging.is_progress_bar_enabled()
+        result = export_parquet(cells, rows)
+        progress_bars = datasets.utils.logging.is_progress_bar_enabled()
         datasets.disable_progress_bars()
         try:
             table = datasets.Dataset.from_parquet(str(rows), cache_dir=folder)
@@ -51,69 +51,69 @@ def export_datasets(cells: Sequence[ExportCell], out: Path) -> TransferResult:
         except OSError as error:
             raise ConfigurationError(f"{out}: cannot be written: {error}; name another place with --out") from None
         finally:
-            if bars:
+            if progress_bars:
                 datasets.enable_progress_bars()
-    return TransferResult([out], done.records, done.notes)
+    return TransferResult([out], result.records, result.notes)
 
 
 def _schema(arrow: Any) -> Any:
-    text, whole, real = arrow.string(), arrow.int64(), arrow.float64()
+    text, integer, real = arrow.string(), arrow.int64(), arrow.float64()
 
-    def several(**fields: Any) -> Any:
+    def structs(**fields: Any) -> Any:
         return arrow.list_(arrow.struct(list(fields.items())))
 
     columns = dict.fromkeys(("cell", "scenario", "candidate", "model", "dataset"), text)
-    columns |= {"seed": whole, "number": whole, "key": text, "task": text, "repeat": whole, "state": text}
+    columns |= {"seed": integer, "number": integer, "key": text, "task": text, "repeat": integer, "state": text}
     columns |= {"error": text, "end": text, "score": real, "judge": text}
-    columns["scores"] = several(criterion=text, value=real, explanation=text)
-    columns["turns"] = several(turn=whole, criterion=text, value=real)
+    columns["scores"] = structs(criterion=text, value=real, explanation=text)
+    columns["turns"] = structs(turn=integer, criterion=text, value=real)
     columns |= {"question": text, "answer": text, "reference": text}
-    columns["messages"] = several(role=text, content=text, tool_calls=text, tool_call_id=text, name=text)
-    columns["transcript"] = several(party=text, text=text)
-    columns["usage"] = several(role=text, calls=whole, prompt_tokens=whole, completion_tokens=whole)
+    columns["messages"] = structs(role=text, content=text, tool_calls=text, tool_call_id=text, name=text)
+    columns["transcript"] = structs(party=text, text=text)
+    columns["usage"] = structs(role=text, calls=integer, prompt_tokens=integer, completion_tokens=integer)
     columns |= {"item": text, "result": text}
     return arrow.schema(list(columns.items()))
 
 
-def _row(cell: ExportCell, one: Conversation) -> dict[str, Any]:
+def _row(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
     """A row. ``messages`` are those of the compared model's longest dialog; ``item`` and ``result`` are JSON."""
-    longest = max((dialog.messages for dialog in one.dialogs), key=len, default=[])
+    longest = max((dialog.messages for dialog in conversation.dialogs), key=len, default=[])
     return {
         "cell": cell.name,
-        "scenario": cell.which.name,
+        "scenario": cell.scenario.name,
         "candidate": cell.label,
         "model": cell.model,
         "dataset": cell.dataset,
         "seed": cell.seed,
-        "number": one.number,
-        "key": one.key,
-        "task": one.task,
-        "repeat": one.repeat,
-        "state": "finished" if one.error is None else "failed",
-        "error": one.error,
-        "end": one.end,
-        "score": next(iter(one.scores.values()), None),
+        "number": conversation.number,
+        "key": conversation.key,
+        "task": conversation.task,
+        "repeat": conversation.repeat,
+        "state": "finished" if conversation.error is None else "failed",
+        "error": conversation.error,
+        "end": conversation.end,
+        "score": next(iter(conversation.scores.values()), None),
         "judge": cell.judge_model,
         "scores": [
-            {"criterion": name, "value": value, "explanation": one.explained(name)}
-            for name, value in one.scores.items()
+            {"criterion": name, "value": value, "explanation": conversation.explained(name)}
+            for name, value in conversation.scores.items()
         ],
         "turns": [
             {"turn": turn.turn, "criterion": name, "value": value}
-            for turn in one.turns
+            for turn in conversation.turns
             for name, value in turn.scores.items()
         ],
-        "question": one.question,
-        "answer": one.answer,
-        "reference": one.reference,
+        "question": conversation.question,
+        "answer": conversation.answer,
+        "reference": conversation.reference,
         "messages": [_message(message) for message in longest],
-        "transcript": list(_transcript(one)),
+        "transcript": list(_transcript(conversation)),
         "usage": [
-            {"role": role, "calls": calls, "prompt_tokens": sent, "completion_tokens": said}
-            for role, (calls, sent, said) in one.usage().items()
+            {"role": role, "calls": calls, "prompt_tokens": prompt, "completion_tokens": completion}
+            for role, (calls, prompt, completion) in conversation.usage().items()
         ],
-        "item": to_json(one.item).decode(),
-        "result": None if one.result is None else to_json(one.result).decode(),
+        "item": to_json(conversation.item).decode(),
+        "result": None if conversation.result is None else to_json(conversation.result).decode(),
     }
 
 
@@ -123,8 +123,8 @@ def _message(message: Message) -> dict[str, Any]:
             "tool_call_id": message.call_id or None, "name": message.name or None}  # fmt: skip
 
 
-def _transcript(one: Conversation) -> Iterator[dict[str, str]]:
-    for entry in one.entries:
+def _transcript(conversation: Conversation) -> Iterator[dict[str, str]]:
+    for entry in conversation.entries:
         if isinstance(entry, Aside):
             yield {"party": entry.party, "text": entry.text}
         elif isinstance(entry, Step):

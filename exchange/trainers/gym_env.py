@@ -39,8 +39,8 @@ class AnyText(Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        drawn = None if mask or probability else (int(self.np_random.integers(1, 65)), None)
-        return super().sample(drawn or mask, probability)
+        random_length = None if mask or probability else (int(self.np_random.integers(1, 65)), None)
+        return super().sample(random_length or mask, probability)
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,13 +56,13 @@ class _ExternalModel(Backend):
 
     label = "policy"
 
-    def __init__(self, hear: Callable[[PendingRequest], None]) -> None:
-        self._hear = hear
+    def __init__(self, on_request: Callable[[PendingRequest], None]) -> None:
+        self._on_request = on_request
 
     async def generate(self, request: Request) -> Completion:
-        asked = PendingRequest(request, asyncio.get_running_loop().create_future())
-        self._hear(asked)
-        return Completion(await asked.answer)
+        pending = PendingRequest(request, asyncio.get_running_loop().create_future())
+        self._on_request(pending)
+        return Completion(await pending.answer)
 
 
 class ExternalTurns:
@@ -70,8 +70,8 @@ class ExternalTurns:
     ``arguments`` are further ones of ``rollouts``. Used from one thread.
     """
 
-    def __init__(self, which: AnyScenario, role: str, arguments: Mapping[str, Any], folder: Path) -> None:
-        self._which, self._role, self._arguments, self._folder = which, role, arguments, folder
+    def __init__(self, scenario: AnyScenario, role: str, arguments: Mapping[str, Any], folder: Path) -> None:
+        self._scenario, self._role, self._arguments, self._folder = scenario, role, arguments, folder
         self._thread: threading.Thread | None = None
 
     def begin(self, seed: Callable[[], int]) -> PendingRequest:
@@ -79,22 +79,22 @@ class ExternalTurns:
         for _ in range(2):
             if self._thread is None:
                 self._start(seed())
-            while (came := self._take()) is not None:
-                if isinstance(came, PendingRequest):
-                    return came
+            while (event := self._next_event()) is not None:
+                if isinstance(event, PendingRequest):
+                    return event
             self.end()
-        raise ConfigurationError(f"{self._which.name}: no conversation asks the {self._role} for anything")
+        raise ConfigurationError(f"{self._scenario.name}: no conversation asks the {self._role} for anything")
 
-    def answer(self, asked: PendingRequest, text: str) -> PendingRequest | Rollout:
+    def answer(self, pending: PendingRequest, text: str) -> PendingRequest | Rollout:
         """Answer; what came of it: the conversation's next request, or its end."""
-        self._loop.call_soon_threadsafe(asked.answer.set_result, text)
-        return self._rest(asked.request.conversation)
+        self._loop.call_soon_threadsafe(pending.answer.set_result, text)
+        return self._next_of(pending.request.conversation)
 
-    def cancel(self, asked: PendingRequest) -> None:
+    def cancel(self, pending: PendingRequest) -> None:
         """Cancel the conversation that waits for this answer."""
-        key = asked.request.conversation
+        key = pending.request.conversation
         asyncio.run_coroutine_threadsafe(self._rollouts.run.cancel(key), self._loop).result()
-        self._rest(key)
+        self._next_of(key)
 
     def end(self) -> None:
         """End the run, if one goes on, and wait for that."""
@@ -104,53 +104,53 @@ class ExternalTurns:
             self._thread.join()
             self._thread = None
 
-    def _rest(self, key: str) -> PendingRequest | Rollout:
+    def _next_of(self, key: str) -> PendingRequest | Rollout:
         """What comes next of one conversation; requests of the one after it are kept."""
-        others: list[Any] = []
+        skipped: list[Any] = []
         while True:
-            came = self._take()
-            if came is None:
+            event = self._next_event()
+            if event is None:
                 raise ConfigurationError(f"{key}: the run has ended")
-            if key == (came.request.conversation if isinstance(came, PendingRequest) else came.key):
-                self._ahead.extendleft(reversed(others))
-                return came
-            others.append(came)
+            if key == (event.request.conversation if isinstance(event, PendingRequest) else event.key):
+                self._ahead.extendleft(reversed(skipped))
+                return event
+            skipped.append(event)
 
-    def _take(self) -> PendingRequest | Rollout | None:
+    def _next_event(self) -> PendingRequest | Rollout | None:
         """What happens next in the run, None when it has ended."""
-        came = self._ahead.popleft() if self._ahead else self._happened.get()
-        if isinstance(came, BaseException):
+        event = self._ahead.popleft() if self._ahead else self._events.get()
+        if isinstance(event, BaseException):
             self.end()
-            raise came
-        return came
+            raise event
+        return event
 
     def _start(self, seed: int) -> None:
-        self._happened: SimpleQueue[PendingRequest | Rollout | BaseException | None] = SimpleQueue()
+        self._events: SimpleQueue[PendingRequest | Rollout | BaseException | None] = SimpleQueue()
         self._ahead: deque[PendingRequest | Rollout] = deque()
         started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._hold(seed, started)), daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run(seed, started)), daemon=True)
         self._thread.start()
         started.wait()
 
-    async def _hold(self, seed: int, started: threading.Event) -> None:
+    async def _run(self, seed: int, started: threading.Event) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._loop, self._task = asyncio.get_running_loop(), task
         started.set()
         try:
-            models = {**self._arguments["models"], self._role: _ExternalModel(self._happened.put)}
-            out = fresh_folder(self._which.name, self._folder)
+            models = {**self._arguments["models"], self._role: _ExternalModel(self._events.put)}
+            out = fresh_folder(self._scenario.name, self._folder)
             self._rollouts: Rollouts = rollouts(
-                self._which, **{**self._arguments, "models": models, "seed": seed, "concurrency": 1, "out": out}
+                self._scenario, **{**self._arguments, "models": models, "seed": seed, "concurrency": 1, "out": out}
             )
-            async with aclosing(self._rollouts) as held:
-                async for rollout in held:
-                    self._happened.put(rollout)
-            self._happened.put(None)
+            async with aclosing(self._rollouts) as stream:
+                async for rollout in stream:
+                    self._events.put(rollout)
+            self._events.put(None)
         except asyncio.CancelledError:
             pass
         except BaseException as error:
-            self._happened.put(error)
+            self._events.put(error)
 
 
 _LONGEST_TEXT = 1_000_000  # characters of an observation or an action
@@ -170,7 +170,7 @@ class InterviewEnv(gymnasium.Env[str, str]):
 
     def __init__(
         self,
-        which: Any,
+        scenario: Any,
         *,
         models: dict[str, Any] | None = None,
         tasks: Any = None,
@@ -179,14 +179,14 @@ class InterviewEnv(gymnasium.Env[str, str]):
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
-        scenario = scenario_of(which)
+        scenario = scenario_of(scenario)
         self._role = compared_role(scenario.roles).name
         arguments = settings | {"models": models or {}, "tasks": tasks, "reward": reward}
         self._temporary = TemporaryDirectory(prefix="viva-") if out is None else None
         folder = Path(self._temporary.name if self._temporary else out or "")
         self._turns = ExternalTurns(scenario, self._role, arguments, folder)
-        self._asked: PendingRequest | None = None
-        self._said: list[str] = []
+        self._pending: PendingRequest | None = None
+        self._lines: list[str] = []
         self.render_mode = render_mode
         self.observation_space, self.action_space = (
             AnyText(_LONGEST_TEXT, min_length=0),
@@ -197,34 +197,34 @@ class InterviewEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         if seed is not None:
             self._turns.end()
-        elif self._asked is not None:
-            self._turns.cancel(self._asked)
-        self._asked = self._turns.begin(lambda: int(self.np_random.integers(2**31)))
-        return self._observed(self._asked)
+        elif self._pending is not None:
+            self._turns.cancel(self._pending)
+        self._pending = self._turns.begin(lambda: int(self.np_random.integers(2**31)))
+        return self._observe(self._pending)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        if self._asked is None:
+        if self._pending is None:
             raise ResetNeeded("no conversation is under way: call reset()")
-        asked, self._asked = self._asked, None
-        came = self._turns.answer(asked, action)
-        self._said.append(f"assistant: {action}")
-        if isinstance(came, Rollout):
-            info: dict[str, Any] = {"key": came.key, "value": came.value, "unscored": came.reward is None}
-            info["rewards"] = [turn.reward for turn in came.turns if turn.role == self._role]
-            if came.error is not None:
-                return "", 0.0, False, True, info | {"error": dict(came.error)}
-            return "", float(came.reward or 0.0), True, False, info
-        self._asked = came
-        observation, info = self._observed(came)
+        pending, self._pending = self._pending, None
+        event = self._turns.answer(pending, action)
+        self._lines.append(f"assistant: {action}")
+        if isinstance(event, Rollout):
+            info: dict[str, Any] = {"key": event.key, "value": event.value, "unscored": event.reward is None}
+            info["rewards"] = [turn.reward for turn in event.turns if turn.role == self._role]
+            if event.error is not None:
+                return "", 0.0, False, True, info | {"error": dict(event.error)}
+            return "", float(event.reward or 0.0), True, False, info
+        self._pending = event
+        observation, info = self._observe(event)
         return observation, 0.0, False, False, info
 
-    def _observed(self, asked: PendingRequest) -> tuple[str, dict[str, Any]]:
-        messages = [message.to_openai() for message in asked.request.messages]
-        self._said = [f"{message['role']}: {message['content']}" for message in messages]
-        return str(messages[-1]["content"]), {"key": asked.request.conversation, "messages": messages}
+    def _observe(self, pending: PendingRequest) -> tuple[str, dict[str, Any]]:
+        messages = [message.to_openai() for message in pending.request.messages]
+        self._lines = [f"{message['role']}: {message['content']}" for message in messages]
+        return str(messages[-1]["content"]), {"key": pending.request.conversation, "messages": messages}
 
     def render(self) -> str | None:
-        return "\n".join(self._said) if self.render_mode == "ansi" else None
+        return "\n".join(self._lines) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
         self._turns.end()

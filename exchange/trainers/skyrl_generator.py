@@ -35,7 +35,7 @@ class ScenarioGenerator:
 
     def __init__(
         self,
-        which: Any,
+        scenario: Any,
         *,
         models: Mapping[str, Any],
         tokenize: Tokenize,
@@ -45,14 +45,14 @@ class ScenarioGenerator:
         out: str | Path = "runs",
         **settings: Any,
     ) -> None:
-        self._which, self._models, self._tokenize, self._task = scenario_of(which), models, tokenize, task
+        self._scenario, self._models, self._tokenize, self._task = scenario_of(scenario), models, tokenize, task
         self._step_wise, self._reward, self._out, self._settings = step_wise, reward, Path(out), settings
         self._groups: dict[str, tuple[Rollouts, list[str]]] = {}
 
     async def cancel(self, instance_id: str) -> list[str]:
         """Cancel the conversations of one prompt that are under way, all of them at once; their keys."""
-        held, keys = self._groups.get(instance_id, (None, []))
-        return [] if held is None else await held.run.cancel(*keys, reason=f"{instance_id}: cancelled by the trainer")
+        batch, keys = self._groups.get(instance_id, (None, []))
+        return [] if batch is None else await batch.run.cancel(*keys, reason=f"{instance_id}: cancelled by the trainer")
 
     async def generate(self, input_batch: Mapping[str, Any], disable_tqdm: bool = False) -> dict[str, Any]:
         """SkyRL's ``GeneratorOutput`` for its ``GeneratorInput``.
@@ -62,34 +62,36 @@ class ScenarioGenerator:
         prompts = input_batch["prompts"]
         extras = input_batch.get("env_extras") or [{}] * len(prompts)
         ids = input_batch.get("trajectory_ids") or list(range(len(prompts)))
-        names = [str(getattr(one, "instance_id", one)) for one in ids]
+        names = [str(getattr(identity, "instance_id", identity)) for identity in ids]
         first = {name: names.index(name) for name in names}
         if len(set(Counter(names).values())) > 1:
             raise ConfigurationError(f"the batch samples its prompts unequally often: {dict(Counter(names))}")
         repeats = len(names) // len(first)
-        folder = fresh_folder(self._which.name, self._out)
-        tasks = [self._task(prompts[place], extras[place]) for place in first.values()]
+        folder = fresh_folder(self._scenario.name, self._out)
+        tasks = [self._task(prompts[index], extras[index]) for index in first.values()]
         options = self._settings | ({"repeats": repeats} if repeats > 1 else {})
         options["seed"] = options.get("seed", 7) + getattr(input_batch.get("batch_metadata"), "global_step", 0)
-        held = rollouts(
-            self._which,
+        batch = rollouts(
+            self._scenario,
             models=self._models,
-            tasks=tasks_for(self._which, tasks, folder),
+            tasks=tasks_for(self._scenario, tasks, folder),
             reward=self._reward,
             out=folder,
             **options,
         )
-        keys = held.keys()
+        keys = batch.keys()
         if len(keys) != len(names):
             raise ConfigurationError(f"{len(names)} prompts make {len(keys)} conversations: compare one model, and "
                                      "give tasks that differ")  # fmt: skip
-        self._groups = {name: (held, keys[at * repeats : (at + 1) * repeats]) for at, name in enumerate(first)}
+        self._groups = {
+            name: (batch, keys[position * repeats : (position + 1) * repeats]) for position, name in enumerate(first)
+        }
         by_key: dict[str, Rollout] = {}
-        async with aclosing(held):
-            async for rollout in held:
+        async with aclosing(batch):
+            async for rollout in batch:
                 by_key[rollout.key] = rollout
-        left = {name: iter(keys) for name, (_, keys) in self._groups.items()}
-        role, rows = compared_role(self._which.roles).name, []
+        remaining = {name: iter(keys) for name, (_, keys) in self._groups.items()}
+        role, rows = compared_role(self._scenario.roles).name, []
         for name, prompt, trajectory in zip(names, prompts, ids, strict=True):
-            rows += rows_of(by_key[next(left[name])], role, prompt, trajectory, self._tokenize, self._step_wise)
+            rows += rows_of(by_key[next(remaining[name])], role, prompt, trajectory, self._tokenize, self._step_wise)
         return generator_output(rows, self._step_wise)

@@ -16,11 +16,11 @@ from viva.scenarios.function import FunctionScenario
 from viva.scenarios.registry import AnyScenario
 
 
-def tasks_for(which: AnyScenario, tasks: Sequence[Any], run: Path) -> list[Any] | Path:
+def tasks_for(scenario: AnyScenario, tasks: Sequence[Any], run: Path) -> list[Any] | Path:
     """The tasks themselves for a scenario from a function. Other scenarios read a file of JSON lines, which is written
     beside the folder of the ``run`` and must stay as long as that is to be resumed.
     """
-    if isinstance(which, FunctionScenario):
+    if isinstance(scenario, FunctionScenario):
         return list(tasks)
     file = run.with_name(f"{run.name}.jsonl").absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -69,28 +69,28 @@ def rows_of(
         finish = "error" if rollout.error is not None else "stop"
         return [TrainingRow(trajectory, rollout.key, ids, ids[-1:], [0], [0.0], None, finish, None, True)]
     counts = rollout.error is None and rollout.reward is not None
-    own = any(turn.reward is not None for turn in turns)  # else the conversation's reward comes with its last turn
+    per_turn = any(turn.reward is not None for turn in turns)  # else the conversation's reward comes with its last turn
     rows = []
     for number, turn in enumerate(turns, 1):
         last = number == len(turns)
-        reward = turn.reward if own else rollout.reward if last else 0.0
+        reward = turn.reward if per_turn else rollout.reward if last else 0.0
         row = _turn_row(turn, rollout.key, trajectory, tokenize, (reward or 0.0) if counts else 0.0, last)
         if rollout.error is not None and last:
             row = replace(row, finish="error")
         rows.append(row if counts else replace(row, mask=[0] * len(row.mask)))
     if step_wise:
         return rows
-    whole = rows[0]
+    joined = rows[0]
     for row in rows[1:]:
-        whole = _joined_row(whole, row)
-    return [whole]
+        joined = _join_rows(joined, row)
+    return [joined]
 
 
 def generator_output(rows: Iterable[TrainingRow], step_wise: bool) -> dict[str, Any]:
     """The rows as the fields of SkyRL's ``GeneratorOutput``. Log-probabilities are left out where no row has any."""
     rows = list(rows)
-    known = any(row.logprobs is not None for row in rows)
-    if known:  # a row without any cannot be weighed against the policy
+    has_logprobs = any(row.logprobs is not None for row in rows)
+    if has_logprobs:  # a row without any cannot be weighed against the policy
         rows = [row if row.logprobs is not None else replace(row, logprobs=[0.0] * len(row.response),
                                                              mask=[0] * len(row.mask)) for row in rows]  # fmt: skip
     return {
@@ -100,7 +100,7 @@ def generator_output(rows: Iterable[TrainingRow], step_wise: bool) -> dict[str, 
         "loss_masks": [row.mask for row in rows],
         "stop_reasons": [row.finish for row in rows],
         "rollout_metrics": None,
-        "rollout_logprobs": [row.logprobs for row in rows] if known else None,
+        "rollout_logprobs": [row.logprobs for row in rows] if has_logprobs else None,
         "trajectory_ids": [row.trajectory for row in rows] if step_wise else None,
         "trajectory_generation_times": None,
         "rollout_expert_indices": None,
@@ -118,34 +118,34 @@ def _turn_row(turn: Turn, key: str, trajectory: Any, tokenize: Tokenize, reward:
     ids, logprobs = turn.token_ids, turn.logprobs
     mask = [int(chosen) for chosen in turn.chosen or [True] * len(ids)]
     if logprobs is not None:
-        without = max(0, len(ids) - len(logprobs))  # end marks, which are no text
-        logprobs = [*logprobs, *[0.0] * without][: len(ids)]
-        mask = [*mask[: len(ids) - without], *[0] * without]
+        missing = max(0, len(ids) - len(logprobs))  # end marks, which are no text
+        logprobs = [*logprobs, *[0.0] * missing][: len(ids)]
+        mask = [*mask[: len(ids) - missing], *[0] * missing]
     prompt = list(tokenize([message.to_openai() for message in turn.prompt or ()]))
     rewards = [*[0.0] * (len(ids) - 1), float(reward)]
     return TrainingRow(trajectory, key, prompt, ids, mask, rewards, logprobs, turn.finish, turn.versions, last)
 
 
-def _joined_row(row: TrainingRow, after: TrainingRow) -> TrainingRow:
+def _join_rows(row: TrainingRow, following: TrainingRow) -> TrainingRow:
     """Both in one row; what lies between the answers is masked."""
-    before = row.prompt + row.response
-    if after.prompt[: len(before)] != before:
+    prefix = row.prompt + row.response
+    if following.prompt[: len(prefix)] != prefix:
         raise ConfigurationError(
             f"{row.key}: a later prompt does not begin with the tokens of the turn before it (its template writes "
             "answers anew): use step_wise=True"
         )
-    between = after.prompt[len(before) :]
-    nothing = [0] * len(between)
-    both = row.logprobs is not None and after.logprobs is not None
+    gap = following.prompt[len(prefix) :]
+    zeros = [0] * len(gap)
+    has_logprobs = row.logprobs is not None and following.logprobs is not None
     return TrainingRow(
         row.trajectory,
         row.key,
         row.prompt,
-        [*row.response, *between, *after.response],
-        [*row.mask, *nothing, *after.mask],
-        [*row.rewards, *map(float, nothing), *after.rewards],
-        [*(row.logprobs or ()), *map(float, nothing), *(after.logprobs or ())] if both else None,
-        after.finish,
-        list(dict.fromkeys([*(row.versions or ()), *(after.versions or ())])) or None,
-        after.last,
+        [*row.response, *gap, *following.response],
+        [*row.mask, *zeros, *following.mask],
+        [*row.rewards, *map(float, zeros), *following.rewards],
+        [*(row.logprobs or ()), *map(float, zeros), *(following.logprobs or ())] if has_logprobs else None,
+        following.finish,
+        list(dict.fromkeys([*(row.versions or ()), *(following.versions or ())])) or None,
+        following.last,
     )

@@ -61,21 +61,21 @@ class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
         mcp_urls: dict[str, str],
         data: TaskData,
     ) -> ProgramResult:
-        which = scenario_of(self.scenario)
-        seat = OpenAIBackend(RealClock(), EndpointAddress(endpoint.rstrip("/"), ctx.model, secret))
-        seat.label = "policy"
+        scenario = scenario_of(self.scenario)
+        policy = OpenAIBackend(RealClock(), EndpointAddress(endpoint.rstrip("/"), ctx.model, secret))
+        policy.label = "policy"
         folder = Path(self.out) / trace.id
-        held = rollouts(
-            which,
-            models={**self.models, compared_role(which.roles).name: seat},
-            tasks=tasks_for(which, [self.task(data)], folder),
+        stream = rollouts(
+            scenario,
+            models={**self.models, compared_role(scenario.roles).name: policy},
+            tasks=tasks_for(scenario, [self.task(data)], folder),
             reward=type(self).reward_of,
             out=folder,
             **self.settings,
         )
-        async with aclosing(held):  # cancelled, for a timeout, it leaves no call in flight
-            [rollout] = [one async for one in held]
-        trace.info["viva"] = {"run": str(held.run.path), "key": rollout.key, "value": rollout.value}
+        async with aclosing(stream):  # cancelled, for a timeout, it leaves no call in flight
+            [rollout] = [rollout async for rollout in stream]
+        trace.info["viva"] = {"run": str(stream.run.path), "key": rollout.key, "value": rollout.value}
         if rollout.error is not None:
             return ProgramResult(1, "", f"{rollout.error['type']}: {rollout.error['message']}")
         if rollout.reward is not None:

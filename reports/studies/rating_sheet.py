@@ -458,7 +458,7 @@ async def read_replies(path: Path) -> list[RecordedReply]:
             if not key:
                 continue
             label = transcripts.label_of(key)
-            lines = (await transcripts.rerun(history, number)).lines
+            lines = (await transcripts.replay(history, number)).lines
             found += _conversation_replies(lines, role, label, key.removeprefix(f"{label}/"))
     return found
 

@@ -72,7 +72,7 @@ def test_equal_conversations_are_estimated_exactly(calls: int, total: int, secon
             estimate.hear(_call(str(ended)))
         estimate.hear(ConversationFinished(0.0, str(ended), ended, {}))
         assert estimate.seconds(seconds) == pytest.approx(seconds * (total - ended) / ended)
-        assert estimate.share() == pytest.approx(ended / total)
+        assert estimate.fraction_done() == pytest.approx(ended / total)
     estimate.hear(_call("last"))  # half-way through the last one there is less to come
     left = estimate.seconds(seconds)
     assert left is not None

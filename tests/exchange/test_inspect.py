@@ -86,7 +86,7 @@ def _speeches(run: Path, key: str) -> list[Any]:
 
 
 def test_a_large_cell_gives_the_same_log_a_few_samples_at_a_time(run: Path, log: Path, tmp_path: Path) -> None:
-    [file] = export_inspect(open_cells(run), tmp_path, at_once=1).files
+    [file] = export_inspect(open_cells(run), tmp_path, max_buffered=1).files
     streamed, whole = (_read(one) for one in (file, log))
     assert streamed.model_dump(exclude={"location"}) == whole.model_dump(exclude={"location"})
 

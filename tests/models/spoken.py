@@ -17,7 +17,7 @@ def transcripts_of(folder: Path) -> dict[str, Transcript]:
     found: dict[str, Transcript] = {}
     with History(run.journal) as history:
         for number in history.numbers():
-            transcript = asyncio.run(transcripts.of(history, number))
+            transcript = asyncio.run(transcripts.read(history, number))
             found[transcript.key] = transcript
     return found
 

@@ -45,7 +45,7 @@ def _said(run: Path) -> tuple[Any, ...]:
 
         async def shown() -> list[str]:
             transcripts = Transcripts(RunFolder.open(run))
-            return [repr(await transcripts.of(history, number)) for number in history.numbers()]
+            return [repr(await transcripts.read(history, number)) for number in history.numbers()]
 
         return report, calls, ended, anyio.run(shown)
 

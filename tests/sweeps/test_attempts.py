@@ -55,7 +55,7 @@ def _parts(sweep: Sweep, shards: int = 1) -> list[SweepTask]:
 
 
 def _order(out: Path, part: SweepTask, copy_seconds: float = 60.0) -> TaskOrder:
-    share = None if part.share is None else (part.share.index, part.share.of)
+    share = None if part.share is None else (part.share.index, part.share.total)
     return TaskOrder(str(out), part.id, tuple(cell.name for cell in part.cells), share, None, False, copy_seconds)
 
 

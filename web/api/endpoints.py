@@ -371,7 +371,7 @@ async def _transcript_records(
 ) -> AsyncIterator[schemas.TranscriptRecord]:
     transcripts = Transcripts(folder)
     for number in numbers:
-        told, end = await transcripts.of(history, number), history.end(number)
+        told, end = await transcripts.read(history, number), history.end(number)
         yield schemas.TranscriptRecord(
             number=number,
             key=told.key,

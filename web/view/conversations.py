@@ -106,7 +106,7 @@ class ConversationReader:
         """
         run = self._opened(path)
         history, folder = run.history, run.folder
-        rerun = asyncio.run(run.transcripts.rerun(history, number))
+        rerun = asyncio.run(run.transcripts.replay(history, number))
         end = history.end_of(number)
         _, task = history.started(number) or ("", None)
         damaged = number in history.broken
