@@ -91,7 +91,9 @@ class WorkerProcess:
             if not self.usable:
                 mine.close()
                 raise EOFError("the step was cancelled")
-            command = [sys.executable, "-c", _CHILD_CODE, str(its.fileno()), json.dumps([str(one) for one in sys.path])]
+            paths = json.dumps([str(one) for one in sys.path])
+            # -P: no module of the current folder is imported before sys.path is set.
+            command = [sys.executable, "-P", "-c", _CHILD_CODE, str(its.fileno()), paths]
             self._socket = mine
             self._process = subprocess.Popen(
                 command,

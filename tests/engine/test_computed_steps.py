@@ -294,6 +294,16 @@ def test_a_worker_process_does_not_outlive_its_program(tmp_path: Path) -> None:
         assert pipe.read() == b""  # the worker has ended, for the pipe is closed
 
 
+def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("json", "orjson", "viva"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    small_run(tmp_path / "run", converse=_computing(functions.print_much, PROCESS), count=1)
+    assert results(tmp_path / "run")[0][2][2] is None
+    assert not (tmp_path / "imported").exists()
+
+
 def test_a_run_told_to_stop_finishes_the_step_that_is_computed_and_drops_those_that_wait(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
 

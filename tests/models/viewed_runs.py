@@ -119,11 +119,11 @@ def gated_run(out: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def viewer(root: Path, index: Path) -> Iterator[str]:
-    """``viva view`` in a process of its own; gives its address."""
+def viewer(root: Path, index: Path, folder: Path | None = None) -> Iterator[str]:
+    """``viva view`` in a process of its own, started in ``folder``; gives its address."""
     from viva_process import ended, started  # not above: the viewer reads this file as a scenario's, alone
 
-    process = started("view", root, "--port", "0", "--index", index)
+    process = started("view", root, "--port", "0", "--index", index, cwd=folder)
     try:
         assert process.stderr is not None
         line = process.stderr.readline().decode()

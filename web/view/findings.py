@@ -140,7 +140,8 @@ class AnswerUpdater:
         folders = await asyncio.to_thread(study_folders, self._root)
         if await asyncio.to_thread(lambda: any(is_running(path) for _, path in find_runs(self._root))):
             more = (_GENTLY, *more)
-        command = [sys.executable, "-m", __name__, *more, *map(str, folders)]
+        # -P: no module of the folder in which the viewer was started is imported.
+        command = [sys.executable, "-P", "-m", __name__, *more, *map(str, folders)]
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
