@@ -253,6 +253,20 @@ def test_a_second_host_is_refused(served: Any, target: str, hosts: list[str]) ->
     assert b" 400 " in answer.splitlines()[0]
 
 
+def test_an_answer_to_head_has_no_body(served: Any) -> None:
+    server = served.server
+    server.api("POST", "/runs", asked("head", n=1, rounds=1))
+    ended(server, "head")
+    paths = [path for path, methods in server.api("GET", "/openapi.json")["paths"].items() if "get" in methods]
+    assert "/api/v1/runs/{run}/events" in paths
+    for path in [*paths, "/v1/models", "/v1/models/sim", "/nothing"]:
+        with socket.create_connection(("127.0.0.1", server.port)) as raw:
+            head = f"HEAD {path.format(run='head', number=0)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            raw.sendall(f"{head}Authorization: Bearer {server.token}\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: raw.recv(65536), b""))
+        assert answer.partition(b"\r\n\r\n")[2] == b"", path
+
+
 def test_a_body_beyond_the_bound_is_refused(served: Any) -> None:
     status, _, problem = served.server.ask("POST", "/api/v1/runs", b'{"scenario": "' + b"x" * 17_000_000 + b'"}')
     assert (status, problem["status"]) == (413, 413)

@@ -80,7 +80,9 @@ class Operation:
             data = answer.model_dump_json().encode("utf-8", "replace")
             return web.Response(status=self.status, body=data, content_type="application/json")
 
-        return web.RouteDef(self.method, PREFIX + self.path, handle, {})
+        # An answer to HEAD has no body, and a stream writes one.
+        options = {"allow_head": False} if self.streams else {}
+        return web.RouteDef(self.method, PREFIX + self.path, handle, options)
 
 
 def openapi_document(operations: Sequence[Operation], version: str, *, with_tokens: bool) -> dict[str, Any]:
