@@ -161,7 +161,7 @@ class Access:
             self._check_token(request)
         known = request.match_info.http_exception is None
         if known and request.method in _WITH_BODY:
-            self._check_body_type(request)
+            self._check_body(request)
 
     def _host(self, request: web.Request) -> str:
         hosts = request.headers.getall(hdrs.HOST, [])
@@ -191,7 +191,9 @@ class Access:
                 headers={"WWW-Authenticate": "Bearer"},
             )
 
-    def _check_body_type(self, request: web.Request) -> None:
+    def _check_body(self, request: web.Request) -> None:
+        if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
+            raise Problem(415, f"expected a body as it is, found the header {hdrs.CONTENT_ENCODING}: send it unpacked")
         if request.content_type not in self.body_types:
             found = request.headers.get(hdrs.CONTENT_TYPE, "none")
             raise Problem(
@@ -201,9 +203,11 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class PageAccess(Access):
-    """Which requests for pages are let in. Links to pages may stand on any site; forms may not.
+    """Which requests for pages are let in. A page of another site may link to ours, but neither load them as an image,
+    a frame or data nor send their forms.
 
-    A form on a page that sends no referrer has the origin ``null``; browsers say in Sec-Fetch-Site where it stood.
+    A form on a page that sends no referrer has the origin ``null``; browsers say in Sec-Fetch-Site where it stood, and
+    in Sec-Fetch-Dest that a link was followed.
     """
 
     methods: Collection[str] = READ_AND_SEND
@@ -217,11 +221,13 @@ class PageAccess(Access):
         foreign = (origin != "null" and not _is_own_origin(origin, host)) or site not in ("same-origin", "none")
         if foreign and request.method == "POST":
             raise Refusal(403, "Not from here", "A page of another site cannot send this form.")
+        if foreign and request.headers.get("Sec-Fetch-Dest", "document") != "document":
+            raise Refusal(403, "Not from here", "A page of another site can link to this page, but not load it.")
 
-    def _check_body_type(self, request: web.Request) -> None:
+    def _check_body(self, request: web.Request) -> None:
         if (request.charset or "utf-8").lower() != "utf-8":  # other ones may fail to decode, or give half characters
             raise Refusal(415, "Not UTF-8", "A form in UTF-8 is expected.")
-        Access._check_body_type(self, request)
+        Access._check_body(self, request)
 
 
 def known_hosts(host: str, names: Iterable[str]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 import orjson
-from aiohttp import hdrs, web
+from aiohttp import web
 from anyio.lowlevel import RunVar
 from pydantic import BaseModel, ValidationError
 
@@ -38,8 +38,6 @@ async def read_body(request: web.Request, form: type[B], *, status: int = 422) -
 
 async def convert_body(request: web.Request, make: Callable[[bytes], T]) -> T:
     """What ``make`` makes of the body's bytes; of many it does so in a thread."""
-    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
-        raise Problem(415, f"expected a body as it is, found the header {hdrs.CONTENT_ENCODING}: send it unpacked")
     try:
         data = await request.read()
     except web.HTTPRequestEntityTooLarge as error:

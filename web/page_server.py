@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from multidict import MultiDictProxy
 
 from viva.engine.errors import ConfigurationError
 from viva.reports.plot_style import COLOURS
@@ -17,7 +18,7 @@ from viva.reports.tables import escape_controls
 
 from .application import guarded_application
 from .auth import READ_AND_SEND, PageAccess, Tokens, known_hosts
-from .problems import refusal_of
+from .problems import Refusal, refusal_of
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _CONTENT_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -88,6 +89,18 @@ def see_other(path: str) -> web.Response:
 def wants_json(request: web.Request) -> bool:
     """Return True if a script asks rather than a person."""
     return request.headers.get("Accept", "").startswith("application/json")
+
+
+async def read_form(request: web.Request) -> MultiDictProxy[Any]:
+    """Return the fields of a form.
+
+    Raises:
+        Refusal: The form is not UTF-8.
+    """
+    try:
+        return await request.post()
+    except UnicodeDecodeError:
+        raise Refusal(415, "Not UTF-8", "A form in UTF-8 is expected.") from None
 
 
 def page_application(

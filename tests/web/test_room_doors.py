@@ -3,15 +3,21 @@ moment. Asked by plain requests, without a browser."""
 
 from __future__ import annotations
 
+import gzip
 import http.client
+import importlib
 import json
+import pkgutil
 import signal
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+import pytest
 from people import Person
 from room_pages import ROOM, Sitting, asked, pose, sitting, token_of
 from viva_process import ended, started
+
+import viva.web
 
 
 def test_an_answer_that_arrives_while_the_server_is_killed_counts_once(tmp_path: Path) -> None:
@@ -75,6 +81,39 @@ def test_only_those_with_the_link_get_in_and_a_form_works_once(shared: tuple[Sit
     assert "script-src 'self'" in headers["Content-Security-Policy"]
     forged = cookie[:-4] + "AAAA"
     assert asked(pages, "GET", path, Cookie=forged)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({}, b"token=\xff", 415),
+        ({"Content-Encoding": "gzip"}, gzip.compress(b"token=x"), 415),
+        ({"Content-Type": "application/json"}, b"{}", 415),
+        ({"Content-Type": "application/x-www-form-urlencoded; charset=utf-16"}, b"token=x", 415),
+        ({}, b"token=%ff", 403),
+        ({}, b"text=" + b"x" * 4_100_000, 413),
+    ],
+    ids=["bytes", "gzip", "json", "charset", "escapes", "long"],
+)
+def test_a_form_that_cannot_be_read_is_refused(
+    shared: tuple[Sitting, Person], headers: dict[str, str], body: bytes, status: int
+) -> None:
+    pages, person = shared
+    cookie = asked(pages, "POST", urlsplit(pages.link).path, {"name": ""})[2]["Set-Cookie"].split(";")[0]
+    sent = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie} | headers
+    for path in (f"/{ROOM}/name", f"/{ROOM}/q/{pose(person, f'{headers} {body[:9]!r}')}"):
+        connection = http.client.HTTPConnection(urlsplit(pages.link).netloc)
+        connection.request("POST", path, body, sent)
+        assert connection.getresponse().status == status, path
+        connection.close()
+
+
+def test_no_error_is_kept_to_be_raised_again() -> None:
+    """Each time an error is raised its traceback grows, and keeps the frames of the requests that it ended."""
+    for module in pkgutil.walk_packages(viva.web.__path__, "viva.web."):
+        kept = [name for name, value in vars(importlib.import_module(module.name)).items()
+                if isinstance(value, BaseException)]  # fmt: skip
+        assert kept == [], module.name
 
 
 def test_the_link_stays_the_same_and_its_secret_is_for_nobody_else(tmp_path: Path) -> None:

@@ -252,6 +252,34 @@ def test_only_this_machine_is_answered_and_only_questions(site: str) -> None:
     assert "low: expected a number, found &#39;many&#39;" in text
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}, 200),
+        ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "empty", "Origin": "OWN"}, 200),
+        ({"Sec-Fetch-Site": "none", "Sec-Fetch-Dest": "document"}, 200),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "empty"}, 403),
+        ({"Origin": "http://foreign.example", "Sec-Fetch-Dest": "empty"}, 403),
+    ],
+)
+def test_pages_of_other_sites_can_only_link_to_pages(site: str, headers: dict[str, str], status: int) -> None:
+    own = urlsplit(site).netloc
+    sent = {name: value.replace("OWN", f"http://{own}") for name, value in headers.items()}
+    for path in ("/", "/conversations", "/report", "/c/kieval/1", "/asset/view.js"):
+        assert _answer(site, path, {"Host": own} | sent)[0] == status, path
+    assert _answer(site, "/events", {"Host": own} | sent, "HEAD")[0] == status
+
+
+def test_modules_in_the_folder_that_the_viewer_is_started_in_are_not_imported(root: Path, tmp_path: Path) -> None:
+    for name in ("asyncio", "orjson", "viva"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
+    with viewer(root, tmp_path / "index", tmp_path) as address, urlopen(f"{address}/report") as page:
+        assert page.status == 200
+    assert not (tmp_path / "imported").exists()
+
+
 def test_an_export_opens_from_a_disk(browser: Browser, exported: Path) -> None:
     names = ["index.html", "conversations.html", "c/kieval/1.html", "c/hostile/0.html", "report.html"]
     for name in names:

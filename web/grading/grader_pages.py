@@ -115,6 +115,7 @@ class GraderPages:
 
     async def _grades(self, request: web.Request) -> web.Response:
         """What the page's script sends: some grades at once, each answered for itself."""
+        self._site.session(request)
         form, sent = read_json(await request.read())
         self._site.check_form(request, form)
         sessions = self._site.sessions

@@ -21,7 +21,7 @@ from multidict import MultiDictProxy
 from viva.grading.records import Grader, GraderRole
 from viva.grading.store import GradeStore
 
-from ..page_server import html_response, render, template_environment
+from ..page_server import html_response, read_form, render, template_environment
 from ..problems import Refusal
 from ..sessions import Session, Sessions, new_token, parse_expiry
 from .question_form import QuestionRenderer
@@ -221,7 +221,8 @@ class Site:
 
     async def form(self, request: web.Request) -> Form:
         """The fields of a form that was sent from a page of this session."""
-        fields = await request.post()
+        self.session(request)  # whoever has none is refused before the body is read
+        fields = await read_form(request)
         self.check_form(request, fields.get("form"))
         return fields
 

@@ -21,7 +21,7 @@ from viva.engine.json_data import strip_surrogates
 
 from ..application import listening, serve_until_signal
 from ..auth import FORM, hash_token
-from ..page_server import PageServer, html_response, page_application, see_other, wants_json
+from ..page_server import PageServer, html_response, page_application, read_form, see_other, wants_json
 from ..problems import Refusal
 from ..sessions import SECRET_FILE, Session, Sessions, read_or_make_secret
 from .pages import ASSETS, Reader, RejectedForm, RoomPages, read_answer, room_templates
@@ -83,7 +83,6 @@ class RoomAccess:
 T = TypeVar("T")
 _MAX_BYTES = 4_000_000  # of a form: an answer may be a whole text
 _SUBMISSION_ID = re.compile(r"[\w-]{8,64}", re.ASCII)
-_NO_SUCH_QUESTION = Refusal(404, "Not here", "There is no such question in this room.", code="missing")
 
 
 @dataclass(slots=True, frozen=True)
@@ -183,7 +182,7 @@ class RoomsApplication:
         room, reader = self._inside(request)
         found = await self._in_thread(lambda: room.pages.state(request.match_info["name"], reader))
         if found is None:
-            raise _NO_SUCH_QUESTION
+            raise _no_such_question()
         return web.json_response(found)
 
     async def _shown(self, request: web.Request, filled: RejectedForm | None = None) -> web.Response:
@@ -191,7 +190,7 @@ class RoomsApplication:
         name = request.match_info["name"]
         html = await self._in_thread(lambda: room.pages.request(name, reader, time.time(), filled))
         if html is None:
-            raise _NO_SUCH_QUESTION
+            raise _no_such_question()
         return html_response(html, 422 if filled is not None else 200)
 
     # -- answering ------------------------------------------------------------------------------------------------
@@ -237,9 +236,13 @@ def _submit_answer(
     """What became of a form: the room's receipt, or what is wrong with it."""
     found = room.request(name)
     if found is None:
-        raise _NO_SUCH_QUESTION
+        raise _no_such_question()
     text, calls, errors = read_answer(found[1], form)
     return (None, errors) if errors else (room.answer(name, submission, text, calls, who), {})
+
+
+def _no_such_question() -> Refusal:
+    return Refusal(404, "Not here", "There is no such question in this room.", code="missing")
 
 
 def _unique_name(folder: Path, taken: Iterable[str]) -> str:
@@ -256,7 +259,7 @@ def _unique_name(folder: Path, taken: Iterable[str]) -> str:
 async def _read_form(request: web.Request) -> dict[str, str]:
     if request.content_type != FORM:
         raise Refusal(415, "Not a form", "A form is expected.")
-    return {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
+    return {name: value for name, value in (await read_form(request)).items() if isinstance(value, str)}
 
 
 def serve(folders: Sequence[Path], server: PageServer, announce: Callable[[Mapping[str, str]], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import secrets
 import time
@@ -150,6 +151,40 @@ def test_forms_of_other_sites_are_refused(ada: Visitor, headers: dict[str, str],
     body = json.dumps({"form": ada.form(), "items": [_item(number, seal)]}).encode()
     assert ada.ask("POST", f"{ada.base}grades", body, JSON | headers)[0] == status
     assert ada.post(f"q/{number}", {"name": "n", "value-1": "2", "comment-1": ""}, headers)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        (FORM, b"form=\xff", 415),
+        (FORM, b"form=%ff", 403),
+        (FORM | {"Content-Encoding": "gzip"}, gzip.compress(b"form=x"), 415),
+        (FORM | {"Content-Encoding": "br"}, b"form=x", 415),
+        (FORM | {"Content-Encoding": "identity"}, b"form=x", 403),
+        (FORM, b"form=" + b"x" * 500_000, 413),
+        (FORM, b"a&" * 100_000, 413),
+    ],
+    ids=["bytes", "escapes", "gzip", "br", "unpacked", "long", "many fields"],
+)
+def test_a_form_that_cannot_be_read_is_refused(
+    site: GradingSite, headers: dict[str, str], body: bytes, status: int
+) -> None:
+    for name, path in (("Ada", "q/1"), ("Dora", "disputes/1/1"), ("Eva", "admin/graders"), ("Eva", "admin/graders/1"),
+                       ("Eva", "admin/q/1")):  # fmt: skip
+        one = Visitor(site.port, site.links[name])
+        assert one.ask("POST", one.base + path, body, headers)[0] == status, path
+        one.cookie = ""
+        refused = one.ask("POST", one.base + path, body, headers)[0]
+        assert refused == (415 if "gzip" in headers.values() or "br" in headers.values() else 401), path
+
+
+def test_grades_of_nobody_are_refused_unread(site: GradingSite, ada: Visitor) -> None:
+    stranger = Visitor(site.port, site.links["Ben"])
+    stranger.cookie = ""
+    for body in (b"", b"\xff", b"x" * 500_000, json.dumps({"form": ada.form(), "items": []}).encode()):
+        assert stranger.ask("POST", f"{ada.base}grades", body, JSON)[0] == 401
+    packed = gzip.compress(json.dumps({"form": ada.form(), "items": []}).encode())
+    assert ada.ask("POST", f"{ada.base}grades", packed, JSON | {"Content-Encoding": "gzip"})[0] == 415
 
 
 def test_a_form_needs_the_token_of_its_session(site: GradingSite, ada: Visitor) -> None:
