@@ -210,14 +210,14 @@ def sampled(world: World, labels: int, source: Draw) -> GradedSample:
     grades = np.full(world.grades.size, np.nan)
     chosen = source.permutation(grades.size)[:labels]
     grades[chosen] = world.grades[chosen]
-    return GradedSample.of(world.scores, grades, world.items)
+    return GradedSample.from_arrays(world.scores, grades, world.items)
 
 
 def whole_items(world: World, labels: int, source: Draw) -> GradedSample:
     """The answers with people's grades on all of some items, drawn evenly."""
     each = int((world.items == 0).sum())
     held = np.isin(world.items, source.permutation(int(world.items.max()) + 1)[: labels // each])
-    return GradedSample.of(world.scores, np.where(held, world.grades, np.nan), world.items)
+    return GradedSample.from_arrays(world.scores, np.where(held, world.grades, np.nan), world.items)
 
 
 def second_draw(world: World, labels: int, source: Draw) -> GradedSample:
@@ -226,7 +226,9 @@ def second_draw(world: World, labels: int, source: Draw) -> GradedSample:
     drawn = draw_answers(expected_spread(first), first.graded, labels - labels // 2, seed=int(source.integers(2**31)))
     grades = np.where(first.graded | drawn.chosen, world.grades, np.nan)
     before = np.full(grades.size, first.labels / grades.size)
-    return GradedSample.of(world.scores, grades, world.items, combine_probabilities(before, drawn.probabilities))
+    return GradedSample.from_arrays(
+        world.scores, grades, world.items, combine_probabilities(before, drawn.probabilities)
+    )
 
 
 Covered = dict[str, tuple[Estimate, Estimate | None, Estimate | None, float]]
@@ -256,7 +258,7 @@ def figures_of(task: Task, worlds: tuple[World, World], source: Draw) -> Covered
         found["rogan_gladen"] = (rate, None, None, truth["mean"])
     elif kind == "scores":
         known, sample = worlds[0].known, samples["a"]
-        judged = GradedSample.of(sample.scores, sample.scores, sample.clusters)
+        judged = GradedSample.from_arrays(sample.scores, sample.scores, sample.clusters)
         pearson, plain = (from_fisher(corrected_pearson(known, each).interval()) for each in (sample, judged))
         found["pearson"] = (pearson, plain, None, truth["pearson"])
     if kind in ("scores", "failures") and not task.whole:

@@ -262,7 +262,7 @@ def grades_claims(world: Graded, size: int, draw: Draw) -> set[str]:
             for grader in range(world.graders):
                 value = float(np.clip(np.round(top * (worth + draw.normal(0, 0.1))), 0, top))
                 rows.append(GradeRow(f"part/{place}", f"q{item}", name, f"g{grader}", value, top))
-    pairs = [one for one in compare_candidates(GradeSums(GradeTable.of(rows), None)) if one.group == "overall"]
+    pairs = [one for one in compare_candidates(GradeSums(GradeTable.from_rows(rows), None)) if one.group == "overall"]
     told = {"lead" for one in pairs if one.p_corrected is not None and one.p_corrected < 0.05}
     return told | {"lead" for one in pairs if one.low is not None and one.low > 0}
 
@@ -392,7 +392,7 @@ def certified_claims(world: Certified, size: int, draw: Draw) -> set[str]:
     for name in MODELS:
         grades, scores = world.drawn(size, draw)
         labelled = np.isin(np.arange(2 * size), draw.permutation(2 * size)[: math.ceil(world.share * 2 * size)])
-        samples[name] = GradedSample.of(scores, np.where(labelled, grades, np.nan), items)
+        samples[name] = GradedSample.from_arrays(scores, np.where(labelled, grades, np.nan), items)
     found = certify(samples, GradeRange(0.0, 1.0 if world.passes else 100.0, world.passes))
     first = found.candidates["a"].corrected
     told = set() if first is None or first.low <= mean_grade(world) <= first.high else {"missed"}

@@ -60,7 +60,7 @@ def main() -> None:
     values = [result.value for result in run.results() if result.error is None]
     # People graded every fourth answer; nan stands for "not graded".
     grades = [value["merit"] if number % 4 == 0 else math.nan for number, value in enumerate(values)]
-    sample = GradedSample.of([value["score"] for value in values], grades)
+    sample = GradedSample.from_arrays([value["score"] for value in values], grades)
     figure = certify({"writer": sample}, GradeRange(0, 10)).candidates["writer"]
     truth = sum(value["merit"] for value in values) / len(values)
     print(f"what people would say of all {len(values)} answers: {truth:.2f}")

@@ -30,7 +30,7 @@ group by a.id order by a.question, a.position
 
 def read_criteria(about: Mapping[str, Any] | None) -> DisputeCriteria:
     """Read the rules that a folder states (``rules`` of its ``about``)."""
-    return DisputeCriteria.of((about or {}).get("rules"))
+    return DisputeCriteria.from_rules((about or {}).get("rules"))
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,7 +60,7 @@ def read_disputes(store: GradeStore, criteria: DisputeCriteria) -> Disputes:
         _GRADED_ANSWERS, (criteria.models,)
     ):
         grades = [float(value) for value in given.split()]
-        if high > low and criteria.disputed(grades):
+        if high > low and criteria.is_disputed(grades):
             complete = overlap is not None and people >= overlap
             found.disputed.append(DisputedAnswer(number, position, name, complete, decided))
         elif len(grades) > 1:
@@ -103,7 +103,7 @@ def read_grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
     graders = store.graders()
     asked = dict.fromkeys(one[0] for one in about.values())
     order = (store.meta("about") or {}).get("weights") or {}  # as the project names them; questions are shuffled
-    return GradeTable.of(
+    return GradeTable.from_rows(
         rows(),
         dimensions=[*(one for one in order if one in asked), *(one for one in asked if one not in order)],
         candidates=[row[0] for row in store.connection.execute(_CANDIDATES)],

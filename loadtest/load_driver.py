@@ -249,14 +249,14 @@ class PartDriver:
         for stream in self.streams:
             if not stream.end:
                 stream.queue.sample(now, stream.arrived, stream.in_flight)
-                if self._bounds.saturation and stream.times is not None and stream.queue.grows():
+                if self._bounds.saturation and stream.times is not None and stream.queue.is_growing():
                     self._finish(stream, SATURATED)
         self._timers["sample"] = self._loop.call_later(self._every, self._sample)
 
     def _judge_queues(self) -> None:
         """At the end of the arrivals, when the whole step is known."""
         for stream in self.streams:
-            if stream.end == DONE and stream.times is not None and stream.queue.grows(at_end=True):
+            if stream.end == DONE and stream.times is not None and stream.queue.is_growing(at_end=True):
                 stream.end = SATURATED
 
 

@@ -376,7 +376,7 @@ class LoadTest:
             figures = measured.figures(self.objective)
             if self._judged is not None and not step.unloaded:
                 figures |= self._judged(self._history, step, label)
-            missed = () if step.unloaded else self.objective.missed(figures)
+            missed = () if step.unloaded else self.objective.missed_terms(figures)
             self.results[step.index, label] = StepResult(measured, figures, missed)
 
 

@@ -354,7 +354,7 @@ def _running_change(
     alpha: float,
 ) -> RunningChange | None:
     """Return the mean change as it could be told while the step went on, by the order in which requests were sent."""
-    figure = rate.of("scores")
+    figure = rate.figure("scores")
     if figure is None:
         return None
     running = RunningChange(figure.bound, step=place, alpha=alpha)

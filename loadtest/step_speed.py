@@ -133,10 +133,10 @@ class StepMeasurement:
             "throttled": record["throttles"] / requests if requests else None,
             "cost": record["cost_per_1000"],
         }
-        return found | {term.figure: self._timed(term) for term in objective.terms if term.timed in LATENCY_FIGURES}
+        return found | {term.figure: self._timed(term) for term in objective.terms if term.latency in LATENCY_FIGURES}
 
     def _timed(self, term: ObjectiveTerm) -> float | None:
-        histogram = self.speed.latencies[term.timed]
+        histogram = self.speed.latencies[term.latency]
         if term.quantile is not None:
             return histogram.quantile(term.quantile)
         if term.figure.startswith("mean"):

@@ -78,7 +78,7 @@ def clustered_record(found: ClusteredMean | None, bounds: tuple[float, float], r
     """A clustered mean with its interval; a rate as per cent."""
     if found is None:
         return dict(EMPTY_MEAN)
-    ends, factor = found.within(*bounds, rate=rate, level=LEVEL), 100.0 if rate else 1.0
+    ends, factor = found.bounded_interval(*bounds, rate=rate, level=LEVEL), 100.0 if rate else 1.0
     record: dict[str, Any] = {"mean": round_figure(found.mean, factor), "se": round_figure(found.se, factor)}
     record |= {"low": round_figure(ends.low, factor), "high": round_figure(ends.high, factor)}
     return record | {"n": found.n, "items": found.clusters}

@@ -83,52 +83,54 @@ def item_difficulties(scores: Mapping[str, Mapping[str, float | None]], *, solve
     Candidates that lack scores must not gain by lacking the hard ones: the rest of a candidate's scores is taken as the
     mean of what it has above the items' means. Without gaps that changes no correlation.
     """
-    candidates, items = sorted(scores), sorted({item for held in scores.values() for item in held})
-    place = {item: index for index, item in enumerate(items)}
+    candidates, items = sorted(scores), sorted({item for scored in scores.values() for item in scored})
+    columns = {item: index for index, item in enumerate(items)}
     table = np.full((len(candidates), len(items)), np.nan)
     for row, candidate in enumerate(candidates):
         for item, score in scores[candidate].items():
             if score is not None:
                 if not np.isfinite(score):
                     raise ValueError(f"{candidate!r} on {item!r}: {score} is not finite; None stands for unscored")
-                table[row, place[item]] = score
-    held = ~np.isnan(table)
-    counts = held.sum(axis=0)
+                table[row, columns[item]] = score
+    scored = ~np.isnan(table)
+    counts = scored.sum(axis=0)
     items = [item for item, count in zip(items, counts, strict=True) if count]
-    table, held, counts = table[:, counts > 0], held[:, counts > 0], counts[counts > 0]
+    table, scored, counts = table[:, counts > 0], scored[:, counts > 0], counts[counts > 0]
     if not items:
         return []
     means = np.nansum(table, axis=0) / counts
-    solvers = (np.where(held, table, -np.inf) >= solved).sum(axis=0)
-    found = [
-        ItemDifficulty(item, mean, n, told, "nobody" if not solving else "everybody" if solving == n else None)
-        for item, mean, n, told, solving in zip(
+    solvers = (np.where(scored, table, -np.inf) >= solved).sum(axis=0)
+    difficulties = [
+        ItemDifficulty(
+            item, mean, n, discrimination, "nobody" if not solving else "everybody" if solving == n else None
+        )
+        for item, mean, n, discrimination, solving in zip(
             items,
             means.tolist(),
             counts.tolist(),
-            _item_rest_correlations(table, held, means),
+            _item_rest_correlations(table, scored, means),
             solvers.tolist(),
             strict=True,
         )
     ]
-    return sorted(found, key=lambda one: (one.mean, one.item))
+    return sorted(difficulties, key=lambda difficulty: (difficulty.mean, difficulty.item))
 
 
-def _item_rest_correlations(table: FloatArray, held: NDArray[np.bool_], means: FloatArray) -> list[float | None]:
+def _item_rest_correlations(table: FloatArray, scored: NDArray[np.bool_], means: FloatArray) -> list[float | None]:
     """Pearson's r of each column with the mean of the others, columns being measured from their means."""
-    above = np.where(held, table - means, 0.0)
-    others = held.sum(axis=1, keepdims=True) - held
+    above = np.where(scored, table - means, 0.0)
+    other_counts = scored.sum(axis=1, keepdims=True) - scored
     with np.errstate(invalid="ignore", divide="ignore"):
-        rest = (above.sum(axis=1, keepdims=True) - above) / others
-    both = held & (others > 0)
+        rest_means = (above.sum(axis=1, keepdims=True) - above) / other_counts
+    both = scored & (other_counts > 0)
     n = both.sum(axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # columns without a pair are None below
         x = np.where(both, above - np.nanmean(np.where(both, above, np.nan), axis=0), 0.0)
-        y = np.where(both, rest - np.nanmean(np.where(both, rest, np.nan), axis=0), 0.0)
+        y = np.where(both, rest_means - np.nanmean(np.where(both, rest_means, np.nan), axis=0), 0.0)
         r = (x * y).sum(axis=0) / np.sqrt((x * x).sum(axis=0) * (y * y).sum(axis=0))
     # What is left of equal numbers after subtracting their mean is rounding.
-    scale = np.abs(np.where(held, table, 0.0)).max()
+    scale = np.abs(np.where(scored, table, 0.0)).max()
     flat = (np.abs(x).max(axis=0) <= 1e-12 * scale) | (np.abs(y).max(axis=0) <= 1e-12 * scale)
     usable = (n > 2) & ~flat
     return [float(np.clip(value, -1.0, 1.0)) if use else None for value, use in zip(r, usable, strict=True)]

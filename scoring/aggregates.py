@@ -23,22 +23,22 @@ _MAX_PENDING = 1024
 class Mean:
     """Count, exact sum and exact sum of squares of floats."""
 
-    __slots__ = ("_squares", "_sum", "_waiting", "n")
+    __slots__ = ("_pending", "_squares", "_sum", "n")
 
     def __init__(self) -> None:
         self.n = 0
         self._sum = 0
         self._squares = 0
-        self._waiting: dict[float, int] = {}
+        self._pending: dict[float, int] = {}
 
     def add(self, value: float) -> None:
         """Take in one number."""
         if not math.isfinite(value):
             raise ValueError(f"{value} has no place in a mean")
         self.n += 1
-        waiting = self._waiting
-        waiting[value] = waiting.get(value, 0) + 1
-        if len(waiting) > _MAX_PENDING:
+        pending = self._pending
+        pending[value] = pending.get(value, 0) + 1
+        if len(pending) > _MAX_PENDING:
             self._settle()
 
     def merge(self, other: Mean) -> None:
@@ -50,12 +50,12 @@ class Mean:
 
     def _settle(self) -> None:
         """Sum what was only counted."""
-        for value, count in self._waiting.items():
+        for value, count in self._pending.items():
             numerator, denominator = float(value).as_integer_ratio()
             scaled = numerator << (_SCALE - denominator.bit_length() + 1)
             self._sum += count * scaled
             self._squares += count * scaled * scaled
-        self._waiting.clear()
+        self._pending.clear()
 
     @property
     def clusters(self) -> int:
@@ -106,12 +106,12 @@ class ClusteredStream(Mean):
     def merge(self, other: Mean) -> None:
         super().merge(other)
         if isinstance(other, ClusteredStream):
-            for name, one in other._clusters.items():
-                self._clusters.setdefault(name, Mean()).merge(one)
+            for name, cluster in other._clusters.items():
+                self._clusters.setdefault(name, Mean()).merge(cluster)
 
     @property
     def clusters(self) -> int:
-        return self.n - sum(one.n for one in self._clusters.values()) + len(self._clusters)
+        return self.n - sum(cluster.n for cluster in self._clusters.values()) + len(self._clusters)
 
     @property
     def standard_error(self) -> float | None:
@@ -119,17 +119,17 @@ class ClusteredStream(Mean):
             return super().standard_error
         self._settle()
         n, total, clusters = self.n, self._sum, list(self._clusters.values())
-        for one in clusters:
-            one._settle()
+        for cluster in clusters:
+            cluster._settle()
         count = self.clusters
         alone = count - len(clusters)
         if count < 2:
             return None
         # n times the residuals of all clusters, squared and summed; a number alone is a cluster.
-        summed = total - sum(one._sum for one in clusters)
-        squares = n * n * (self._squares - sum(one._squares for one in clusters))
+        summed = total - sum(cluster._sum for cluster in clusters)
+        squares = n * n * (self._squares - sum(cluster._squares for cluster in clusters))
         squares += alone * total * total - 2 * n * total * summed
-        squares += sum((n * one._sum - one.n * total) ** 2 for one in clusters)
+        squares += sum((n * cluster._sum - cluster.n * total) ** 2 for cluster in clusters)
         return math.sqrt(Fraction(count * squares, ((count - 1) * n**4) << (2 * _SCALE)))
 
 
@@ -242,10 +242,10 @@ class Failures:
 
     def reasons(self) -> dict[str, int]:
         """Counts by reason, the most frequent first; ``OTHER_REASONS`` stands for what is beyond ``MAX_REASONS``."""
-        ranked = sorted(self._reasons.values(), key=lambda one: (one[0] == OTHER_REASONS, -one[1], one[0]))
-        shown = dict(ranked[:MAX_REASONS])
-        rest = sum(count for _, count in ranked[MAX_REASONS:])
-        return shown | ({OTHER_REASONS: rest} if rest else {})
+        ranked = sorted(self._reasons.values(), key=lambda entry: (entry[0] == OTHER_REASONS, -entry[1], entry[0]))
+        top = dict(ranked[:MAX_REASONS])
+        remainder = sum(count for _, count in ranked[MAX_REASONS:])
+        return top | ({OTHER_REASONS: remainder} if remainder else {})
 
     def to_record(self) -> dict[str, dict[str, int]]:
         """``failures``, by type; and ``failure_reasons`` where anything failed."""
@@ -255,16 +255,16 @@ class Failures:
 
 def failure_reason(error: Mapping[str, Any]) -> str:
     """Return an error's record as one line: its type, its message, and where it happened if that is known."""
-    told = " ".join(f"{error.get('type', 'unknown')}: {error.get('message', '')}".split()).removesuffix(":")
-    told = _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", told)
-    cut = told if len(told) <= _MAX_REASON else told[: _MAX_REASON - 1] + "…"
+    text = " ".join(f"{error.get('type', 'unknown')}: {error.get('message', '')}".split()).removesuffix(":")
+    text = _CONTROLS.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+    cut = text if len(text) <= _MAX_REASON else text[: _MAX_REASON - 1] + "…"
     return f"{cut} (at {error['at']})" if error.get("at") else cut
 
 
-def merge_reasons(told: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def merge_reasons(records: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The counts of several records' ``failure_reasons`` together."""
-    found = Failures()
-    for one in told:
-        for reason, count in one.items():
-            found.count(reason, count)
-    return found.reasons()
+    failures = Failures()
+    for record in records:
+        for reason, count in record.items():
+            failures.count(reason, count)
+    return failures.reasons()

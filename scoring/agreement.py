@@ -49,8 +49,8 @@ class Voting:
 def majority_ratings(row: Sequence[R | None]) -> list[R]:
     """Return the rating with most votes; several, sorted, if they tie; none if nobody voted."""
     votes = Counter(rating for rating in row if rating is not None)
-    most = max(votes.values(), default=0)
-    return sorted(rating for rating, count in votes.items() if count == most)
+    top_count = max(votes.values(), default=0)
+    return sorted(rating for rating, count in votes.items() if count == top_count)
 
 
 def count_votes(rows: Sequence[Row]) -> Voting:
@@ -77,14 +77,14 @@ def cohen_kappa(
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} ratings against {len(second)}")
-    both = [(one, other) for one, other in zip(first, second, strict=True) if one is not None and other is not None]
-    places = {rating: place for place, rating in enumerate(scale)}
+    both = [(left, right) for left, right in zip(first, second, strict=True) if left is not None and right is not None]
+    positions = {rating: position for position, rating in enumerate(scale)}
     for rating in (rating for pair in both for rating in pair):
-        if rating not in places:
+        if rating not in positions:
             raise ValueError(f"rating {rating!r} is not on the scale {list(scale)}")
     if len({rating for pair in both for rating in pair}) < 2:
         return Agreement(None, len(both))
-    cells = [places[one] * len(scale) + places[other] for one, other in both]
+    cells = [positions[left] * len(scale) + positions[right] for left, right in both]
     table = np.bincount(cells, minlength=len(scale) ** 2).astype(np.float64)
     return Agreement(float(kappas_of_tables(table[None, :], len(scale), weights)[0]), len(both))
 
@@ -143,23 +143,23 @@ def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreeme
     if len({rating for unit in units for rating in unit}) < 2:
         return Agreement(None, len(units))
     if scale == "nominal":
-        apart = _differing
-        expected_of = [rating for unit in units for rating in unit]
+        disagreement = _count_differences
+        pooled = [rating for unit in units for rating in unit]
     else:
-        apart = _distances
+        disagreement = _sum_squared_distances
         units = _numbers(units) if scale == "interval" else _ranks(_numbers(units))
-        expected_of = [rating for unit in units for rating in unit]
-    observed = math.fsum(apart(unit) / (len(unit) - 1) for unit in units)
-    expected = apart(expected_of) / (len(expected_of) - 1)
+        pooled = [rating for unit in units for rating in unit]
+    observed = math.fsum(disagreement(unit) / (len(unit) - 1) for unit in units)
+    expected = disagreement(pooled) / (len(pooled) - 1)
     return Agreement(1.0 - observed / expected, len(units))
 
 
-def _differing(ratings: Sequence[Rating]) -> float:
+def _count_differences(ratings: Sequence[Rating]) -> float:
     """In how many ordered pairs the two differ."""
     return float(len(ratings) ** 2 - sum(count * count for count in Counter(ratings).values()))
 
 
-def _distances(ratings: Sequence[Rating]) -> float:
+def _sum_squared_distances(ratings: Sequence[Rating]) -> float:
     """The sum of squared differences over ordered pairs: 2 n times the sum of squares about the mean."""
     numbers = [float(rating) for rating in ratings]
     mean = math.fsum(numbers) / len(numbers)

@@ -41,7 +41,7 @@ _MIN_INFORMATION = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Proportion:
     """A share, 0–1, of so many independent answers; not whole numbers where answers have weights or clusters."""
 
     value: float
@@ -62,10 +62,10 @@ class JudgeConfusion:
     there is no answer has n = 0 and the value 0.5.
     """
 
-    sensitivity: Share
-    specificity: Share
-    passed: Share
-    failed: Share
+    sensitivity: Proportion
+    specificity: Proportion
+    passed: Proportion
+    failed: Proportion
 
 
 def judge_confusion(sample: GradedSample) -> JudgeConfusion:
@@ -75,14 +75,14 @@ def judge_confusion(sample: GradedSample) -> JudgeConfusion:
         raise ValueError("pass rates need scores and grades of 0 (fail) and 1 (pass)")
     good, passed = y == 1.0, f == 1.0
     return JudgeConfusion(
-        _weighted_share(sample, good, passed),
-        _weighted_share(sample, ~good, ~passed),
-        _weighted_share(sample, passed, good),
-        _weighted_share(sample, ~passed, good),
+        _weighted_proportion(sample, good, passed),
+        _weighted_proportion(sample, ~good, ~passed),
+        _weighted_proportion(sample, passed, good),
+        _weighted_proportion(sample, ~passed, good),
     )
 
 
-def rogan_gladen(passed: Share, sensitivity: Share, specificity: Share, level: float = 0.95) -> Estimate:
+def rogan_gladen(passed: Proportion, sensitivity: Proportion, specificity: Proportion, level: float = 0.95) -> Estimate:
     """The rate (passed + specificity - 1) / (sensitivity + specificity - 1), within 0–1, with its interval.
 
     ``passed`` is the judge's pass rate, of other answers than the two shares were counted on. A judge that tells
@@ -90,23 +90,23 @@ def rogan_gladen(passed: Share, sensitivity: Share, specificity: Share, level: f
     """
     check_level(level)
     source = np.random.default_rng(_RATE_SEED)
-    q, se, sp = (one.draws(source) for one in (passed, sensitivity, specificity))
-    told = se + sp - 1.0
+    q, se, sp = (proportion.draws(source) for proportion in (passed, sensitivity, specificity))
+    information = se + sp - 1.0
     # Draws of a judge that tells nothing, or the opposite, say nothing of the rate: they lie at either end.
     sides = np.where(np.arange(_RATE_DRAWS) % 2 == 0, 0.0, 1.0)
-    rates = np.where(told > _MIN_INFORMATION, (q + sp - 1.0) / np.maximum(told, _MIN_INFORMATION), sides)
+    rates = np.where(information > _MIN_INFORMATION, (q + sp - 1.0) / np.maximum(information, _MIN_INFORMATION), sides)
     plain = sensitivity.value + specificity.value - 1.0
     value = (passed.value + specificity.value - 1.0) / plain if plain > _MIN_INFORMATION else passed.value
     return _rate_interval(value, rates, level)
 
 
-def ungraded_pass_rate(sample: GradedSample) -> Share:
+def ungraded_pass_rate(sample: GradedSample) -> Proportion:
     """The judge's pass rate among the answers without a grade; among all where each has one."""
-    left = ~sample.graded if not sample.graded.all() else np.ones_like(sample.graded)
-    return _weighted_share(sample, left, sample.scores == 1.0, left.astype(np.float64))
+    ungraded = ~sample.graded if not sample.graded.all() else np.ones_like(sample.graded)
+    return _weighted_proportion(sample, ungraded, sample.scores == 1.0, ungraded.astype(np.float64))
 
 
-def _weighted_share(sample: GradedSample, among: Mask, which: Mask, weights: Floats | None = None) -> Share:
+def _weighted_proportion(sample: GradedSample, base: Mask, subset: Mask, weights: Floats | None = None) -> Proportion:
     """The weighted share of ``which`` ``among`` answers, and of how many independent ones it is worth.
 
     That is Kish's effective number of clusters for weights, times or over what clustering adds to the variance (the
@@ -115,28 +115,28 @@ def _weighted_share(sample: GradedSample, among: Mask, which: Mask, weights: Flo
     Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of positive
         counts estimated from survey data", Survey Methodology 24, section 2.
     """
-    w = np.where(among, sample.weights if weights is None else weights, 0.0)
-    held = w > 0.0
-    if not held.any():
-        return Share(0.5, 0.0)
-    value = float(np.where(which, w, 0.0).sum() / w.sum())
+    w = np.where(base, sample.weights if weights is None else weights, 0.0)
+    counted = w > 0.0
+    if not counted.any():
+        return Proportion(0.5, 0.0)
+    value = float(np.where(subset, w, 0.0).sum() / w.sum())
     answers = float(w.sum() ** 2 / (w**2).sum())
-    clusters = np.unique(sample.clusters[held]).size
-    if clusters == held.sum():
-        return Share(value, answers)
-    residuals = sample.totals(w * (which - value), w)
+    clusters = np.unique(sample.clusters[counted]).size
+    if clusters == counted.sum():
+        return Proportion(value, answers)
+    residuals = sample.totals(w * (subset - value), w)
     variance = float((residuals[:, 0] ** 2).sum()) / w.sum() ** 2 * clusters / max(clusters - 1, 1)
     plain = value * (1.0 - value)
     if plain == 0.0 or variance == 0.0:  # nothing to see it by: as if each cluster were of one mind
-        return Share(value, float(w.sum() ** 2 / (residuals[:, 1] ** 2).sum()))
+        return Proportion(value, float(w.sum() ** 2 / (residuals[:, 1] ** 2).sum()))
     freedom = student_quantile(0.975, max(answers - 1.0, 1.0)) / student_quantile(0.975, max(clusters - 1.0, 1.0))
-    return Share(value, min(answers, plain / variance * float(freedom) ** 2))
+    return Proportion(value, min(answers, plain / variance * float(freedom) ** 2))
 
 
 def _rate_interval(value: float, draws: Floats, level: float) -> Estimate:
     low, high = np.quantile(np.clip(draws, 0.0, 1.0), [(1.0 - level) / 2, (1.0 + level) / 2])
-    held = min(max(value, 0.0), 1.0)
-    return Estimate(held, min(float(low), held), max(float(high), held))
+    rate = min(max(value, 0.0), 1.0)
+    return Estimate(rate, min(float(low), rate), max(float(high), rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,10 @@ class GradeRange:
             object.__setattr__(self, "low", 0.0)
             object.__setattr__(self, "high", 1.0)
 
-    def within(self, found: Estimate, *, difference: bool = False) -> Estimate:
+    def clip(self, estimate: Estimate, *, difference: bool = False) -> Estimate:
         """An estimate with its ends within the bounds, or those of a difference."""
         low, high = (self.low - self.high, self.high - self.low) if difference else (self.low, self.high)
-        return Estimate(*(min(max(end, low), high) for end in (found.value, found.low, found.high)))
+        return Estimate(*(min(max(end, low), high) for end in (estimate.value, estimate.low, estimate.high)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,24 +205,24 @@ def certify(samples: Mapping[str, GradedSample], scale: GradeRange, level: float
     figures = {name: _corrected_figure(sample, scale, level) for name, sample in samples.items()}
     gaps = {name: _judge_error(sample, scale, level) for name, sample in samples.items() if sample.labels}
     pairs = list(combinations(samples, 2))
-    together = 1.0 - (1.0 - level) / max(1, len(pairs))
+    pair_level = 1.0 - (1.0 - level) / max(1, len(pairs))
     differences = {
-        (one, other): _corrected_difference(
-            samples[one], samples[other], (figures[one], figures[other]), scale, together
+        (first, second): _corrected_difference(
+            samples[first], samples[second], (figures[first], figures[second]), scale, pair_level
         )
-        for one, other in pairs
+        for first, second in pairs
     }
     return Certificate(figures, gaps, differences)
 
 
 def corrected_correlation(
-    known: Floats, sample: GradedSample, *, ranks: bool, level: float = 0.95
+    covariate: Floats, sample: GradedSample, *, ranks: bool, level: float = 0.95
 ) -> CorrectedFigure | None:
     """Correlate grades with something known of each answer; None if there are too few labels or no spread."""
     compute = corrected_spearman if ranks else corrected_pearson
-    judge = compute(known, _judge_sample(sample)) if sample.scores.std() > 0.0 and known.std() > 0.0 else None
+    judge = compute(covariate, _judge_sample(sample)) if sample.scores.std() > 0.0 and covariate.std() > 0.0 else None
     try:
-        found = compute(known, sample)
+        estimate = compute(covariate, sample)
     except ValueError:
         return None
     if judge is None:
@@ -231,10 +231,10 @@ def corrected_correlation(
         len(sample.scores),
         sample.labels,
         from_fisher(judge.interval(level)),
-        from_fisher(found.interval(level)),
+        from_fisher(estimate.interval(level)),
         None,
-        found.worth(sample.labels),
-        found.powers,
+        estimate.worth(sample.labels),
+        estimate.powers,
     )
 
 
@@ -247,7 +247,7 @@ def _corrected_figure(sample: GradedSample, scale: GradeRange, level: float) -> 
     judged = _figure_interval(_labels_alone([_judge_sample(sample)]), scale, level)
     if judged is None:  # one cluster alone
         mean = float(sample.scores.mean())
-        judged = scale.within(Estimate(mean, -math.inf, math.inf))
+        judged = scale.clip(Estimate(mean, -math.inf, math.inf))
     plain, tuned = _labels_alone([sample]), _with_judge([sample])
     alone, corrected = _figure_interval(plain, scale, level), _figure_interval(tuned, scale, level)
     if plain is None or tuned is None or alone is None or corrected is None:
@@ -257,18 +257,18 @@ def _corrected_figure(sample: GradedSample, scale: GradeRange, level: float) -> 
 
 
 def _corrected_difference(
-    one: GradedSample,
-    other: GradedSample,
+    first: GradedSample,
+    second: GradedSample,
     figures: tuple[CorrectedFigure, CorrectedFigure],
     scale: GradeRange,
     level: float,
 ) -> CorrectedFigure:
-    pair = [one, other]
-    answers, labels = len(one.scores) + len(other.scores), one.labels + other.labels
+    pair = [first, second]
+    answers, labels = len(first.scores) + len(second.scores), first.labels + second.labels
     judged = _figure_interval(_labels_alone([_judge_sample(sample) for sample in pair]), scale, level)
     if judged is None:
-        value = float(one.scores.mean() - other.scores.mean())
-        judged = scale.within(Estimate(value, -math.inf, math.inf), difference=True)
+        value = float(first.scores.mean() - second.scores.mean())
+        judged = scale.clip(Estimate(value, -math.inf, math.inf), difference=True)
     if figures[0].corrected is None or figures[1].corrected is None:
         return CorrectedFigure(answers, labels, judged, None, None, None)
     plain, tuned = _labels_alone(pair), _with_judge(pair)
@@ -296,10 +296,10 @@ def _with_judge(samples: Sequence[GradedSample]) -> PoweredEstimate | None:
         return None
 
 
-def _figure_interval(found: PoweredEstimate | None, scale: GradeRange, level: float) -> Estimate | None:
-    if found is None:
+def _figure_interval(estimate: PoweredEstimate | None, scale: GradeRange, level: float) -> Estimate | None:
+    if estimate is None:
         return None
-    return scale.within(found.interval(level, scale.low, scale.high), difference=len(found.terms) > 1)
+    return scale.clip(estimate.interval(level, scale.low, scale.high), difference=len(estimate.terms) > 1)
 
 
 def _effective_labels(
@@ -316,7 +316,7 @@ def _effective_labels(
     """
     if math.isinf(scale.high - scale.low):
         return tuned.worth(labels)
-    corrected, alone = (one.high - one.low for one in intervals)
+    corrected, alone = (interval.high - interval.low for interval in intervals)
     more = plain.interval(level, scale.low, scale.high, times=4.0)
     power = math.log(alone / (more.high - more.low)) / math.log(4.0)
     times = (alone / corrected) ** (1.0 / min(max(power, 0.5), 1.0))
@@ -326,16 +326,16 @@ def _effective_labels(
 def _judge_error(sample: GradedSample, scale: GradeRange, level: float) -> JudgeError:
     graded = sample.graded
     score, grade, weight = sample.scores[graded], sample.grades[graded], sample.weights[graded]
-    off = _labels_alone([GradedSample(score, score - grade, weight, sample.clusters[graded])])
+    mean_error = _labels_alone([GradedSample(score, score - grade, weight, sample.clusters[graded])])
     judged = float((weight * score).sum() / weight.sum())
-    mean = None if off is None else off.interval(level, judged - scale.high, judged - scale.low)
+    mean = None if mean_error is None else mean_error.interval(level, judged - scale.high, judged - scale.low)
     absolute = float((weight * np.abs(score - grade)).sum() / weight.sum())
     r = pearson(score.tolist(), grade.tolist())
     if not scale.passes:
         return JudgeError(mean, absolute, None if r is None else r[0])
-    told = judge_confusion(sample)
-    rate = rogan_gladen(ungraded_pass_rate(sample), told.sensitivity, told.specificity, level)
-    return JudgeError(mean, absolute, None if r is None else r[0], told, rate)
+    confusion = judge_confusion(sample)
+    rate = rogan_gladen(ungraded_pass_rate(sample), confusion.sensitivity, confusion.specificity, level)
+    return JudgeError(mean, absolute, None if r is None else r[0], confusion, rate)
 
 
 # This share of each probability is the same for all answers (Zrnic and Candès take mixtures with the even one, too).
@@ -378,8 +378,8 @@ def expected_spread(sample: GradedSample) -> Floats:
     values, places = np.unique(sample.scores, return_inverse=True)
     near = np.exp(-0.5 * ((values[:, None] - f[None, :]) / width) ** 2)
     guess = (near @ squares + _PRIOR * average) / (near.sum(axis=1) + _PRIOR)
-    found: Floats = np.sqrt(guess)[places]
-    return found
+    spreads: Floats = np.sqrt(guess)[places]
+    return spreads
 
 
 def draw_answers(
@@ -390,21 +390,21 @@ def draw_answers(
     Systematic sampling in random order (Madow 1949) has exactly the probabilities that it is given. They are at most 1:
     what is cut off there goes to the others.
     """
-    left = np.flatnonzero(~graded)
-    if not 1 <= count <= left.size:
-        raise ValueError(f"{count} answers to draw; {left.size} have no grade")
+    ungraded = np.flatnonzero(~graded)
+    if not 1 <= count <= ungraded.size:
+        raise ValueError(f"{count} answers to draw; {ungraded.size} have no grade")
     if not 0.0 < floor <= 1.0:
         raise ValueError(f"floor is {floor}; it is a share above 0 and at most 1")
-    wanted = (1.0 - floor) * spreads / spreads.mean() + floor
-    factor = _scale_to_count(wanted[left], count)
-    probabilities = np.minimum(1.0, factor * wanted)
+    targets = (1.0 - floor) * spreads / spreads.mean() + floor
+    factor = _scale_to_count(targets[ungraded], count)
+    probabilities = np.minimum(1.0, factor * targets)
     source = np.random.default_rng(seed)
-    order = source.permutation(left)
+    order = source.permutation(ungraded)
     ends = np.cumsum(probabilities[order])
     ends *= count / ends[-1]  # rounding
     marks = source.random() + np.arange(count)
     chosen = np.zeros(graded.size, dtype=bool)
-    chosen[order[np.minimum(np.searchsorted(ends, marks, side="right"), left.size - 1)]] = True
+    chosen[order[np.minimum(np.searchsorted(ends, marks, side="right"), ungraded.size - 1)]] = True
     return LabelDraw(chosen, probabilities)
 
 
@@ -418,9 +418,9 @@ def combine_probabilities(before: Floats, now: Floats) -> Floats:
     return both
 
 
-def _scale_to_count(wanted: Floats, count: int) -> float:
+def _scale_to_count(targets: Floats, count: int) -> float:
     """What ``wanted`` is multiplied by so that the probabilities, at most 1 each, add up to ``count``."""
-    values = np.sort(wanted)[::-1]
+    values = np.sort(targets)[::-1]
     for certain in range(count):
         factor = (count - certain) / float(values[certain:].sum())
         if factor * values[certain] <= 1.0:
@@ -465,15 +465,15 @@ def measure_drift(
     Ties are broken at random with a fixed seed: the same gaps give the same evidence.
     """
     check_level(level)
-    known, new = np.asarray(calibration, dtype=np.float64), np.asarray(gaps, dtype=np.float64)
-    if not (known.size and new.size):
+    reference, new = np.asarray(calibration, dtype=np.float64), np.asarray(gaps, dtype=np.float64)
+    if not (reference.size and new.size):
         return None
-    if not ((known >= low) & (known <= high)).all() or not ((new >= low) & (new <= high)).all():
+    if not ((reference >= low) & (reference <= high)).all() or not ((new >= low) & (new <= high)).all():
         raise ValueError(f"gaps lie in {low:g}–{high:g}")
-    ranks = _conformal_ranks(known, new)
+    ranks = _conformal_ranks(reference, new)
     # One half bets on gaps that are larger or smaller, the other on gaps that spread more or less.
     course = 0.5 * _jumper_capital(ranks) + 0.5 * _jumper_capital(np.abs(2.0 * ranks - 1.0))
-    most = float(course.max())
+    evidence = float(course.max())
     reached = np.flatnonzero(course >= 1.0 / (1.0 - level))
     sequence = ConfidenceSequences(1, low=low, high=high, level=level)
     for gap in new.tolist():
@@ -482,29 +482,29 @@ def measure_drift(
     interval = Estimate(mean, min(mean, float(sequence.lows[0])), max(mean, float(sequence.highs[0])))
     return Drift(
         new.size,
-        known.size,
-        most,
-        min(1.0, 1.0 / most) if most > 0.0 else 1.0,
+        reference.size,
+        evidence,
+        min(1.0, 1.0 / evidence) if evidence > 0.0 else 1.0,
         int(reached[0]) + 1 if reached.size else None,
         interval,
-        math.fsum(known.tolist()) / known.size,
+        math.fsum(reference.tolist()) / reference.size,
     )
 
 
 def even_out(weights: Floats, seed: int = _TIE_SEED) -> Floats:
     """Return which labels to keep (a mask) so that what is left was drawn with even probabilities."""
-    kept: Floats = np.random.default_rng(seed).random(weights.size) * weights.max(initial=0.0) <= weights
-    return kept
+    mask: Floats = np.random.default_rng(seed).random(weights.size) * weights.max(initial=0.0) <= weights
+    return mask
 
 
-def _conformal_ranks(known: Floats, new: Floats) -> Floats:
+def _conformal_ranks(reference: Floats, new: Floats) -> Floats:
     """Each new gap's place among all before it, 0–1, uniform if they are exchangeable; ties at random."""
     source = np.random.default_rng(_TIE_SEED)
     ranks = np.empty(new.size)
-    for place, gap in enumerate(new):
-        before = np.concatenate((known, new[:place]))
+    for position, gap in enumerate(new):
+        before = np.concatenate((reference, new[:position]))
         ties = 1 + int((before == gap).sum())
-        ranks[place] = (int((before < gap).sum()) + source.random() * ties) / (before.size + 1)
+        ranks[position] = (int((before < gap).sum()) + source.random() * ties) / (before.size + 1)
     return ranks
 
 
@@ -512,8 +512,8 @@ def _jumper_capital(uniform: Floats) -> Floats:
     """The capital after each number, from 1: bets move slowly between five slopes."""
     shares = np.full(_BETS.size, 1.0 / _BETS.size)
     course = np.empty(uniform.size)
-    for place, value in enumerate(uniform):
+    for step, value in enumerate(uniform):
         shares = (1.0 - _JUMP) * shares + _JUMP * shares.sum() / _BETS.size
         shares = shares * (1.0 + _BETS * (value - 0.5))
-        course[place] = shares.sum()
+        course[step] = shares.sum()
     return course

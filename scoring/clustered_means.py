@@ -61,13 +61,13 @@ class ClusteredMean:
         """
         if math.isfinite(low) and math.isfinite(high):
             # A mean of rounded numbers may lie beyond their greatest one, by the last bit.
-            return self.within(min(low, self.mean), max(high, self.mean), rate=rate, level=level)
-        found = self.interval(level)
-        if found is None or self.clusters < MIN_CLUSTERS or (self.se or 0.0) <= _ROUNDING * abs(self.mean):
+            return self.bounded_interval(min(low, self.mean), max(high, self.mean), rate=rate, level=level)
+        student = self.interval(level)
+        if student is None or self.clusters < MIN_CLUSTERS or (self.se or 0.0) <= _ROUNDING * abs(self.mean):
             return None
-        return Estimate(self.mean, max(found.low, min(low, self.mean)), min(found.high, max(high, self.mean)))
+        return Estimate(self.mean, max(student.low, min(low, self.mean)), min(student.high, max(high, self.mean)))
 
-    def within(self, low: float, high: float, *, rate: bool = False, level: float = 0.95) -> Estimate:
+    def bounded_interval(self, low: float, high: float, *, rate: bool = False, level: float = 0.95) -> Estimate:
         """The mean of values from ``low`` to ``high`` with an interval that stays between them (``bounded_interval``).
 
         ``rate``: all values are one of the two. With one value in each cluster that is Wilson's interval; with more,
@@ -78,17 +78,17 @@ class ClusteredMean:
         check_level(level)
         if not low <= self.mean <= high or low == high:
             raise ValueError(f"a mean of {self.mean} with bounds {low} and {high}")
-        share, tail = (self.mean - low) / (high - low), (1.0 + level) / 2
+        unit_mean, tail = (self.mean - low) / (high - low), (1.0 + level) / 2
         dispersion = stretch = 1.0
-        if self.se is not None and 0.0 < share < 1.0:
+        if self.se is not None and 0.0 < unit_mean < 1.0:
             variance = (self.se / (high - low)) ** 2 * (self.clusters - 1) / self.clusters
-            dispersion = variance * self.even / (share * (1.0 - share))
+            dispersion = variance * self.even / (unit_mean * (1.0 - unit_mean))
             plain = student_quantile(tail, self.n - 1) if rate else normal_quantile(tail)
             stretch = float(student_quantile(tail, self.freedom) / plain)
-        numbers = np.array([[share], [dispersion], [self.even], [stretch]])
+        numbers = np.array([[unit_mean], [dispersion], [self.even], [stretch]])
         ends = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
-        least, most = (low + float(end[0]) * (high - low) for end in ends)
-        return Estimate(self.mean, min(least, self.mean), max(most, self.mean))
+        lower, upper = (low + float(end[0]) * (high - low) for end in ends)
+        return Estimate(self.mean, min(lower, self.mean), max(upper, self.mean))
 
 
 def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] | None = None) -> ClusteredMean | None:
@@ -107,28 +107,31 @@ def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] 
     groups = _values_by_cluster(values, labels)
     if not groups:
         return None
-    if strata is not None and (found := _stratified(values, labels, strata)) is not None:
-        return found
-    held = [value for group in groups.values() for value in group]
-    mean = math.fsum(held) / len(held)
+    if strata is not None and (stratified := _stratified(values, labels, strata)) is not None:
+        return stratified
+    numbers = [value for group in groups.values() for value in group]
+    mean = math.fsum(numbers) / len(numbers)
     residuals = (math.fsum(value - mean for value in group) for group in groups.values())
     squares = math.fsum(residual * residual for residual in residuals)
-    return _clustered_error(mean, squares, len(held), len(groups), sum(len(group) ** 2 for group in groups.values()))
+    return _clustered_error(mean, squares, len(numbers), len(groups), sum(len(group) ** 2 for group in groups.values()))
 
 
 def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) -> ClusteredMean | None:
-    places: dict[str, list[int]] = {}
-    for place, stratum in enumerate(strata):
-        places.setdefault(stratum, []).append(place)
-    parts = [clustered_mean([values[at] for at in one], [labels[at] for at in one]) for one in places.values()]
-    found = [part for part in parts if part is not None and part.se is not None]
-    if len(found) < 2 or len(found) < len(parts):
+    indices_by_stratum: dict[str, list[int]] = {}
+    for index, stratum in enumerate(strata):
+        indices_by_stratum.setdefault(stratum, []).append(index)
+    parts = [
+        clustered_mean([values[at] for at in indices], [labels[at] for at in indices])
+        for indices in indices_by_stratum.values()
+    ]
+    estimates = [part for part in parts if part is not None and part.se is not None]
+    if len(estimates) < 2 or len(estimates) < len(parts):
         return None
-    n = sum(part.n for part in found)
-    se = math.sqrt(math.fsum((part.n * (part.se or 0.0)) ** 2 for part in found)) / n
+    n = sum(part.n for part in estimates)
+    se = math.sqrt(math.fsum((part.n * (part.se or 0.0)) ** 2 for part in estimates)) / n
     mean = math.fsum(float(value) for value in values) / n
-    even = n * n / math.fsum(part.n**2 / part.even for part in found)
-    return ClusteredMean(mean, se, n, sum(part.clusters for part in found), even, len(found))
+    even = n * n / math.fsum(part.n**2 / part.even for part in estimates)
+    return ClusteredMean(mean, se, n, sum(part.clusters for part in estimates), even, len(estimates))
 
 
 def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...], int]) -> ClusteredMean | None:
@@ -142,8 +145,8 @@ def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...],
     sizes = [(sum(counts), times) for counts, times in alike]
     n = sum(size * times for size, times in sizes)
     mean = math.fsum(times * _sum(values, counts) for counts, times in alike) / n
-    apart = [value - mean for value in values]
-    squares = math.fsum(times * _sum(apart, counts) ** 2 for counts, times in alike)
+    deviations = [value - mean for value in values]
+    squares = math.fsum(times * _sum(deviations, counts) ** 2 for counts, times in alike)
     return _clustered_error(
         mean, squares, n, sum(times for _, times in sizes), sum(size * size * times for size, times in sizes)
     )

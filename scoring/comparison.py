@@ -37,8 +37,8 @@ def sign_flip_p(sums: Floats) -> float:
     """
     signs = _all_signs(len(sums)) if len(sums) <= _MAX_EXHAUSTIVE else _random_signs(len(sums))
     own = 0 if len(sums) <= _MAX_EXHAUSTIVE else 1  # drawn signs may not include those that were seen
-    seen, slack = abs(math.fsum(sums)), _ROUNDING * math.fsum(np.abs(sums))
-    extreme = int((np.abs(signs @ sums) >= seen - slack).sum())
+    observed, slack = abs(math.fsum(sums)), _ROUNDING * math.fsum(np.abs(sums))
+    extreme = int((np.abs(signs @ sums) >= observed - slack).sum())
     return (extreme + own) / (len(signs) + own)
 
 
@@ -99,7 +99,7 @@ def compare(
     second: str,
     scores: Mapping[str, Scores],
     level: float = 0.95,
-    most: float = 100.0,
+    highest: float = 100.0,
     *,
     clusters: Mapping[str, str] | None = None,
     strata: Mapping[str, str] | None = None,
@@ -107,7 +107,7 @@ def compare(
     """Candidates ``first`` and ``second`` on conversations that both have held, paired by item and seed or evaluator.
 
     The differences are taken conversation by conversation and clustered by item. The interval is that of the mean of
-    values between ± ``most`` (``ClusteredMean.within``), ``most`` being the highest score where the lowest is 0; it is
+    values between ± ``highest`` (``ClusteredMean.bounded_interval``), the highest score where the lowest is 0; it is
     that of this pair alone, whatever else is compared. Up to ``MAX_SIGN_FLIPS`` items ``p`` is that of the sign-flip
     test, which
     is exact where the candidates could be exchanged on each item; beyond, difference / se is taken for Student's t with
@@ -120,11 +120,11 @@ def compare(
     them; the interval makes room for those. So where p is small and the interval holds 0, there are too few items.
     """
     check_level(level)
-    one, other = scores[first], scores[second]
-    shared = one.keys() & other.keys()
+    first_scores, second_scores = scores[first], scores[second]
+    shared = first_scores.keys() & second_scores.keys()
     by_item: dict[str, list[float]] = {}
     for key in shared:
-        left, right = one[key], other[key]
+        left, right = first_scores[key], second_scores[key]
         if left is not None and right is not None:
             by_item.setdefault(key[0], []).append(left - right)
     dropped = len({item for item, _ in shared}) - len(by_item)
@@ -133,15 +133,19 @@ def compare(
     by_cluster: dict[str, list[float]] = {}
     for item, values in by_item.items():
         by_cluster.setdefault(cluster_of[item], []).extend(values)
-    found = clustered_mean(
+    estimate = clustered_mean(
         [value for item in by_item for value in by_item[item]],
         [cluster_of[item] for item in items],
         None if strata is None else [strata[item] for item in items],
     )
-    if found is None:
+    if estimate is None:
         return Comparison(first, second, None, None, None, None, None, 0, 0, dropped, None, None, None, None)
-    p, test = mean_difference_p(found, by_cluster)
-    interval = extend_to_zero(found.within(-most, most, level=level), p, level) if found.se is not None else None
+    p, test = mean_difference_p(estimate, by_cluster)
+    interval = (
+        extend_to_zero(estimate.bounded_interval(-highest, highest, level=level), p, level)
+        if estimate.se is not None
+        else None
+    )
     means = [math.fsum(values) / len(values) for values in by_item.values()]
     won = sum(mean > _DIFFERENCE_ROUNDING for mean in means) / len(means)
     lost = sum(mean < -_DIFFERENCE_ROUNDING for mean in means) / len(means)
@@ -149,32 +153,32 @@ def compare(
     return Comparison(
         first,
         second,
-        found.mean,
+        estimate.mean,
         interval,
-        found.se,
+        estimate.se,
         p,
         p,
         len(by_item),
-        found.n,
+        estimate.n,
         dropped,
         won,
         tied,
         lost,
         test,
-        found.clusters,
+        estimate.clusters,
     )
 
 
-def mean_difference_p(found: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
+def mean_difference_p(mean: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
     """The two-sided p-value of a mean of 0, and the test that gives it; None below two items. As in ``compare``."""
-    if found.se is None:
+    if mean.se is None:
         return None, None
-    if found.clusters <= MAX_SIGN_FLIPS:
+    if mean.clusters <= MAX_SIGN_FLIPS:
         items = sorted(by_item)  # signs are drawn by place
         return sign_flip_p(np.array([math.fsum(by_item[item]) for item in items])), "sign flips"
-    ratio = abs(found.mean) / found.se if found.se else math.inf if found.mean else 0.0
-    least = max(sys.float_info.min, math.ldexp(1.0, 1 - found.clusters))
-    return max(least, 2.0 * float(student_tail(ratio, found.freedom))), "t"
+    ratio = abs(mean.mean) / mean.se if mean.se else math.inf if mean.mean else 0.0
+    smallest = max(sys.float_info.min, math.ldexp(1.0, 1 - mean.clusters))
+    return max(smallest, 2.0 * float(student_tail(ratio, mean.freedom))), "t"
 
 
 @dataclass(slots=True, frozen=True)
@@ -202,18 +206,18 @@ def measure_shortfall(first: Scores, second: Scores, margin: float = 0.0) -> Sho
     Beyond, it is Student's t, whose error falls with the number of items. Neither test knows the shape of what it has
     not seen: where most items fall a little and a few rise far, so that the mean stays, small samples look like a fall.
     """
-    own, other = _item_means(first), _item_means(second)
-    shared = sorted(own.keys() & other.keys())  # signs are drawn by place
+    first_means, second_means = _item_means(first), _item_means(second)
+    shared = sorted(first_means.keys() & second_means.keys())  # signs are drawn by place
     if not shared:
         return None
     n = len(shared)
-    differences = np.array([own[item] - other[item] + margin for item in shared])
+    differences = np.array([first_means[item] - second_means[item] + margin for item in shared])
     if not np.isfinite(differences).all():
         raise ValueError("scores are not finite; leave out what is unscored")
     total = math.fsum(differences)
     p = 1.0
     if n > 1:
-        scale = max(margin, *(abs(one[item]) for one in (own, other) for item in shared))
+        scale = max(margin, *(abs(means[item]) for means in (first_means, second_means) for item in shared))
         changed = differences[np.abs(differences) > _DIFFERENCE_ROUNDING * scale]
         if len(changed) <= MAX_SIGN_FLIPS:
             both = sign_flip_p(changed) if len(changed) else 1.0
@@ -222,8 +226,8 @@ def measure_shortfall(first: Scores, second: Scores, margin: float = 0.0) -> Sho
             both = 2.0 * float(student_tail(abs(total) / spread, n - 1)) if spread else 0.0
             both = max(both, sys.float_info.min, math.ldexp(1.0, 1 - n))
         p = both / 2 if total < 0 else 1.0 - both / 2
-    least, most = (math.fsum(one[item] for item in shared) / n for one in (own, other))
-    return Shortfall(least, most, p, n)
+    first_mean, second_mean = (math.fsum(means[item] for item in shared) / n for means in (first_means, second_means))
+    return Shortfall(first_mean, second_mean, p, n)
 
 
 def _item_means(scores: Scores) -> dict[str, float]:
@@ -231,7 +235,9 @@ def _item_means(scores: Scores) -> dict[str, float]:
     for (item, _), score in scores.items():
         if score is not None:
             by_item.setdefault(item, []).append(score)
-    return {item: one[0] if len(one) == 1 else math.fsum(one) / len(one) for item, one in by_item.items()}
+    return {
+        item: values[0] if len(values) == 1 else math.fsum(values) / len(values) for item, values in by_item.items()
+    }
 
 
 def compare_all(
@@ -243,12 +249,12 @@ def compare_all(
     strata: Mapping[str, str] | None = None,
 ) -> list[Comparison]:
     """Every pair of candidates, in the order of ``scores``, with p-values corrected over the pairs."""
-    found = [
+    comparisons = [
         compare(first, second, scores, level, clusters=clusters, strata=strata)
         for first, second in combinations(scores, 2)
     ]
-    ps = adjust_p_values([one.p for one in found], correction)
-    return [replace(one, p_corrected=p) for one, p in zip(found, ps, strict=True)]
+    ps = adjust_p_values([comparison.p for comparison in comparisons], correction)
+    return [replace(comparison, p_corrected=p) for comparison, p in zip(comparisons, ps, strict=True)]
 
 
 def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm") -> list[float | None]:
@@ -260,16 +266,16 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
                              (scipy.stats.false_discovery_control); for tests that are independent or hang together
                              positively.
     """
-    known = [p for p in ps if p is not None]
-    for p in known:
+    defined = [p for p in ps if p is not None]
+    for p in defined:
         if not 0.0 <= p <= 1.0:
             raise ValueError(f"p is {p}; p-values lie between 0 and 1")
     if correction == "holm":
-        adjusted = _holm(known)
+        adjusted = _holm(defined)
     elif correction == "benjamini-hochberg":
         from scipy.stats import false_discovery_control
 
-        adjusted = [float(p) for p in false_discovery_control(known, method="bh")] if known else []
+        adjusted = [float(p) for p in false_discovery_control(defined, method="bh")] if defined else []
     else:
         raise ValueError(f"correction {correction!r}; allowed are holm and benjamini-hochberg")
     following = iter(adjusted)
@@ -279,9 +285,9 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
 def _holm(ps: Sequence[float]) -> list[float]:
     """The k-th smallest times the number of those not smaller, never less than one before it."""
     adjusted, reached = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        reached = max(reached, min(1.0, (len(ps) - rank) * ps[place]))
-        adjusted[place] = reached
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        reached = max(reached, min(1.0, (len(ps) - rank) * ps[index]))
+        adjusted[index] = reached
     return adjusted
 
 
@@ -306,15 +312,15 @@ def mean_effect(values: Mapping[str, float], *, wins: bool = False, level: float
     """The mean over cases of values from -1 to 1, which is 0 where nothing has an effect.
 
     The interval is Student's, or where values are ``wins``, which few cases may hold none of, that of values between
-    -1 and 1 (``ClusteredMean.within``); p is that of sign flips up to 100 cases, else of Student's t.
+    -1 and 1 (``ClusteredMean.bounded_interval``); p is that of sign flips up to 100 cases, else of Student's t.
     """
     cases = sorted(values)
-    found = clustered_mean([values[case] for case in cases], cases)
-    if found is None:
+    mean = clustered_mean([values[case] for case in cases], cases)
+    if mean is None:
         return NO_EFFECT
-    ends = found.within(-1.0, 1.0, level=level) if wins else _student_interval(found, level)
-    p, _ = mean_difference_p(found, {case: [values[case]] for case in cases})
-    return Effect(found.mean, ends.low, ends.high, p, found.n)
+    ends = mean.bounded_interval(-1.0, 1.0, level=level) if wins else _student_interval(mean, level)
+    p, _ = mean_difference_p(mean, {case: [values[case]] for case in cases})
+    return Effect(mean.mean, ends.low, ends.high, p, mean.n)
 
 
 def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level: float = 0.95) -> Effect:
@@ -335,7 +341,7 @@ def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level
         for side, mean in zip(sides, means, strict=True)
     ]
     value, error = sum(means) / 2, math.sqrt(sum(errors)) / 2
-    freedom = sum(errors) ** 2 / sum(one**2 / (len(side) - 1) for one, side in zip(errors, sides, strict=True))
+    freedom = sum(errors) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(errors, sides, strict=True))
     half = student_half(error, freedom, level)
     p = 2.0 * float(student_tail(abs(value) / error, freedom))
     return Effect(value, max(-1.0, value - half), min(1.0, value + half), p, sum(map(len, sides)))
@@ -348,16 +354,16 @@ def spread_effect(grades: Mapping[str, Sequence[float]], level: float = 0.95) ->
     """
     spreads = {case: _standard_deviation(values) for case, values in grades.items() if len(values) > 1}
     cases = sorted(spreads)
-    found = clustered_mean([spreads[case] for case in cases], cases)
-    if found is None:
+    mean = clustered_mean([spreads[case] for case in cases], cases)
+    if mean is None:
         return NO_EFFECT
-    ends = _student_interval(found, level)
-    return Effect(found.mean, max(0.0, ends.low), ends.high, None, found.n)
+    ends = _student_interval(mean, level)
+    return Effect(mean.mean, max(0.0, ends.low), ends.high, None, mean.n)
 
 
-def _student_interval(found: ClusteredMean, level: float) -> Estimate:
+def _student_interval(mean: ClusteredMean, level: float) -> Estimate:
     """Student's interval; that of values between bounds of one case, which has none."""
-    return found.interval(level) or found.within(-1.0, 1.0, level=level)
+    return mean.interval(level) or mean.bounded_interval(-1.0, 1.0, level=level)
 
 
 def _standard_deviation(values: Sequence[float]) -> float:

@@ -67,7 +67,7 @@ class ConfidenceSequences:
         self._over = np.full(rows, steps + 1)
         # By row, direction (0: on scores above m, 1: below), target, and m.
         self._capital = np.ones((rows, 2, len(TARGETS), steps + 1))
-        self._hold(0, steps)
+        self._set_grid(0, steps)
 
     def add(self, scores: Numbers, weights: Numbers | None = None) -> None:
         """Take in the next score of each row; nan: this row has none now, and learns nothing.
@@ -75,22 +75,22 @@ class ConfidenceSequences:
         ``weights`` are shares, from 0 to 1, of the largest weight that any observation of this sequence can have; that
         must be known beforehand. Without them all weigh the same.
         """
-        given = np.asarray(scores, dtype=np.float64)
-        if given.shape != self.counts.shape:
-            raise ValueError(f"scores of shape {given.shape} for {self.counts.size} rows")
-        unit = (given - self.low) / (self.high - self.low)
-        known = (unit >= 0.0) & (unit <= 1.0)
-        if not known.all():
-            if not np.isnan(given[~known]).all():
-                raise ValueError(f"scores {given[~known].tolist()}; they lie in {self.low:g}–{self.high:g}")
-            unit = np.where(known, unit, 0.0)
-        share = np.ones_like(unit) if weights is None else np.asarray(weights, dtype=np.float64)
-        if share.shape != unit.shape or not ((share >= 0.0) & (share <= 1.0)).all():
-            raise ValueError(f"weights {share.tolist()}; they lie in 0–1, one for each row")
-        known &= share > 0.0
-        share = np.where(known, share, 0.0)
-        self._bet(unit, share)
-        self._learn(unit, known, share)
+        values = np.asarray(scores, dtype=np.float64)
+        if values.shape != self.counts.shape:
+            raise ValueError(f"scores of shape {values.shape} for {self.counts.size} rows")
+        unit = (values - self.low) / (self.high - self.low)
+        valid = (unit >= 0.0) & (unit <= 1.0)
+        if not valid.all():
+            if not np.isnan(values[~valid]).all():
+                raise ValueError(f"scores {values[~valid].tolist()}; they lie in {self.low:g}–{self.high:g}")
+            unit = np.where(valid, unit, 0.0)
+        unit_weights = np.ones_like(unit) if weights is None else np.asarray(weights, dtype=np.float64)
+        if unit_weights.shape != unit.shape or not ((unit_weights >= 0.0) & (unit_weights <= 1.0)).all():
+            raise ValueError(f"weights {unit_weights.tolist()}; they lie in 0–1, one for each row")
+        valid &= unit_weights > 0.0
+        unit_weights = np.where(valid, unit_weights, 0.0)
+        self._bet(unit, unit_weights)
+        self._learn(unit, valid, unit_weights)
         self._exclude()
 
     @property
@@ -107,24 +107,24 @@ class ConfidenceSequences:
         scores: NDArray[np.float64] = self.low + (self.high - self.low) * (places / self._steps)
         return scores
 
-    def _bet(self, unit: NDArray[np.float64], share: NDArray[np.float64]) -> None:
+    def _bet(self, unit: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
         """Let each mean's capital win or lose on the scores, in 0–1, by bets that do not know them yet."""
         deviations = np.sqrt(self._spread / (self.counts + 1))
         bets = (1.0 / deviations)[:, None] * self._stake
         factors = np.minimum(bets[:, None, :, None], self._largest)
-        factors *= share[:, None, None, None]  # 0 where there is no score
+        factors *= weights[:, None, None, None]  # 0 where there is no score
         factors *= unit[:, None, None, None] * _DIRECTIONS - self._signed
         factors += 1.0
         self._capital *= factors
         # Beyond what is enough nothing more is won: it was excluded long since, and sums stay finite.
         np.minimum(self._capital, 2.0 * self._enough, out=self._capital)
 
-    def _learn(self, unit: NDArray[np.float64], known: NDArray[np.bool_], share: NDArray[np.float64]) -> None:
+    def _learn(self, unit: NDArray[np.float64], valid: NDArray[np.bool_], weights: NDArray[np.float64]) -> None:
         """The running mean and variance on which the next bets rest (the paper's equation 15)."""
-        self.counts += known
-        self._weight += share
-        self._sum += share * unit
-        self._spread += (share * (unit - self._sum / (self._weight + 1.0))) ** 2
+        self.counts += valid
+        self._weight += weights
+        self._sum += weights * unit
+        self._spread += (weights * (unit - self._sum / (self._weight + 1.0))) ** 2
 
     def _exclude(self) -> None:
         """Exclude the means whose capital is enough, for ever: the sequence is the intersection over time.
@@ -141,9 +141,9 @@ class ConfidenceSequences:
         first, last = max(0, int(self._under.min())), min(self._steps, int(self._over.max()))
         if last - first < 0.9 * (self._last - self._first):
             self._capital = self._capital[:, :, :, first - self._first : last - self._first + 1].copy()
-            self._hold(first, last)
+            self._set_grid(first, last)
 
-    def _hold(self, first: int, last: int) -> None:
+    def _set_grid(self, first: int, last: int) -> None:
         """Try the means from one place of the grid to another."""
         self._first, self._last = first, last
         means = np.arange(first, last + 1) / self._steps

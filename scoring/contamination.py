@@ -88,10 +88,10 @@ def moments(row: Floats) -> tuple[float, float]:
     total = float(weights.sum())
     if abs(total - 1.0) > POSITIVE_LOGPROB_SLACK:
         raise ValueError(f"row: its probabilities sum to {total:.6g}, not 1; the whole vocabulary is needed")
-    said = weights > 0.0
-    weights = weights[said] / total
+    possible = weights > 0.0
+    weights = weights[possible] / total
     # Measured from the peak, and squared after centring: a certain or an even row gives exactly 0, none less than 0.
-    offsets = array[said] - peak
+    offsets = array[possible] - peak
     centre = float(weights @ offsets)
     return peak + centre, math.sqrt(float(weights @ (offsets - centre) ** 2))
 
@@ -175,18 +175,18 @@ def chance_error(scores: Floats, member: Sequence[bool], clusters: Sequence[str]
     return math.sqrt(_variance_of_auc(_area(inside, outside), inside, outside, scores, member, clusters)(0.5))
 
 
-def area_power(area: float, error: float, members: int, others: int, level: float) -> float:
+def area_power(area: float, error: float, members: int, non_members: int, level: float) -> float:
     """Return the chance that the one-sided test at ``level`` finds a true ``area``; ``error``: ``chance_error``."""
-    factor = error**2 / _hanley_mcneil(0.5, members, others)
-    there = math.sqrt(factor * _hanley_mcneil(area, members, others))
-    return normal_share((area - 0.5 + error * normal_quantile(level)) / there)
+    factor = error**2 / _hanley_mcneil(0.5, members, non_members)
+    true_error = math.sqrt(factor * _hanley_mcneil(area, members, non_members))
+    return normal_share((area - 0.5 + error * normal_quantile(level)) / true_error)
 
 
-def sample_factor(area: float, error: float, members: int, others: int, level: float, power: float) -> float:
+def sample_factor(area: float, error: float, members: int, non_members: int, level: float, power: float) -> float:
     """How many times as many texts find a true ``area`` with this ``power``; the rest as in ``area_power``."""
-    factor = error**2 / _hanley_mcneil(0.5, members, others)
-    there = math.sqrt(factor * _hanley_mcneil(area, members, others))
-    return ((normal_quantile(1 - level) * error + normal_quantile(power) * there) / (area - 0.5)) ** 2
+    factor = error**2 / _hanley_mcneil(0.5, members, non_members)
+    true_error = math.sqrt(factor * _hanley_mcneil(area, members, non_members))
+    return ((normal_quantile(1 - level) * error + normal_quantile(power) * true_error) / (area - 0.5)) ** 2
 
 
 def _variance_of_auc(
@@ -199,17 +199,17 @@ def _variance_of_auc(
 ) -> Callable[[float], float]:
     """The variance of an AUC as a function of the true area, ``value`` being the one seen."""
     sizes = len(inside), len(outside)
-    seen = _delong(inside, outside)
+    observed = _delong(inside, outside)
     if clusters is not None and len(set(clusters)) < len(clusters):
         if len(clusters) != len(member):
             raise ValueError(f"clusters: {len(clusters)} for {len(member)} scores")
         labels = np.asarray(member) == 1
         names = np.unique(clusters, return_inverse=True)[1]
-        seen = max(seen, _obuchowski(np.asarray(scores, dtype=np.float64), labels, names))
+        observed = max(observed, _obuchowski(np.asarray(scores, dtype=np.float64), labels, names))
         if not _hanley_mcneil(value, *sizes):
             sizes = len(np.unique(names[labels])), len(np.unique(names[~labels]))
     expected = _hanley_mcneil(value, *sizes)
-    factor = max(1.0, seen / expected) if expected else 1.0
+    factor = max(1.0, observed / expected) if expected else 1.0
     return lambda area: factor * _hanley_mcneil(area, *sizes)
 
 
@@ -217,21 +217,21 @@ def _obuchowski(scores: NDArray[np.float64], member: NDArray[np.bool_], clusters
     """The variance of an AUC where texts of a cluster are not independent (Obuchowski 1997, Biometrics 53, 567)."""
     parts = np.zeros(len(scores))
     for side in (member, ~member):
-        other = np.sort(scores[~side])
-        above = (np.searchsorted(other, scores[side], "left") + np.searchsorted(other, scores[side], "right")) / 2
+        opposite = np.sort(scores[~side])
+        above = (np.searchsorted(opposite, scores[side], "left") + np.searchsorted(opposite, scores[side], "right")) / 2
         # Of others it is the share of members below: turned, so that what a cluster of both does not cancel.
-        above = above / len(other) if side is member else 1 - above / len(other)
+        above = above / len(opposite) if side is member else 1 - above / len(opposite)
         parts[side] = (above - above.mean()) / side.sum()
     sums = np.bincount(clusters, weights=parts)
-    least = min(len(np.unique(clusters[side])) for side in (member, ~member))
-    return math.fsum((sums**2).tolist()) * (least / (least - 1) if least > 1 else 1.0)
+    smallest = min(len(np.unique(clusters[side])) for side in (member, ~member))
+    return math.fsum((sums**2).tolist()) * (smallest / (smallest - 1) if smallest > 1 else 1.0)
 
 
-def _hanley_mcneil(area: float, members: int, others: int) -> float:
+def _hanley_mcneil(area: float, members: int, non_members: int) -> float:
     """The variance of an AUC, sample sizes being averaged as Newcombe does, so that it is symmetric in the classes."""
-    more = (members + others) / 2 - 1
+    more = (members + non_members) / 2 - 1
     shape = 1 + more * ((1 - area) / (2 - area) + area / (1 + area))
-    return area * (1 - area) * shape / (members * others)
+    return area * (1 - area) * shape / (members * non_members)
 
 
 def _area(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> float:
@@ -243,10 +243,10 @@ def _area(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> float:
 def _delong(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> float:
     """The variance of an AUC from the spread of the shares of the other class that each text is ranked above."""
     above = [
-        (np.searchsorted(other, one, "left") + np.searchsorted(other, one, "right")) / (2 * len(other))
-        for one, other in ((inside, outside), (outside, inside))
+        (np.searchsorted(opposite, own, "left") + np.searchsorted(opposite, own, "right")) / (2 * len(opposite))
+        for own, opposite in ((inside, outside), (outside, inside))
     ]
-    return math.fsum(float(np.var(one, ddof=1)) / len(one) for one in above if len(one) > 1)
+    return math.fsum(float(np.var(own, ddof=1)) / len(own) for own in above if len(own) > 1)
 
 
 def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> float:

@@ -43,7 +43,7 @@ class Point:
 class Regression:
     """A line through points that does not follow outliers.
 
-    ``residuals`` are y less the line; ``deviations`` the same in units of each point's expected spread; ``kept`` the
+    ``residuals`` are y less the line; ``deviations`` the same in units of each point's expected spread; ``inliers`` the
     points that the final line is drawn through. ``below`` and ``above`` are the names of those beyond ``threshold``
     such units; where points were tested (``departures``), of those whose corrected p is less than 0.05.
     """
@@ -53,7 +53,7 @@ class Regression:
     residuals: dict[str, float]
     deviations: dict[str, float]
     threshold: float
-    kept: tuple[str, ...] = ()
+    inliers: tuple[str, ...] = ()
     p_values: Mapping[str, float] | None = None
 
     @property
@@ -93,15 +93,15 @@ def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
         raise ValueError("points: two have the same name")
     if len({point.x for point in points}) < 2:
         raise ValueError(f"x: all points lie at {points[0].x:g}; no line has a slope there")
-    held = _trimmed_count(len(points))
-    line = _least_trimmed(points, held)
-    furthest = sorted(abs(line.residual(point)) for point in points)[held - 1]
+    coverage = _trimmed_count(len(points))
+    line = _least_trimmed(points, coverage)
+    furthest = sorted(abs(line.residual(point)) for point in points)[coverage - 1]
     spread = _NORMAL_MAD * furthest
-    kept = [point for point in points if abs(line.deviation(point, spread)) <= _ROUGH_THRESHOLD]
-    names = tuple(point.name for point in kept)
-    if len(kept) > 2 and len({point.x for point in kept}) > 1:
-        line = _least_squares(kept)
-        spread = math.sqrt(math.fsum(line.residual(point) ** 2 for point in kept) / (len(kept) - 2))
+    inliers = [point for point in points if abs(line.deviation(point, spread)) <= _ROUGH_THRESHOLD]
+    names = tuple(point.name for point in inliers)
+    if len(inliers) > 2 and len({point.x for point in inliers}) > 1:
+        line = _least_squares(inliers)
+        spread = math.sqrt(math.fsum(line.residual(point) ** 2 for point in inliers) / (len(inliers) - 2))
     residuals = {point.name: line.residual(point) for point in points}
     deviations = {point.name: line.deviation(point, spread) for point in points}
     return Regression(line.slope, line.intercept, residuals, deviations, threshold, names)
@@ -146,14 +146,14 @@ class Departure:
             return 0.0
         return float(student_tail(self._critical(self.freedom) - fall / self.se, self.freedom))
 
-    def times_the_items(self, fall: float, power: float) -> float | None:
+    def item_factor(self, fall: float, power: float) -> float | None:
         """How many times as many items find that with this ``power``; None where no number of them would."""
         if self.tries is None:
             return None
-        wanted = fall / (self._critical(self.limit) + float(student_quantile(power, self.limit)))
-        if wanted <= self.models:
+        target = fall / (self._critical(self.limit) + float(student_quantile(power, self.limit)))
+        if target <= self.models:
             return None
-        return (self.se**2 - self.models**2) / (wanted**2 - self.models**2)
+        return (self.se**2 - self.models**2) / (target**2 - self.models**2)
 
     def _critical(self, freedom: float) -> float:
         return -float(student_quantile(DEPARTURE_LEVEL / (self.tries or 1), freedom))
@@ -190,56 +190,58 @@ def departures(
     have left out and each of its members; and for ``tests`` kinds of test. So the chance of finding any point of a
     clean table below its line is at most 0.05 / ``tests``, if points lie normally about a line by no more than that.
     """
-    most = len(points) - _trimmed_count(len(points))
-    sets = sum(off * math.comb(len(points), off) for off in range(1, most + 1))
-    found = {}
+    max_outliers = len(points) - _trimmed_count(len(points))
+    sets = sum(outliers * math.comb(len(points), outliers) for outliers in range(1, max_outliers + 1))
+    results = {}
     for point in points:
-        kept = [one for one in points if one.name in line.kept and one.name != point.name]
-        if len(kept) < 3 or len({one.x for one in kept}) < 2:
+        inliers = [inlier for inlier in points if inlier.name in line.inliers and inlier.name != point.name]
+        if len(inliers) < 3 or len({inlier.x for inlier in inliers}) < 2:
             continue
-        off = len(points) - len(line.kept) + (point.name in line.kept)
-        found[point.name] = _departure(point, kept, errors_of, scatter, tests * sets if off <= most else None)
-    return found
+        outliers = len(points) - len(line.inliers) + (point.name in line.inliers)
+        results[point.name] = _departure(
+            point, inliers, errors_of, scatter, tests * sets if outliers <= max_outliers else None
+        )
+    return results
 
 
 def _departure(
-    point: Point, kept: Sequence[Point], errors_of: Mapping[str, ItemErrors], scatter: float, tries: int | None
+    point: Point, inliers: Sequence[Point], errors_of: Mapping[str, ItemErrors], scatter: float, tries: int | None
 ) -> Departure:
-    xs, ys = (np.array([getattr(one, name) for one in kept]) for name in ("x", "y"))
-    apart = xs - xs.mean()
-    total = float(apart @ apart)
-    slope = float(apart @ ys) / total
-    weights = 1 / len(kept) + (point.x - xs.mean()) * apart / total
-    errors = ys - ys.mean() - slope * apart
-    freedom = len(kept) - 2
+    xs, ys = (np.array([getattr(inlier, name) for inlier in inliers]) for name in ("x", "y"))
+    centred = xs - xs.mean()
+    total = float(centred @ centred)
+    slope = float(centred @ ys) / total
+    weights = 1 / len(inliers) + (point.x - xs.mean()) * centred / total
+    errors = ys - ys.mean() - slope * centred
+    freedom = len(inliers) - 2
     own = errors_of[point.name]
     # What the items alone make of the points' places, cluster by cluster.
-    noise = np.array([_point_noise(errors_of[one.name], slope) for one in kept])
+    noise = np.array([_point_noise(errors_of[inlier.name], slope) for inlier in inliers])
     by_items = float(((_point_noise(own, slope) - weights @ noise) ** 2).sum())
     by_items += _excess_variance(own.y_least, own.y) + slope**2 * _excess_variance(own.x_least, own.x)
-    left = noise - noise.mean(axis=0) - np.outer(apart, apart @ noise) / total
-    seen = (float(errors @ errors) - float((left**2).sum())) / freedom
-    stretch = 1 + 1 / len(kept) + (point.x - xs.mean()) ** 2 / total
-    clusters = max(2, min(own.clusters, *(errors_of[one.name].clusters for one in kept)))
+    remainder = noise - noise.mean(axis=0) - np.outer(centred, centred @ noise) / total
+    observed = (float(errors @ errors) - float((remainder**2).sum())) / freedom
+    stretch = 1 + 1 / len(inliers) + (point.x - xs.mean()) ** 2 / total
+    clusters = max(2, min(own.clusters, *(errors_of[inlier.name].clusters for inlier in inliers)))
     # Of few items nobody knows what part of the scatter is theirs.
-    more = seen > scatter**2 and clusters >= MIN_POINTS
-    by_points = (seen if more else scatter**2) * stretch
-    unsure = by_items**2 / (clusters - 1) + (by_points**2 / freedom if more else 0.0)
-    whole = by_points + by_items
-    degrees = whole**2 / unsure if unsure else _UNBOUNDED
-    limit = float(freedom) if more else _UNBOUNDED
-    return Departure(point.y - float(weights @ ys), math.sqrt(whole), degrees, math.sqrt(by_points), limit, tries)
+    scattered = observed > scatter**2 and clusters >= MIN_POINTS
+    by_points = (observed if scattered else scatter**2) * stretch
+    unsure = by_items**2 / (clusters - 1) + (by_points**2 / freedom if scattered else 0.0)
+    variance = by_points + by_items
+    degrees = variance**2 / unsure if unsure else _UNBOUNDED
+    limit = float(freedom) if scattered else _UNBOUNDED
+    return Departure(point.y - float(weights @ ys), math.sqrt(variance), degrees, math.sqrt(by_points), limit, tries)
 
 
-def _point_noise(one: ItemErrors, slope: float) -> Floats:
-    factor = math.sqrt(one.clusters / (one.clusters - 1)) if one.clusters > 1 else 1.0
-    noise: Floats = factor * (one.y - slope * one.x)
+def _point_noise(errors: ItemErrors, slope: float) -> Floats:
+    factor = math.sqrt(errors.clusters / (errors.clusters - 1)) if errors.clusters > 1 else 1.0
+    noise: Floats = factor * (errors.y - slope * errors.x)
     return noise
 
 
-def _excess_variance(least: float, parts: Floats) -> float:
+def _excess_variance(floor: float, parts: Floats) -> float:
     """By how much the square of the least error exceeds the variance seen."""
-    return max(0.0, least**2 - float((parts**2).sum()))
+    return max(0.0, floor**2 - float((parts**2).sum()))
 
 
 @dataclass(slots=True, frozen=True)
@@ -258,25 +260,25 @@ class _Line:
         return math.copysign(math.inf, residual) if residual else 0.0  # off a perfect line, by however little
 
 
-def _least_trimmed(points: Sequence[Point], held: int) -> _Line:
+def _least_trimmed(points: Sequence[Point], coverage: int) -> _Line:
     """The line with the smallest sum of its ``held`` smallest squared residuals.
 
     From the line through each pair of points, the nearest points and their own line are taken in turn until the sum no
     longer falls (the concentration steps of Rousseeuw and Van Driessen 2006).
     """
     best: tuple[float, _Line] | None = None
-    for one, other in combinations(sorted(points, key=lambda point: (point.x, point.y, point.name)), 2):
-        if one.x == other.x:
+    for first, second in combinations(sorted(points, key=lambda point: (point.x, point.y, point.name)), 2):
+        if first.x == second.x:
             continue
-        line, total = _least_squares([one, other]), math.inf
+        line, total = _least_squares([first, second]), math.inf
         while True:
-            nearest = sorted(points, key=lambda point: (abs(line.residual(point)), point.name))[:held]
-            now = math.fsum(line.residual(point) ** 2 for point in nearest)
-            if best is None or now < best[0]:
-                best = now, line
-            if not now < total or len({point.x for point in nearest}) < 2:
+            nearest = sorted(points, key=lambda point: (abs(line.residual(point)), point.name))[:coverage]
+            current = math.fsum(line.residual(point) ** 2 for point in nearest)
+            if best is None or current < best[0]:
+                best = current, line
+            if not current < total or len({point.x for point in nearest}) < 2:
                 break
-            line, total = _least_squares(nearest), now
+            line, total = _least_squares(nearest), current
     if best is None:
         raise ValueError("x: all points lie at one place")
     return best[1]
@@ -304,9 +306,9 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float] | N
 
 
 def _linear_coefficient(xs: Floats, ys: Floats) -> float:
-    one, other = xs - xs.mean(), ys - ys.mean()
-    one, other = one / np.abs(one).max(), other / np.abs(other).max()
-    return float(np.clip(one @ other / math.sqrt(float(one @ one) * float(other @ other)), -1.0, 1.0))
+    x, y = xs - xs.mean(), ys - ys.mean()
+    x, y = x / np.abs(x).max(), y / np.abs(y).max()
+    return float(np.clip(x @ y / math.sqrt(float(x @ x) * float(y @ y)), -1.0, 1.0))
 
 
 # Up to so many pairs Spearman's p-value comes from all n! orders (40,320); beyond, from the t distribution.
@@ -370,8 +372,8 @@ class DatasetLine:
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> Correlation:
     """Pearson, Spearman and Kendall of pairs."""
-    found = pearson(xs, ys)
-    linear = None if found is None else Coefficient(*found)
+    result = pearson(xs, ys)
+    linear = None if result is None else Coefficient(*result)
     return Correlation(len(xs), linear, spearman(xs, ys), kendall(xs, ys))
 
 
@@ -385,14 +387,17 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     """
     if not _have_spread(xs, ys):
         return None
-    n, ranks, others = len(xs), mid_ranks(xs), mid_ranks(ys)
-    rho = _linear_coefficient(ranks, others)
+    n, x_ranks, y_ranks = len(xs), mid_ranks(xs), mid_ranks(ys)
+    rho = _linear_coefficient(x_ranks, y_ranks)
     if n > MAX_EXACT:
         ratio = abs(rho) * math.sqrt((n - 2) / ((1.0 + rho) * (1.0 - rho))) if abs(rho) < 1.0 else math.inf
         return Coefficient(rho, max(2.0 * float(student_tail(ratio, n - 2)), _smallest_p(n)))
-    others -= others.mean()
-    products, seen = ranks[_all_orders(n)] @ others, ranks @ others  # rho, but for a factor that no order changes
-    tail = min((products <= seen).mean(), (products >= seen).mean())
+    y_ranks -= y_ranks.mean()
+    products, observed = (
+        x_ranks[_all_orders(n)] @ y_ranks,
+        x_ranks @ y_ranks,
+    )  # rho, but for a factor that no order changes
+    tail = min((products <= observed).mean(), (products >= observed).mean())
     return Coefficient(rho, min(1.0, 2.0 * float(tail)))
 
 
@@ -414,10 +419,10 @@ def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     if n > _MAX_PAIRWISE:
         from scipy.stats import kendalltau
 
-        found = kendalltau(xs, ys)
-        return Coefficient(float(found.statistic), max(float(found.pvalue), sys.float_info.min))
+        result = kendalltau(xs, ys)
+        return Coefficient(float(result.statistic), max(float(result.pvalue), sys.float_info.min))
     signs = [np.sign(np.subtract.outer(values, values)) for values in map(np.asarray, (xs, ys))]
-    score, untied = float((signs[0] * signs[1]).sum()) / 2, [np.abs(one).sum() / 2 for one in signs]
+    score, untied = float((signs[0] * signs[1]).sum()) / 2, [np.abs(matrix).sum() / 2 for matrix in signs]
     tau = min(1.0, max(-1.0, score / math.sqrt(untied[0]) / math.sqrt(untied[1])))
     if n <= _MAX_EXACT_KENDALL and untied[0] == untied[1] == n * (n - 1) / 2:
         p = _orders_as_discordant(n, int(untied[0] - abs(score)) // 2)
@@ -450,9 +455,9 @@ def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> 
 
     Overall pools all datasets, as the paper does; its p-values are too small: a model's figures are not independent.
     """
-    kept = [one for one in figures if one.model not in without]
+    rows = [row for row in figures if row.model not in without]
     return Correlations(
-        _correlation_of(kept), {name: _correlation_of(group) for name, group in group_by_dataset(kept).items()}
+        _correlate_group(rows), {name: _correlate_group(group) for name, group in group_by_dataset(rows).items()}
     )
 
 
@@ -467,13 +472,13 @@ def fit_lines(figures: Iterable[ModelScores]) -> dict[str, DatasetLine | None]:
 def group_by_dataset(figures: Iterable[ModelScores]) -> dict[str, list[ModelScores]]:
     """The figures of each dataset, in the order in which datasets first appear."""
     groups: dict[str, list[ModelScores]] = {}
-    for one in figures:
-        groups.setdefault(one.dataset, []).append(one)
+    for figure in figures:
+        groups.setdefault(figure.dataset, []).append(figure)
     return groups
 
 
-def _correlation_of(group: Sequence[ModelScores]) -> Correlation:
-    return correlation([one.accuracy for one in group], [one.score for one in group])
+def _correlate_group(group: Sequence[ModelScores]) -> Correlation:
+    return correlation([figure.accuracy for figure in group], [figure.score for figure in group])
 
 
 def _have_spread(xs: Sequence[float], ys: Sequence[float]) -> bool:
@@ -488,7 +493,9 @@ def _smallest_p(n: int) -> float:
 
 
 def _fit_line(group: Sequence[ModelScores]) -> DatasetLine | None:
-    points = [Point(one.model, one.accuracy, one.score, one.accuracy_se, one.score_se) for one in group]
+    points = [
+        Point(figure.model, figure.accuracy, figure.score, figure.accuracy_se, figure.score_se) for figure in group
+    ]
     if len(points) > 2 and len({point.x for point in points}) < 2:
         return None
     line = robust_line(points)

@@ -45,7 +45,7 @@ class DisputeCriteria:
     of_answer: AnswerFunction | None = None
 
     @classmethod
-    def of(cls, rules: Mapping[str, Any] | None) -> DisputeCriteria:
+    def from_rules(cls, rules: Mapping[str, Any] | None) -> DisputeCriteria:
         """Read plain data: ``wrong``, ``grader``, ``question`` (the rule of answers), ``distance``, ``weights`` and
         ``models``.
 
@@ -53,22 +53,25 @@ class DisputeCriteria:
 
         :raises ConfigurationError: a value is none there is.
         """
-        given = dict(rules or {})
+        settings = dict(rules or {})
         default = cls()
-        grader, answer = given.get("grader", default.grader), given.get("question", default.answer)
+        grader, answer = settings.get("grader", default.grader), settings.get("question", default.answer)
         if grader not in ("alone", "apart") or answer not in ("halves", "spread"):
             raise ConfigurationError(
                 f"dispute rules: found grader '{grader}' and question '{answer}', expected alone or apart, and halves "
                 "or spread"
             )
         try:
-            first, second = map(float, given.get("weights", default.weights))
-            wrong, distance = float(given.get("wrong", default.wrong)), float(given.get("distance", default.distance))
+            first, second = map(float, settings.get("weights", default.weights))
+            wrong, distance = (
+                float(settings.get("wrong", default.wrong)),
+                float(settings.get("distance", default.distance)),
+            )
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"dispute rules: {error}; expected numbers, and two weights") from None
-        return cls(wrong, grader, answer, distance, (first, second), given.get("models") is True)
+        return cls(wrong, grader, answer, distance, (first, second), settings.get("models") is True)
 
-    def by_file(self, file: Path) -> DisputeCriteria:
+    def with_file(self, file: Path) -> DisputeCriteria:
         """The same with the functions of a Python file in place of the rules: ``grader_dispute(grade, others)`` and
         ``answer_dispute(grades)``, or one of them.
 
@@ -78,10 +81,12 @@ class DisputeCriteria:
         functions = [getattr(module, name, None) for name in (_GRADER, _ANSWER)]
         if not any(map(callable, functions)):
             raise ConfigurationError(f"{file}: expected a function {_GRADER}(grade, others) or {_ANSWER}(grades)")
-        of_grader, of_answer = (_cached_function(one, file) if callable(one) else None for one in functions)
+        of_grader, of_answer = (
+            _cached_function(function, file) if callable(function) else None for function in functions
+        )
         return replace(self, of_grader=of_grader, of_answer=of_answer)
 
-    def disputed(self, grades: Sequence[float]) -> bool:
+    def is_disputed(self, grades: Sequence[float]) -> bool:
         """Whether one answer is in dispute by these rules: by any of its graders (F), or as a whole (G).
 
         Functions of a user's file are asked too. Up to one grade nothing is in dispute.
@@ -97,13 +102,13 @@ class DisputeCriteria:
                 return True
         elif is_split_in_half(len(grades), sum(grade > self.wrong for grade in grades)):
             return True
-        others = [grades[:at] + grades[at + 1 :] for at in range(len(grades))]
+        other_grades = [grades[:at] + grades[at + 1 :] for at in range(len(grades))]
         if self.of_grader is not None:
-            asked = self.of_grader
-            return any(asked(own, tuple(rest)) for own, rest in zip(grades, others, strict=True))
+            function = self.of_grader
+            return any(function(own, tuple(remaining)) for own, remaining in zip(grades, other_grades, strict=True))
         if self.grader == "apart":
-            return any(abs(own - median(rest)) >= self.distance - ROUNDING
-                       for own, rest in zip(grades, others, strict=True))  # fmt: skip
+            return any(abs(own - median(remaining)) >= self.distance - ROUNDING
+                       for own, remaining in zip(grades, other_grades, strict=True))  # fmt: skip
         right = sum(grade > self.wrong for grade in grades)
         return min(right, len(grades) - right) == 1
 
@@ -118,10 +123,10 @@ def _cached_function(function: Callable[..., Any], file: Path) -> Callable[..., 
     """A user's function, remembered by its arguments, for few different ones occur."""
 
     @cache
-    def asked(*arguments: Any) -> bool:
+    def call(*arguments: Any) -> bool:
         try:
             return bool(function(*arguments))
         except Exception as error:
             raise ConfigurationError(f"{file}: {type(error).__name__}: {error} (at {user_frame(error)})") from None
 
-    return asked
+    return call

@@ -60,26 +60,28 @@ def find_disputes(table: GradeTable, criteria: DisputeCriteria | None = None) ->
         order = np.lexsort((values, places))
         grouped = np.split(values[order], np.cumsum(n)[:-1]) if len(n) else []
     if rule.of_grader is not None:
-        found = np.array([rule.of_grader(float(own), _other_grades(each, at)) if len(each) > 1 else False
-                          for each in grouped for at, own in enumerate(each)], dtype=np.bool_)  # fmt: skip
-        rows[np.flatnonzero(present)[order]] = found
+        flags = np.array([rule.of_grader(float(own), _other_grades(group, at)) if len(group) > 1 else False
+                          for group in grouped for at, own in enumerate(group)], dtype=np.bool_)  # fmt: skip
+        rows[np.flatnonzero(present)[order]] = flags
     elif rule.grader == "apart":
         off = np.abs(values[order] - _medians_of_others(grouped))
         rows[np.flatnonzero(present)[order]] = off >= rule.distance - ROUNDING
     else:
         rows[present] = (n[places] > 1) & (np.where(values > rule.wrong, right[places], (n - right)[places]) == 1)
     if rule.of_answer is not None:
-        divided = np.array([len(each) > 1 and rule.of_answer(tuple(each.tolist())) for each in grouped], dtype=np.bool_)
+        divided = np.array(
+            [len(group) > 1 and rule.of_answer(tuple(group.tolist())) for group in grouped], dtype=np.bool_
+        )
     elif rule.answer == "spread":
         divided = (n > 1) & (high - low >= rule.distance - ROUNDING)
     else:
         smaller = np.minimum(right, n - right)
         divided = (smaller > 0) & (2 * smaller == n) | (smaller > 1) & (2 * smaller == n - 1)
-    place_of_row = np.full(len(table), -1, dtype=np.int64)
-    place_of_row[present] = places
+    answer_of_row = np.full(len(table), -1, dtype=np.int64)
+    answer_of_row[present] = places
     question, candidate = np.divmod(answers, max(1, len(table.candidates)))
     alone = np.bincount(places, rows[present], minlength=len(answers)).astype(np.int64)
-    return DisputeFlags(rows, place_of_row, question, candidate, n.astype(np.int64), divided, high > low, alone)
+    return DisputeFlags(rows, answer_of_row, question, candidate, n.astype(np.int64), divided, high > low, alone)
 
 
 def _other_grades(sorted_grades: Floats, at: int) -> tuple[float, ...]:
@@ -88,16 +90,16 @@ def _other_grades(sorted_grades: Floats, at: int) -> tuple[float, ...]:
 
 def _medians_of_others(grouped: Sequence[Floats]) -> Floats:
     """For each grade of each answer, sorted, the median of the answer's other grades; nan where there is none."""
-    found = [np.empty(len(each)) for each in grouped]
-    for size in {len(each) for each in grouped}:
-        alike = [at for at, each in enumerate(grouped) if len(each) == size]
+    results = [np.empty(len(group)) for group in grouped]
+    for size in {len(group) for group in grouped}:
+        alike = [at for at, group in enumerate(grouped) if len(group) == size]
         grades = np.array([grouped[at] for at in alike])
         for left_out in range(size):
-            others = np.delete(grades, left_out, axis=1)
-            medians = np.median(others, axis=1) if size > 1 else np.full(len(alike), np.nan)
+            other_grades = np.delete(grades, left_out, axis=1)
+            medians = np.median(other_grades, axis=1) if size > 1 else np.full(len(alike), np.nan)
             for at, median in zip(alike, medians, strict=True):
-                found[at][left_out] = median
-    return np.concatenate(found) if found else np.empty(0)
+                results[at][left_out] = median
+    return np.concatenate(results) if results else np.empty(0)
 
 
 @dataclass(slots=True, frozen=True)
@@ -170,7 +172,7 @@ def dimension_weights(dimensions: Sequence[str], weights: Mapping[str, float] | 
     for name in dimensions:
         if name not in weights:
             raise ConfigurationError(f"dimension '{name}' has no weight; there are weights of: {', '.join(weights)}")
-    found = np.array([float(weights[name]) for name in dimensions])
-    if not (np.isfinite(found) & (found >= 0)).all():
-        raise ConfigurationError(f"weights: {found.tolist()}; expected numbers from 0 on")
-    return found
+    values = np.array([float(weights[name]) for name in dimensions])
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise ConfigurationError(f"weights: {values.tolist()}; expected numbers from 0 on")
+    return values

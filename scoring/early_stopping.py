@@ -49,8 +49,8 @@ class StoppingRule:
     def __post_init__(self) -> None:
         """:raises ValueError: both rules are given, or none; a value is out of its range."""
         if (self.half_width is not None) == self.decided:
-            found = "both half_width and decided" if self.decided else "neither half_width nor decided"
-            raise ValueError(f"until: {found}; allowed is exactly one: {_ALLOWED}")
+            problem = "both half_width and decided" if self.decided else "neither half_width nor decided"
+            raise ValueError(f"until: {problem}; allowed is exactly one: {_ALLOWED}")
         if self.half_width is not None and not (math.isfinite(self.half_width) and self.half_width > 0.0):
             raise ValueError(f"until.half_width: {self.half_width}; allowed is a number of points above 0")
         try:
@@ -155,7 +155,7 @@ class StoppingWatch:
                 len(self._pairs), low=-width, high=width, level=level, steps=_PAIR_STEPS
             )
 
-    def add(self, candidate: str, place: int, score: float | None) -> None:
+    def add(self, candidate: str, position: int, score: float | None) -> None:
         """Take in a finished conversation: ``place`` is its item's in the seeded order, from 0.
 
         ``score`` is None where there is none: a failed conversation, or one without a readable verdict. After the
@@ -163,14 +163,16 @@ class StoppingWatch:
         """
         if candidate not in self.candidates:
             raise ValueError(f"candidate {candidate!r}; watched are {list(self.candidates)}")
-        if not 0 <= place < self.planned:
-            raise ValueError(f"place {place}; planned are {self.planned} items, counted from 0")
+        if not 0 <= position < self.planned:
+            raise ValueError(f"place {position}; planned are {self.planned} items, counted from 0")
         if score is not None and not self.low <= score <= self.high:  # nan too
-            raise ValueError(f"{candidate!r} at place {place}: score {score}; scores lie in {self.low:g}–{self.high:g}")
-        told = self._ahead.setdefault(place, {})
-        if place < self._next or candidate in told:
-            raise ValueError(f"{candidate!r} at place {place}: told twice")
-        told[candidate] = math.nan if score is None else score
+            raise ValueError(
+                f"{candidate!r} at place {position}: score {score}; scores lie in {self.low:g}–{self.high:g}"
+            )
+        row = self._ahead.setdefault(position, {})
+        if position < self._next or candidate in row:
+            raise ValueError(f"{candidate!r} at place {position}: told twice")
+        row[candidate] = math.nan if score is None else score
         self._finished += 1
         while self.stopped_at is None and len(self._ahead.get(self._next, ())) == len(self.candidates):
             scores = self._ahead.pop(self._next)
@@ -191,9 +193,9 @@ class StoppingWatch:
         self._own.add(*self._observed(items))
         if self._differences is not None:
             self._differences.add(
-                *self._observed([[scores[one] - scores[other] for one, other in self._pairs] for scores in items])
+                *self._observed([[scores[left] - scores[right] for left, right in self._pairs] for scores in items])
             )
-        if self._holds():
+        if self._is_decided():
             self.stopped_at = self._prefix
 
     def _observed(self, items: list[list[float]]) -> tuple[list[float], list[float]]:
@@ -201,12 +203,12 @@ class StoppingWatch:
         number as a share of the largest cluster's."""
         means, weights = [], []
         for column in zip(*items, strict=True):
-            known = [value for value in column if not math.isnan(value)]
-            means.append(math.fsum(known) / len(known) if known else math.nan)
-            weights.append(len(known) / self._largest)
+            values = [value for value in column if not math.isnan(value)]
+            means.append(math.fsum(values) / len(values) if values else math.nan)
+            weights.append(len(values) / self._largest)
         return means, weights
 
-    def _holds(self) -> bool:
+    def _is_decided(self) -> bool:
         if self._differences is not None:
             return len(self.better) == len(self._pairs)
         assert self.until.half_width is not None
@@ -240,17 +242,17 @@ class StoppingWatch:
 
         A lower end of 0 says that the difference is above 0: an interval's ends are not part of it.
         """
-        found: list[tuple[str, str, float, float]] = []
+        pairs: list[tuple[str, str, float, float]] = []
         if self._differences is None:
-            return found
+            return pairs
         ends = zip(self._differences.lows.tolist(), self._differences.highs.tolist(), strict=True)
-        for (one, other), (low, high) in zip(self._pairs, ends, strict=True):
-            first, second = self.candidates[one], self.candidates[other]
+        for (left, right), (low, high) in zip(self._pairs, ends, strict=True):
+            first, second = self.candidates[left], self.candidates[right]
             if low >= 0.0 and high > 0.0:
-                found.append((first, second, low, high))
+                pairs.append((first, second, low, high))
             elif high <= 0.0 and low < 0.0:
-                found.append((second, first, 0.0 - high, 0.0 - low))
-        return found
+                pairs.append((second, first, 0.0 - high, 0.0 - low))
+        return pairs
 
     def to_record(self) -> dict[str, Any]:
         """Plain data, six decimals: the rule, what it takes to be independent, where it held, what that saved, and the

@@ -67,7 +67,7 @@ class GradeTable:
         return len(self.values)
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         rows: Iterable[GradeRow],
         *,
@@ -79,28 +79,28 @@ class GradeTable:
     ) -> GradeTable:
         """The table of these rows. Names that are given come first, in their order, also where no row has them."""
         names = [dict.fromkeys(dimensions), {}, dict.fromkeys(candidates), dict.fromkeys(graders)]
-        places: list[dict[str, int]] = [{name: place for place, name in enumerate(one)} for one in names]
+        indexes: list[dict[str, int]] = [{name: code for code, name in enumerate(group)} for group in names]
         codes: list[list[int]] = [[], [], [], []]
         values, tops, lows = list[float](), list[float](), list[float]()
         for row in rows:
-            for known, column, name in zip(places, codes, row[:4], strict=True):
-                column.append(known.setdefault(name, len(known)))
+            for index, column, name in zip(indexes, codes, row[:4], strict=True):
+                column.append(index.setdefault(name, len(index)))
             values.append(float("nan") if row.value is None else row.value)
             tops.append(row.top)
             lows.append(row.low)
-        named = [list(known) for known in places]
+        lists = [list(index) for index in indexes]
         columns = [np.array(column, dtype=np.int64) for column in codes]
         return cls(
-            *(named[0], named[1], named[2], named[3]),
+            *(lists[0], lists[1], lists[2], lists[3]),
             *(columns[0], columns[1], columns[2], columns[3]),
             values=np.array(values, dtype=np.float64),
             tops=np.array(tops, dtype=np.float64),
             lows=np.array(lows, dtype=np.float64),
             models=frozenset(models),
-            clusters=[(clusters or {}).get(question, question) for question in named[1]],
+            clusters=[(clusters or {}).get(question, question) for question in lists[1]],
         )
 
-    def chosen(self, rows: NDArray[np.bool_]) -> GradeTable:
+    def select(self, rows: NDArray[np.bool_]) -> GradeTable:
         """The table of some of its rows, with all names."""
         return GradeTable(
             self.dimensions, self.questions, self.candidates, self.graders,
@@ -116,7 +116,7 @@ class GradeTable:
     def without_models(self) -> GradeTable:
         """The grades that people gave."""
         people = np.array([name not in self.models for name in self.graders], dtype=np.bool_)
-        return self.chosen(people[self.grader]) if len(self) else self
+        return self.select(people[self.grader]) if len(self) else self
 
 
 # scipy.stats and scipy.sparse take a while to load: the functions that need them import them.
@@ -154,14 +154,14 @@ class SeverityFit:
     _solution: Floats  # from the sums of residuals of graders to leniencies
     _scores: Any  # clusters × graders, sparse: sums of residuals
 
-    def corrected(self, table: GradeTable, rows: NDArray[np.bool_] | None = None) -> GradeTable:
+    def correct(self, table: GradeTable, rows: NDArray[np.bool_] | None = None) -> GradeTable:
         """The table with each grade raised by its grader's severity; only these ``rows``, if they are given."""
         raised = self.by_grader[table.grader] if len(table) else np.empty(0)
         if rows is not None:
             raised = np.where(rows, raised, 0.0)
-        found = table.chosen(np.ones(len(table), dtype=np.bool_))
-        found.values = table.values + raised
-        return found
+        result = table.select(np.ones(len(table), dtype=np.bool_))
+        result.values = table.values + raised
+        return result
 
     def influence(self, weights: Floats) -> Floats:
         """What each cluster, by its code, adds to the error of the sum of ``weights`` (by grader) times severity."""
@@ -191,14 +191,14 @@ def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
     solution = _centring_matrix(group, [name in table.models for name in table.graders]) @ _group_inverse(
         laplacian, group
     )
-    apart = values - _answer_means(values, answer, sizes)
-    lenient = solution @ np.bincount(grader, apart, graders)
+    deviations = values - _answer_means(values, answer, sizes)
+    lenient = solution @ np.bincount(grader, deviations, graders)
     own = lenient[grader]
-    left = apart - own + _answer_means(own, answer, sizes)
-    scores = coo_matrix((left, (cluster, grader)), (max(1, clusters), graders)).tocsr()
+    residuals = deviations - own + _answer_means(own, answer, sizes)
+    scores = coo_matrix((residuals, (cluster, grader)), (max(1, clusters), graders)).tocsr()
     groups = int(group.max(initial=0))
     freedom = len(values) - len(sizes) - (int((group > 0).sum()) - groups)
-    noise = (float(left @ left) + _grade_step(table) ** 2) / (max(0, freedom) + 1)
+    noise = (float(residuals @ residuals) + _grade_step(table) ** 2) / (max(0, freedom) + 1)
     counted = len(np.unique(cluster))
     meat = (scores.T @ scores).toarray() * (counted / (counted - 1) if counted > 1 else 1.0)
     variances = np.maximum(
@@ -207,7 +207,7 @@ def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
     of_grader = np.bincount(np.unique(grader * max(1, clusters) + cluster) // max(1, clusters), minlength=graders)
     half = student_quantile((1.0 + level) / 2, np.maximum(1.0, of_grader - 1)) * np.sqrt(variances)
     answers = np.bincount(grader, minlength=graders)
-    told = [
+    severities = [
         GraderSeverity(name, value, value - reach, value + reach, count, questions, number) if number else
         GraderSeverity(name, None, None, None, 0, 0, None)
         for name, value, reach, count, questions, number in zip(
@@ -215,8 +215,8 @@ def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
             strict=True,
         )
     ]  # fmt: skip
-    deviation = float(np.sqrt(left @ left / freedom)) if freedom > 0 else None
-    return SeverityFit(told, groups, deviation, np.where(group > 0, -lenient, 0.0), solution, scores)
+    deviation = float(np.sqrt(residuals @ residuals / freedom)) if freedom > 0 else None
+    return SeverityFit(severities, groups, deviation, np.where(group > 0, -lenient, 0.0), solution, scores)
 
 
 def _comparable_rows(table: GradeTable) -> tuple[Codes, Codes]:
@@ -239,32 +239,32 @@ def _connected_groups(laplacian: Floats) -> Codes:
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
-    _, found = connected_components(csr_matrix(laplacian < 0), directed=False)
+    _, labels = connected_components(csr_matrix(laplacian < 0), directed=False)
     alone = np.diagonal(laplacian) <= 0
     numbers: dict[int, int] = {}
-    return np.array([0 if single else numbers.setdefault(int(one), len(numbers) + 1)
-                     for one, single in zip(found, alone, strict=True)], dtype=np.int64)  # fmt: skip
+    return np.array([0 if single else numbers.setdefault(int(label), len(numbers) + 1)
+                     for label, single in zip(labels, alone, strict=True)], dtype=np.int64)  # fmt: skip
 
 
 def _group_inverse(laplacian: Floats, group: Codes) -> Floats:
     """The inverse on what is identified: within each group, up to a constant."""
-    found = np.zeros_like(laplacian)
+    inverse = np.zeros_like(laplacian)
     for number in range(1, int(group.max(initial=0)) + 1):
         inside = np.ix_(group == number, group == number)
         size = int((group == number).sum())
-        found[inside] = np.linalg.inv(laplacian[inside] + 1.0 / size) - 1.0 / size
-    return found
+        inverse[inside] = np.linalg.inv(laplacian[inside] + 1.0 / size) - 1.0 / size
+    return inverse
 
 
 def _centring_matrix(group: Codes, models: Sequence[bool]) -> Floats:
     """The matrix that sets the mean of each group's people to 0; of all where there are none."""
-    found = np.eye(len(group))
+    matrix = np.eye(len(group))
     person = ~np.array(models, dtype=np.bool_)
     for number in range(1, int(group.max(initial=0)) + 1):
         inside = group == number
         measured = inside & person if (inside & person).any() else inside
-        found[inside] -= measured / measured.sum()
-    return found
+        matrix[inside] -= measured / measured.sum()
+    return matrix
 
 
 def _grade_step(table: GradeTable) -> float:
@@ -315,12 +315,12 @@ def grader_agreement(table: GradeTable, level: float = 0.95) -> GraderAgreement:
         return GraderAgreement(0, None)
     same = exact_agreement(counts[several], cluster[several], level)
     scales: tuple[Scale, ...] = ("nominal", "ordinal", "interval")
-    coincidences = _by_cluster(_coincidence_matrices(counts[several]), cluster[several])
+    coincidences = _sum_by_cluster(_coincidence_matrices(counts[several]), cluster[several])
     alphas = {scale: _jackknife(coincidences, partial(_alpha, values=values, scale=scale), level)
               for scale in scales}  # fmt: skip
     ac1, ac2 = (
-        _jackknife(_by_cluster(_gwet_sums(counts, each), cluster), partial(_gwet, weights=each), level)
-        for each in (np.eye(len(values)), _quadratic_weights(values))
+        _jackknife(_sum_by_cluster(_gwet_sums(counts, weights), cluster), partial(_gwet, weights=weights), level)
+        for weights in (np.eye(len(values)), _quadratic_weights(values))
     )
     return GraderAgreement(int(several.sum()), same, alphas, ac1, ac2)
 
@@ -329,8 +329,8 @@ def exact_agreement(counts: Floats, cluster: Codes, level: float = 0.95) -> Esti
     """The share of pairs of grades of one answer that are the same. ``counts``: answers × categories."""
     number = counts.sum(axis=1)
     alike, pairs = (counts * (counts - 1)).sum(axis=1), number * (number - 1)
-    found = weighted_ratio(alike, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
-    return None if found is None else found.within(level)
+    ratio = weighted_ratio(alike, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
+    return None if ratio is None else ratio.bounded_interval(level)
 
 
 def _grade_counts(table: GradeTable) -> tuple[Floats, Codes, Floats]:
@@ -350,27 +350,27 @@ def _coincidence_matrices(counts: Floats) -> Floats:
     return np.asarray(pairs / (counts.sum(axis=1) - 1)[:, None, None], dtype=np.float64)
 
 
-def _by_cluster(sums: Floats, cluster: Codes) -> Floats:
+def _sum_by_cluster(sums: Floats, cluster: Codes) -> Floats:
     """Sums of answers as sums of clusters."""
     codes, places = np.unique(cluster, return_inverse=True)
-    found = np.zeros((len(codes), *sums.shape[1:]))
-    np.add.at(found, places, sums)
-    return found
+    totals = np.zeros((len(codes), *sums.shape[1:]))
+    np.add.at(totals, places, sums)
+    return totals
 
 
 def _alpha(coincidences: Floats, values: Floats, scale: Scale) -> Floats:
     """Alpha of each of many coincidence matrices; nan where chance alone would agree fully."""
     marginal = coincidences.sum(axis=-1)
     if scale == "nominal":
-        apart = np.broadcast_to(1.0 - np.eye(len(values)), coincidences.shape)
+        distances = np.broadcast_to(1.0 - np.eye(len(values)), coincidences.shape)
     else:
         ranks = np.cumsum(marginal, axis=-1) - marginal / 2 if scale == "ordinal" else np.broadcast_to(
             values, marginal.shape
         )  # fmt: skip
-        apart = (ranks[..., :, None] - ranks[..., None, :]) ** 2
+        distances = (ranks[..., :, None] - ranks[..., None, :]) ** 2
     total = marginal.sum(axis=-1)
-    observed = (coincidences * apart).sum(axis=(-2, -1))
-    expected = (marginal[..., :, None] * marginal[..., None, :] * apart).sum(axis=(-2, -1))
+    observed = (coincidences * distances).sum(axis=(-2, -1))
+    expected = (marginal[..., :, None] * marginal[..., None, :] * distances).sum(axis=(-2, -1))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(expected > _ROUNDING, 1.0 - (total - 1) * observed / expected, np.nan)
 
@@ -403,14 +403,14 @@ def _gwet(sums: Floats, weights: Floats) -> Floats:
 
 def _jackknife(by_cluster: Floats, coefficient: Callable[[Floats], Floats], level: float) -> AgreementCoefficient:
     """A coefficient of the sums of all clusters, with Student's interval by the jackknife, at most 1."""
-    whole = by_cluster.sum(axis=0, keepdims=True)
-    value = float(coefficient(whole)[0])
+    total = by_cluster.sum(axis=0, keepdims=True)
+    value = float(coefficient(total)[0])
     n = len(by_cluster)
     if not np.isfinite(value):
         return AgreementCoefficient(None)
-    if n < 3 or whole.shape[-1] > _MAX_CATEGORIES:
+    if n < 3 or total.shape[-1] > _MAX_CATEGORIES:
         return AgreementCoefficient(value)
-    samples = coefficient(whole - by_cluster)
+    samples = coefficient(total - by_cluster)
     samples = samples[np.isfinite(samples)]
     error = float(np.sqrt((n - 1) / n * ((samples - samples.mean()) ** 2).sum())) if len(samples) == n else 0.0
     if error <= _ROUNDING:
@@ -423,13 +423,13 @@ def mean_coefficient(parts: Sequence[tuple[AgreementCoefficient, int]], level: f
     """The mean of coefficients over things of different scales, weighted by numbers of answers; undefined ones are left
     out.
     """
-    known = [(one, n) for one, n in parts if one.value is not None and n]
-    if not known:
+    terms = [(coefficient, n) for coefficient, n in parts if coefficient.value is not None and n]
+    if not terms:
         return AgreementCoefficient(None)
-    whole = sum(n for _, n in known)
-    value = sum((one.value or 0.0) * n for one, n in known) / whole
-    if any(one.se is None for one, _ in known):
+    total = sum(n for _, n in terms)
+    value = sum((coefficient.value or 0.0) * n for coefficient, n in terms) / total
+    if any(coefficient.se is None for coefficient, _ in terms):
         return AgreementCoefficient(value)
-    error = float(np.sqrt(sum(((one.se or 0.0) * n / whole) ** 2 for one, n in known)))
+    error = float(np.sqrt(sum(((coefficient.se or 0.0) * n / total) ** 2 for coefficient, n in terms)))
     half = normal_quantile((1.0 + level) / 2) * error
     return AgreementCoefficient(value, max(-1.0, value - half), min(1.0, value + half), error)

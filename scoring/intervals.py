@@ -25,14 +25,14 @@ class Estimate:
     high: float
 
 
-def extend_to_zero(found: Estimate, p: float | None, level: float = 0.95) -> Estimate:
+def extend_to_zero(estimate: Estimate, p: float | None, level: float = 0.95) -> Estimate:
     """Return the interval of a difference, which reaches 0 where a test at its level does not refute 0.
 
     Interval and test come from different assumptions, and of few values one may refute 0 where the other does not.
     """
     if p is None or p < 1.0 - level:
-        return found
-    return Estimate(found.value, min(found.low, 0.0), max(found.high, 0.0))
+        return estimate
+    return Estimate(estimate.value, min(estimate.low, 0.0), max(estimate.high, 0.0))
 
 
 def check_level(level: float) -> None:
@@ -41,11 +41,11 @@ def check_level(level: float) -> None:
         raise ValueError(f"level is {level}; it is a share between 0 and 1")
 
 
-def student_quantile(share: float, freedom: Any) -> Any:
+def student_quantile(probability: float, freedom: Any) -> Any:
     """Return the value that ``share`` of Student's t distribution lies below; ``freedom`` may be an array."""
     from scipy.special import stdtrit
 
-    return stdtrit(freedom, share)
+    return stdtrit(freedom, probability)
 
 
 def student_tail(value: Any, freedom: Any) -> Any:
@@ -60,11 +60,11 @@ def student_half(error: float, freedom: float, level: float) -> float:
     return float(student_quantile((1.0 + level) / 2, freedom)) * error
 
 
-def normal_quantile(share: float) -> float:
+def normal_quantile(probability: float) -> float:
     """Return the value that ``share`` of the standard normal distribution lies below."""
     from scipy.special import ndtri
 
-    return float(ndtri(share))
+    return float(ndtri(probability))
 
 
 def normal_share(value: float) -> float:
@@ -86,7 +86,7 @@ def mid_ranks(values: Any, weights: Floats | None = None) -> Floats:
 
 
 def bounded_interval(
-    shares: Floats, dispersions: Floats, items: Floats, stretch: Floats, level: float
+    means: Floats, dispersions: Floats, items: Floats, stretch: Floats, level: float
 ) -> tuple[Floats, Floats]:
     """Both ends, 0–1, of the intervals of means of values from 0 to 1: Wilson's interval, carried over to such values.
 
@@ -98,13 +98,17 @@ def bounded_interval(
     one sixth may still be wrong. So an interval has a width where no value differs from another.
     """
     z = normal_quantile((1.0 + level) / 2)
-    worth = np.maximum(items, items / (np.maximum(dispersions, 1e-12) * stretch**2))
-    middle = (shares + z**2 / (2 * worth)) / (1 + z**2 / worth)
-    half = z * np.sqrt(shares * (1 - shares) / worth + (z / (2 * worth)) ** 2) / (1 + z**2 / worth)
+    effective_items = np.maximum(items, items / (np.maximum(dispersions, 1e-12) * stretch**2))
+    middle = (means + z**2 / (2 * effective_items)) / (1 + z**2 / effective_items)
+    half = (
+        z
+        * np.sqrt(means * (1 - means) / effective_items + (z / (2 * effective_items)) ** 2)
+        / (1 + z**2 / effective_items)
+    )
     unmet = z**2 / (items + z**2)
-    low = np.minimum(middle - half, shares * (1 - unmet))
-    high = np.maximum(middle + half, shares + (1 - shares) * unmet)
-    return np.clip(low, 0.0, shares), np.clip(high, shares, 1.0)
+    low = np.minimum(middle - half, means * (1 - unmet))
+    high = np.maximum(middle + half, means + (1 - means) * unmet)
+    return np.clip(low, 0.0, means), np.clip(high, means, 1.0)
 
 
 def welch(first: Mean, second: Mean, level: float = 0.95) -> Estimate:
@@ -121,8 +125,8 @@ def welch(first: Mean, second: Mean, level: float = 0.95) -> Estimate:
     if total == 0.0:
         return Estimate(difference, difference, difference)
     # Welch–Satterthwaite, by shares of the variance: squares of small variances would vanish.
-    share = first_error / total
-    freedom = 1.0 / (share**2 / (first.clusters - 1) + (1.0 - share) ** 2 / (second.clusters - 1))
+    fraction = first_error / total
+    freedom = 1.0 / (fraction**2 / (first.clusters - 1) + (1.0 - fraction) ** 2 / (second.clusters - 1))
     half = student_half(math.sqrt(total), freedom, level)
     return Estimate(difference, difference - half, difference + half)
 

@@ -41,7 +41,7 @@ class Gain:
     high: float | None
 
 
-def pool(scores: Mapping[str, Sequence[float]], how: Pooling, rows: RatedRows) -> Floats | None:
+def pool(scores: Mapping[str, Sequence[float]], pooling: Pooling, rows: RatedRows) -> Floats | None:
     """The pooled score of each row; None where it cannot be made (``fitted``: fewer than two groups).
 
     ``scores`` has by judge a score for each row. Only ``fitted`` reads the ratings in ``rows``.
@@ -51,28 +51,28 @@ def pool(scores: Mapping[str, Sequence[float]], how: Pooling, rows: RatedRows) -
     if len(scores) < 2:
         raise ValueError(f"{len(scores)} judge; a jury has at least two")
     matrix = np.array([np.asarray(values, dtype=np.float64) for values in scores.values()]).T
-    if how == "majority":
+    if pooling == "majority":
         return np.array([float(np.mean(majority_ratings(row))) for row in matrix.tolist()])
     spread = matrix.std(axis=0)
     standard = (matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    if how == "fitted":
+    if pooling == "fitted":
         return _fitted_out_of_fold(standard, rows)
-    return np.asarray(standard.mean(axis=1) if how == "mean" else np.median(standard, axis=1), dtype=np.float64)
+    return np.asarray(standard.mean(axis=1) if pooling == "mean" else np.median(standard, axis=1), dtype=np.float64)
 
 
 def fitted_weights(scores: Mapping[str, Sequence[float]], rows: RatedRows) -> dict[str, float]:
     """The weights of ``fitted`` on all rows, of standardised scores, in shares of 1: to be shown, not to be tested."""
     matrix = np.array([np.asarray(values, dtype=np.float64) for values in scores.values()]).T
     spread = matrix.std(axis=0)
-    found = _fit_weights((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0), rows.human)[0]
-    total = float(found.sum())
-    return {name: float(one) / total if total else 0.0 for name, one in zip(scores, found, strict=True)}
+    weights = _fit_weights((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0), rows.human)[0]
+    total = float(weights.sum())
+    return {name: float(weight) / total if total else 0.0 for name, weight in zip(scores, weights, strict=True)}
 
 
 def jury_gains(
     rows: RatedRows,
     scores: Mapping[str, Sequence[float]],
-    how: Pooling,
+    pooling: Pooling,
     *,
     seed: int,
     resamples: int = 1_000,
@@ -82,24 +82,29 @@ def jury_gains(
 
     :raises ValueError: there are fewer than two judges.
     """
-    pooled = pool(scores, how, rows)
+    pooled = pool(scores, pooling, rows)
     if pooled is None:
         return {}
     judges = [np.asarray(values, dtype=np.float64) for values in scores.values()]
     points = [point_values(rows, values)[0] for values in (*judges, pooled)]
-    drawn = bootstrap_values(rows, [*judges, pooled], seed=seed, resamples=resamples)
-    found: dict[Key, Gain] = {}
+    bootstrap = bootstrap_values(rows, [*judges, pooled], seed=seed, resamples=resamples)
+    gains: dict[Key, Gain] = {}
     for key, value in points[-1].items():
-        singles = {name: one for name, point in zip(scores, points, strict=False) if (one := point[key]) is not None}
+        singles = {
+            name: single for name, point in zip(scores, points, strict=False) if (single := point[key]) is not None
+        }
         if value is None or not singles:
-            found[key] = Gain(value, "", None, None, None)
+            gains[key] = Gain(value, "", None, None, None)
             continue
         best = max(singles, key=lambda name: singles[name])
-        most = np.fmax.reduce([one[key] for one in drawn[:-1]])
-        found[key] = Gain(
-            value, best, value - singles[best], *percentile_interval(drawn[-1][key] - most, level, rows.drawn)
+        best_single = np.fmax.reduce([values[key] for values in bootstrap[:-1]])
+        gains[key] = Gain(
+            value,
+            best,
+            value - singles[best],
+            *percentile_interval(bootstrap[-1][key] - best_single, level, rows.block_count),
         )
-    return found
+    return gains
 
 
 def _fitted_out_of_fold(scores: Floats, rows: RatedRows) -> Floats | None:
@@ -134,22 +139,26 @@ def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | N
     """Row by row the mean of what the columns have there, weighted; None where no column with a weight has a score."""
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"columns of {sorted({len(column) for column in columns})} scores")
-    given = [1.0] * len(columns) if weights is None else list(weights)
-    if len(given) != len(columns):
-        raise ValueError(f"{len(given)} weights for {len(columns)} columns")
-    if min(given, default=0.0) < 0.0:
-        raise ValueError(f"a weight of {min(given)}")
-    found: list[float | None] = []
+    column_weights = [1.0] * len(columns) if weights is None else list(weights)
+    if len(column_weights) != len(columns):
+        raise ValueError(f"{len(column_weights)} weights for {len(columns)} columns")
+    if min(column_weights, default=0.0) < 0.0:
+        raise ValueError(f"a weight of {min(column_weights)}")
+    means: list[float | None] = []
     for row in zip(*columns, strict=True):
-        held = [(weight, value) for weight, value in zip(given, row, strict=True) if value is not None and weight > 0.0]
-        found.append(_weighted_mean(held) if held else None)
-    return found
+        pairs = [
+            (weight, value)
+            for weight, value in zip(column_weights, row, strict=True)
+            if value is not None and weight > 0.0
+        ]
+        means.append(_weighted_mean(pairs) if pairs else None)
+    return means
 
 
-def _weighted_mean(held: Sequence[tuple[float, float]]) -> float:
+def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the mean of (weight, value); a power of two brings tiny weights near 1, or products would be lost."""
-    _, power = math.frexp(max(weight for weight, _ in held))
-    scaled = [(math.ldexp(weight, -power), value) for weight, value in held]
+    _, power = math.frexp(max(weight for weight, _ in pairs))
+    scaled = [(math.ldexp(weight, -power), value) for weight, value in pairs]
     return math.fsum(weight * value for weight, value in scaled) / math.fsum(weight for weight, _ in scaled)
 
 
@@ -162,10 +171,16 @@ def correlation_weights(columns: Sequence[ScoreColumn], ratings: ScoreColumn) ->
     weights = []
     for column in columns:
         pairs = [
-            (one, other) for one, other in zip(column, ratings, strict=True) if one is not None and other is not None
+            (score, rating)
+            for score, rating in zip(column, ratings, strict=True)
+            if score is not None and rating is not None
         ]
-        found = spearman([one for one, _ in pairs], [other for _, other in pairs]) if len(pairs) >= _MIN_ROWS else None
-        weights.append(0.0 if found is None else max(0.0, found.value))
+        rho = (
+            spearman([score for score, _ in pairs], [rating for _, rating in pairs])
+            if len(pairs) >= _MIN_ROWS
+            else None
+        )
+        weights.append(0.0 if rho is None else max(0.0, rho.value))
     return weights if any(weights) else [1.0] * len(columns)
 
 
@@ -174,8 +189,8 @@ def assign_folds(groups: Sequence[str], folds: int, seed: int) -> list[int]:
     if folds < 2:
         raise ValueError(f"{folds} fold; weights that are fitted elsewhere need two at least")
     ordered = sorted(set(groups), key=lambda group: (seeds.uniform(seed, "fold", group), group))
-    places = {group: place % folds for place, group in enumerate(ordered)}
-    return [places[group] for group in groups]
+    positions = {group: position % folds for position, group in enumerate(ordered)}
+    return [positions[group] for group in groups]
 
 
 def average_out_of_fold(
@@ -186,14 +201,14 @@ def average_out_of_fold(
     Weights that are fitted on the rows they are tested on follow their noise, and their correlation with the ratings is
     too good; these do not.
     """
-    found: list[float | None] = [None] * len(folds)
+    averages: list[float | None] = [None] * len(folds)
     for fold in sorted(set(folds)):
-        inside = [place for place, one in enumerate(folds) if one == fold]
-        outside = [place for place, one in enumerate(folds) if one != fold]
+        inside = [index for index, row_fold in enumerate(folds) if row_fold == fold]
+        outside = [index for index, row_fold in enumerate(folds) if row_fold != fold]
         weights = correlation_weights(
-            [[column[place] for place in outside] for column in columns], [ratings[place] for place in outside]
+            [[column[index] for index in outside] for column in columns], [ratings[index] for index in outside]
         )
-        scores = average_columns([[column[place] for place in inside] for column in columns], weights)
-        for place, score in zip(inside, scores, strict=True):
-            found[place] = score
-    return found
+        scores = average_columns([[column[index] for index in inside] for column in columns], weights)
+        for index, score in zip(inside, scores, strict=True):
+            averages[index] = score
+    return averages

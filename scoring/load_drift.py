@@ -70,28 +70,29 @@ def exchange_tests(
     together; less where few different figures are possible. No p-value is below 1/(draws + 1). The same numbers and the
     same seed give the same p-values.
     """
-    found = [RateTest()] * rates
-    left = list(range(rates))
+    results = [RateTest()] * rates
+    remaining = list(range(rates))
     reached = 0.0
-    while left:
+    while remaining:
         tests = _test_round(
-            [_columns_of_rates(table, [*left, rates, rates + 1]) for table in tables], len(left), draws, seed
+            [_columns_of_rates(table, [*remaining, rates, rates + 1]) for table in tables], len(remaining), draws, seed
         )
-        for rate, test in zip(left, tests, strict=True):
+        for rate, test in zip(remaining, tests, strict=True):
             if test.p is not None:
                 figures = tuple(max(reached, p) for p in test.figures)
-                found[rate] = RateTest(min(figures), figures)
-        flagged = [rate for rate in left if (p := found[rate].p) is not None and p <= alpha]
+                results[rate] = RateTest(min(figures), figures)
+        flagged = [rate for rate in remaining if (p := results[rate].p) is not None and p <= alpha]
         if not flagged:
             break
-        reached = max(found[rate].p or 0.0 for rate in flagged)
-        left = [rate for rate in left if rate not in flagged]
-    return found
+        reached = max(results[rate].p or 0.0 for rate in flagged)
+        remaining = [rate for rate in remaining if rate not in flagged]
+    return results
 
 
 def _columns_of_rates(table: PassTable, columns: Sequence[int]) -> PassTable:
     figures = [
-        PassValues(one.kind, one.values[:, columns], upwards=one.upwards, nominal=one.nominal) for one in table.figures
+        PassValues(figure.kind, figure.values[:, columns], upwards=figure.upwards, nominal=figure.nominal)
+        for figure in table.figures
     ]
     return PassTable(table.clusters, table.answered[:, columns], figures)
 
@@ -99,10 +100,10 @@ def _columns_of_rates(table: PassTable, columns: Sequence[int]) -> PassTable:
 def _test_round(tables: Sequence[PassTable], rates: int, draws: int, seed: int) -> list[RateTest]:
     """One p-value for each rate and figure, corrected for all of them; the first exchange changes nothing."""
     statistics = np.concatenate([_statistics(table, rates, draws, seed) for table in tables], axis=2)
-    upwards = np.array([one.upwards for table in tables for one in table.figures])
+    upwards = np.array([figure.upwards for table in tables for figure in table.figures])
     ps, tested = _tail_probabilities(statistics, upwards)
-    least = np.sort(ps.min(axis=(1, 2)))
-    corrected = np.searchsorted(least, ps[0] * (1.0 + _ROUNDING), side="right") / len(least)
+    smallest = np.sort(ps.min(axis=(1, 2)))
+    corrected = np.searchsorted(smallest, ps[0] * (1.0 + _ROUNDING), side="right") / len(smallest)
     return [
         RateTest(float(corrected[rate].min()), tuple(np.where(tested[rate], corrected[rate], 1.0).tolist()))
         if tested[rate].any()
@@ -128,9 +129,9 @@ def _tail_probabilities(statistics: Floats, upwards: NDArray[np.bool_]) -> tuple
 
 def _statistics(table: PassTable, rates: int, draws: int, seed: int) -> Floats:
     """By exchange, rate and figure: the sum of the contributions of all requests."""
-    found = np.zeros((draws + 1, rates, len(table.figures)))
+    sums = np.zeros((draws + 1, rates, len(table.figures)))
     if not table.figures:
-        return found
+        return sums
     weights = 1.0 + _TIE_BREAK * (np.arange(len(table.clusters)) * _GOLDEN % 1.0)
     clusters = 1 + int(table.clusters.max(initial=-1))
     size = max(1, _MAX_BLOCK // max(1, max(clusters, len(table.clusters)) * (rates + 2)))
@@ -142,23 +143,25 @@ def _statistics(table: PassTable, rates: int, draws: int, seed: int) -> Floats:
             keys[0] = np.arange(rates + 2)
         for rows, columns in _patterns(table.answered):
             order = np.argsort(keys[:, table.clusters[rows]][:, :, columns], axis=2)
-            held = [place for place in columns if place < rates]
-            for place, one in enumerate(table.figures):
-                taken = np.take_along_axis(one.values[rows][None, :, columns], order, axis=2)
-                added = contribution(one, taken[:, :, :-2], taken[:, :, -2:-1], taken[:, :, -1:])
-                found[at : at + size, held, place] += np.einsum("krs,r->ks", np.nan_to_num(added), weights[rows])
-    return found
+            rate_columns = [column for column in columns if column < rates]
+            for index, figure in enumerate(table.figures):
+                values = np.take_along_axis(figure.values[rows][None, :, columns], order, axis=2)
+                added_values = contribution(figure, values[:, :, :-2], values[:, :, -2:-1], values[:, :, -1:])
+                sums[at : at + size, rate_columns, index] += np.einsum(
+                    "krs,r->ks", np.nan_to_num(added_values), weights[rows]
+                )
+    return sums
 
 
 def _patterns(answered: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], list[int]]]:
     """Requests that were answered in the same passes, and these passes: only among them answers can be exchanged."""
-    every, of = np.unique(answered, axis=0, return_inverse=True)
-    found = []
-    for number, pattern in enumerate(every):
+    patterns, codes = np.unique(answered, axis=0, return_inverse=True)
+    groups = []
+    for number, pattern in enumerate(patterns):
         columns = np.flatnonzero(pattern).tolist()
         if pattern[-1] and pattern[-2] and len(columns) > 2:
-            found.append((np.flatnonzero(of.ravel() == number), columns))
-    return found
+            groups.append((np.flatnonzero(codes.ravel() == number), columns))
+    return groups
 
 
 class RunningChange:
@@ -179,9 +182,9 @@ class RunningChange:
         self.n = 0
         self.found_at: int | None = None
 
-    def add(self, place: int, change: float | None) -> None:
+    def add(self, position: int, change: float | None) -> None:
         """Add the change of the request sent at this place, counted from 0; None if there is none to compare."""
-        self._ahead[place] = math.nan if change is None else change
+        self._ahead[position] = math.nan if change is None else change
         while self._next in self._ahead:
             value = self._ahead.pop(self._next)
             self._next += 1
@@ -250,15 +253,17 @@ class RateJudgement:
         """Whether the judge does not judge there as it does unloaded."""
         return self.p is not None and self.p <= alpha
 
-    def of(self, name: FigureName) -> ChangedFigure | None:
+    def figure(self, name: FigureName) -> ChangedFigure | None:
         """The first figure of a name: that of the main score where there are several."""
-        return next((one for one in self.figures if one.name == name), None)
+        return next((figure for figure in self.figures if figure.name == name), None)
 
     @property
     def unseen(self) -> float | None:
         """The largest change of main score and verdicts that is left open, as a share of the scale, if compared."""
-        figures = [self.of("scores"), self.of("verdicts")]
-        return max((one.unseen for one in figures if one is not None and one.unseen is not None), default=None)
+        figures = [self.figure("scores"), self.figure("verdicts")]
+        return max(
+            (figure.unseen for figure in figures if figure is not None and figure.unseen is not None), default=None
+        )
 
     @property
     def drift(self) -> Estimate | None:
@@ -269,15 +274,17 @@ class RateJudgement:
         Where it gives labels alone, the share of verdicts that change beyond those that change between unloaded
         passes. An end is 0 where the change may be none. None where there is neither.
         """
-        found = []
-        if (one := self.of("scores")) is not None:
-            value, low, high = (end / one.bound for end in (one.change.value, one.change.low, one.change.high))
-            least = 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
-            found.append(Estimate(abs(value), least, max(abs(low), abs(high))))
-        if (one := self.of("verdicts")) is not None:
-            ends = (one.change.value, one.change.low, one.change.high)
-            found.append(Estimate(*(max(0.0, end / one.bound) for end in ends)))
-        return max(found, key=lambda estimate: estimate.value, default=None)
+        changes = []
+        if (figure := self.figure("scores")) is not None:
+            value, low, high = (
+                end / figure.bound for end in (figure.change.value, figure.change.low, figure.change.high)
+            )
+            nearest = 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
+            changes.append(Estimate(abs(value), nearest, max(abs(low), abs(high))))
+        if (figure := self.figure("verdicts")) is not None:
+            ends = (figure.change.value, figure.change.low, figure.change.high)
+            changes.append(Estimate(*(max(0.0, end / figure.bound) for end in ends)))
+        return max(changes, key=lambda estimate: estimate.value, default=None)
 
 
 @dataclass(slots=True, frozen=True)
@@ -295,7 +302,7 @@ def judge_rates(
     rates: Sequence[VerdictPass],
     first: VerdictPass,
     second: VerdictPass,
-    asked: Mapping[str, JudgedRequest],
+    requests: Mapping[str, JudgedRequest],
     scales: Scales,
     *,
     alpha: float = 0.05,
@@ -308,22 +315,24 @@ def judge_rates(
     ``scales`` has the ends of the scales that are known; of others the least and the greatest score that was given are
     taken for them. Figures that rest on no request are left out.
     """
-    columns = VerdictColumns((*rates, first, second), asked)
+    columns = VerdictColumns((*rates, first, second), requests)
     clusters, answered, favours = columns.positions()
-    named = [_named_figures(columns, scales), [_position_figure(clusters, favours)]]
+    figures = [_named_figures(columns, scales), [_position_figure(clusters, favours)]]
     tables = [
-        PassTable(columns.clusters, columns.answered, [one.values for one in named[0]]),
-        PassTable(clusters, answered, [one.values for one in named[1]]),
+        PassTable(columns.clusters, columns.answered, [figure.values for figure in figures[0]]),
+        PassTable(clusters, answered, [figure.values for figure in figures[1]]),
     ]
     tests = exchange_tests(tables, len(rates), alpha=alpha, draws=draws, seed=seed)
-    return [_judgement_at_rate(place, test, [*named[0], *named[1]], 1.0 - alpha) for place, test in enumerate(tests)]
+    return [
+        _judgement_at_rate(index, test, [*figures[0], *figures[1]], 1.0 - alpha) for index, test in enumerate(tests)
+    ]
 
 
 def _named_figures(columns: VerdictColumns, scales: Scales) -> list[_NamedFigure]:
-    found: list[_NamedFigure] = []
+    figures: list[_NamedFigure] = []
 
     def add(name: FigureName, aspect: str, values: PassValues, bound: float) -> None:
-        found.append(_NamedFigure(name, aspect, columns.clusters, values, bound))
+        figures.append(_NamedFigure(name, aspect, columns.clusters, values, bound))
 
     aspects = sort_aspects(columns.passes)
     for aspect in aspects:
@@ -342,7 +351,7 @@ def _named_figures(columns: VerdictColumns, scales: Scales) -> list[_NamedFigure
     add(
         "reference", main or LABEL_FIGURE, PassValues("level", errors, upwards=True), _scale_width(main, scales, errors)
     )
-    return found
+    return figures
 
 
 def _position_figure(clusters: Codes, favours: Floats) -> _NamedFigure:
@@ -358,56 +367,58 @@ def sort_aspects(passes: Sequence[VerdictPass]) -> list[str]:
 
 def _scale_width(aspect: str, scales: Scales, values: Floats) -> float:
     """The width of a scale, at least that of the values; 1 where neither has any."""
-    known = [scales[aspect]] if aspect in scales else list(scales.values()) if aspect == MEAN_ASPECT else []
-    every = [end for ends in known for end in ends if math.isfinite(end)]
-    every += [float(np.nanmin(values)), float(np.nanmax(values))] if (~np.isnan(values)).any() else []
-    return (max(every) - min(every)) or 1.0 if every else 1.0
+    scale_ends = [scales[aspect]] if aspect in scales else list(scales.values()) if aspect == MEAN_ASPECT else []
+    numbers = [end for ends in scale_ends for end in ends if math.isfinite(end)]
+    numbers += [float(np.nanmin(values)), float(np.nanmax(values))] if (~np.isnan(values)).any() else []
+    return (max(numbers) - min(numbers)) or 1.0 if numbers else 1.0
 
 
-def _judgement_at_rate(place: int, test: RateTest, named: Sequence[_NamedFigure], level: float) -> RateJudgement:
+def _judgement_at_rate(index: int, test: RateTest, candidates: Sequence[_NamedFigure], level: float) -> RateJudgement:
     figures = [
-        figure
-        for at, one in enumerate(named)
-        if (figure := _changed_figure(one, place, test.figures[at] if test.figures else 1.0, level)) is not None
+        changed
+        for at, figure in enumerate(candidates)
+        if (changed := _changed_figure(figure, index, test.figures[at] if test.figures else 1.0, level)) is not None
     ]
-    verdicts = any(one.name in ("scores", "verdicts") for one in figures)
-    if not verdicts and all(one.unloaded == 1.0 for one in figures if one.name == "unreadable"):
+    verdicts = any(changed.name in ("scores", "verdicts") for changed in figures)
+    if not verdicts and all(changed.unloaded == 1.0 for changed in figures if changed.name == "unreadable"):
         return RateJudgement(None, figures)  # no unloaded answer is a verdict
     # Where no answer differs from another there is nothing to exchange, and no verdict has changed.
     return RateJudgement(1.0 if test.p is None and verdicts else test.p, figures)
 
 
-def _changed_figure(one: _NamedFigure, place: int, p: float, level: float) -> ChangedFigure | None:
-    passes = one.values.rate(place)
-    known = ~np.isnan(passes.sum(axis=1))
-    loaded, first, second = passes[known].T
-    labels = [str(code) for code in one.clusters[known]]
-    mean = clustered_mean(contribution(one.values, loaded, first, second), labels)
+def _changed_figure(figure: _NamedFigure, index: int, p: float, level: float) -> ChangedFigure | None:
+    passes = figure.values.rate(index)
+    complete = ~np.isnan(passes.sum(axis=1))
+    loaded, first, second = passes[complete].T
+    labels = [str(code) for code in figure.clusters[complete]]
+    mean = clustered_mean(contribution(figure.values, loaded, first, second), labels)
     if mean is None:
         return None
-    if not one.values.upwards:
+    if not figure.values.upwards:
         p = max(p, _p_of_direction(mean))
-    change = extend_to_zero(_change_interval(mean, one, level), p, level)
-    floor, bound = None, one.bound
-    if one.values.kind == "level":
+    change = extend_to_zero(_change_interval(mean, figure, level), p, level)
+    floor, bound = None, figure.bound
+    if figure.values.kind == "level":
         values = float(loaded.mean()), float((first + second).mean() / 2)
         noise = clustered_mean(second - first, labels)
-        floor = None if noise is None else _change_interval(noise, one, level)
-    elif one.values.kind == "distance":
+        floor = None if noise is None else _change_interval(noise, figure, level)
+    elif figure.values.kind == "distance":
         values = (
-            float(loaded_distance(one.values, loaded, first, second).mean()),
-            float(distance(one.values, first, second).mean()),
+            float(loaded_distance(figure.values, loaded, first, second).mean()),
+            float(distance(figure.values, first, second).mean()),
         )
     else:
-        squares = [float(((part - one.values.centre) ** 2).mean()) for part in (loaded, first, second)]
+        squares = [float(((part - figure.values.centre) ** 2).mean()) for part in (loaded, first, second)]
         values, bound = (math.sqrt(squares[0]), math.sqrt((squares[1] + squares[2]) / 2)), math.sqrt(bound)
         total = sum(values)  # a difference of squares, as one of deviations
         change = Estimate(*((end / total if total else 0.0) for end in (change.value, change.low, change.high)))
     unseen = None
-    if one.name in ("scores", "verdicts"):
-        ends = mean.within(-bound, bound, level=level)
-        unseen = max(ends.high, -ends.low if one.name == "scores" else 0.0) / bound
-    return ChangedFigure(one.name, one.aspect, *values, change, floor, bound, len(labels), len(set(labels)), p, unseen)
+    if figure.name in ("scores", "verdicts"):
+        ends = mean.bounded_interval(-bound, bound, level=level)
+        unseen = max(ends.high, -ends.low if figure.name == "scores" else 0.0) / bound
+    return ChangedFigure(
+        figure.name, figure.aspect, *values, change, floor, bound, len(labels), len(set(labels)), p, unseen
+    )
 
 
 def _p_of_direction(mean: ClusteredMean) -> float:
@@ -420,14 +431,14 @@ def _p_of_direction(mean: ClusteredMean) -> float:
     return 2.0 * float(student_tail(abs(mean.mean) / mean.se, mean.freedom)) if mean.se else float(mean.mean == 0.0)
 
 
-def _change_interval(mean: ClusteredMean, one: _NamedFigure, level: float) -> Estimate:
+def _change_interval(mean: ClusteredMean, figure: _NamedFigure, level: float) -> Estimate:
     """Student's interval within the bounds. That of values between the bounds for failures, which are rare, and where
     nothing has changed on any request: requests that were not met may change.
     """
     student = mean.interval(level)
-    if one.name == "unreadable" or student is None or student.low == student.high:
-        return mean.within(-one.bound, one.bound, level=level)
-    return Estimate(mean.mean, max(-one.bound, student.low), min(one.bound, student.high))
+    if figure.name == "unreadable" or student is None or student.low == student.high:
+        return mean.bounded_interval(-figure.bound, figure.bound, level=level)
+    return Estimate(mean.mean, max(-figure.bound, student.low), min(figure.bound, student.high))
 
 
 @dataclass(slots=True, frozen=True)
@@ -444,15 +455,15 @@ def failure_shares(
     loaded: VerdictPass,
     first: VerdictPass,
     second: VerdictPass,
-    asked: Mapping[str, JudgedRequest],
+    requests: Mapping[str, JudgedRequest],
     level: float = 0.95,
 ) -> list[FailureShare]:
     """Each way in which an answer can be no verdict, on the requests that were answered in all three passes."""
-    columns = VerdictColumns((loaded, first, second), asked)
-    found = []
+    columns = VerdictColumns((loaded, first, second), requests)
+    shares = []
     for kind in VERDICT_FAILURES:
-        named = _NamedFigure("unreadable", kind, columns.clusters, PassValues("level", columns.failures([kind])), 1.0)
-        one = _changed_figure(named, 0, 0.0, level)  # nothing is tested
-        if one is not None:
-            found.append(FailureShare(kind, one.loaded, one.unloaded, one.change))
-    return found
+        figure = _NamedFigure("unreadable", kind, columns.clusters, PassValues("level", columns.failures([kind])), 1.0)
+        changed = _changed_figure(figure, 0, 0.0, level)  # nothing is tested
+        if changed is not None:
+            shares.append(FailureShare(kind, changed.loaded, changed.unloaded, changed.change))
+    return shares

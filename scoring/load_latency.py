@@ -62,28 +62,28 @@ class LatencyHistogram:
         """Seconds; None without any latency."""
         return self.total / len(self) if len(self) else None
 
-    def quantile(self, share: float) -> float | None:
+    def quantile(self, probability: float) -> float | None:
         """The latency that ``share`` (0 to 1) of the requests do not exceed, in seconds; None without any latency."""
-        return self._at([share])[0] if len(self) else None
+        return self._at([probability])[0] if len(self) else None
 
     def shares(self, points: int = 200) -> list[tuple[float, float]]:
         """The cumulative distribution as ``(seconds, share)``, at most about ``points`` of them, closer in the tail."""
         count = len(self)
         if not count:
             return []
-        steps = [place / points for place in range(1, points)] + [0.999, 0.9999]
-        steps = [share for share in steps if share <= 1 - 1 / count] + [1.0]
+        steps = [number / points for number in range(1, points)] + [0.999, 0.9999]
+        steps = [step for step in steps if step <= 1 - 1 / count] + [1.0]
         return sorted(set(zip(self._at(steps), steps, strict=True)))
 
-    def _at(self, shares: Sequence[float]) -> list[float]:
+    def _at(self, probabilities: Sequence[float]) -> list[float]:
         """Quantiles of one latency or more. The package's own goes through its counts one by one, which would hold up
         whoever looks on while requests are sent; and it takes the nearest rank, which for few requests is one below.
         """
         counts = self._counts
         below = np.cumsum(np.frombuffer(counts.counts, dtype=np.uint64, count=counts.counts_len))
-        ranks = [max(1, math.ceil(share * len(self) - 1e-9)) for share in shares]
+        ranks = [max(1, math.ceil(probability * len(self) - 1e-9)) for probability in probabilities]
         places = np.searchsorted(below, np.array(ranks, dtype=np.uint64)).tolist()
-        ends = [counts.get_highest_equivalent_value(counts.get_value_from_index(place)) for place in places]
+        ends = [counts.get_highest_equivalent_value(counts.get_value_from_index(index)) for index in places]
         return [min(self.longest, end * _UNIT) for end in ends]
 
     def to_record(self) -> dict[str, Any]:
@@ -95,14 +95,14 @@ class LatencyHistogram:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> LatencyHistogram:
         """:raises ValueError: the record is damaged."""
-        made = cls()
+        histogram = cls()
         try:
             base64.b64decode(record["hdr"], validate=True)
-            made._counts = HdrHistogram.decode(record["hdr"])
-            made.total, made.longest = float(record["total"]), float(record["longest"])
+            histogram._counts = HdrHistogram.decode(record["hdr"])
+            histogram.total, histogram.longest = float(record["total"]), float(record["longest"])
         except Exception as error:  # the codec raises types of its own
             raise ValueError(f"a damaged histogram: {error!r}") from error
-        return made
+        return histogram
 
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
@@ -146,31 +146,31 @@ class SpeedStatistics:
     retried: int = 0  # requests that took more than one try
     throttled_seconds: float = 0.0
 
-    def add(self, one: RequestTiming) -> None:
+    def add(self, timing: RequestTiming) -> None:
         """Count a request."""
         self.requests += 1
-        self.latencies["dispatch"].record(one.dispatched - one.intended)
-        self.retries += one.tries - 1
-        self.retried += one.tries > 1
-        self.throttled_seconds += one.throttled
-        if one.error:
-            self.errors[one.error] += 1
-            self.failed.record(one.finished - one.intended)
+        self.latencies["dispatch"].record(timing.dispatched - timing.intended)
+        self.retries += timing.tries - 1
+        self.retried += timing.tries > 1
+        self.throttled_seconds += timing.throttled
+        if timing.error:
+            self.errors[timing.error] += 1
+            self.failed.record(timing.finished - timing.intended)
             return
-        self.prompt_tokens += one.prompt_tokens
-        self.completion_tokens += one.completion_tokens
-        self.no_first_token += one.first_token is None
-        took = _request_latencies(one)
-        for name, seconds in took.items():
+        self.prompt_tokens += timing.prompt_tokens
+        self.completion_tokens += timing.completion_tokens
+        self.no_first_token += timing.first_token is None
+        latencies = _request_latencies(timing)
+        for name, seconds in latencies.items():
             self.latencies[name].record(seconds)
-        self.good += self._within(took)
+        self.good += self._meets_limits(latencies)
 
-    def is_good(self, one: RequestTiming) -> bool:
+    def is_good(self, timing: RequestTiming) -> bool:
         """Whether a request was answered within all limits."""
-        return not one.error and (not self.limits or self._within(_request_latencies(one)))
+        return not timing.error and (not self.limits or self._meets_limits(_request_latencies(timing)))
 
-    def _within(self, took: dict[str, float]) -> bool:
-        return all(name not in took or took[name] < limit for name, limit in self.limits.items())
+    def _meets_limits(self, latencies: dict[str, float]) -> bool:
+        return all(name not in latencies or latencies[name] < limit for name, limit in self.limits.items())
 
     def merge(self, other: SpeedStatistics) -> None:
         """Take over all that the other has counted."""
@@ -215,14 +215,14 @@ class SpeedStatistics:
         }
 
 
-def _request_latencies(one: RequestTiming) -> dict[str, float]:
+def _request_latencies(timing: RequestTiming) -> dict[str, float]:
     """Of an answered request, without the dispatch delay."""
-    took = {"e2e": one.finished - one.intended, "service": one.finished - one.dispatched}
-    if one.first_token is not None:
-        took["ttft"] = one.first_token - one.intended
-        if one.completion_tokens > 1:
-            took["itl"] = (one.finished - one.first_token) / (one.completion_tokens - 1)
-    return took
+    latencies = {"e2e": timing.finished - timing.intended, "service": timing.finished - timing.dispatched}
+    if timing.first_token is not None:
+        latencies["ttft"] = timing.first_token - timing.intended
+        if timing.completion_tokens > 1:
+            latencies["itl"] = (timing.finished - timing.first_token) / (timing.completion_tokens - 1)
+    return latencies
 
 
 _COUNTS = ("requests", "good", "no_first_token", "prompt_tokens", "completion_tokens", "retries", "retried",
@@ -233,7 +233,7 @@ def latency_summary(histogram: LatencyHistogram) -> dict[str, Any]:
     """Count, mean, quantiles and maximum in seconds; nothing but the count where it is 0."""
     if not len(histogram):
         return {"count": 0}
-    quantiles = {name: histogram.quantile(share) for name, share in _QUANTILES.items()}
+    quantiles = {name: histogram.quantile(probability) for name, probability in _QUANTILES.items()}
     return {"count": len(histogram), "mean": histogram.mean, **quantiles, "max": histogram.longest}
 
 
@@ -269,7 +269,9 @@ class BatchMeans:
             self.begins.append(self._begin)
             self._sum, self._count = 0.0, 0
             if len(self.means) == _MAX_BATCHES:
-                self.means = [(one + two) / 2 for one, two in zip(self.means[::2], self.means[1::2], strict=True)]
+                self.means = [
+                    (first + second) / 2 for first, second in zip(self.means[::2], self.means[1::2], strict=True)
+                ]
                 self.begins = self.begins[::2]
                 self.size *= 2
 
@@ -293,9 +295,9 @@ def find_steady_state(series: BatchMeans) -> Steadiness:
         return Steadiness(0, None, None)
     # Sums over what each cut leaves, all at once; centred first, so that squares do not cancel.
     centred = (means - means.mean())[::-1]
-    left = np.arange(1, count + 1)
+    remaining = np.arange(1, count + 1)
     sums, squares = np.cumsum(centred), np.cumsum(centred**2)
-    errors = ((squares - sums**2 / left) / left**2)[::-1]  # by cut
+    errors = ((squares - sums**2 / remaining) / remaining**2)[::-1]  # by cut
     cut = int(np.argmin(errors[: count // 2 + 1]))
     if _has_trend(means[cut:]):
         return Steadiness(0, None, False)
@@ -312,8 +314,8 @@ def _has_trend(means: Floats) -> bool:
     levels = np.array([part.mean() for part in np.array_split(means, parts)])
     places = np.arange(parts) - (parts - 1) / 2
     slope = float(places @ levels / (places @ places))
-    rest = levels - levels.mean() - slope * places
-    error = float(np.sqrt(rest @ rest / (parts - 2) / (places @ places)))
+    residuals = levels - levels.mean() - slope * places
+    error = float(np.sqrt(residuals @ residuals / (parts - 2) / (places @ places)))
     change = abs(slope) * (parts - 1)
     return change > _TREND_CHANGE * abs(levels.mean()) and abs(slope) > _TREND_DEVIATIONS * error
 
@@ -335,7 +337,7 @@ class QueueWatch:
     _samples: list[tuple[float, int, int]] = field(default_factory=list)  # time, arrived, in flight
     _first: list[float] = field(default_factory=list)
     _stride: int = 1  # how many samples are made for one that is kept
-    _made: int = 0
+    _sample_count: int = 0
 
     def answered(self, latency: float) -> None:
         """An answer came, so many seconds after its request was due."""
@@ -344,19 +346,19 @@ class QueueWatch:
 
     def sample(self, time: float, arrived: int, in_flight: int) -> None:
         """How many requests have come so far, and how many of them are in flight; call it at even times."""
-        self._made += 1
-        if self._made % self._stride == 0:
+        self._sample_count += 1
+        if self._sample_count % self._stride == 0:
             self._samples.append((time, arrived, in_flight))
             if len(self._samples) == _MAX_SAMPLES:
                 del self._samples[::2]
                 self._stride *= 2
 
-    def grows(self, *, at_end: bool = False) -> bool:
+    def is_growing(self, *, at_end: bool = False) -> bool:
         """Whether arrivals exceed answers for good. ``at_end``: all requests of the step have come."""
         if len(self._samples) < 2 or not self._first:
             return False
         end = self._samples[-1][0]
-        window = [one for one in self._samples if one[0] >= end / 2]
+        window = [sample for sample in self._samples if sample[0] >= end / 2]
         seconds = window[-1][0] - window[0][0]
         settled = window[0][0] >= _LATENCIES * median(self._first)
         if len(window) <= _MIN_SAMPLES or not (settled or at_end) or (seconds < _MIN_SECONDS and not at_end):
@@ -364,15 +366,15 @@ class QueueWatch:
         arrived, growth = window[-1][1] - window[0][1], window[-1][2] - window[0][2]
         if arrived <= 0 or growth < (_SHORT_QUEUE_AT_END if at_end else _SHORT_QUEUE) * arrived:
             return False
-        increments = [later[2] - one[2] for one, later in itertools.pairwise(window)]
+        increments = [later[2] - sample[2] for sample, later in itertools.pairwise(window)]
         return _has_answers_throughout(window) and _is_growing(increments)
 
 
 def _has_answers_throughout(window: list[tuple[float, int, int]]) -> bool:
     """Whether answers came in each quarter: a server that stands still is not over-saturated."""
     answered = [arrived - in_flight for _, arrived, in_flight in window]
-    marks = [answered[place * (len(answered) - 1) // 4] for place in range(5)]
-    return all(later > one for one, later in itertools.pairwise(marks))
+    marks = [answered[quarter * (len(answered) - 1) // 4] for quarter in range(5)]
+    return all(later > earlier for earlier, later in itertools.pairwise(marks))
 
 
 def _is_growing(increments: list[int]) -> bool:

@@ -82,9 +82,9 @@ class RateList:
 
     def next(self, tried: Sequence[RateResult]) -> float | None:
         """The next rate, None at the end."""
-        if any(one.saturated for one in tried):
+        if any(result.saturated for result in tried):
             return None
-        done = {one.rate for one in tried}
+        done = {result.rate for result in tried}
         return next((rate for rate in sorted(set(self.rates)) if rate not in done), None)
 
 
@@ -102,10 +102,10 @@ class RateSearch:
         """The next rate, None where the highest one is known well enough."""
         if not tried:
             return _round_rate(self.low)
-        failed = [one.rate for one in tried if not one.met]
+        failed = [result.rate for result in tried if not result.met]
         # One that met the objective above a rate that failed was lucky: what counts is below the lowest failure.
         worst = min(failed, default=None)
-        met = [one.rate for one in tried if one.met and (worst is None or one.rate < worst)]
+        met = [result.rate for result in tried if result.met and (worst is None or result.rate < worst)]
         best = max(met, default=None)
         if best is None:
             assert worst is not None
@@ -121,8 +121,8 @@ class RateSearch:
 
 def highest_rate(tried: Sequence[RateResult]) -> float | None:
     """The highest rate that met the objective below every rate that did not; None where none did."""
-    worst = min((one.rate for one in tried if not one.met), default=None)
-    return max((one.rate for one in tried if one.met and (worst is None or one.rate < worst)), default=None)
+    worst = min((result.rate for result in tried if not result.met), default=None)
+    return max((result.rate for result in tried if result.met and (worst is None or result.rate < worst)), default=None)
 
 
 def _round_rate(rate: float) -> float:
@@ -174,18 +174,18 @@ class ObjectiveTerm:
     text: str
 
     @property
-    def timed(self) -> str:
+    def latency(self) -> str:
         """What of ``LATENCY_FIGURES`` the term bounds; "" for other figures."""
-        found = _STATISTIC.match(self.figure)
-        return found[2] if found else ""
+        match = _STATISTIC.match(self.figure)
+        return match[2] if match else ""
 
     @property
     def quantile(self) -> float | None:
         """The share of requests that the bound is for (``p95``: 0.95); None for means, maxima and other figures."""
-        found = _STATISTIC.match(self.figure)
-        return float(found[1][1:]) / 100 if found and found[1].startswith("p") else None
+        match = _STATISTIC.match(self.figure)
+        return float(match[1][1:]) / 100 if match and match[1].startswith("p") else None
 
-    def met(self, value: float | None) -> bool:
+    def is_met(self, value: float | None) -> bool:
         """Whether a figure meets the condition; an unknown one does not."""
         return value is not None and _SIGNS[self.sign](value, self.bound)
 
@@ -207,42 +207,42 @@ class Objective:
     def __str__(self) -> str:
         return ", ".join(term.text for term in self.terms)
 
-    def missed(self, figures: Mapping[str, float | None]) -> tuple[ObjectiveTerm, ...]:
+    def missed_terms(self, figures: Mapping[str, float | None]) -> tuple[ObjectiveTerm, ...]:
         """The terms that these figures do not meet."""
-        return tuple(term for term in self.terms if not term.met(figures.get(term.figure)))
+        return tuple(term for term in self.terms if not term.is_met(figures.get(term.figure)))
 
     def limits(self) -> dict[str, float]:
         """For each timed thing the most seconds that one request may take to count as goodput."""
-        most: dict[str, float] = {}
+        limits: dict[str, float] = {}
         for term in self.terms:
-            if term.timed and term.sign in ("<", "<="):
-                most[term.timed] = min(most.get(term.timed, term.bound), term.bound)
-        return most
+            if term.latency and term.sign in ("<", "<="):
+                limits[term.latency] = min(limits.get(term.latency, term.bound), term.bound)
+        return limits
 
 
 def _parse_term(part: str) -> ObjectiveTerm:
-    found = _TERM.match(part)
-    if not found:
+    match = _TERM.match(part)
+    if not match:
         raise ConfigurationError(
             f"objective '{part.strip()}': expected FIGURE<BOUND with the unit s, ms or %, such as p95_e2e<3s, "
             "parse_fail<1% or drift<0.05"
         )
-    figure, sign, number, unit = found.groups()
+    figure, sign, number, unit = match.groups()
     statistic = _STATISTIC.match(figure)
     timed = bool(statistic and statistic[2] in LATENCY_FIGURES)
     if not timed and figure not in SHARE_FIGURES and figure not in PLAIN_FIGURES:
-        known = ", ".join([*SHARE_FIGURES, *PLAIN_FIGURES])
+        names = ", ".join([*SHARE_FIGURES, *PLAIN_FIGURES])
         raise ConfigurationError(
             f"objective '{part.strip()}': unknown figure '{figure}'; known are p50_, p95_, p99_, mean_ or max_ with "
-            f"{', '.join(LATENCY_FIGURES)} (p95_e2e), and {known}"
+            f"{', '.join(LATENCY_FIGURES)} (p95_e2e), and {names}"
         )
     if timed != (unit in ("s", "ms", "us", "µs")) or (unit == "%" and figure in ("throughput", "goodput", "cost")):
-        wanted = (
+        expectation = (
             "a unit of time: s, ms or us"
             if timed
             else "no unit of time" + (", or %" if figure in SHARE_FIGURES else "")
         )
-        raise ConfigurationError(f"objective '{part.strip()}': {figure} takes {wanted}")
+        raise ConfigurationError(f"objective '{part.strip()}': {figure} takes {expectation}")
     try:
         bound = float(number) * _UNITS[unit]
     except ValueError:

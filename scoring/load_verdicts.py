@@ -42,12 +42,12 @@ class PassValues:
     @property
     def centre(self) -> float:
         """The mean over all passes, which does not change when passes are exchanged; 0 of nothing."""
-        known = self.values[~np.isnan(self.values)]
-        return float(known.mean()) if known.size else 0.0
+        defined = self.values[~np.isnan(self.values)]
+        return float(defined.mean()) if defined.size else 0.0
 
-    def rate(self, place: int) -> Floats:
+    def rate(self, column: int) -> Floats:
         """The values of one rate beside the unloaded ones, in three columns."""
-        return self.values[:, [place, -2, -1]]
+        return self.values[:, [column, -2, -1]]
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,9 +77,9 @@ def loaded_distance(figure: PassValues, loaded: Floats, first: Floats, second: F
     return (distance(figure, loaded, first) + distance(figure, loaded, second)) / 2
 
 
-def distance(figure: PassValues, one: Floats, other: Floats) -> Floats:
+def distance(figure: PassValues, left: Floats, right: Floats) -> Floats:
     """How far values lie apart; of names 1 where they are not the same."""
-    apart = np.abs(one - other)
+    apart = np.abs(left - right)
     return np.where(np.isnan(apart), np.nan, apart > 0.0) if figure.nominal else np.asarray(apart)
 
 
@@ -127,7 +127,7 @@ def main_aspect(aspects: Iterable[str]) -> str:
 
 def aspects_of(passes: Iterable[VerdictPass]) -> list[str]:
     """All aspects that have scores, in the order in which they first appear."""
-    return list(dict.fromkeys(name for one in passes for verdict in one.values() for name in verdict.scores))
+    return list(dict.fromkeys(name for verdicts in passes for verdict in verdicts.values() for name in verdict.scores))
 
 
 def aspect_score(verdict: Verdict, aspect: str) -> float | None:
@@ -145,70 +145,78 @@ class VerdictColumns:
     orders of a pair without item, are a cluster of their own.
     """
 
-    def __init__(self, passes: Sequence[VerdictPass], asked: Mapping[str, JudgedRequest]) -> None:
-        self.passes, self.asked = passes, asked
-        self.ids = [id_ for id_ in asked if all(id_ in one for one in passes[-2:])]
-        self._numbers = request_clusters(asked)
+    def __init__(self, passes: Sequence[VerdictPass], requests: Mapping[str, JudgedRequest]) -> None:
+        self.passes, self.requests = passes, requests
+        self.ids = [id_ for id_ in requests if all(id_ in verdicts for verdicts in passes[-2:])]
+        self._numbers = request_clusters(requests)
         self.clusters = self._rows(self.ids)
-        self.answered = self._matrix(self.ids, lambda id_, one: float(id_ in one)) > 0.0
+        self.answered = self._matrix(self.ids, lambda id_, verdicts: float(id_ in verdicts)) > 0.0
 
     def scores(self, aspect: str) -> Floats:
         """The scores of one aspect."""
-        return self._matrix(self.ids, lambda id_, one: aspect_score(one[id_], aspect) if id_ in one else None)
+        return self._matrix(
+            self.ids, lambda id_, verdicts: aspect_score(verdicts[id_], aspect) if id_ in verdicts else None
+        )
 
     def labels(self) -> tuple[Floats, list[str]]:
         """The codes of labels, and their names in the order of codes."""
-        names = sorted({one[id_].label for id_ in self.ids for one in self.passes if id_ in one} - {""})
+        names = sorted({verdicts[id_].label for id_ in self.ids for verdicts in self.passes if id_ in verdicts} - {""})
         codes = {name: float(code) for code, name in enumerate(names)}
-        return self._matrix(self.ids, lambda id_, one: codes.get(one[id_].label) if id_ in one else None), names
+        return self._matrix(
+            self.ids, lambda id_, verdicts: codes.get(verdicts[id_].label) if id_ in verdicts else None
+        ), names
 
     def failures(self, kinds: Sequence[str] = VERDICT_FAILURES) -> Floats:
         """1 where an answer failed in one of these ways, else 0."""
-        return self._matrix(self.ids, lambda id_, one: float(one[id_].failure in kinds) if id_ in one else None)
+        return self._matrix(
+            self.ids, lambda id_, verdicts: float(verdicts[id_].failure in kinds) if id_ in verdicts else None
+        )
 
     def errors(self, aspect: str) -> Floats:
         """How far scores lie from the reference; of labels 1 where it is another one."""
-        return self._matrix(self.ids, lambda id_, one: self._error(id_, one, aspect))
+        return self._matrix(self.ids, lambda id_, verdicts: self._error(id_, verdicts, aspect))
 
     def positions(self) -> tuple[Codes, Flags, Floats]:
         """By pair: its cluster, in which passes both orders were answered, and how far the answer that stands first is
         favoured there: 1 where it wins in both orders, -1 where it loses in both, 0 where the same answer wins.
         """
-        pairs = {id_: self.asked[id_].pair for id_ in self.ids}
-        ids = [id_ for id_, other in pairs.items() if pairs.get(other) == id_ and id_ < other]
-        answered = self._matrix(ids, lambda id_, one: float(id_ in one and pairs[id_] in one)) > 0.0
-        favours = self._matrix(ids, lambda id_, one: _first_answer_bias(one.get(id_), one.get(pairs[id_])))
+        pairs = {id_: self.requests[id_].pair for id_ in self.ids}
+        ids = [id_ for id_, partner in pairs.items() if pairs.get(partner) == id_ and id_ < partner]
+        answered = self._matrix(ids, lambda id_, verdicts: float(id_ in verdicts and pairs[id_] in verdicts)) > 0.0
+        favours = self._matrix(
+            ids, lambda id_, verdicts: _first_answer_bias(verdicts.get(id_), verdicts.get(pairs[id_]))
+        )
         return self._rows(ids), answered, favours
 
-    def _error(self, id_: str, one: VerdictPass, aspect: str) -> float | None:
-        right = self.asked[id_].reference
-        if right is None or id_ not in one:
+    def _error(self, id_: str, verdicts: VerdictPass, aspect: str) -> float | None:
+        right = self.requests[id_].reference
+        if right is None or id_ not in verdicts:
             return None
         if isinstance(right, str):
-            return float(one[id_].label != right) if one[id_].label else None
-        score = aspect_score(one[id_], aspect)
+            return float(verdicts[id_].label != right) if verdicts[id_].label else None
+        score = aspect_score(verdicts[id_], aspect)
         return None if score is None else abs(score - right)
 
     def _rows(self, ids: Sequence[str]) -> Codes:
         return np.array([self._numbers[id_] for id_ in ids], dtype=np.int64)
 
     def _matrix(self, ids: Sequence[str], value: Callable[[str, VerdictPass], float | None]) -> Floats:
-        cells = [[value(id_, one) for one in self.passes] for id_ in ids]
+        cells = [[value(id_, verdicts) for verdicts in self.passes] for id_ in ids]
         return np.array(cells, dtype=np.float64).reshape(len(ids), len(self.passes))
 
 
-def request_clusters(asked: Mapping[str, JudgedRequest]) -> dict[str, int]:
+def request_clusters(requests: Mapping[str, JudgedRequest]) -> dict[str, int]:
     """The cluster of each request, numbered from 0."""
     numbers: dict[tuple[str, str], int] = {}
-    found = {}
-    for id_, one in asked.items():
-        key = ("item", one.item) if one.item else ("request", min(id_, one.pair) if one.pair else id_)
-        found[id_] = numbers.setdefault(key, len(numbers))
-    return found
+    clusters = {}
+    for id_, request in requests.items():
+        key = ("item", request.item) if request.item else ("request", min(id_, request.pair) if request.pair else id_)
+        clusters[id_] = numbers.setdefault(key, len(numbers))
+    return clusters
 
 
-def _first_answer_bias(one: Verdict | None, other: Verdict | None) -> float | None:
-    first, second = (None if verdict is None else PAIR_SIGNS.get(verdict.label) for verdict in (one, other))
+def _first_answer_bias(forward: Verdict | None, swapped: Verdict | None) -> float | None:
+    first, second = (None if verdict is None else PAIR_SIGNS.get(verdict.label) for verdict in (forward, swapped))
     return None if first is None or second is None else (first + second) / 2
 
 
@@ -228,46 +236,46 @@ class VerdictAgreement:
 
 
 def verdict_agreement(
-    one: VerdictPass, other: VerdictPass, asked: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
+    first: VerdictPass, second: VerdictPass, requests: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
 ) -> VerdictAgreement | None:
     """How far two passes agree on the requests that have a verdict in both; ``aspect`` "" compares labels."""
     pairs: list[tuple[Rating, Rating]] = []
     ids = []
-    for id_ in one:
-        values = [_rating_of(verdict, aspect) for verdict in (one[id_], other.get(id_))]
-        if id_ in asked and values[0] is not None and values[1] is not None:
+    for id_ in first:
+        values = [_rating_of(verdict, aspect) for verdict in (first[id_], second.get(id_))]
+        if id_ in requests and values[0] is not None and values[1] is not None:
             pairs.append((values[0], values[1]))
             ids.append(id_)
-    return _agreement_of_pairs(pairs, ids, asked, level)
+    return _agreement_of_pairs(pairs, ids, requests, level)
 
 
 def seed_agreement(
-    repeats: Mapping[str, Sequence[Verdict]], asked: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
+    repeats: Mapping[str, Sequence[Verdict]], requests: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
 ) -> VerdictAgreement | None:
     """How far verdicts on a request under several seeds agree: of all pairs of them. None where none was repeated."""
     pairs: list[tuple[Rating, Rating]] = []
     ids = []
     for id_, verdicts in repeats.items():
-        said = [value for verdict in verdicts if (value := _rating_of(verdict, aspect)) is not None]
-        for at, value in enumerate(said):
-            pairs += [(value, later) for later in said[at + 1 :]]
-            ids += [id_] * (len(said) - at - 1)
-    return _agreement_of_pairs(pairs, ids, asked, level)
+        values = [value for verdict in verdicts if (value := _rating_of(verdict, aspect)) is not None]
+        for at, value in enumerate(values):
+            pairs += [(value, later) for later in values[at + 1 :]]
+            ids += [id_] * (len(values) - at - 1)
+    return _agreement_of_pairs(pairs, ids, requests, level)
 
 
 def reference_agreement(
-    one: VerdictPass, asked: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
+    verdicts: VerdictPass, requests: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
 ) -> VerdictAgreement | None:
     """How far a pass agrees with the references of its requests."""
     pairs: list[tuple[Rating, Rating]] = []
     ids = []
-    for id_, verdict in one.items():
-        right = asked[id_].reference if id_ in asked else None
+    for id_, verdict in verdicts.items():
+        right = requests[id_].reference if id_ in requests else None
         value = _rating_of(verdict, "" if isinstance(right, str) else aspect)
         if right is not None and value is not None:
             pairs.append((value, right))
             ids.append(id_)
-    return _agreement_of_pairs(pairs, ids, asked, level)
+    return _agreement_of_pairs(pairs, ids, requests, level)
 
 
 @dataclass(slots=True, frozen=True)
@@ -281,17 +289,21 @@ class PositionBias:
     n: int
 
 
-def position_bias(one: VerdictPass, asked: Mapping[str, JudgedRequest], level: float = 0.95) -> PositionBias | None:
+def position_bias(
+    verdicts: VerdictPass, requests: Mapping[str, JudgedRequest], level: float = 0.95
+) -> PositionBias | None:
     """The position bias of one pass; None without a pair whose two orders have a label."""
-    clusters, _, favours = VerdictColumns((one,), asked).positions()
-    known = ~np.isnan(favours[:, 0])
-    labels = [str(code) for code in clusters[known]]
-    favour = clustered_mean(favours[known, 0], labels)
-    same = clustered_mean((favours[known, 0] == 0.0).astype(np.float64), labels)
+    clusters, _, favours = VerdictColumns((verdicts,), requests).positions()
+    defined = ~np.isnan(favours[:, 0])
+    labels = [str(code) for code in clusters[defined]]
+    favour = clustered_mean(favours[defined, 0], labels)
+    same = clustered_mean((favours[defined, 0] == 0.0).astype(np.float64), labels)
     if favour is None or same is None:
         return None
     return PositionBias(
-        favour.within(-1.0, 1.0, level=level), same.within(0.0, 1.0, rate=True, level=level), len(labels)
+        favour.bounded_interval(-1.0, 1.0, level=level),
+        same.bounded_interval(0.0, 1.0, rate=True, level=level),
+        len(labels),
     )
 
 
@@ -302,26 +314,28 @@ def _rating_of(verdict: Verdict | None, aspect: str) -> Rating | None:
 
 
 def _agreement_of_pairs(
-    pairs: Sequence[tuple[Rating, Rating]], ids: Sequence[str], asked: Mapping[str, JudgedRequest], level: float
+    pairs: Sequence[tuple[Rating, Rating]], ids: Sequence[str], requests: Mapping[str, JudgedRequest], level: float
 ) -> VerdictAgreement | None:
-    numbers = request_clusters(asked)
-    found = clustered_mean([float(_is_same(*pair)) for pair in pairs], [str(numbers[id_]) for id_ in ids])
-    if found is None:
+    numbers = request_clusters(requests)
+    mean = clustered_mean([float(_is_same(*pair)) for pair in pairs], [str(numbers[id_]) for id_ in ids])
+    if mean is None:
         return None
-    same = found.within(0.0, 1.0, rate=True, level=level)
+    same = mean.bounded_interval(0.0, 1.0, rate=True, level=level)
     return VerdictAgreement(same, _beyond_chance(pairs), len(dict.fromkeys(ids)))
 
 
 def _beyond_chance(pairs: Iterable[tuple[Rating, Rating]]) -> float | None:
-    ones, others = zip(*pairs, strict=True)
-    if any(isinstance(value, str) for value in (*ones, *others)):
+    first_ratings, second_ratings = zip(*pairs, strict=True)
+    if any(isinstance(value, str) for value in (*first_ratings, *second_ratings)):
         return cohen_kappa(
-            list(map(str, ones)), list(map(str, others)), sorted({*map(str, ones), *map(str, others)})
+            list(map(str, first_ratings)),
+            list(map(str, second_ratings)),
+            sorted({*map(str, first_ratings), *map(str, second_ratings)}),
         ).value
-    return krippendorff_alpha(list(zip(ones, others, strict=True)), "interval").value
+    return krippendorff_alpha(list(zip(first_ratings, second_ratings, strict=True)), "interval").value
 
 
-def _is_same(one: Rating, other: Rating) -> bool:
-    if isinstance(one, str) or isinstance(other, str):
-        return one == other
-    return abs(one - other) <= _SCORE_TOLERANCE
+def _is_same(left: Rating, right: Rating) -> bool:
+    if isinstance(left, str) or isinstance(right, str):
+        return left == right
+    return abs(left - right) <= _SCORE_TOLERANCE

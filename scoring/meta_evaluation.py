@@ -57,8 +57,8 @@ def weighted_coefficient(name: CoefficientName, counts: Floats, xs: Floats, ys: 
         return _kendall_of_counts(counts, xs, ys)
     if name == "spearman":
         return _weighted(counts, _weighted_ranks(counts, xs), _weighted_ranks(counts, ys))
-    one, other = (_standardize_rows(values[None, :]) for values in (xs, ys))
-    return _weighted(counts, np.broadcast_to(one, counts.shape), np.broadcast_to(other, counts.shape))
+    x, y = (_standardize_rows(values[None, :]) for values in (xs, ys))
+    return _weighted(counts, np.broadcast_to(x, counts.shape), np.broadcast_to(y, counts.shape))
 
 
 def _standardize_rows(rows: Floats) -> Floats:
@@ -81,36 +81,36 @@ def _kendall_rows(xs: Floats, ys: Floats) -> Floats:
 
     n = xs.shape[1]
     if n * n > _MAX_PAIR_BLOCK // 100:
-        found = [
+        taus = [
             float(kendalltau(x, y, method="asymptotic").statistic)
             if x.min() < x.max() and y.min() < y.max()
             else np.nan
             for x, y in zip(xs, ys, strict=True)
         ]
-        return np.array(found, dtype=np.float64)
+        return np.array(taus, dtype=np.float64)
     size = max(1, _MAX_PAIR_BLOCK // (n * n))
     parts = [_kendall_block(xs[at : at + size], ys[at : at + size]) for at in range(0, len(xs), size)]
     return np.concatenate(parts) if parts else np.empty(0)
 
 
 def _kendall_block(xs: Floats, ys: Floats) -> Floats:
-    one = np.sign(xs[:, :, None] - xs[:, None, :])
-    other = np.sign(ys[:, :, None] - ys[:, None, :])
-    untied = np.abs(one).sum(axis=(1, 2)) * np.abs(other).sum(axis=(1, 2))
+    x_signs = np.sign(xs[:, :, None] - xs[:, None, :])
+    y_signs = np.sign(ys[:, :, None] - ys[:, None, :])
+    untied = np.abs(x_signs).sum(axis=(1, 2)) * np.abs(y_signs).sum(axis=(1, 2))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((one * other).sum(axis=(1, 2)) / np.sqrt(untied), dtype=np.float64)
+        return np.asarray((x_signs * y_signs).sum(axis=(1, 2)) / np.sqrt(untied), dtype=np.float64)
 
 
 def _weighted(counts: Floats, xs: Floats, ys: Floats) -> Floats:
     total = counts.sum(axis=1)
     means = [(counts * values).sum(axis=1) / total for values in (xs, ys)]
-    one, other = xs - means[0][:, None], ys - means[1][:, None]
-    variances = [(counts * values**2).sum(axis=1) / total for values in (one, other)]
+    x, y = xs - means[0][:, None], ys - means[1][:, None]
+    variances = [(counts * values**2).sum(axis=1) / total for values in (x, y)]
     product = variances[0] * variances[1]
     product[(variances[0] <= _SPREAD_ROUNDING) | (variances[1] <= _SPREAD_ROUNDING)] = np.nan
     with np.errstate(invalid="ignore"):
-        found = (counts * one * other).sum(axis=1) / total / np.sqrt(product)
-    return np.asarray(np.clip(found, -1.0, 1.0), dtype=np.float64)
+        coefficients = (counts * x * y).sum(axis=1) / total / np.sqrt(product)
+    return np.asarray(np.clip(coefficients, -1.0, 1.0), dtype=np.float64)
 
 
 def _weighted_ranks(counts: Floats, values: Floats) -> Floats:
@@ -130,14 +130,14 @@ def _kendall_of_counts(counts: Floats, xs: Floats, ys: Floats) -> Floats:
         return np.concatenate([_kendall_rows(xs[None, at], ys[None, at]) for at in repeated])
     # Whole numbers below 2^24 are exact in single precision, whose products take half of the time.
     weights = counts.astype(np.float32)
-    one, other = (np.sign(values[:, None] - values[None, :]).astype(np.float32) for values in (xs, ys))
+    x_signs, y_signs = (np.sign(values[:, None] - values[None, :]).astype(np.float32) for values in (xs, ys))
 
     def total(pairs: NDArray[np.float32]) -> Floats:
         return np.asarray(((weights @ pairs).astype(np.float64) * counts).sum(axis=1), dtype=np.float64)
 
-    untied = total(np.abs(one)) * total(np.abs(other))
+    untied = total(np.abs(x_signs)) * total(np.abs(y_signs))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(total(one * other) / np.sqrt(untied), dtype=np.float64)
+        return np.asarray(total(x_signs * y_signs) / np.sqrt(untied), dtype=np.float64)
 
 
 Level = Literal["item", "group", "system"]
@@ -164,7 +164,7 @@ class RatedRows:
     systems: NDArray[np.int64] | None
 
     @classmethod
-    def of(
+    def from_labels(
         cls, human: Sequence[float], groups: Sequence[str] | None = None, systems: Sequence[str] | None = None
     ) -> RatedRows:
         """From texts that name groups and systems."""
@@ -178,15 +178,15 @@ class RatedRows:
     @property
     def levels(self) -> list[Level]:
         """The levels at which these rows can be looked at."""
-        found: list[Level] = ["item"]
+        levels: list[Level] = ["item"]
         if self.groups is not None and len(self.groups) > int(self.groups.max(initial=0)) + 1:
-            found.append("group")
+            levels.append("group")
         if self.systems is not None and int(self.systems.max(initial=0)) > 0:
-            found.append("system")
-        return found
+            levels.append("system")
+        return levels
 
     @property
-    def drawn(self) -> int:
+    def block_count(self) -> int:
         """The number of blocks that are drawn from."""
         return len(np.unique(self.blocks()))
 
@@ -233,12 +233,12 @@ def level_figures(
     check_level(level)
     values = _check_scores(rows, scores)
     points, counts = point_values(rows, values, names)
-    drawn = bootstrap_values(rows, [values], seed=seed, resamples=resamples, names=names)[0]
-    found = {}
+    resampled = bootstrap_values(rows, [values], seed=seed, resamples=resamples, names=names)[0]
+    figures = {}
     for key, value in points.items():
-        low, high = percentile_interval(drawn[key], level, rows.drawn) if value is not None else (None, None)
-        found[key] = LevelFigure(value, low, high, counts[key])
-    return found
+        low, high = percentile_interval(resampled[key], level, rows.block_count) if value is not None else (None, None)
+        figures[key] = LevelFigure(value, low, high, counts[key])
+    return figures
 
 
 def compare_judges(
@@ -260,42 +260,46 @@ def compare_judges(
     a difference as far from 0; it is at least 1 / (``resamples`` + 1).
     """
     check_level(level)
-    one, other = _check_scores(rows, first), _check_scores(rows, second)
-    points, _ = point_values(rows, one, names)
-    others, _ = point_values(rows, other, names)
-    drawn = bootstrap_values(rows, [one, other], seed=seed, resamples=resamples, names=names)
-    exchanged = _exchange_judges(rows, one, other, seed, permutation, resamples, names)
-    found: dict[Key, JudgeDifference] = {}
+    first_scores, second_scores = _check_scores(rows, first), _check_scores(rows, second)
+    points, _ = point_values(rows, first_scores, names)
+    second_points, _ = point_values(rows, second_scores, names)
+    resampled = bootstrap_values(rows, [first_scores, second_scores], seed=seed, resamples=resamples, names=names)
+    exchanged = _exchange_judges(rows, first_scores, second_scores, seed, permutation, resamples, names)
+    differences: dict[Key, JudgeDifference] = {}
     for key in points:
-        a, b = points[key], others[key]
+        a, b = points[key], second_points[key]
         if a is None or b is None:
-            found[key] = JudgeDifference(None, None, None, None)
+            differences[key] = JudgeDifference(None, None, None, None)
             continue
-        low, high = percentile_interval(drawn[0][key] - drawn[1][key], level, rows.drawn)
-        known = exchanged[key][~np.isnan(exchanged[key])]
-        p = (1 + int((np.abs(known) >= abs(a - b) - _TIE_ROUNDING).sum())) / (1 + len(known)) if len(known) else None
-        found[key] = JudgeDifference(a - b, low, high, p)
-    return found
+        low, high = percentile_interval(resampled[0][key] - resampled[1][key], level, rows.block_count)
+        defined = exchanged[key][~np.isnan(exchanged[key])]
+        p = (
+            (1 + int((np.abs(defined) >= abs(a - b) - _TIE_ROUNDING).sum())) / (1 + len(defined))
+            if len(defined)
+            else None
+        )
+        differences[key] = JudgeDifference(a - b, low, high, p)
+    return differences
 
 
 def point_values(
     rows: RatedRows, scores: Floats, names: Sequence[CoefficientName] = COEFFICIENTS
 ) -> tuple[dict[Key, float | None], dict[Key, int]]:
     """The coefficients themselves, and what each rests on."""
-    found: dict[Key, float | None] = {}
+    points: dict[Key, float | None] = {}
     counts: dict[Key, int] = {}
     for level in rows.levels:
         for name in names:
             if level == "group":
-                within = _within(rows, name, scores[None, :])[:, 0]
-                known = within[~np.isnan(within)]
-                value, n = (float(known.mean()) if len(known) else np.nan), len(known)
+                within = _coefficients_within_groups(rows, name, scores[None, :])[:, 0]
+                defined = within[~np.isnan(within)]
+                value, n = (float(defined.mean()) if len(defined) else np.nan), len(defined)
             else:
                 value = float(_row_coefficients(rows, level, name, scores[None, :])[0])
                 n = len(scores) if level == "item" else int(rows.systems.max()) + 1  # type: ignore[union-attr]
-            found[level, name] = None if np.isnan(value) or (level != "group" and n < 3) else value
+            points[level, name] = None if np.isnan(value) or (level != "group" and n < 3) else value
             counts[level, name] = n
-    return found, counts
+    return points, counts
 
 
 def bootstrap_values(
@@ -312,29 +316,35 @@ def bootstrap_values(
     """
     blocks = rows.blocks()
     within = [
-        {name: _within(rows, name, scores[None, :])[:, 0] for name in names} if "group" in rows.levels else {}
+        {name: _coefficients_within_groups(rows, name, scores[None, :])[:, 0] for name in names}
+        if "group" in rows.levels
+        else {}
         for scores in judges
     ]
     parts: list[dict[Key, list[Floats]]] = [{} for _ in judges]
-    for drawn in _draws(len(blocks), int(blocks.max(initial=-1)) + 1, seed, resamples):
-        counts = drawn[:, blocks]
+    for block_counts in _draws(len(blocks), int(blocks.max(initial=-1)) + 1, seed, resamples):
+        counts = block_counts[:, blocks]
         for scores, inner, part in zip(judges, within, parts, strict=True):
             for level in rows.levels:
                 for name in names:
                     part.setdefault((level, name), []).append(
-                        _resample_level(rows, level, name, scores, inner, drawn, counts)
+                        _resample_level(rows, level, name, scores, inner, block_counts, counts)
                     )
     return [{key: np.concatenate(arrays) for key, arrays in part.items()} for part in parts]
 
 
-def percentile_interval(drawn: Floats, level: float, blocks: int) -> tuple[float | None, float | None]:
+def percentile_interval(values: Floats, level: float, blocks: int) -> tuple[float | None, float | None]:
     """The ends of the percentile interval; None where fewer than ``MIN_CLUSTERS`` blocks were drawn from, where too few
     resamples have a value, or where all have the same, which says nothing of what was not met.
     """
-    known = drawn[~np.isnan(drawn)]
-    if blocks < MIN_CLUSTERS or len(known) < max(2.0, _DEFINED * len(drawn)) or float(np.ptp(known)) < _TIE_ROUNDING:
+    defined = values[~np.isnan(values)]
+    if (
+        blocks < MIN_CLUSTERS
+        or len(defined) < max(2.0, _DEFINED * len(values))
+        or float(np.ptp(defined)) < _TIE_ROUNDING
+    ):
         return None, None
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
@@ -344,31 +354,36 @@ def _resample_level(
     name: CoefficientName,
     scores: Floats,
     within: Mapping[CoefficientName, Floats],
-    drawn: Floats,
+    block_counts: Floats,
     counts: Floats,
 ) -> Floats:
     if level == "item":
         return weighted_coefficient(name, counts, scores, rows.human)
     with np.errstate(invalid="ignore", divide="ignore"):
         if level == "group":
-            known = ~np.isnan(within[name])
-            return np.asarray(drawn[:, known] @ within[name][known] / drawn[:, known].sum(axis=1), dtype=np.float64)
+            defined = ~np.isnan(within[name])
+            return np.asarray(
+                block_counts[:, defined] @ within[name][defined] / block_counts[:, defined].sum(axis=1),
+                dtype=np.float64,
+            )
         assert rows.systems is not None
         total = counts @ _group_members(rows.systems)
         means = [(counts * values) @ _group_members(rows.systems) / total for values in (scores, rows.human)]
-    whole = ~np.isnan(means[0]).any(axis=1)  # a system may lose all of its rows
-    found = np.full(len(counts), np.nan)
-    found[whole] = rowwise_coefficient(name, _round_means(means[0][whole]), _round_means(means[1][whole]))
-    return found
+    complete = ~np.isnan(means[0]).any(axis=1)  # a system may lose all of its rows
+    coefficients = np.full(len(counts), np.nan)
+    coefficients[complete] = rowwise_coefficient(
+        name, _round_means(means[0][complete]), _round_means(means[1][complete])
+    )
+    return coefficients
 
 
 def _row_coefficients(rows: RatedRows, level: Level, name: CoefficientName, scores: Floats) -> Floats:
     """A coefficient for each row of ``scores``, each a whole set of scores."""
     if level == "group":
-        found = _within(rows, name, scores)
-        known = ~np.isnan(found)
+        coefficients = _coefficients_within_groups(rows, name, scores)
+        defined = ~np.isnan(coefficients)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(known, found, 0.0).sum(axis=0) / known.sum(axis=0), dtype=np.float64)
+            return np.asarray(np.where(defined, coefficients, 0.0).sum(axis=0) / defined.sum(axis=0), dtype=np.float64)
     human = np.broadcast_to(rows.human, scores.shape)
     if level == "item":
         return rowwise_coefficient(name, scores, human)
@@ -379,7 +394,7 @@ def _row_coefficients(rows: RatedRows, level: Level, name: CoefficientName, scor
     )
 
 
-def _within(rows: RatedRows, name: CoefficientName, scores: Floats) -> Floats:
+def _coefficients_within_groups(rows: RatedRows, name: CoefficientName, scores: Floats) -> Floats:
     """The coefficient within each group (rows) for each set of scores (columns)."""
     assert rows.groups is not None
     order = np.argsort(rows.groups, kind="stable")
@@ -394,26 +409,26 @@ def _within(rows: RatedRows, name: CoefficientName, scores: Floats) -> Floats:
 
 def _exchange_judges(
     rows: RatedRows,
-    one: Floats,
-    other: Floats,
+    first_scores: Floats,
+    second_scores: Floats,
     seed: int,
     permutation: Permutation,
     resamples: int,
     names: Sequence[CoefficientName],
 ) -> Values:
     """The difference of each coefficient after each exchange."""
-    first, second = (_standardize(values) for values in (one, other))
-    blocks = rows.blocks() if permutation == "inputs" else np.arange(len(one))
+    first, second = (_standardize(values) for values in (first_scores, second_scores))
+    blocks = rows.blocks() if permutation == "inputs" else np.arange(len(first_scores))
     generator = np.random.default_rng([seed, 1])
-    found: dict[Key, list[Floats]] = {}
-    for size in _batches(len(one), resamples):
+    differences: dict[Key, list[Floats]] = {}
+    for size in _batches(len(first_scores), resamples):
         swapped = (generator.random((size, int(blocks.max(initial=-1)) + 1)) < 0.5)[:, blocks]
         a, b = np.where(swapped, second, first), np.where(swapped, first, second)
         for level in rows.levels:
             for name in names:
                 difference = _row_coefficients(rows, level, name, a) - _row_coefficients(rows, level, name, b)
-                found.setdefault((level, name), []).append(difference)
-    return {key: np.concatenate(parts) for key, parts in found.items()}
+                differences.setdefault((level, name), []).append(difference)
+    return {key: np.concatenate(parts) for key, parts in differences.items()}
 
 
 def _draws(n: int, blocks: int, seed: int, resamples: int) -> Iterator[Floats]:
@@ -424,15 +439,15 @@ def _draws(n: int, blocks: int, seed: int, resamples: int) -> Iterator[Floats]:
 
 
 def _batches(n: int, resamples: int) -> Iterator[int]:
-    most = max(1, _MAX_RESAMPLE_BLOCK // max(1, n))
-    for done in range(0, resamples, most):
-        yield min(most, resamples - done)
+    batch = max(1, _MAX_RESAMPLE_BLOCK // max(1, n))
+    for start in range(0, resamples, batch):
+        yield min(batch, resamples - start)
 
 
 def _group_members(codes: NDArray[np.int64]) -> Floats:
-    found = np.zeros((len(codes), int(codes.max()) + 1))
-    found[np.arange(len(codes)), codes] = 1.0
-    return found
+    members = np.zeros((len(codes), int(codes.max()) + 1))
+    members[np.arange(len(codes)), codes] = 1.0
+    return members
 
 
 def _round_means(means: Floats) -> Floats:
@@ -449,8 +464,8 @@ def _standardize(values: Floats) -> Floats:
 def _codes(labels: Sequence[str] | None) -> NDArray[np.int64] | None:
     if labels is None:
         return None
-    places = {label: place for place, label in enumerate(dict.fromkeys(labels))}
-    return np.array([places[label] for label in labels], dtype=np.int64)
+    codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    return np.array([codes[label] for label in labels], dtype=np.int64)
 
 
 def _check_scores(rows: RatedRows, scores: Sequence[float]) -> Floats:
@@ -496,17 +511,17 @@ def label_confusion(
     if len(first) != len(second) or (groups is not None and len(groups) != len(first)):
         raise ValueError(f"{len(first)} labels against {len(second)}")
     both = [at for at in range(len(first)) if first[at] is not None and second[at] is not None]
-    ones, others = [first[at] for at in both], [second[at] for at in both]
-    labels = sort_labels({label for label in (*ones, *others) if label is not None})
-    places = {label: place for place, label in enumerate(labels)}
+    first_labels, second_labels = [first[at] for at in both], [second[at] for at in both]
+    labels = sort_labels({label for label in (*first_labels, *second_labels) if label is not None})
+    codes = {label: code for code, label in enumerate(labels)}
     cells = np.array(
-        [places[one] * len(labels) + places[other] for one, other in zip(ones, others, strict=True)  # type: ignore[index]
+        [codes[left] * len(labels) + codes[right] for left, right in zip(first_labels, second_labels, strict=True)  # type: ignore[index]
          ], dtype=np.int64
     )  # fmt: skip
     counts = np.bincount(cells, minlength=len(labels) ** 2).reshape(len(labels), len(labels))
     if not both:
         return Confusion([], [], None, None, None, None, 0)
-    kappa = cohen_kappa(ones, others, labels, weights).value
+    kappa = cohen_kappa(first_labels, second_labels, labels, weights).value
     names = [str(at) if groups is None else groups[at] for at in both]
     low, high = (
         _kappa_interval(cells, names, len(labels), weights, seed, resamples, level)
@@ -533,7 +548,7 @@ def _kappa_interval(
     codes = {group: code for code, group in enumerate(dict.fromkeys(groups))}
     by_group = np.zeros((len(codes), size * size))
     np.add.at(by_group, (np.array([codes[group] for group in groups]), cells), 1.0)
-    drawn = np.random.default_rng([seed, 2]).multinomial(
+    counts = np.random.default_rng([seed, 2]).multinomial(
         len(codes), np.full(len(codes), 1 / len(codes)), size=resamples
     )
-    return percentile_interval(kappas_of_tables(drawn @ by_group, size, weights), level, len(codes))
+    return percentile_interval(kappas_of_tables(counts @ by_group, size, weights), level, len(codes))

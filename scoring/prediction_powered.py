@@ -40,7 +40,7 @@ class GradedSample:
     clusters: NDArray[np.int64]
 
     @classmethod
-    def of(
+    def from_arrays(
         cls,
         scores: Sequence[float] | Floats,
         grades: Sequence[float] | Floats,
@@ -58,7 +58,7 @@ class GradedSample:
         grade = np.asarray(grades, dtype=np.float64)
         number = np.arange(score.size) if clusters is None else np.asarray(clusters, dtype=np.int64)
         chosen = np.ones(score.size) if probabilities is None else np.asarray(probabilities, dtype=np.float64)
-        if len({one.shape for one in (score, grade, number, chosen)}) > 1 or score.ndim != 1:
+        if len({array.shape for array in (score, grade, number, chosen)}) > 1 or score.ndim != 1:
             raise ValueError("scores, grades, clusters and probabilities need one place for each answer")
         graded = ~np.isnan(grade)
         if not np.isfinite(score).all() or np.isinf(grade).any():
@@ -94,9 +94,9 @@ class GradedSample:
         return np.stack([np.bincount(self.clusters, column, size) for column in columns], axis=1)
 
 
-def number_names(names: Sequence[Hashable], known: dict[Hashable, int] | None = None) -> NDArray[np.int64]:
+def number_names(names: Sequence[Hashable], shared: dict[Hashable, int] | None = None) -> NDArray[np.int64]:
     """A number for each name, equal for equal names; ``known`` is added to, so that samples can share it."""
-    numbers: dict[Hashable, int] = {} if known is None else known
+    numbers: dict[Hashable, int] = {} if shared is None else shared
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
 
@@ -141,8 +141,8 @@ class Parts:
         """
         shares = self.weights / self.weights.sum()
         here = float(shares @ (self.all_deviations - shares @ self.all_deviations) ** 2)
-        held = self.all_deviations[self.all_deviations != 0.0]
-        ratio = float((held**2).mean()) / here if here > 0.0 and held.size else 1.0
+        nonzero = self.all_deviations[self.all_deviations != 0.0]
+        ratio = float((nonzero**2).mean()) / here if here > 0.0 and nonzero.size else 1.0
         return min(max(ratio, 0.1), 10.0)
 
 
@@ -235,8 +235,8 @@ class PoweredEstimate:
         here = np.sort(self.deviations[self.graded])
         count = here.size
         # The weights' variance is 1 / (count (count + 1)); what is drawn is to have the squared standard error.
-        share = self.freedom / (self.freedom + 1.0)
-        here = (here - here.mean()) * math.sqrt(share * count * (count + 1.0))
+        factor = self.freedom / (self.freedom + 1.0)
+        here = (here - here.mean()) * math.sqrt(factor * count * (count + 1.0))
         draws = min(_MOST_DRAWS, max(_DRAWS, math.ceil(2 * _TAIL_DRAWS / (1.0 - level))))
         weights, totals = _bootstrap_weights(count, times, draws)
         ends = [weights @ np.array([part.mean() for part in np.array_split(here, weights.shape[1])])] * 2
@@ -245,11 +245,11 @@ class PoweredEstimate:
             unseen = source.standard_gamma(_UNSEEN, draws) * (count / term.clusters)
             totals = totals + unseen
             worst, best = (low, high) if term.sign > 0 else (high, low)
-            held = min(max(term.value, low), high)
-            for place, extreme in enumerate((worst, best)):
-                ends[place] = ends[place] + unseen * term.sign * (extreme - held)
-        others = math.sqrt(float((self.deviations[~self.graded] ** 2).sum()))
-        noise = others * source.standard_normal(draws)
+            centre = min(max(term.value, low), high)
+            for side, extreme in enumerate((worst, best)):
+                ends[side] = ends[side] + unseen * term.sign * (extreme - centre)
+        ungraded = math.sqrt(float((self.deviations[~self.graded] ** 2).sum()))
+        noise = ungraded * source.standard_normal(draws)
         down = float(np.quantile(ends[0] / totals + noise, (1.0 - level) / 2))
         up = float(np.quantile(ends[1] / totals + noise, (1.0 + level) / 2))
         return max(-down, 0.0), max(up, 0.0)
@@ -281,35 +281,40 @@ def tune_power(
     :raises ValueError: fewer clusters with grades than powers to tune and two more.
     """
     tuned = 0 if powers is not None else len(parts)
-    clusters = min(one.clusters for one in parts)
+    clusters = min(part.clusters for part in parts)
     if clusters < tuned + 2.0 - 1e-9:
         raise ValueError(f"{clusters:.1f} clusters with grades; {tuned + 2} are the least")
     directs = sum(
-        (sign * one.direct_deviations for one, sign in zip(parts, signs, strict=True)), np.zeros_like(parts[0].weights)
+        (sign * part.direct_deviations for part, sign in zip(parts, signs, strict=True)),
+        np.zeros_like(parts[0].weights),
     )
     gains = np.stack(
-        [sign * (one.all_deviations - one.graded_deviations) for one, sign in zip(parts, signs, strict=True)]
+        [sign * (part.all_deviations - part.graded_deviations) for part, sign in zip(parts, signs, strict=True)]
     )
-    differences = np.array([sign * (one.on_all - one.on_graded) for one, sign in zip(parts, signs, strict=True)])
+    differences = np.array([sign * (part.on_all - part.on_graded) for part, sign in zip(parts, signs, strict=True)])
     if powers is None:
-        graded = np.stack([sign * one.graded_deviations for one, sign in zip(parts, signs, strict=True)])
-        held, others = _best_powers(directs, graded, np.ones(len(parts)), clusters)
-        typical, _ = _best_powers(directs, graded, np.sqrt([one.spread for one in parts]), clusters)
-        leaning = float((typical - held) @ differences)
+        graded = np.stack([sign * part.graded_deviations for part, sign in zip(parts, signs, strict=True)])
+        best, left_out_powers = _best_powers(directs, graded, np.ones(len(parts)), clusters)
+        typical, _ = _best_powers(directs, graded, np.sqrt([part.spread for part in parts]), clusters)
+        leaning = float((typical - best) @ differences)
     else:
-        held, leaning = np.array(powers, dtype=np.float64), 0.0
-        others = np.repeat(held[:, None], directs.size, axis=1)
-    direct = math.fsum(sign * one.direct for one, sign in zip(parts, signs, strict=True))
-    deviations = directs + (others * gains).sum(axis=0)
-    share = (clusters - 1.0) / clusters
-    se, direct_se = (math.sqrt(share * float((one**2).sum())) for one in (deviations, directs))
-    value = direct + math.fsum((held * differences).tolist())
+        best, leaning = np.array(powers, dtype=np.float64), 0.0
+        left_out_powers = np.repeat(best[:, None], directs.size, axis=1)
+    direct = math.fsum(sign * part.direct for part, sign in zip(parts, signs, strict=True))
+    deviations = directs + (left_out_powers * gains).sum(axis=0)
+    factor = (clusters - 1.0) / clusters
+    se, direct_se = (math.sqrt(factor * float((part**2).sum())) for part in (deviations, directs))
+    value = direct + math.fsum((best * differences).tolist())
     terms = tuple(
-        Term(one.direct + power * (one.on_all - one.on_graded), sign, float((one.weights > 0.0).sum()) * one.evenness)
-        for one, sign, power in zip(parts, signs, held.tolist(), strict=True)
+        Term(
+            part.direct + power * (part.on_all - part.on_graded),
+            sign,
+            float((part.weights > 0.0).sum()) * part.evenness,
+        )
+        for part, sign, power in zip(parts, signs, best.tolist(), strict=True)
     )
-    having = np.logical_or.reduce([one.weights > 0.0 for one in parts])
-    powers = tuple(held.tolist())
+    having = np.logical_or.reduce([part.weights > 0.0 for part in parts])
+    powers = tuple(best.tolist())
     return PoweredEstimate(value, se, powers, leaning, deviations, having, clusters - 1.0, direct, direct_se, terms)
 
 
@@ -317,22 +322,22 @@ def _best_powers(directs: Floats, graded: Floats, spreads: Floats, clusters: flo
     """The powers with the least sum of squared residuals directs - powers · graded, and by cluster those that the other
     clusters give; 0 for scores without spread. ``spreads``: by how much deviations are to be multiplied to be typical.
     """
-    held, others = np.zeros(len(graded)), np.zeros_like(graded)
+    powers, left_out_powers = np.zeros(len(graded)), np.zeros_like(graded)
     scale = np.sqrt((graded**2).sum(axis=1))
     usable = scale > 1e-12 * max(float(scale.max()), math.sqrt(float(directs @ directs)), 1e-300)
     if not usable.any():
-        return held, others
+        return powers, left_out_powers
     rows = graded[usable] / scale[usable, None]
     spread = spreads[usable]
     inverse = np.linalg.pinv(rows @ rows.T * np.outer(spread, spread), rcond=1e-8, hermitian=True)
     products = rows * directs
-    whole = products.sum(axis=1, keepdims=True)
+    total = products.sum(axis=1, keepdims=True)
     # The sum of squares keeps the cluster's own: where one cluster makes the power, its deviation is then the larger,
     # and in simulations with 30 labels of a judge that is seldom far off that is what intervals need.
-    left = np.where(directs != 0.0, (whole - products) * clusters / (clusters - 1.0), whole)
-    held[usable] = (inverse @ whole)[:, 0] / scale[usable]
-    others[usable] = inverse @ left / scale[usable, None]
-    return held, others
+    left_out = np.where(directs != 0.0, (total - products) * clusters / (clusters - 1.0), total)
+    powers[usable] = (inverse @ total)[:, 0] / scale[usable]
+    left_out_powers[usable] = inverse @ left_out / scale[usable, None]
+    return powers, left_out_powers
 
 
 @lru_cache(maxsize=4)
@@ -378,14 +383,14 @@ def mean_parts(sample: GradedSample, count: int | None = None) -> Parts:
         raise ValueError("no answer has a grade")
     w, f, y = sample.weights, sample.scores, sample.known_grades()
     totals = sample.totals(w, w * y, w * f, np.ones_like(f), f, count=count)
-    whole = totals.sum(axis=0)
-    left = whole - totals
+    total = totals.sum(axis=0)
+    left_out = total - totals
     with np.errstate(divide="ignore", invalid="ignore"):  # one cluster that holds all grades: ``tune_power`` refuses it
-        rows = [(whole[k] / whole[n], np.nan_to_num(whole[k] / whole[n] - left[:, k] / left[:, n]))
+        rows = [(total[k] / total[n], np.nan_to_num(total[k] / total[n] - left_out[:, k] / left_out[:, n]))
                 for k, n in ((1, 0), (2, 0), (4, 3))]  # fmt: skip
     (direct, directs), (on_graded, graded), (on_all, every) = rows
-    held = w[sample.graded]
-    evenness = float(held.mean() / held.max())
+    weights = w[sample.graded]
+    evenness = float(weights.mean() / weights.max())
     return Parts(float(direct), float(on_graded), float(on_all), directs, graded, every, totals[:, 0], evenness)
 
 
@@ -394,7 +399,7 @@ def mean_parts(sample: GradedSample, count: int | None = None) -> Parts:
 _FISHER_GROUPS = 100
 
 
-def corrected_pearson(known: Floats, sample: GradedSample) -> PoweredEstimate:
+def corrected_pearson(covariate: Floats, sample: GradedSample) -> PoweredEstimate:
     """Pearson's r of grades with ``known``, on Fisher's scale (``from_fisher`` makes a coefficient of it).
 
     The part for the grades is atanh r(known, grade), those of the judge atanh r(known, score): predict-then-debias of
@@ -402,59 +407,61 @@ def corrected_pearson(known: Floats, sample: GradedSample) -> PoweredEstimate:
 
     :raises ValueError: fewer than three clusters have grades, or the known values or grades have no spread there.
     """
-    w, f, y, x = sample.weights, sample.scores, sample.known_grades(), _check_known(known, sample)
+    w, f, y, x = sample.weights, sample.scores, sample.known_grades(), _check_covariate(covariate, sample)
     x, f, y = x - x.mean(), f - f.mean(), np.where(sample.graded, y - _weighted_mean(y, w), 0.0)
-    one = np.ones_like(f)
+    ones = np.ones_like(f)
     totals = sample.totals(
-        *(w * column for column in (one, x, y, x * x, y * y, x * y, f, f * f, x * f)), one, x, f, x * x, f * f, x * f
+        *(w * column for column in (ones, x, y, x * x, y * y, x * y, f, f * f, x * f)), ones, x, f, x * x, f * f, x * f
     )
-    whole = totals.sum(axis=0)
-    values, left = _pearson_parts(whole), _pearson_parts(whole - totals)
+    total = totals.sum(axis=0)
+    values, left_out = _pearson_parts(total), _pearson_parts(total - totals)
     return _tune_correlation(
-        [float(value) for value in values], [value - one for value, one in zip(values, left, strict=True)], sample
+        [float(value) for value in values], [value - part for value, part in zip(values, left_out, strict=True)], sample
     )
 
 
-def corrected_spearman(known: Floats, sample: GradedSample) -> PoweredEstimate:
+def corrected_spearman(covariate: Floats, sample: GradedSample) -> PoweredEstimate:
     """Spearman's rho likewise: ranks are of the answers that each part is about, ties having the mean of theirs.
 
     Ranks are taken anew for every cluster that is left out, so their own error is in the interval; weighted ranks
     where weights are unequal. Slower than ``corrected_pearson``: O(clusters · answers).
     """
-    w, f, y, x = sample.weights, sample.scores, sample.grades, _check_known(known, sample)
-    graded, numbers, one = sample.graded, sample.clusters, np.ones_like(f)
+    w, f, y, x = sample.weights, sample.scores, sample.grades, _check_covariate(covariate, sample)
+    graded, numbers, ones = sample.graded, sample.clusters, np.ones_like(f)
 
-    def on_graded(kept: NDArray[np.bool_]) -> tuple[float, float]:
-        here = kept & graded
+    def on_graded(mask: NDArray[np.bool_]) -> tuple[float, float]:
+        here = mask & graded
         return _spearman(x[here], y[here], w[here]), _spearman(x[here], f[here], w[here])
 
-    def on_all(kept: NDArray[np.bool_]) -> float:
-        return _spearman(x[kept], f[kept], one[kept])
+    def on_all(mask: NDArray[np.bool_]) -> float:
+        return _spearman(x[mask], f[mask], ones[mask])
 
     every = np.ones_like(graded)
     values = [*on_graded(every), on_all(every)]
     deviations = [np.zeros(sample.count) for _ in values]
     with_grades = np.unique(numbers[graded])
     for cluster in with_grades:
-        kept = numbers != cluster
-        for value, row, without in zip(values, deviations, [*on_graded(kept), on_all(kept)], strict=True):
+        mask = numbers != cluster
+        for value, row, without in zip(values, deviations, [*on_graded(mask), on_all(mask)], strict=True):
             row[cluster] = value - without
-    others = np.setdiff1d(np.unique(numbers), with_grades)
-    for group in np.array_split(others, min(_FISHER_GROUPS, len(others))) if len(others) else ():
+    ungraded_clusters = np.setdiff1d(np.unique(numbers), with_grades)
+    for group in (
+        np.array_split(ungraded_clusters, min(_FISHER_GROUPS, len(ungraded_clusters))) if len(ungraded_clusters) else ()
+    ):
         # A group's deviation shared evenly: squares of independent clusters add up to that of their group.
         deviations[2][group] = (values[2] - on_all(~np.isin(numbers, group))) / math.sqrt(len(group))
     return _tune_correlation(values, deviations, sample)
 
 
-def from_fisher(found: Estimate) -> Estimate:
+def from_fisher(estimate: Estimate) -> Estimate:
     """From Fisher's scale to a coefficient from -1 to 1."""
-    return Estimate(*(math.tanh(end) for end in (found.value, found.low, found.high)))
+    return Estimate(*(math.tanh(end) for end in (estimate.value, estimate.low, estimate.high)))
 
 
 def _tune_correlation(values: Sequence[float], deviations: Sequence[Floats], sample: GradedSample) -> PoweredEstimate:
     if not math.isfinite(values[0]):
         raise ValueError("the graded answers have no spread in what they are correlated with, or in their grades")
-    direct, graded, every = (np.nan_to_num(one) for one in deviations)
+    direct, graded, every = (np.nan_to_num(column) for column in deviations)
     on_graded, on_all = values[1:]
     if not (math.isfinite(on_graded) and math.isfinite(on_all)):  # scores without spread say nothing
         on_graded = on_all = 0.0
@@ -463,8 +470,8 @@ def _tune_correlation(values: Sequence[float], deviations: Sequence[Floats], sam
     return tune_power([Parts(values[0], on_graded, on_all, direct, graded, every, weights)], [1.0])
 
 
-def _check_known(known: Floats, sample: GradedSample) -> Floats:
-    values = np.asarray(known, dtype=np.float64)
+def _check_covariate(covariate: Floats, sample: GradedSample) -> Floats:
+    values = np.asarray(covariate, dtype=np.float64)
     if values.shape != sample.scores.shape or not np.isfinite(values).all():
         raise ValueError("what grades are correlated with needs a finite number for each answer")
     if not sample.labels:
@@ -486,11 +493,11 @@ def _pearson_parts(s: Floats) -> tuple[Floats, Floats, Floats]:
 def _fisher(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> Floats:
     """atanh of Pearson's r from sums; nan where one side has no spread."""
     vx, vy = xx / n - (x / n) ** 2, yy / n - (y / n) ** 2
-    least = 1e-12 * (xx / n), 1e-12 * (yy / n)
+    minimum = 1e-12 * (xx / n), 1e-12 * (yy / n)
     with np.errstate(divide="ignore", invalid="ignore"):
-        r = np.where((vx > least[0]) & (vy > least[1]), (xy / n - x * y / n**2) / np.sqrt(vx * vy), np.nan)
-    found: Floats = np.arctanh(np.clip(r, -0.999999, 0.999999))
-    return found
+        r = np.where((vx > minimum[0]) & (vy > minimum[1]), (xy / n - x * y / n**2) / np.sqrt(vx * vy), np.nan)
+    z: Floats = np.arctanh(np.clip(r, -0.999999, 0.999999))
+    return z
 
 
 def _spearman(x: Floats, y: Floats, w: Floats) -> float:
@@ -498,5 +505,5 @@ def _spearman(x: Floats, y: Floats, w: Floats) -> float:
         return math.nan
     n = w.sum()
     ranks = mid_ranks(x, w) / n, mid_ranks(y, w) / n
-    a, b = (one - _weighted_mean(one, w) for one in ranks)
+    a, b = (rank - _weighted_mean(rank, w) for rank in ranks)
     return float(_fisher(n, 0.0 * n, 0.0 * n, (w * a * a).sum(), (w * b * b).sum(), (w * a * b).sum()))

@@ -46,7 +46,7 @@ class WeightedRatio:
     influence: Floats
     parts: Floats
 
-    def within(self, level: float = 0.95) -> Estimate:
+    def bounded_interval(self, level: float = 0.95) -> Estimate:
         """The ratio with an interval that stays between 0 and 1 (``intervals.bounded_ends``).
 
         Of one stratum with one yes-or-no value a cluster it is Wilson's but for Student's quantile; it has a width
@@ -67,7 +67,7 @@ class WeightedRatio:
 
 
 def weighted_ratio(
-    given: Floats, attainable: Floats, stratum: Codes, cluster: Codes, weights: Floats
+    points: Floats, attainable: Floats, stratum: Codes, cluster: Codes, weights: Floats
 ) -> WeightedRatio | None:
     """The ratio of these rows; None where nothing is attainable, or what is has no weight.
 
@@ -77,18 +77,18 @@ def weighted_ratio(
     spread: it gets the variance of one yes-or-no value at Wilson's centre, times the dispersion of the other strata.
     """
     cells, places = np.unique(stratum * (int(cluster.max(initial=0)) + 1) + cluster, return_inverse=True)
-    sums = _sums(places, given, len(cells))
+    sums = _sums(places, points, len(cells))
     bounds = _sums(places, attainable, len(cells))
     strata, clusters = np.divmod(cells, int(cluster.max(initial=0)) + 1)
-    whole = _sums(strata, bounds, len(weights))
-    weighed = np.where(whole > 0, weights, 0.0)
+    totals = _sums(strata, bounds, len(weights))
+    weighed = np.where(totals > 0, weights, 0.0)
     if not weighed.sum() > 0:
         return None
     weighed = weighed / weighed.sum()
-    kept = weighed[strata] > 0
-    sums, bounds, strata, clusters = sums[kept], bounds[kept], strata[kept], clusters[kept]
+    mask = weighed[strata] > 0
+    sums, bounds, strata, clusters = sums[mask], bounds[mask], strata[mask], clusters[mask]
     used = weighed > 0
-    safe = np.where(used, whole, 1.0)
+    safe = np.where(used, totals, 1.0)
     ratios = np.where(used, _sums(strata, sums, len(weights)) / safe, 0.0)
     sizes = np.bincount(strata, minlength=len(weights)).astype(np.float64)
     evens = np.where(used, safe**2 / np.maximum(_sums(strata, bounds**2, len(weights)), 1e-300), 1.0)
@@ -117,10 +117,10 @@ def _sums(codes: Codes, values: Floats, length: int = 0) -> Floats:
     return np.asarray(np.bincount(codes, values, length), dtype=np.float64)
 
 
-def _dispersion(variances: Floats, weights: Floats, ratios: Floats, evens: Floats, known: NDArray[np.bool_]) -> float:
+def _dispersion(variances: Floats, weights: Floats, ratios: Floats, evens: Floats, mask: NDArray[np.bool_]) -> float:
     """The variance of the known strata as a share of that of yes-or-no values; 1 where it cannot be told."""
-    most = float((weights[known] ** 2 * ratios[known] * (1 - ratios[known]) / evens[known]).sum())
-    return min(1.0, float(variances[known].sum()) / most) if most > 0 else 1.0
+    bound = float((weights[mask] ** 2 * ratios[mask] * (1 - ratios[mask]) / evens[mask]).sum())
+    return min(1.0, float(variances[mask].sum()) / bound) if bound > 0 else 1.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -147,9 +147,9 @@ class RatioDifference:
         return extend_to_zero(self._mover(level), self.p, level)
 
     def _mover(self, level: float) -> Estimate:
-        one, other = (side.within(level) for side in self.sides)
-        low = self.value - _side(one.value - one.low, other.high - other.value, self.rho)
-        high = self.value + _side(one.high - one.value, other.value - other.low, self.rho)
+        first, second = (side.bounded_interval(level) for side in self.sides)
+        low = self.value - _side(first.value - first.low, second.high - second.value, self.rho)
+        high = self.value + _side(first.high - first.value, second.value - second.low, self.rho)
         return Estimate(self.value, max(-1.0, low), min(1.0, high))
 
 
@@ -184,23 +184,23 @@ def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDiffer
     )
 
 
-def _p_within_interval(p: float, found: RatioDifference) -> float:
+def _p_within_interval(p: float, difference: RatioDifference) -> float:
     """Return ``p``, or the greater one at whose level the interval ends at 0."""
 
-    def holds_0(least: float) -> bool:
-        ends = found._mover(1.0 - least)
+    def holds_0(alpha: float) -> bool:
+        ends = difference._mover(1.0 - alpha)
         return ends.low <= 0.0 <= ends.high
 
-    least, most = max(p, 1e-12), 0.999
-    if least >= most or not holds_0(least):
+    lower, upper = max(p, 1e-12), 0.999
+    if lower >= upper or not holds_0(lower):
         return p
-    if holds_0(most):
+    if holds_0(upper):
         return 1.0
-    while most > 1.001 * least:
-        middle = math.sqrt(least * most)
-        least, most = (middle, most) if holds_0(middle) else (least, middle)
-    return most
+    while upper > 1.001 * lower:
+        middle = math.sqrt(lower * upper)
+        lower, upper = (middle, upper) if holds_0(middle) else (lower, middle)
+    return upper
 
 
-def _side(own: float, others: float, rho: float) -> float:
-    return math.sqrt(max(0.0, own * own + others * others - 2.0 * rho * own * others))
+def _side(own: float, opposite: float, rho: float) -> float:
+    return math.sqrt(max(0.0, own * own + opposite * opposite - 2.0 * rho * own * opposite))

@@ -25,7 +25,7 @@ def items_for_half_width(half_width: float, variance: float, level: float = 0.95
     return _smallest_n(lambda n: student_half(deviation, n - 1, level) / math.sqrt(n) <= half_width)
 
 
-def items_for_bounded(half_width: float, share: float, dispersion: float, level: float = 0.95) -> int:
+def items_for_bounded(half_width: float, mean: float, dispersion: float, level: float = 0.95) -> int:
     """The smallest number of items with which the interval of a mean of bounded values (``bounded_interval``, Student's
     quantile) is at most twice ``half_width`` wide. At least 2.
 
@@ -36,12 +36,12 @@ def items_for_bounded(half_width: float, share: float, dispersion: float, level:
     tail = (1.0 + level) / 2
     if not half_width > 0.0:
         raise ValueError(f"half_width is {half_width}; it has to be above 0")
-    if not (0.0 <= share <= 1.0 and 0.0 <= dispersion <= 1.0):
-        raise ValueError(f"share {share} and dispersion {dispersion}; they lie in 0–1")
+    if not (0.0 <= mean <= 1.0 and 0.0 <= dispersion <= 1.0):
+        raise ValueError(f"share {mean} and dispersion {dispersion}; they lie in 0–1")
 
     def enough(n: int) -> bool:
         stretch = float(student_quantile(tail, n - 1)) / normal_quantile(tail)
-        numbers = np.array([[share], [dispersion], [float(n)], [stretch]])
+        numbers = np.array([[mean], [dispersion], [float(n)], [stretch]])
         low, high = bounded_interval(numbers[0], numbers[1], numbers[2], numbers[3], level)
         return float(high[0] - low[0]) <= 2.0 * half_width
 
@@ -61,10 +61,10 @@ def items_for_difference(difference: float, variance: float, power: float = 0.8,
     if variance == 0.0:
         return 2
     effect = abs(difference) / math.sqrt(variance)
-    return _smallest_n(lambda n: power_of(effect, n, level) >= power)
+    return _smallest_n(lambda n: paired_test_power(effect, n, level) >= power)
 
 
-def power_of(effect: float, n: int, level: float = 0.95) -> float:
+def paired_test_power(effect: float, n: int, level: float = 0.95) -> float:
     """The probability that the two-sided paired t-test over ``n`` items finds an ``effect``: a true mean difference in
     standard deviations of the items' differences.
     """
@@ -81,10 +81,10 @@ def power_of(effect: float, n: int, level: float = 0.95) -> float:
     return float((1.0 - below).sum())
 
 
-def _check_arguments(name: str, wanted: float, variance: float, level: float) -> None:
+def _check_arguments(name: str, value: float, variance: float, level: float) -> None:
     check_level(level)
-    if not (math.isfinite(wanted) and wanted > 0.0):
-        raise ValueError(f"{name} is {wanted}; it has to be above 0")
+    if not (math.isfinite(value) and value > 0.0):
+        raise ValueError(f"{name} is {value}; it has to be above 0")
     if not (math.isfinite(variance) and variance >= 0.0):
         raise ValueError(f"variance is {variance}; it cannot be below 0")
 

@@ -60,7 +60,7 @@ def match_grades(answers: GradedAnswers, grades: HumanGrades) -> MatchedGrades:
         if not held:
             continue
         chosen = [answers.answers[place] for place in held]
-        samples[candidate] = GradedSample.of(
+        samples[candidate] = GradedSample.from_arrays(
             np.array([one.score for one in chosen], dtype=np.float64),
             np.array([grades.grades.get(place, math.nan) for place in held]),
             number_names([one.cluster for one in chosen], numbers),

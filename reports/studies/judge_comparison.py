@@ -321,7 +321,7 @@ def _paired_rows(
                 column.append(one)  # type: ignore[arg-type]
     groups = [row.group or f"line {row.line}" for row in kept] if any(row.group for row in kept) else None
     systems = [row.system or "" for row in kept] if any(row.system for row in kept) else None
-    return RatedRows.of(human, groups, systems), scores
+    return RatedRows.from_labels(human, groups, systems), scores
 
 
 def _judge_record(

@@ -103,7 +103,7 @@ def _rate_record(kept: Sequence[float], clusters: Sequence[str]) -> dict[str, An
     mean = clustered_mean(kept, clusters)
     if mean is None:
         return None
-    ends = mean.within(0.0, 1.0, rate=True)
+    ends = mean.bounded_interval(0.0, 1.0, rate=True)
     return {"n": mean.n, "mean": mean.mean, "low": round(ends.low, 9), "high": round(ends.high, 9)}
 
 

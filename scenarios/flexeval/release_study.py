@@ -123,7 +123,7 @@ class ReleaseSection(Section[Material]):
             ends = scale_width(scale, [_numbers(one.columns, name) for one in (first, other)])
             scores = {"own": {(item, ""): value for item, value in own.items()},
                       "base": {(item, ""): value for item, value in base.items()}}  # fmt: skip
-            one = compare("own", "base", scores, most=ends or _beyond_range(base, own))
+            one = compare("own", "base", scores, highest=ends or _beyond_range(base, own))
             if one.mean is not None:
                 told = {"release": _release_name(other, readings), "difference": one.mean, "p": one.p, "n": one.n}
                 # Of numbers without ends it is Student's, as that of each release's mean is.

@@ -58,7 +58,7 @@ class CandidateDialogs(ModelResults):
             "tasks": len(trials),
             "talks": tried,
             "succeeded": succeeded,
-            "success": None if mean is None else estimate_record(mean.within(0.0, 1.0, rate=True), 100),
+            "success": None if mean is None else estimate_record(mean.bounded_interval(0.0, 1.0, rate=True), 100),
             "pass_hat": {str(k): mean_record(pass_hat_k(trials, k)) for k in range(1, repeats + 1)},
             "faults": self.faults.to_dict(),
             "ends": self.ends.to_dict(),
@@ -214,7 +214,7 @@ def _scored_outcomes(outcomes: Iterable[GradedTurn]) -> list[GradedTurn]:
 def _pass_counts(outcomes: Sequence[GradedTurn]) -> dict[str, Any]:
     scored = _scored_outcomes(outcomes)
     mean = clustered_mean([float(one.passed is True) for one in scored], [one.cluster for one in scored])
-    ends = None if mean is None else estimate_record(mean.within(0.0, 1.0, rate=True))
+    ends = None if mean is None else estimate_record(mean.bounded_interval(0.0, 1.0, rate=True))
     passed = sum(one.passed is True for one in scored)
     return {"n": len(outcomes), "passed": passed, "unscored": len(outcomes) - len(scored), "rate": ends}
 

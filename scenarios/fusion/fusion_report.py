@@ -162,7 +162,9 @@ class JudgeScores(ModelResults):
                 spread.add(score["sd"])
         found: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
         if mean is not None:
-            estimate = mean.within(min(ends[0], mean.mean), max(ends[1], mean.mean))  # it may be beyond by rounding
+            estimate = mean.bounded_interval(
+                min(ends[0], mean.mean), max(ends[1], mean.mean)
+            )  # it may be beyond by rounding
             found |= {"mean": round_figure(mean.mean), "se": round_figure(mean.se)}
             found |= {"low": round_figure(estimate.low), "high": round_figure(estimate.high)}
         return found | {

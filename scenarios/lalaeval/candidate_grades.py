@@ -129,7 +129,7 @@ class GradeSums:
         found = self.ratio(candidate, measure, dimensions)
         if found is None:
             return GradeFigure(None, None, None, *counts)
-        ends = found.within(level)
+        ends = found.bounded_interval(level)
         return GradeFigure(100 * ends.value, 100 * ends.low, 100 * ends.high, *counts)
 
     def questions(self, candidate: int, dimensions: Sequence[str]) -> Codes:
@@ -220,7 +220,7 @@ def corrected_grades(
 
     :raises ConfigurationError: a dimension has no weight.
     """
-    sums = GradeSums(fit.corrected(table, rows), weights)
+    sums = GradeSums(fit.correct(table, rows), weights)
     chosen = ~np.isnan(table.values) & (np.ones(len(table), dtype=np.bool_) if rows is None else rows)
     places = {name: (name,) for name in table.dimensions} | {
         one.name: one.dimensions for one in dimension_groups(table.dimensions)
@@ -235,7 +235,7 @@ def corrected_grades(
                 of_graders = _severity_weights(
                     table, own, chosen, [table.dimensions.index(one) for one in inside], sums.weights
                 )
-                ends = _with_error(ratio, fit.influence(of_graders)).within(level)
+                ends = _with_error(ratio, fit.influence(of_graders)).bounded_interval(level)
                 figure = replace(figure, value=100 * ends.value, low=100 * ends.low, high=100 * ends.high)
             figures[name] = figure
         found.append(figures)

@@ -158,7 +158,7 @@ def grader_consistency(
         cluster = np.array([questions[one[0]] for one in mine], dtype=np.int64)
         ratio = weighted_ratio((off == 0).astype(np.float64), np.ones(len(mine)), np.zeros(len(mine), dtype=np.int64),
                                cluster, np.ones(1))  # fmt: skip
-        told = None if ratio is None else ratio.within()
+        told = None if ratio is None else ratio.bounded_interval()
         gate: GateResult = (
             "too few" if told is None or len(mine) < MIN_COMPARED else "passes" if told.value >= least else "retrain"
         )

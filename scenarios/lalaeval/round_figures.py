@@ -61,7 +61,7 @@ def first_grade_rows(graded: GradedRound, count: int) -> tuple[list[Row], int]:
     keys = (table.dimension * len(table.questions) + table.question) * len(table.graders) + table.grader
     found = np.unique(keys)
     chosen = np.isin(keys, found[:count])
-    return list(_candidate_rows(graded, table.chosen(chosen))), len(found)
+    return list(_candidate_rows(graded, table.select(chosen))), len(found)
 
 
 def _candidate_rows(graded: GradedRound, table: GradeTable) -> Iterator[Row]:
@@ -108,7 +108,7 @@ def agreement_figures(table: GradeTable) -> Record:
 
 
 def _dimension_agreement(table: GradeTable, at: int) -> GraderAgreement:
-    return grader_agreement(table.chosen(table.dimension == at), LEVEL)
+    return grader_agreement(table.select(table.dimension == at), LEVEL)
 
 
 def _agreement_record(one: GraderAgreement) -> Record:
@@ -140,10 +140,10 @@ def _model_record(table: GradeTable, model: int) -> Record | None:
         return None
     both = people.copy()
     both[model] = True
-    chosen = table.chosen(np.isin(keys, shared) & both[table.grader])
+    chosen = table.select(np.isin(keys, shared) & both[table.grader])
     alphas = []
     for graders in (both, people):
-        rows = chosen.chosen(graders[chosen.grader])
+        rows = chosen.select(graders[chosen.grader])
         parts = [_dimension_agreement(rows, at) for at in range(len(rows.dimensions))]
         alphas.append(mean_coefficient([(one.alpha["ordinal"], one.answers) for one in parts if one.alpha]))
     return {
@@ -173,7 +173,7 @@ def _same_grade_share(table: GradeTable, own: NDArray[np.bool_]) -> Estimate | N
         alike, pairs = (mine * others).sum(axis=1), mine.sum(axis=1) * others.sum(axis=1)
     cluster = table.cluster_codes()[present][first]
     found = weighted_ratio(alike, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
-    return None if found is None else found.within(LEVEL)
+    return None if found is None else found.bounded_interval(LEVEL)
 
 
 GradeSource = Literal["people", "models", "all"]
@@ -202,14 +202,14 @@ def make_report(
     """
     choices = choices or ReportOptions()
     kept, whose = select_rows(graded.table, choices.whose)
-    table, undecided = graded.table.chosen(kept), graded.undecided()[kept]
+    table, undecided = graded.table.select(kept), graded.undecided()[kept]
     if not (~np.isnan(table.values)).any():
         raise ConfigurationError("there is no grade yet that could be reported")
     weights = graded.weights or None
     sums, fit = GradeSums(table, weights, graded.criteria.wrong), fit_severity(graded.original, LEVEL)
     disputing = graded.original
     if whose == "people" and not graded.criteria.models:  # models open no dispute among people
-        disputing = disputing.chosen(select_rows(disputing, "people")[0])
+        disputing = disputing.select(select_rows(disputing, "people")[0])
     flags = find_disputes(disputing, graded.criteria)
     report: Record = {
         "round": {"title": graded.title, "name": graded.name, "kind": graded.kind, "rubric": dict(graded.rubric),
@@ -328,7 +328,8 @@ def _grader_records(
         }  # fmt: skip
         found.append({
             "grader": name, "model": name in table.models, "grades": int(mine.sum()),
-            "disputes": _percent_record(None if share is None else share.within(LEVEL)), "by_dimension": by_dimension,
+            "disputes": _percent_record(None if share is None else share.bounded_interval(LEVEL)),
+            "by_dimension": by_dimension,
             "severity": _interval_record(severe.severity, severe.low, severe.high), "compared": severe.answers,
             "group": severe.group, "consistency": _percent_record(consistent.consistency),
             "near": round_figure(consistent.near, 100), "answers": consistent.answers,
@@ -373,14 +374,14 @@ def _dispute_records(table: GradeTable, flags: DisputeFlags) -> list[Record]:
                            np.ones(1)) if chosen.any() else None
             for each in (flags.differs, flags.disputed)
         ]  # fmt: skip
-        differs, disputed = (_percent_record(None if one is None else one.within(LEVEL)) for one in shares)
+        differs, disputed = (_percent_record(None if one is None else one.bounded_interval(LEVEL)) for one in shares)
         found.append({"dimension": name, "graders": len(np.unique(table.grader[rows])), "answers": int(chosen.sum()),
                       "differs": differs, "disputed": disputed})  # fmt: skip
     return found
 
 
 def _fluctuation_record(graded: GradedRound, against: GradedRound, whose: GradeSource) -> Record:
-    tables = [one.table.chosen(select_rows(one.table, whose)[0]) for one in (against, graded)]
+    tables = [one.table.select(select_rows(one.table, whose)[0]) for one in (against, graded)]
     found = decompose_changes((tables[0], tables[1]), (against.versions, graded.versions), graded.weights or None)
     notes = []
     if dict(graded.rubric) != dict(against.rubric):
@@ -479,7 +480,7 @@ def inspect_scores(graded: GradedRound, whose: GradeSource = "people") -> dict[s
     questions.
     """
     kept, _ = select_rows(graded.table, whose)
-    table, original = graded.table.chosen(kept), graded.original.values[kept]
+    table, original = graded.table.select(kept), graded.original.values[kept]
     present = ~np.isnan(table.values)
     found: dict[str, list[Row]] = {}
     for at, candidate in enumerate(table.candidates):

@@ -60,7 +60,7 @@ class CandidateProbes(ModelResults):
             if mean is not None:
                 right = sum(right for right, _ in answers)
                 counts = {"right": right, "unanswered": self.unanswered.counts.get(name, 0)}
-                data["accuracy"][name] = estimate_record(mean.within(0.0, 1.0, rate=True), 100) | counts
+                data["accuracy"][name] = estimate_record(mean.bounded_interval(0.0, 1.0, rate=True), 100) | counts
         for name, second in (("loss", False), ("loss_against", True)):
             if self.losses[second].n:
                 data[name] = mean_record(self.losses[second])

@@ -15,7 +15,7 @@ from viva.scoring.meta_evaluation import RatedRows, label_confusion
 def _rows(count: int, seed: int = 1) -> tuple[RatedRows, np.random.Generator]:
     generator = np.random.default_rng(seed)
     human = generator.normal(size=count)
-    return RatedRows.of(human.tolist(), [f"g{at // 3}" for at in range(count)]), generator
+    return RatedRows.from_labels(human.tolist(), [f"g{at // 3}" for at in range(count)]), generator
 
 
 def test_three_equal_judges_gain_and_weights_prefer_the_good_one() -> None:
@@ -51,7 +51,7 @@ def test_fitted_weights_never_see_their_own_rows() -> None:
 
 
 def test_majority_takes_the_mean_of_ties_and_one_judge_is_no_jury() -> None:
-    rows = RatedRows.of([1.0, 2.0, 3.0])
+    rows = RatedRows.from_labels([1.0, 2.0, 3.0])
     found = pool({"a": [1, 2, 4], "b": [1, 3, 4], "c": [5, 4, 2]}, "majority", rows)
     assert found is not None
     assert found.tolist() == [1.0, 3.0, 4.0]

@@ -54,7 +54,7 @@ def test_long_vectors_take_another_way_to_the_same_tau() -> None:
 def test_levels_by_hand() -> None:
     human = [1.0, 2.0, 3.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0]
     score = [1.0, 2.0, 3.0, 6.0, 5.0, 4.0, 1.0, 2.0, 3.0]
-    rows = RatedRows.of(human, list("aaabbbccc"), list("xyzxyzxyz"))
+    rows = RatedRows.from_labels(human, list("aaabbbccc"), list("xyzxyzxyz"))
     found = level_figures(rows, score, seed=1, resamples=200)
     assert found["item", "pearson"].value == pytest.approx(stats.pearsonr(human, score).statistic)
     # Within a: 1; within b: -1; within c people say the same of all, so it has no coefficient.
@@ -67,13 +67,13 @@ def test_equal_means_of_systems_are_ties_whatever_rounding_says() -> None:
     # 0.1 + 0.2 + 0.3 in another order is another float; people put both systems at the same mean.
     human = [0.1, 0.2, 0.3, 0.3, 0.2, 0.1, 0.9, 0.9, 0.9]
     score = [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0]
-    rows = RatedRows.of(human, list("abcabcabc"), list("xxxyyyzzz"))
+    rows = RatedRows.from_labels(human, list("abcabcabc"), list("xxxyyyzzz"))
     found = level_figures(rows, score, seed=1, resamples=100)
     assert found["system", "kendall"].value == pytest.approx(2 / math.sqrt(6))
 
 
 def test_what_cannot_be_correlated_has_no_figure() -> None:
-    rows = RatedRows.of([1.0, 2.0, 3.0, 4.0])
+    rows = RatedRows.from_labels([1.0, 2.0, 3.0, 4.0])
     same = level_figures(rows, [2.0] * 4, seed=1, resamples=100)
     assert {key[0] for key in same} == {"item"}
     assert all((one.value, one.low, one.high) == (None, None, None) for one in same.values())
@@ -93,7 +93,7 @@ def _study(generator: np.random.Generator, groups: int = 25, size: int = 4) -> t
         noise = (shared + generator.normal(size=groups * size)) / math.sqrt(2)
         judges.append(0.6 * truth + 0.8 * noise)
     names = [f"g{at}" for at in range(groups) for _ in range(size)]
-    return RatedRows.of(truth.tolist(), names), judges[0], judges[1]
+    return RatedRows.from_labels(truth.tolist(), names), judges[0], judges[1]
 
 
 def test_intervals_cover_and_tests_keep_their_level_where_groups_share_an_effect() -> None:
@@ -119,7 +119,9 @@ def test_a_better_judge_is_found_and_the_seed_decides_everything() -> None:
     generator = np.random.default_rng(5)
     human = generator.normal(size=80)
     good, bad = (human + scale * generator.normal(size=80) for scale in (0.3, 3.0))
-    rows = RatedRows.of(human.tolist(), [f"g{at // 4}" for at in range(80)], [f"s{at % 4}" for at in range(80)])
+    rows = RatedRows.from_labels(
+        human.tolist(), [f"g{at // 4}" for at in range(80)], [f"s{at % 4}" for at in range(80)]
+    )
     found = compare_judges(rows, good.tolist(), (1000 * bad).tolist(), seed=3, resamples=500)
     one = found["item", "spearman"]
     assert one.value is not None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from viva.scoring.sample_size import items_for_difference, items_for_half_width, power_of
+from viva.scoring.sample_size import items_for_difference, items_for_half_width, paired_test_power
 
 relaxed = settings(deadline=None, max_examples=40)
 
@@ -52,21 +52,21 @@ def by_integration(effect: float, n: int, level: float) -> float:
 @case_table("effect", [0.0, 0.1, 0.5, 1.5])
 @case_table("n", [5, 30, 400])
 def test_power_is_the_chance_of_a_finding(effect: float, n: int) -> None:
-    assert power_of(effect, n, 0.95) == pytest.approx(by_integration(effect, n, 0.95), abs=1e-6)
-    assert power_of(-effect, n, 0.95) == power_of(effect, n, 0.95)
+    assert paired_test_power(effect, n, 0.95) == pytest.approx(by_integration(effect, n, 0.95), abs=1e-6)
+    assert paired_test_power(-effect, n, 0.95) == paired_test_power(effect, n, 0.95)
 
 
 @relaxed
 @given(st.floats(0.05, 3), st.sampled_from([0.5, 0.8, 0.95]), st.sampled_from([0.9, 0.95, 0.999]))
 def test_so_many_items_have_the_power_and_one_less_has_not(effect: float, power: float, level: float) -> None:
     n = items_for_difference(10 * effect, 100.0, power, level)
-    assert power <= power_of(effect, n, level) <= 1
-    assert n == 2 or power_of(effect, n - 1, level) < power
+    assert power <= paired_test_power(effect, n, level) <= 1
+    assert n == 2 or paired_test_power(effect, n - 1, level) < power
 
 
 def test_far_out_the_power_is_one_not_an_error() -> None:
-    assert power_of(50.0, 3) == pytest.approx(1.0)
-    assert power_of(3.0, 100_000) == pytest.approx(1.0)
+    assert paired_test_power(50.0, 3) == pytest.approx(1.0)
+    assert paired_test_power(3.0, 100_000) == pytest.approx(1.0)
     assert items_for_difference(1000.0, 1e-6) in (2, 3)
 
 
@@ -94,4 +94,4 @@ def test_what_cannot_be_planned_is_refused() -> None:
     with pytest.raises(ValueError, match="level is 2"):
         items_for_half_width(2.0, 100.0, level=2)
     with pytest.raises(ValueError, match="1 items; a test needs at least two"):
-        power_of(0.5, 1)
+        paired_test_power(0.5, 1)

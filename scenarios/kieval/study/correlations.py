@@ -226,7 +226,7 @@ class _LineTest:
         if self.departure is None:
             return found
         one = self.departure.corrected_for(datasets)
-        times = one.times_the_items(LINE_DROP, POWER)
+        times = one.item_factor(LINE_DROP, POWER)
         found |= {"value": round_significant(one.value), "se": round_significant(one.se)}
         found["needed"] = None if times is None else max(FEWEST_ITEMS, math.ceil(times * self.items))
         if self.has_enough_items:

@@ -77,7 +77,7 @@ def read_round(folder: Path, rules: Path | None = None, tags: Path | None = None
     """
     with GradeStore.open(folder) as store:
         about = store.meta("about") or {}
-        criteria = DisputeCriteria.of(about.get("rules"))
+        criteria = DisputeCriteria.from_rules(about.get("rules"))
         connection = store.connection
         counts = {name: int(connection.execute(sql).fetchone()[0]) for name, sql in _COUNT_QUERIES.items()}
         original = read_grade_table(store, decided=False)
@@ -96,7 +96,7 @@ def read_round(folder: Path, rules: Path | None = None, tags: Path | None = None
             ],
             weights=about.get("weights") or {},
             rules=about.get("rules") or {},
-            criteria=criteria if rules is None else criteria.by_file(rules),
+            criteria=criteria if rules is None else criteria.with_file(rules),
             training=about.get("training") or {},
             rubric=about.get("rubric") or {},
             versions=Versions(about.get("versions") or {}, about.get("responses") or {}, read_tags(tags)),
@@ -112,7 +112,7 @@ def _apply_decisions(original: GradeTable, decided: Mapping[tuple[str, str], flo
     """The table with every grade of a decided answer replaced by the decision, as ``read_grade_table`` would read
     it.
     """
-    found = original.chosen(np.ones(len(original), dtype=np.bool_))
+    found = original.select(np.ones(len(original), dtype=np.bool_))
     questions = {name: at for at, name in enumerate(found.questions)}
     candidates = {name: at for at, name in enumerate(found.candidates)}
     decisions = {

@@ -22,7 +22,7 @@ from viva.scenarios.flexeval.gate import check_gate
 from viva.scenarios.flexeval.metrics import resolve_metrics
 from viva.scenarios.flexeval.scales import check_attainable
 from viva.scenarios.flexeval.spec import Bounds, Suite, Threshold
-from viva.scoring.sample_size import power_of
+from viva.scoring.sample_size import paired_test_power
 
 PAIRS, ALPHA = 1000, 0.05
 
@@ -75,7 +75,7 @@ def test_false_alarms_among_twenty_metrics_come_at_the_stated_rate_together() ->
 def test_a_planted_regression_is_found_at_the_stated_power() -> None:
     # Half a standard deviation of the conversations' differences, which is sqrt(2) for this kind of values. One-sided
     # at alpha is two-sided at 2 alpha, but for findings on the wrong side, which have no chance here.
-    stated = power_of(0.5, 40, 1.0 - 2 * ALPHA)
+    stated = paired_test_power(0.5, 40, 1.0 - 2 * ALPHA)
     assert stated == pytest.approx(0.928, abs=0.001)
     low, high = _binomial(stated)
     found = alarms(continuous, PAIRS, fall=0.5 * math.sqrt(2), alpha=ALPHA)

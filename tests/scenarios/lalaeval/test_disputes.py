@@ -31,7 +31,7 @@ def dimension_of(question: int) -> str:
 
 
 def table_of(rows: list[tuple[int, str, str, float | None]]) -> GradeTable:
-    return GradeTable.of(
+    return GradeTable.from_rows(
         (GradeRow(dimension_of(k), f"k{k}", q, i, value, 3.0) for k, q, i, value in rows),
         dimensions=["d/0", "d/1"], candidates="ABC", graders="uvwxyz",
     )  # fmt: skip
@@ -110,7 +110,7 @@ def test_order_and_names_of_graders_change_nothing(rows: list[tuple[int, str, st
 @settings(max_examples=50)
 def test_other_rules_equal_a_naive_transcription(rows: list[tuple[int, str, str, float | None]]) -> None:
     grades = {(k, q, i): value for k, q, i, value in rows if value is not None}
-    rules = DisputeCriteria.of({"grader": "apart", "question": "spread", "distance": 2})
+    rules = DisputeCriteria.from_rules({"grader": "apart", "question": "spread", "distance": 2})
     table = table_of(rows)
     flags = find_disputes(table, rules)
     for found, (k, q, i, value) in zip(flags.rows, rows, strict=True):
@@ -127,12 +127,12 @@ def test_other_rules_equal_a_naive_transcription(rows: list[tuple[int, str, str,
 def test_one_answer_alone_is_in_dispute_as_it_is_in_a_table(
     rows: list[tuple[int, str, str, float | None]], grader: str, question: str, wrong: float
 ) -> None:
-    criteria = DisputeCriteria.of({"grader": grader, "question": question, "wrong": wrong, "distance": 1.5})
+    criteria = DisputeCriteria.from_rules({"grader": grader, "question": question, "wrong": wrong, "distance": 1.5})
     table = table_of(rows)
     flags = find_disputes(table, criteria)
     for k, q, disputed in zip(flags.question, flags.candidate, flags.disputed, strict=True):
         mine = [value for a, b, _, value in rows if (f"k{a}", b) == (table.questions[k], "ABC"[q])]
-        assert criteria.disputed([value for value in mine if value is not None]) == disputed
+        assert criteria.is_disputed([value for value in mine if value is not None]) == disputed
 
 
 def test_three_graders_one_alone_and_five_in_halves() -> None:
@@ -149,22 +149,22 @@ def test_a_users_file_decides(tmp_path: Path) -> None:
     file = tmp_path / "rules.py"
     file.write_text("def grader_dispute(grade, others):\n    return grade > max(others)\n")
     grant(file)
-    criteria = DisputeCriteria().by_file(file)
+    criteria = DisputeCriteria().with_file(file)
     flags = find_disputes(table_of([(0, "A", "u", 3.0), (0, "A", "v", 2.0), (1, "A", "u", 3.0)]), criteria)
     assert flags.rows.tolist() == [True, False, False]
     assert flags.divided.tolist() == [False, False]
-    assert [criteria.disputed(grades) for grades in ([3.0, 2.0], [2.0, 2.0], [3.0])] == [True, False, False]
+    assert [criteria.is_disputed(grades) for grades in ([3.0, 2.0], [2.0, 2.0], [3.0])] == [True, False, False]
 
 
 def test_what_is_wrong_with_rules_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="expected alone or apart"):
-        DisputeCriteria.of({"grader": "loudest"})
+        DisputeCriteria.from_rules({"grader": "loudest"})
     empty = tmp_path / "empty.py"
     empty.write_text("x = 1\n")
     grant(empty, tmp_path / "raising.py")
     with pytest.raises(ConfigurationError, match="expected a function grader_dispute"):
-        DisputeCriteria().by_file(empty)
+        DisputeCriteria().with_file(empty)
     raising = tmp_path / "raising.py"
     raising.write_text("def answer_dispute(grades):\n    return grades[9]\n")
     with pytest.raises(ConfigurationError, match=r"raising\.py.*IndexError.*raising\.py:2"):
-        find_disputes(table_of([(0, "A", "u", 0.0), (0, "A", "v", 1.0)]), DisputeCriteria().by_file(raising))
+        find_disputes(table_of([(0, "A", "u", 0.0), (0, "A", "v", 1.0)]), DisputeCriteria().with_file(raising))

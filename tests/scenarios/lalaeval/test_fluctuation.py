@@ -30,7 +30,7 @@ def dimension_of(k: int) -> str:
 
 
 def table_of(rows: Rows) -> GradeTable:
-    return GradeTable.of(
+    return GradeTable.from_rows(
         GradeRow(dimension_of(k), f"k{k}", "A", i, None if value is None else min(float(value), TOPS[dimension_of(k)]),
                  TOPS[dimension_of(k)])
         for k, i, value in rows

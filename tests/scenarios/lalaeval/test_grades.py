@@ -32,7 +32,7 @@ def row_of(k: int, q: str, i: str, value: int | None) -> GradeRow:
 
 
 def table_of(rows: Rows) -> GradeTable:
-    return GradeTable.of((row_of(*row) for row in rows), dimensions=DIMENSIONS, candidates="AB", graders="uvw")
+    return GradeTable.from_rows((row_of(*row) for row in rows), dimensions=DIMENSIONS, candidates="AB", graders="uvw")
 
 
 def hand(rows: Rows, q: str, dimension: str) -> tuple[float | None, float | None]:
@@ -111,7 +111,7 @@ def test_published_groups_are_the_equally_weighted_means_of_their_dimensions() -
         *(f"general/{at}" for at in range(6)),
     ]
     rows = (GradeRow(name, name, "A", "u", value, 100.0) for name, value in zip(names, table_9, strict=True))
-    found = grade_candidates(GradeSums(GradeTable.of(rows), None))[0].grade
+    found = grade_candidates(GradeSums(GradeTable.from_rows(rows), None))[0].grade
     assert [round(found[name].value or 0, 1) for name in ("domain/factuality", "domain", "general")] == [
         38.8,
         48.1,
@@ -159,7 +159,7 @@ def test_intervals_cover_as_often_as_they_say() -> None:
                       for given in (first, second))  # fmt: skip
         assert one is not None
         assert other is not None
-        ends, apart = one.within(), ratio_difference(one, other).ends()
+        ends, apart = one.bounded_interval(), ratio_difference(one, other).ends()
         assert apart is not None
         held += ends.low <= truth <= ends.high
         held_differences += apart.low <= 0.1 * truth <= apart.high
@@ -198,7 +198,7 @@ def test_dimensions_with_one_question_show_no_interval_that_their_p_contradicts(
         for candidate, value in zip("AB", values, strict=True)
         for grader in range(2)
     ]
-    for one in compare_candidates(GradeSums(GradeTable.of(rows), None)):
+    for one in compare_candidates(GradeSums(GradeTable.from_rows(rows), None)):
         assert one.p_corrected is not None
         assert one.low is not None
         assert one.high is not None

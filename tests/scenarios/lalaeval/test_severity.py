@@ -46,7 +46,7 @@ def round_of(draws: np.random.Generator, questions: int, overlap: int, unfair: b
                 for i in chosen
                 if not (unfair and i == "x" and q == 0)
             ]
-    return GradeTable.of(rows, graders=GRADERS, candidates=["q0", "q1", "q2"])
+    return GradeTable.from_rows(rows, graders=GRADERS, candidates=["q0", "q1", "q2"])
 
 
 def test_planted_severities_lie_in_their_intervals() -> None:
@@ -82,7 +82,7 @@ def test_difficult_questions_make_nobody_severe() -> None:
         for q in "AB"
         for i in ("ux" if k % 2 else "uvw")
     ]
-    found = {one.grader: one.severity for one in fit_severity(GradeTable.of(rows)).graders}
+    found = {one.grader: one.severity for one in fit_severity(GradeTable.from_rows(rows)).graders}
     assert found["u"] == pytest.approx(found["v"], abs=1e-9)
     assert (found["x"] or 0) - (found["u"] or 0) == pytest.approx(1.0)
     assert sum(value or 0.0 for value in found.values()) == pytest.approx(0.0, abs=1e-9)
@@ -92,7 +92,7 @@ def test_groups_that_share_nothing_are_told_and_not_compared() -> None:
     rows = [GradeRow("d", f"k{k}", "A", i, value, 3.0) for k, i, value in (
         (0, "u", 1.0), (0, "v", 2.0), (1, "u", 0.0), (1, "v", 2.0), (2, "w", 3.0), (2, "x", 1.0), (3, "y", 2.0),
     )]  # fmt: skip
-    fit = fit_severity(GradeTable.of(rows))
+    fit = fit_severity(GradeTable.from_rows(rows))
     assert fit.groups == 2
     assert [one.group for one in fit.graders] == [1, 1, 2, 2, None]
     assert [one.severity for one in fit.graders] == [
@@ -102,7 +102,7 @@ def test_groups_that_share_nothing_are_told_and_not_compared() -> None:
 
 def test_full_agreement_of_few_is_not_certain() -> None:
     rows = [GradeRow("d", f"k{k}", "A", i, 2.0 * (k % 2), 3.0) for k in range(4) for i in "uv"]
-    for one in fit_severity(GradeTable.of(rows)).graders:
+    for one in fit_severity(GradeTable.from_rows(rows)).graders:
         assert one.severity == pytest.approx(0.0, abs=1e-12)
         assert one.high is not None
         assert one.high > 0.5
@@ -110,12 +110,12 @@ def test_full_agreement_of_few_is_not_certain() -> None:
 
 def test_models_are_measured_against_people() -> None:
     rows = [GradeRow("d", f"k{k}", "A", i, v, 3.0) for k in range(5) for i, v in (("u", 2.0), ("v", 2.0), ("m", 1.0))]
-    found = fit_severity(GradeTable.of(rows, models=["m"])).graders
+    found = fit_severity(GradeTable.from_rows(rows, models=["m"])).graders
     assert [one.severity for one in found] == [pytest.approx(0.0, abs=1e-12), pytest.approx(0.0, abs=1e-12), 1.0]
 
 
 def test_without_grades_there_is_no_severity() -> None:
-    fit = fit_severity(GradeTable.of([GradeRow("d", "k", "A", "u", None, 3.0)]))
+    fit = fit_severity(GradeTable.from_rows([GradeRow("d", "k", "A", "u", None, 3.0)]))
     assert (fit.groups, fit.graders[0].severity, fit.noise) == (0, None, None)
 
 
@@ -123,7 +123,7 @@ def test_without_grades_there_is_no_severity() -> None:
 
 
 def table_of(matrix: list[list[float | None]]) -> GradeTable:
-    return GradeTable.of(
+    return GradeTable.from_rows(
         GradeRow("d", f"k{k}", "A", i, value, 3.0)
         for k, row in enumerate(matrix)
         for i, value in zip(GRADERS, row, strict=True)

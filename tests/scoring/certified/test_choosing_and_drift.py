@@ -47,7 +47,7 @@ def test_answers_are_drawn_as_often_as_their_probabilities_say() -> None:
 
 def test_more_labels_are_asked_for_where_the_judge_is_less_sure() -> None:
     scores, grades = _unsure(np.random.default_rng(1), 400)
-    sample = GradedSample.of(scores, np.where(np.arange(400) < 80, grades, np.nan))
+    sample = GradedSample.from_arrays(scores, np.where(np.arange(400) < 80, grades, np.nan))
     spread = expected_spread(sample)
     assert spread[abs(scores - 50) < 10].mean() > 2 * spread[abs(scores - 50) > 25].mean()
 
@@ -58,11 +58,11 @@ def test_uneven_draws_stay_unbiased_and_make_the_interval_narrower() -> None:
     for seed in range(80):
         scores, grades = _unsure(source, 2500)
         first = np.where(np.arange(2500) < 40, grades, np.nan)
-        sample = GradedSample.of(scores, first)
+        sample = GradedSample.from_arrays(scores, first)
         drawn = draw_answers(expected_spread(sample), sample.graded, 60, seed=seed)
         both = combine_probabilities(np.full(2500, 40 / 2500), drawn.probabilities)
-        uneven = GradedSample.of(scores, np.where(sample.graded | drawn.chosen, grades, np.nan), None, both)
-        even = GradedSample.of(scores, np.where(np.arange(2500) < 100, grades, np.nan))
+        uneven = GradedSample.from_arrays(scores, np.where(sample.graded | drawn.chosen, grades, np.nan), None, both)
+        even = GradedSample.from_arrays(scores, np.where(np.arange(2500) < 100, grades, np.nan))
         ends = [corrected_mean(one).interval() for one in (uneven, even)]
         widths += [end.high - end.low for end in ends]
         covered += ends[0].low <= 50 <= ends[0].high

@@ -25,14 +25,14 @@ def _sample(seed: int, labels: int = 40, count: int = 200, each: int = 1, off: f
     told = np.full(count, np.nan)
     chosen = source.permutation(count)[:labels]
     told[chosen] = grades[chosen]
-    return GradedSample.of(scores, told, np.arange(count) // each)
+    return GradedSample.from_arrays(scores, told, np.arange(count) // each)
 
 
 def _ppi_sample() -> tuple[GradedSample, float]:
     scores = np.array([*PPI["scores"], *PPI["unlabelled"]])
     grades = np.array([*PPI["grades"], *[np.nan] * len(PPI["unlabelled"])])
     # There the unlabelled are other answers, here the labelled are among all.
-    return GradedSample.of(scores, grades), len(scores) / len(PPI["unlabelled"])
+    return GradedSample.from_arrays(scores, grades), len(scores) / len(PPI["unlabelled"])
 
 
 @pytest.mark.parametrize("power", ["0.0", "0.5", "1.0"])
@@ -61,7 +61,7 @@ def test_the_tuned_figure_leans_to_that_of_ppi_python() -> None:
 def test_a_judge_that_is_always_right_is_believed() -> None:
     source = np.random.default_rng(11)
     scores = np.where(source.random(300) < 0.2, source.uniform(0, 60, 300), source.uniform(90, 100, 300))
-    found = corrected_mean(GradedSample.of(scores, np.where(np.arange(300) < 30, scores, np.nan)))
+    found = corrected_mean(GradedSample.from_arrays(scores, np.where(np.arange(300) < 30, scores, np.nan)))
     assert found.powers[0] == pytest.approx(1.0)
     assert found.value == pytest.approx(scores.mean())
 
@@ -94,7 +94,9 @@ def test_the_order_of_answers_and_the_names_of_clusters_do_not_matter(seed: int)
 @given(seeds, st.floats(0.01, 1))
 def test_even_probabilities_are_the_same_as_none(seed: int, probability: float) -> None:
     sample = _sample(seed)
-    weighted = GradedSample.of(sample.scores, sample.grades, sample.clusters, np.full(sample.scores.size, probability))
+    weighted = GradedSample.from_arrays(
+        sample.scores, sample.grades, sample.clusters, np.full(sample.scores.size, probability)
+    )
     assert corrected_mean(weighted).value == pytest.approx(corrected_mean(sample).value, rel=1e-9)
     assert corrected_mean(weighted).se == pytest.approx(corrected_mean(sample).se, rel=1e-9)
 
@@ -138,7 +140,7 @@ def test_where_no_label_departs_from_the_judge_the_interval_still_allows_for_it(
     scores = source.integers(1, 5, 300).astype(float)
     grades = np.full(300, np.nan)
     grades[:30] = scores[:30]
-    figure = certify({"a": GradedSample.of(scores, grades)}, GradeRange(1, 4)).candidates["a"]
+    figure = certify({"a": GradedSample.from_arrays(scores, grades)}, GradeRange(1, 4)).candidates["a"]
     assert figure.corrected is not None
     assert figure.corrected.high - figure.corrected.low > 0.3
 
@@ -162,9 +164,9 @@ def test_intervals_of_30_labels_hold_where_those_of_the_judge_do_not(skewed: boo
         scores = 0.7 * grades + 25 + source.normal(0, 8, 300)
         told = np.full(300, np.nan)
         told[:30] = grades[:30]
-        end = corrected_mean(GradedSample.of(scores, told)).interval()
+        end = corrected_mean(GradedSample.from_arrays(scores, told)).interval()
         covered += end.low <= 60 <= end.high
-        judged = GradedSample.of(scores, scores)
+        judged = GradedSample.from_arrays(scores, scores)
         alone = corrected_mean(judged, power=0.0).interval()
         plain += alone.low <= 60 <= alone.high
     assert 273 <= covered <= 297  # 95% ± 4 points
@@ -179,7 +181,7 @@ def _failing(seed: int, rate: float, labels: int, *, each: int = 1, count: int =
     scores = np.clip(usual + source.normal(5, 3, count), 0, 100)
     graded = np.repeat(source.permutation(count // each) < labels // each, each)
     told = np.where(graded, np.where(failed, 0.0, usual), np.nan)
-    return GradedSample.of(scores, told, np.arange(count) // each), (1.0 - rate) * 80.0
+    return GradedSample.from_arrays(scores, told, np.arange(count) // each), (1.0 - rate) * 80.0
 
 
 @pytest.mark.parametrize("labels", [10, 20, 40, 60])
@@ -214,7 +216,7 @@ def test_corrected_intervals_stay_on_the_scale_hold_their_figure_and_are_never_p
         grades = np.where(source.random(60) < failing, low, low + (high - low) * np.round(source.random(60), 1))
         graded = np.isin(np.arange(60) // each, source.permutation(60 // each)[: max(labels // each, 4)])
         scores = np.clip(grades + source.normal(0, 0.1 * (high - low), 60), low, high)
-        return GradedSample.of(scores, np.where(graded, grades, np.nan), np.arange(60) // each)
+        return GradedSample.from_arrays(scores, np.where(graded, grades, np.nan), np.arange(60) // each)
 
     found = certify({"a": sample(), "b": sample()}, GradeRange(low, high))
     figures = [*found.candidates.values(), *found.differences.values()]

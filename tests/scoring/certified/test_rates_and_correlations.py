@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viva.scoring.certificate import GradeRange, Share, certify, judge_confusion, rogan_gladen, ungraded_pass_rate
+from viva.scoring.certificate import GradeRange, Proportion, certify, judge_confusion, rogan_gladen, ungraded_pass_rate
 from viva.scoring.correlation import pearson, spearman
 from viva.scoring.prediction_powered import (
     GradedSample,
@@ -25,29 +25,29 @@ def _passes(seed: int, labels: int = 60, count: int = 300, rate: float = 0.8) ->
     good = source.random(count) < rate
     scores = np.where(good, source.random(count) < 0.95, source.random(count) < 0.4).astype(float)
     grades = np.where(np.arange(count) < labels, good.astype(float), np.nan)
-    return GradedSample.of(scores, grades)
+    return GradedSample.from_arrays(scores, grades)
 
 
 @given(st.floats(0, 1), shares, shares)
 def test_rogan_and_gladen_undo_the_errors_of_a_judge(rate: float, sensitivity: float, specificity: float) -> None:
     judged = rate * sensitivity + (1 - rate) * (1 - specificity)
     many = 1e7
-    found = rogan_gladen(Share(judged, many), Share(sensitivity, many), Share(specificity, many))
+    found = rogan_gladen(Proportion(judged, many), Proportion(sensitivity, many), Proportion(specificity, many))
     assert found.value == pytest.approx(rate, abs=1e-9)
     assert found.low <= rate <= found.high
     assert found.high - found.low < 0.02
 
 
 def test_a_judge_that_tells_nothing_leaves_the_rate_open() -> None:
-    found = rogan_gladen(Share(0.7, 300), Share(0.7, 30), Share(0.3, 30))
+    found = rogan_gladen(Proportion(0.7, 300), Proportion(0.7, 30), Proportion(0.3, 30))
     assert found.low < 0.05
     assert found.high > 0.95
 
 
 def test_shares_near_1_have_an_interval_with_a_width() -> None:
-    found = rogan_gladen(Share(0.97, 300), Share(1.0, 29), Share(1.0, 1))
+    found = rogan_gladen(Proportion(0.97, 300), Proportion(1.0, 29), Proportion(1.0, 1))
     assert found.low < 0.93
-    sample = GradedSample.of(np.ones(300), np.where(np.arange(300) < 30, 1.0, np.nan))
+    sample = GradedSample.from_arrays(np.ones(300), np.where(np.arange(300) < 30, 1.0, np.nan))
     end = certify({"a": sample}, GradeRange(passes=True)).candidates["a"].corrected
     assert end is not None
     assert 0.85 < end.low < 0.97
@@ -76,7 +76,7 @@ def test_answers_of_one_cluster_are_worth_less() -> None:
 
 def test_scores_that_are_not_pass_or_fail_are_refused() -> None:
     with pytest.raises(ValueError, match="scores and grades of 0"):
-        judge_confusion(GradedSample.of([0.5, 1.0], [1.0, np.nan]))
+        judge_confusion(GradedSample.from_arrays([0.5, 1.0], [1.0, np.nan]))
 
 
 def test_pass_rates_and_their_differences_hold() -> None:
@@ -104,7 +104,7 @@ def test_clustered_pass_rates_with_whole_items_labelled_hold(rate: float) -> Non
         failed = source.random(400) < easy
         scores = (~failed | (source.random(400) < 0.7)).astype(float)
         grades = np.where(np.arange(400) < 60, (~failed).astype(float), np.nan)
-        end = corrected_mean(GradedSample.of(scores, grades, np.arange(400) // 4)).interval(low=0.0, high=1.0)
+        end = corrected_mean(GradedSample.from_arrays(scores, grades, np.arange(400) // 4)).interval(low=0.0, high=1.0)
         covered += end.low <= 1.0 - rate <= end.high
     assert covered >= 0.92 * studies
 
@@ -114,7 +114,7 @@ def _related(seed: int, labels: int = 60, count: int = 300) -> tuple[np.ndarray,
     known = source.normal(size=count)
     grades = 0.5 * known + source.normal(size=count)
     scores = grades + 0.5 * known + source.normal(0, 0.7, count)
-    return known, GradedSample.of(scores, np.where(np.arange(count) < labels, grades, np.nan))
+    return known, GradedSample.from_arrays(scores, np.where(np.arange(count) < labels, grades, np.nan))
 
 
 def test_without_a_judge_the_correlations_are_those_of_the_labels() -> None:
@@ -143,7 +143,7 @@ def test_correlations_hold_where_those_of_the_judge_do_not() -> None:
         known, sample = _related(seed)
         end = from_fisher(corrected_pearson(known, sample).interval())
         covered += end.low <= truth <= end.high
-        judged = GradedSample.of(sample.scores, sample.scores)
+        judged = GradedSample.from_arrays(sample.scores, sample.scores)
         alone = from_fisher(corrected_pearson(known, judged).interval())
         plain += alone.low <= truth <= alone.high
     assert 180 <= covered <= 199

@@ -36,7 +36,7 @@ def _watched(came: np.ndarray, ended: np.ndarray, every: float = 0.5) -> float |
     for time in np.arange(every, came[-1], every):
         arrived = int(np.searchsorted(came, time))
         watch.sample(float(time), arrived, arrived - int(np.searchsorted(np.sort(ended), time)))
-        if watch.grows():
+        if watch.is_growing():
             return float(time)
     return None
 
@@ -89,4 +89,4 @@ def test_memory_of_a_watch_and_of_a_series_is_bounded() -> None:
         series.add(float(number), 1.0)
     assert len(watch._samples) < 256
     assert len(series.means) == len(series.begins) <= 4096
-    assert not watch.grows()
+    assert not watch.is_growing()
