@@ -501,7 +501,7 @@ def _term_value(term: str, step: Record) -> str:
     [read] = Objective.parse(term).terms
     value = _figure_of(term, step)
     assert value is not None
-    if read.timed:
+    if read.latency:
         return seconds_text(value)
     return percent(value) if read.figure in SHARE_FIGURES else f"{value:.3g}"
 

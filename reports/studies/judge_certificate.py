@@ -16,7 +16,7 @@ from viva.grading.human_grades import GradedAnswers, HumanGrades, candidates_of
 from viva.scoring.certificate import (
     GradeRange,
     JudgeError,
-    Share,
+    Proportion,
     certify,
     combine_probabilities,
     corrected_correlation,
@@ -202,7 +202,7 @@ def _plain(figure: Any) -> Any:
         return round_figure(float(figure))
     if isinstance(figure, tuple):
         return [_plain(one) for one in figure]
-    if isinstance(figure, Share) and figure.n == 0.0:
+    if isinstance(figure, Proportion) and figure.n == 0.0:
         return None
     if is_dataclass(figure):
         return {one.name: _plain(getattr(figure, one.name)) for one in fields(figure)}
