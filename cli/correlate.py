@@ -281,8 +281,8 @@ def _grading_launch(tasks: list[dict[str, str]], judges: Sequence[str], folder: 
     if (folder / "manifest.json").exists():
         return continued_run(_GRADING_SCENARIO, settings, folder)
     which = SingleAnswerGrading(tasks)
-    assert which.given_tasks is not None
-    return new_run(which, settings, folder, files={_TASKS_FILE: which.given_tasks.to_lines()})
+    assert which.inline_tasks is not None
+    return new_run(which, settings, folder, files={_TASKS_FILE: which.inline_tasks.to_lines()})
 
 
 _PERMUTATIONS = ("both", "inputs")

@@ -64,9 +64,9 @@ def main() -> None:
     figure = certify({"writer": sample}, GradeRange(0, 10)).candidates["writer"]
     truth = sum(value["merit"] for value in values) / len(values)
     print(f"what people would say of all {len(values)} answers: {truth:.2f}")
-    for name, found in [("judge", figure.judged), ("people", figure.labels_alone), ("certified", figure.corrected)]:
-        if found is not None:
-            print(f"{name:<10} {found.value:.2f} ({found.low:.2f} to {found.high:.2f})")
+    for name, estimate in [("judge", figure.judged), ("people", figure.labels_alone), ("certified", figure.corrected)]:
+        if estimate is not None:
+            print(f"{name:<10} {estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})")
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ class Steady(viva.Backend):
         busy = self.in_flight > self.limit
         await asyncio.sleep(0.005)
         self.in_flight -= 1
-        drawn = hashlib.sha256(request.messages[-1].content.encode()).digest()[0]
-        return viva.Completion(f"Rating: [[{5 if busy else 1 + drawn % 10}]]")
+        byte = hashlib.sha256(request.messages[-1].content.encode()).digest()[0]
+        return viva.Completion(f"Rating: [[{5 if busy else 1 + byte % 10}]]")
 
 
 class Tiring(Steady):

@@ -18,13 +18,13 @@ from .run_settings import RunSettings, context_folder
 
 @dataclass(frozen=True, slots=True)
 class AssistantRole(Role):
-    """The model that the assistant at ``place`` of the setting ``assistant`` asks."""
+    """The model that the assistant at `position` of the setting ``assistant`` asks."""
 
-    place: int = 0
+    position: int = 0
 
     def models(self, settings: RunSettings) -> list[str]:
-        named: list[str] = getattr(settings, "assistant", [])
-        model = open_assistant(named[self.place]).model if self.place < len(named) else None
+        names: list[str] = getattr(settings, "assistant", [])
+        model = open_assistant(names[self.position]).model if self.position < len(names) else None
         return [] if model is None else [model]
 
 
@@ -34,9 +34,9 @@ def assistant_roles(names: list[str]) -> tuple[Role, ...]:
     :raises ConfigurationError: a name is none of an assistant.
     """
     return tuple(
-        AssistantRole(one.role, replayed=False, place=place)
-        for place, one in enumerate(open_assistants(names))
-        if one.model is not None
+        AssistantRole(assistant.role, replayed=False, position=position)
+        for position, assistant in enumerate(open_assistants(names))
+        if assistant.model is not None
     )
 
 
@@ -56,33 +56,35 @@ def _full_names(names: list[str], info: ValidationInfo) -> list[str]:
 AssistantNames = Annotated[list[str], AfterValidator(_full_names)]
 
 
-def check_assistant_texts(asked: Iterable[Assistant], texts: Sequence[str], default: str | None, where: str) -> None:
+def check_assistant_texts(
+    assistants: Iterable[Assistant], texts: Sequence[str], default: str | None, source: str
+) -> None:
     """See that each assistant has a text to compare the response with. ``where`` says in errors who names the texts,
     ``default`` is the one that assistants take which name none.
 
     :raises ConfigurationError: one has none.
     """
-    for one in asked:
-        against = (one.against or default) if one.comparing else None
-        if one.comparing and against is None:
+    for assistant in assistants:
+        against = (assistant.against or default) if assistant.comparing else None
+        if assistant.comparing and against is None:
             raise ConfigurationError(
-                f"assistant '{one.name}': {where} names no text to compare with; write @TEXT behind it, one of: "
+                f"assistant '{assistant.name}': {source} names no text to compare with; write @TEXT behind it, one of: "
                 f"{', '.join(texts)}"
             )
         if against is not None and against not in texts:
             raise ConfigurationError(
-                f"assistant '{one.name}': {where} has no text '{against}' besides the response; it has "
+                f"assistant '{assistant.name}': {source} has no text '{against}' besides the response; it has "
                 f"{', '.join(texts)}"
             )
 
 
-def assistant_facts(asked: Iterable[Assistant]) -> list[dict[str, Any]]:
+def assistant_facts(assistants: Iterable[Assistant]) -> list[dict[str, Any]]:
     """What a manifest says of the assistants, once it is seen that each can be used.
 
     :raises ConfigurationError: one cannot; the message says what is missing.
     """
-    found = []
-    for one in asked:
-        one.check()
-        found.append(one.facts())
-    return found
+    facts = []
+    for assistant in assistants:
+        assistant.check()
+        facts.append(assistant.facts())
+    return facts

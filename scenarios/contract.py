@@ -293,10 +293,10 @@ class Role:
 
     def models(self, settings: RunSettings) -> list[str]:
         """The names of its models in these settings; none where the setting is empty."""
-        named = getattr(settings, self.setting)
+        names = getattr(settings, self.setting)
         if self.many:
-            return list(named)
-        return [] if named is None else [named]
+            return list(names)
+        return [] if names is None else [names]
 
 
 @dataclass(slots=True)
@@ -562,56 +562,58 @@ class SupportsValidation(Protocol):
     validation: Validation
 
 
-def count_tasks(which: Scenario[Any, Any], manifest: Mapping[str, Any]) -> int:
+def count_tasks(scenario: Scenario[Any, Any], manifest: Mapping[str, Any]) -> int:
     """Return how many tasks a run has, by its manifest."""
-    return which.tasks_in(manifest) if isinstance(which, SupportsTaskCount) else int(manifest["dataset"]["chosen"])
+    return (
+        scenario.tasks_in(manifest) if isinstance(scenario, SupportsTaskCount) else int(manifest["dataset"]["chosen"])
+    )
 
 
-def study_of(which: Scenario[Any, Any], lent: StaticFigures | None = None) -> SystemStudy:
+def study_of(scenario: Scenario[Any, Any], lent: StaticFigures | None = None) -> SystemStudy:
     """Return how several runs of a system are studied together; by default the tables of their own reports stand run
     beside run.
     """
     from .study_sections import SystemStudy
 
-    return which.study(lent) if isinstance(which, SupportsStudy) else SystemStudy(which, lent)
+    return scenario.study(lent) if isinstance(scenario, SupportsStudy) else SystemStudy(scenario, lent)
 
 
-def grade_reader(which: Scenario[S, Any], settings: S, *, by_round: bool = False) -> GradeReader | None:
+def grade_reader(scenario: Scenario[S, Any], settings: S, *, by_round: bool = False) -> GradeReader | None:
     """Return how a judge's grades in such a run are read, None if there are none; by default they are the scores of
     ``score_of``, of whole conversations.
     """
-    if isinstance(which, SupportsGrading):
-        return which.grading(settings, by_round=by_round)
-    score_of = which.score_of(settings)
+    if isinstance(scenario, SupportsGrading):
+        return scenario.grading(settings, by_round=by_round)
+    score_of = scenario.score_of(settings)
     if by_round or score_of is None:
         return None
-    low, high = which.ranges.get(SCORE, (-math.inf, math.inf))
+    low, high = scenario.ranges.get(SCORE, (-math.inf, math.inf))
     return GradeReader(low, high, lambda key, label, task, result: [JudgeGrade(key, label, task.id, score_of(result))])
 
 
-def score_ranges(which: Scenario[S, Any], settings: S) -> Ranges:
+def score_ranges(scenario: Scenario[S, Any], settings: S) -> Ranges:
     """Return the least and the greatest value of the scores in a result's summary, by name, where they are known."""
-    return which.ranges if which.score_of(settings) or grade_reader(which, settings) else {}
+    return scenario.ranges if scenario.score_of(settings) or grade_reader(scenario, settings) else {}
 
 
-def turn_scores(which: Scenario[S, Any], settings: S) -> Callable[[Any], list[TurnScores]]:
+def turn_scores(scenario: Scenario[S, Any], settings: S) -> Callable[[Any], list[TurnScores]]:
     """Return a function from a result to its scores by turn and criterion; by default the score of ``score_of``, else
     the numbers among the named values of ``result_value``.
     """
-    if isinstance(which, SupportsTurnScores):
-        return which.turn_scores(settings)
+    if isinstance(scenario, SupportsTurnScores):
+        return scenario.turn_scores(settings)
     from .default_aggregate import named_values
 
-    score = which.score_of(settings)
+    score = scenario.score_of(settings)
 
-    def whole(result: Any) -> list[TurnScores]:
+    def conversation_scores(result: Any) -> list[TurnScores]:
         if score is not None:
             return [TurnScores(None, {SCORE: score(result)})]
-        values = {name: value for name, value in named_values(which.result_value(result)).items()
+        values = {name: value for name, value in named_values(scenario.result_value(result)).items()
                   if not isinstance(value, str)}  # fmt: skip
         return [TurnScores(None, {name: None if value is None else float(value) for name, value in values.items()})]
 
-    return whole
+    return conversation_scores
 
 
 def compared_role(roles: Iterable[Role]) -> Role:
@@ -619,11 +621,11 @@ def compared_role(roles: Iterable[Role]) -> Role:
 
     :raises ConfigurationError: there is none, or there are several.
     """
-    found = [role for role in roles if role.many]
-    if len(found) != 1:
-        names = " and ".join(role.name for role in found) or "no role's"
+    compared = [role for role in roles if role.many]
+    if len(compared) != 1:
+        names = " and ".join(role.name for role in compared) or "no role's"
         raise ConfigurationError(f"this needs a scenario that compares the models of one role; here are {names}")
-    return found[0]
+    return compared[0]
 
 
 def judge_role(roles: Iterable[Role]) -> Role | None:

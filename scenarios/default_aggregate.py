@@ -89,12 +89,12 @@ class Measures(RunAggregate[CandidateMeasures]):
     def add(self, key: str, result: Any) -> None:
         self.model_of(key).add(result)
 
-    def in_brief(self, one: CandidateMeasures) -> str:
-        mean = one.mean(SCORE if SCORE in one.values else next(iter(sorted(one.values)), ""))
+    def in_brief(self, measures: CandidateMeasures) -> str:
+        mean = measures.mean(SCORE if SCORE in measures.values else next(iter(sorted(measures.values)), ""))
         return "" if mean is None else number(mean.mean, 2)
 
-    def figures(self, label: str, one: CandidateMeasures) -> dict[str, Any]:
-        return one.to_dict(self.prices(label))
+    def figures(self, label: str, measures: CandidateMeasures) -> dict[str, Any]:
+        return measures.to_dict(self.prices(label))
 
     def report(self) -> dict[str, Any]:
         return super().report() | ({"unit": self._unit} if self._unit else {})
@@ -108,47 +108,47 @@ class Measures(RunAggregate[CandidateMeasures]):
         return f"{SCORE} ({self._unit})" if self._unit else SCORE
 
     def _main(self, report: dict[str, Any]) -> Table:
-        names = sorted({name for one in report["candidates"].values() for name in one["measures"]})
+        names = sorted({name for record in report["candidates"].values() for name in record["measures"]})
         names.sort(key=lambda name: name != SCORE)
-        unscored = any(measure["unscored"] for one in report["candidates"].values()
-                       for measure in one["measures"].values())  # fmt: skip
+        unscored = any(measure["unscored"] for record in report["candidates"].values()
+                       for measure in record["measures"].values())  # fmt: skip
         rows = []
-        for label, one in report["candidates"].items():
-            row = [label, f"{one['conversations']:,}"]
-            row += [mean_and_interval(one["measures"].get(name), 2) for name in names]
-            row += [f"{sum(measure['unscored'] for measure in one['measures'].values()):,}"] if unscored else []
-            rows.append([*row, f"{one['failed']:,}"])
-        shown = [self.score_header() if name == SCORE else name for name in names]
-        header = [self._role, "conversations", *shown, *(["unscored"] if unscored else []), "failed"]
+        for label, record in report["candidates"].items():
+            row = [label, f"{record['conversations']:,}"]
+            row += [mean_and_interval(record["measures"].get(name), 2) for name in names]
+            row += [f"{sum(measure['unscored'] for measure in record['measures'].values()):,}"] if unscored else []
+            rows.append([*row, f"{record['failed']:,}"])
+        titles = [self.score_header() if name == SCORE else name for name in names]
+        header = [self._role, "conversations", *titles, *(["unscored"] if unscored else []), "failed"]
         title = f"{report['scenario']} on {report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
         return (title, header, rows)
 
     def _counts(self, report: dict[str, Any]) -> list[Table]:
-        found = []
-        for name in sorted({name for one in report["candidates"].values() for name in one["counts"]}):
-            counts = {label: one["counts"].get(name, {}) for label, one in report["candidates"].items()}
-            every = sorted({value for one in counts.values() for value in one})
-            rows = [[label, *(f"{one.get(value, 0):,}" for value in every)] for label, one in counts.items()]
-            found.append((f"{name}: how often each value was returned", [self._role, *every], rows))
-        return found
+        tables = []
+        for name in sorted({name for record in report["candidates"].values() for name in record["counts"]}):
+            counts = {label: record["counts"].get(name, {}) for label, record in report["candidates"].items()}
+            every = sorted({value for record in counts.values() for value in record})
+            rows = [[label, *(f"{record.get(value, 0):,}" for value in every)] for label, record in counts.items()]
+            tables.append((f"{name}: how often each value was returned", [self._role, *every], rows))
+        return tables
 
     def _stops(self, report: dict[str, Any]) -> Table:
         rows = [
             [label, reason, f"{count:,}"]
-            for label, one in report["candidates"].items()
-            for reason, count in one["stopped"].items()
+            for label, record in report["candidates"].items()
+            for reason, count in record["stopped"].items()
         ]
         return ("Why conversations ended early", [self._role, "reason", "conversations"], rows)
 
 
 def estimate_record(mean: ClusteredMean | None, ends: Estimate | None) -> dict[str, Any]:
     """Return a mean with its interval as plain data, None where it is not known."""
-    found: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
+    record: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
     if mean is not None:
-        found |= {"mean": _rounded(mean.mean), "se": _rounded(mean.se)}
+        record |= {"mean": _rounded(mean.mean), "se": _rounded(mean.se)}
     if ends is not None:
-        found |= {"low": _rounded(ends.low), "high": _rounded(ends.high)}
-    return found | {"n": 0 if mean is None else mean.n}
+        record |= {"low": _rounded(ends.low), "high": _rounded(ends.high)}
+    return record | {"n": 0 if mean is None else mean.n}
 
 
 def measure_interval(
@@ -159,15 +159,15 @@ def measure_interval(
     Of values without a ``declared`` range those that are 0 and 1 alone are a share, and whole numbers of which none is
     negative are counts. A range that a value leaves, as of a run from before it was declared, is none.
     """
-    found = set(values)
+    distinct = set(values)
     low, high = declared or (-math.inf, math.inf)
-    if not low <= min(found) <= max(found) <= high:
+    if not low <= min(distinct) <= max(distinct) <= high:
         low, high = -math.inf, math.inf
-    if math.isinf(high - low) and found == set(TRUTH_RANGE):
+    if math.isinf(high - low) and distinct == set(TRUTH_RANGE):
         low, high = TRUTH_RANGE
-    elif math.isinf(low) and min(found) >= 0.0 and all(value.is_integer() for value in found):
+    elif math.isinf(low) and min(distinct) >= 0.0 and all(value.is_integer() for value in distinct):
         low = 0.0
-    return mean.ends(low, high, rate=(low, high) == TRUTH_RANGE and found <= set(TRUTH_RANGE))
+    return mean.ends(low, high, rate=(low, high) == TRUTH_RANGE and distinct <= set(TRUTH_RANGE))
 
 
 def named_values(value: Any) -> dict[str, float | bool | str | None]:
@@ -175,13 +175,13 @@ def named_values(value: Any) -> dict[str, float | bool | str | None]:
     numbers that are not finite are unscored.
     """
     values = value if isinstance(value, Mapping) else {SCORE: value}
-    found: dict[str, float | bool | str | None] = {}
-    for name, one in values.items():
-        if one is None or isinstance(one, bool | str | int):
-            found[str(name)] = one
-        elif isinstance(one, float):
-            found[str(name)] = one if math.isfinite(one) else None
-    return found
+    result: dict[str, float | bool | str | None] = {}
+    for name, entry in values.items():
+        if entry is None or isinstance(entry, bool | str | int):
+            result[str(name)] = entry
+        elif isinstance(entry, float):
+            result[str(name)] = entry if math.isfinite(entry) else None
+    return result
 
 
 def _rounded(value: float | None) -> float | None:

@@ -152,11 +152,11 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         """:raises ValueError: a number lies outside of the range that the decorator declares for it."""
         if not self.ranges:
             return
-        for name, one in named_values(value).items():
+        for name, number in named_values(value).items():
             low, high = self.ranges.get(name, (-math.inf, math.inf))
-            if isinstance(one, int | float) and not low <= one <= high:
+            if isinstance(number, int | float) and not low <= number <= high:
                 raise ValueError(
-                    f"{self.name} returned {name} = {one!r}; its decorator declares {low:g} to {high:g} (score=…)"
+                    f"{self.name} returned {name} = {number!r}; its decorator declares {low:g} to {high:g} (score=…)"
                 )
 
     def task(self, record: Any) -> InlineTask:
@@ -218,13 +218,13 @@ def scenario(
     """
     compared = _to_names(compare or many or ())
     ranges = _score_ranges(score, [SCORE, *compared] if len(compared) > 1 else [SCORE])
-    others = _to_names(one)
-    if judge is not None and judge not in others:
-        others.append(judge)
+    singles = _to_names(one)
+    if judge is not None and judge not in singles:
+        singles.append(judge)
     pool = "" if meet is None else POOL
     roles = (
         *(Role(role, many=True, pool=pool) for role in compared),
-        *(Role(other, judge=other == judge) for other in others),
+        *(Role(single, judge=single == judge) for single in singles),
     )
     _check_roles(roles, settings)
     if meet is not None and (meet != "pairs" or len(compared) != 2):
@@ -242,7 +242,7 @@ def scenario(
                 f"name '{title}': expected letters, digits, '-' and '_': it stands in folders' names"
             )
         summary = (inspect.getdoc(function) or f"The scenario {title}.").split("\n", 1)[0]
-        made = type(
+        scenario_class = type(
             title,
             (FunctionScenario,),
             {
@@ -262,7 +262,7 @@ def scenario(
                 "__module__": function.__module__,
             },
         )
-        return register(cast(FunctionScenario, made()))
+        return register(cast(FunctionScenario, scenario_class()))
 
     return decorate
 
@@ -286,10 +286,10 @@ def _score_ranges(score: Range | Mapping[str, Range] | None, names: Sequence[str
 
     :raises ConfigurationError: something is no range.
     """
-    found: dict[str, tuple[float, float]] = {}
-    given: Mapping[str, Any] = score if isinstance(score, Mapping) else dict.fromkeys(names, score)
-    given = {} if score is None else given
-    for name, ends in given.items():
+    ranges: dict[str, tuple[float, float]] = {}
+    declared: Mapping[str, Any] = score if isinstance(score, Mapping) else dict.fromkeys(names, score)
+    declared = {} if score is None else declared
+    for name, ends in declared.items():
         try:
             low, high = ends if isinstance(ends, Sequence) and not isinstance(ends, str) else ()
             pair = -math.inf if low is None else float(low), math.inf if high is None else float(high)
@@ -300,8 +300,8 @@ def _score_ranges(score: Range | Mapping[str, Range] | None, names: Sequence[str
                 f"score: expected (least, greatest), such as (0, 1) or (0, None), or a dict of such pairs by the names "
                 f"that are returned; found {name!r}: {ends!r:.80}"
             )
-        found[name] = pair
-    return found
+        ranges[name] = pair
+    return ranges
 
 
 def _check_roles(roles: Sequence[Role], settings: type[RunSettings]) -> None:
@@ -333,11 +333,11 @@ def _settings_class(title: str, roles: Sequence[Role], base: type[RunSettings]) 
     fields: dict[str, Any] = {}
     for role in roles:
         if role.pool:
-            many = "Model to compare; give several times: every two of them meet."
-            fields[role.pool] = (ModelNames, Field(min_length=2, description=many))
+            description = "Model to compare; give several times: every two of them meet."
+            fields[role.pool] = (ModelNames, Field(min_length=2, description=description))
         elif role.many:
-            many = f"Model that plays the {role.name}; may be given several times: they are compared."
-            fields[role.name] = (ModelNames, Field(min_length=1, description=many))
+            description = f"Model that plays the {role.name}; may be given several times: they are compared."
+            fields[role.name] = (ModelNames, Field(min_length=1, description=description))
         else:
             fields[role.name] = (ModelName, Field(description=f"Model that plays the {role.name}."))
     own = {
@@ -347,10 +347,10 @@ def _settings_class(title: str, roles: Sequence[Role], base: type[RunSettings]) 
         **{f"{role.name}_tokens": (int | None, tokens_option(f"answer of the {role.name}", None)) for role in roles},
     }
     fields |= {name: field for name, field in own.items() if name not in base.model_fields}
-    made: type[RunSettings] = create_model(f"{title}_settings", __base__=base, **fields)
+    settings_class: type[RunSettings] = create_model(f"{title}_settings", __base__=base, **fields)
     if "tasks" in fields:
-        made.examples = {"tasks": "tasks.jsonl"} | base.examples
-    return made
+        settings_class.examples = {"tasks": "tasks.jsonl"} | base.examples
+    return settings_class
 
 
 def _parameter_types(function: ScenarioFunction) -> list[Any]:
@@ -370,10 +370,11 @@ def _parameter_types(function: ScenarioFunction) -> list[Any]:
 
 def _check_settings(function: ScenarioFunction, types: Sequence[Any], settings: type[RunSettings]) -> None:
     """See that the settings that the function takes are those that the decorator names."""
-    wanted = types[2] if len(types) == 3 else Any
-    if wanted is not Any and isinstance(wanted, type) and not issubclass(settings, wanted):
-        raise ConfigurationError(f"{function.__name__}: takes settings of the type {wanted.__name__}; name it in the "
-                                 f"decorator, settings={wanted.__name__}, a subclass of viva.RunSettings")  # fmt: skip
+    expected = types[2] if len(types) == 3 else Any
+    if expected is not Any and isinstance(expected, type) and not issubclass(settings, expected):
+        name = expected.__name__
+        raise ConfigurationError(f"{function.__name__}: takes settings of the type {name}; name it in the decorator, "
+                                 f"settings={name}, a subclass of viva.RunSettings")  # fmt: skip
 
 
 def _adapter(function: ScenarioFunction, kind: Any) -> TypeAdapter[Any]:

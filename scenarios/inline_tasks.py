@@ -43,12 +43,12 @@ class InlineTasks:
         self._tasks = list(tasks)
         if not self._tasks:
             raise ConfigurationError(f"{source}: there are no tasks")
-        seen: set[str] = set()
+        ids: set[str] = set()
         digest = hashlib.sha256()
         for task in self._tasks:
-            if task.id in seen:
+            if task.id in ids:
                 raise ConfigurationError(f"{source}: two tasks have the id '{task.id}'; give each an 'id' of its own")
-            seen.add(task.id)
+            ids.add(task.id)
             digest.update(_json(task.to_record(), task.id) + b"\n")
         self.digest = digest.hexdigest()[:16]
 
@@ -153,11 +153,11 @@ def _json(record: Any, id_: str) -> bytes:
     try:
         return orjson.dumps(record)
     except TypeError as error:
-        shown = id_.encode("utf-8", "backslashreplace").decode()
-        raise ConfigurationError(f"task '{shown}': cannot be written as JSON: {error}") from None
+        printable = id_.encode("utf-8", "backslashreplace").decode()
+        raise ConfigurationError(f"task '{printable}': cannot be written as JSON: {error}") from None
 
 
 def _error_text(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"field '{where}': {first['msg']}" if where else str(first["msg"])
+    path = ".".join(map(str, first["loc"]))
+    return f"field '{path}': {first['msg']}" if path else str(first["msg"])

@@ -33,8 +33,10 @@ def check_meeting(value: Any, roles: Sequence[str], name: str) -> Any:
     values = named_values(value)
     winner = values.get(WINNER)
     if winner is not None and winner not in (*roles, TIE):
-        named = ", ".join(f"'{role}'" for role in roles)
-        raise ValueError(f"{name} returned {WINNER} = {winner!r}; expected {named}, '{TIE}', or None if it is unscored")
+        expected = ", ".join(f"'{role}'" for role in roles)
+        raise ValueError(
+            f"{name} returned {WINNER} = {winner!r}; expected {expected}, '{TIE}', or None if it is unscored"
+        )
     if value is not None and WINNER not in values and not values.keys() & set(roles):
         scores = ", ".join(f"'{role}': …" for role in roles)
         raise ValueError(f"{name} returned {value!r:.80}; expected scores by role, {{{scores}}}, or the winner's role")
@@ -110,13 +112,13 @@ class Meetings(Measures):
         super().__init__(manifest, roles, ranges, unit)
         self._ranges = ranges or {}
         self._pools = {role.name: role.setting for role in roles if role.many}
-        seats = [(role, label) for role in self._pools for label in manifest["models"][role]]
-        self._models = {(self._pools[role], label): _Results() for role, label in seats}
-        self._seats = {seat: _Results() for seat in seats}
+        players = [(role, label) for role in self._pools for label in manifest["models"][role]]
+        self._models = {(self._pools[role], label): _Results() for role, label in players}
+        self._players = {player: _Results() for player in players}
         self._roles = {role: _Results() for role in self._pools}
         pools = list(self._pools.values())
-        meeting = [[label for pool, label in self._models if pool == wanted]
-                   for wanted in dict.fromkeys(pools) if pools.count(wanted) > 1]  # fmt: skip
+        meeting = [[label for pool, label in self._models if pool == setting]
+                   for setting in dict.fromkeys(pools) if pools.count(setting) > 1]  # fmt: skip
         self._pairs = {pair: _Pair() for labels in meeting for pair in combinations(labels, 2)}
 
     def add(self, key: str, result: Any) -> None:
@@ -141,7 +143,7 @@ class Meetings(Measures):
                 results.failed += 1
 
     def _results_of(self, role: str, label: str) -> list[_Results]:
-        return [self._models[self._pools[role], label], self._seats[role, label], self._roles[role]]
+        return [self._models[self._pools[role], label], self._players[role, label], self._roles[role]]
 
     def _wins(self, values: Mapping[str, Any]) -> dict[str, float]:
         """Return what each role won of a conversation: 1, 0, or an equal part of a tie; empty if that is not known.
@@ -174,7 +176,7 @@ class Meetings(Measures):
             roles = [role for role, setting in self._pools.items() if setting == pool]
             entry = results.to_dict(self._scale(roles))
             if len(roles) > 1:
-                entry["roles"] = {role: self._seats[role, label].to_dict(self._scale([role])) for role in roles}
+                entry["roles"] = {role: self._players[role, label].to_dict(self._scale([role])) for role in roles}
             standings.setdefault(pool, {})[label] = entry
         scale = self._scale(list(self._pools))
         return super().report() | {
@@ -185,26 +187,26 @@ class Meetings(Measures):
 
     def tables(self) -> list[Table]:
         report = self.report()
-        [(title, header, rows), *others] = super().tables()
-        found = [
+        [(title, header, rows), *remaining] = super().tables()
+        tables = [
             _results_table(title if number == 0 else f"By {pool}", pool, models, self.score_header())
             for number, (pool, models) in enumerate(report["standings"].items())
         ]
-        found.append(_pairs_table(report["pairs"]))
-        found.append(_results_table("By role, over all models", "role", report["roles"], self.score_header()))
-        return [*found, ("By pairing", header, rows), *others]
+        tables.append(_pairs_table(report["pairs"]))
+        tables.append(_results_table("By role, over all models", "role", report["roles"], self.score_header()))
+        return [*tables, ("By pairing", header, rows), *remaining]
 
 
 def _results_table(title: str, first: str, results: Mapping[str, Mapping[str, Any]], score: str) -> Table:
-    kinds = [kind for kind in ("score", "won") if any(one[kind]["n"] for one in results.values())]
+    kinds = [kind for kind in ("score", "won") if any(record[kind]["n"] for record in results.values())]
     roles = list(next(iter(results.values()), {}).get("roles", {}))
-    shown = [score if kind == SCORE else kind for kind in kinds]
-    header = [first, "conversations", *shown, *(f"as {role}" for role in roles), "unscored", "failed"]
+    titles = [score if kind == SCORE else kind for kind in kinds]
+    header = [first, "conversations", *titles, *(f"as {role}" for role in roles), "unscored", "failed"]
     rows = []
-    for label, one in results.items():
-        means = [one[kind] for kind in kinds] + [one["roles"][role][kind] for role in roles for kind in kinds[:1]]
-        counts = [f"{one[name]:,}" for name in ("unscored", "failed")]
-        rows.append([label, f"{one['conversations']:,}", *(mean_and_interval(mean, 2) for mean in means), *counts])
+    for label, record in results.items():
+        means = [record[kind] for kind in kinds] + [record["roles"][role][kind] for role in roles for kind in kinds[:1]]
+        counts = [f"{record[name]:,}" for name in ("unscored", "failed")]
+        rows.append([label, f"{record['conversations']:,}", *(mean_and_interval(mean, 2) for mean in means), *counts])
     return (title, header if kinds else [name for name in header if not name.startswith("as ")], rows)
 
 

@@ -48,18 +48,18 @@ def lineups(roles: Iterable[Role], models: Mapping[str, Any]) -> dict[str, dict[
     :raises ConfigurationError: two would have one label.
     """
     compared = [role for role in roles if role.many]
-    found: dict[str, dict[str, str]] = {}
+    result: dict[str, dict[str, str]] = {}
     for labels in product(*(models[role.name] for role in compared)):
-        seats = {(role.setting, label) for role, label in zip(compared, labels, strict=True)}
-        if len(seats) < len(compared):  # no model meets itself
+        players = {(role.setting, label) for role, label in zip(compared, labels, strict=True)}
+        if len(players) < len(compared):  # no model meets itself
             continue
         label = "+".join(labels)
-        if label in found:
+        if label in result:
             raise ConfigurationError(
                 f"two pairings of models are called '{label}'; tell them apart with ?label=NAME in a model's name"
             )
-        found[label] = {role.name: one for role, one in zip(compared, labels, strict=True)}
-    return found
+        result[label] = {role.name: model_label for role, model_label in zip(compared, labels, strict=True)}
+    return result
 
 
 def lineup_labels(roles: Iterable[Role], manifest: Mapping[str, Any]) -> list[str]:
@@ -84,8 +84,8 @@ def token_prices(model: str) -> list[float]:
     where the name says so.
     """
     spec = ModelSpec.parse(model)
-    known = [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
-    return [*known, spec.number("price_cached", 0.0)] if "price_cached" in spec.options else known
+    prices = [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
+    return [*prices, spec.number("price_cached", 0.0)] if "price_cached" in spec.options else prices
 
 
 def known_price(model: str) -> list[float] | None:
@@ -94,8 +94,8 @@ def known_price(model: str) -> list[float] | None:
     An unknown price is not zero. What runs in this process or repeats a recording costs no money.
     """
     spec = ModelSpec.parse(model)
-    said = any(name in spec.options for name in ("price_in", "price_out", "price_cached"))
-    return token_prices(model) if said or spec.kind in _FREE else None
+    is_stated = any(name in spec.options for name in ("price_in", "price_out", "price_cached"))
+    return token_prices(model) if is_stated or spec.kind in _FREE else None
 
 
 def recorded_price(manifest: Mapping[str, Any], model: str) -> list[float] | None:
@@ -123,10 +123,10 @@ def label_of_key(key: str, labels: list[str]) -> str:
 
     :raises JournalError: none of them does.
     """
-    found = [label for label in labels if key.startswith(f"{label}/")]
-    if not found:
+    matches = [label for label in labels if key.startswith(f"{label}/")]
+    if not matches:
         raise JournalError(f"the journal holds a conversation '{key}' of no candidate in manifest.json: {labels}")
-    return max(found, key=len)
+    return max(matches, key=len)
 
 
 def role_prices(manifest: Mapping[str, Any], label: str | Mapping[str, str]) -> dict[str, list[float] | None]:
@@ -135,5 +135,5 @@ def role_prices(manifest: Mapping[str, Any], label: str | Mapping[str, str]) -> 
     """
     labels = dict.fromkeys(manifest["models"], label) if isinstance(label, str) else label
     models = manifest["models"]
-    named = {role: model[labels[role]] if isinstance(model, dict) else model for role, model in models.items()}
-    return {role: recorded_price(manifest, model) for role, model in named.items() if model is not None}
+    names = {role: model[labels[role]] if isinstance(model, dict) else model for role, model in models.items()}
+    return {role: recorded_price(manifest, model) for role, model in names.items() if model is not None}

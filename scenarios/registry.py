@@ -23,16 +23,16 @@ S = TypeVar("S", bound=Scenario[Any, Any])
 _registered: dict[tuple[str, Path | None], AnyScenario] = {}
 
 
-def register(which: S) -> S:
+def register(scenario: S) -> S:
     """Make a scenario known by its name in this process; one of the same name and file replaces an earlier one."""
-    key = which.name, getattr(which, "file", None)
+    key = scenario.name, getattr(scenario, "file", None)
     _registered.pop(key, None)
-    _registered[key] = which
-    return which
+    _registered[key] = scenario
+    return scenario
 
 
 def _latest(name: str) -> AnyScenario | None:
-    return next((which for (known, _), which in reversed(_registered.items()) if known == name), None)
+    return next((scenario for (registered, _), scenario in reversed(_registered.items()) if registered == name), None)
 
 
 def get_scenario(name: str) -> AnyScenario:
@@ -46,12 +46,12 @@ def get_scenario(name: str) -> AnyScenario:
     if (latest := _latest(name)) is not None:
         return latest
     if is_scenario_file(name):
-        file, _, wanted = name.partition("#")
-        return scenario_from_file(Path(file), wanted or None)
-    known = list(dict.fromkeys([*points, *(defined for defined, _ in _registered)]))
-    near = did_you_mean(name, known)
+        file, _, member = name.partition("#")
+        return scenario_from_file(Path(file), member or None)
+    known_names = list(dict.fromkeys([*points, *(defined for defined, _ in _registered)]))
+    near = did_you_mean(name, known_names)
     raise ConfigurationError(
-        f"unknown scenario '{name}'{near}; known: {', '.join(known)}, or a file: FILE.py, FILE.py#NAME"
+        f"unknown scenario '{name}'{near}; known: {', '.join(known_names)}, or a file: FILE.py, FILE.py#NAME"
     )
 
 
@@ -64,21 +64,21 @@ def scenario_of_manifest(manifest: Mapping[str, Any]) -> AnyScenario:
     if name in load_entry_points(GROUP) or not isinstance(code, dict):
         return get_scenario(name)
     file = Path(str(code.get("file")))
-    known = _registered.get((name, file)) or (None if file.is_file() else _latest(name))
-    return scenario_from_file(file, name) if known is None else known
+    registered = _registered.get((name, file)) or (None if file.is_file() else _latest(name))
+    return scenario_from_file(file, name) if registered is None else registered
 
 
 def installed_scenarios() -> list[AnyScenario]:
     """All scenarios of installed packages, by name. One that cannot be used is left out with a warning of the logger
     ``viva``: it keeps nobody from the others.
     """
-    found = []
+    scenarios = []
     for point in load_entry_points(GROUP).values():
         try:
-            found.append(_load_entry_point(point))
+            scenarios.append(_load_entry_point(point))
         except ConfigurationError as error:
             _log.warning("%s", error)
-    return found
+    return scenarios
 
 
 def _load_entry_point(point: EntryPoint) -> AnyScenario:
@@ -86,19 +86,19 @@ def _load_entry_point(point: EntryPoint) -> AnyScenario:
 
     :raises ConfigurationError: it cannot be imported, is no scenario, or one of another name.
     """
-    where = f"the scenario '{point.name}' of the entry point '{point.value}'"
+    origin = f"the scenario '{point.name}' of the entry point '{point.value}'"
     try:
-        made = point.load()
-        which: AnyScenario = made() if isinstance(made, type) and issubclass(made, Scenario) else made
+        loaded = point.load()
+        scenario: AnyScenario = loaded() if isinstance(loaded, type) and issubclass(loaded, Scenario) else loaded
     except Exception as error:  # whatever a package does when it is imported
-        raise ConfigurationError(f"{where}: {type(error).__name__}: {error} (at {user_frame(error)})") from error
-    if not isinstance(which, Scenario):
-        raise ConfigurationError(f"{where}: expected a viva.Scenario, found {type(which).__name__}")
-    if getattr(which, "name", None) != point.name:  # a recorded run finds its scenario by this name
+        raise ConfigurationError(f"{origin}: {type(error).__name__}: {error} (at {user_frame(error)})") from error
+    if not isinstance(scenario, Scenario):
+        raise ConfigurationError(f"{origin}: expected a viva.Scenario, found {type(scenario).__name__}")
+    if getattr(scenario, "name", None) != point.name:  # a recorded run finds its scenario by this name
         raise ConfigurationError(
-            f"{where}: calls itself '{getattr(which, 'name', '')}'; give the entry point the same name"
+            f"{origin}: calls itself '{getattr(scenario, 'name', '')}'; give the entry point the same name"
         )
-    return which
+    return scenario
 
 
 def is_scenario_file(name: str) -> bool:
@@ -112,14 +112,14 @@ def scenario_from_file(file: Path, name: str | None = None) -> AnyScenario:
     :raises ConfigurationError: the file cannot be read or run, or defines none such, or several.
     """
     module = import_file(file)
-    every = {id(one): one for one in vars(module).values() if isinstance(one, Scenario)}.values()
-    found = {one.name: one for one in every}
-    wanted = [name] if name is not None else list(found)
-    if len(wanted) != 1 or wanted[0] not in found:
-        names = ", ".join(found) or "none"
+    every = {id(scenario): scenario for scenario in vars(module).values() if isinstance(scenario, Scenario)}.values()
+    by_name = {scenario.name: scenario for scenario in every}
+    chosen = [name] if name is not None else list(by_name)
+    if len(chosen) != 1 or chosen[0] not in by_name:
+        names = ", ".join(by_name) or "none"
         raise ConfigurationError(
             f"{file}: expected {f'the scenario {name}' if name else 'one scenario, or FILE.py#NAME'}; it has {names}"
         )
-    if sum(one.name == wanted[0] for one in every) > 1:
-        raise ConfigurationError(f"{file}: has several scenarios called '{wanted[0]}'; give each a name= of its own")
-    return register(found[wanted[0]])
+    if sum(scenario.name == chosen[0] for scenario in every) > 1:
+        raise ConfigurationError(f"{file}: has several scenarios called '{chosen[0]}'; give each a name= of its own")
+    return register(by_name[chosen[0]])

@@ -148,7 +148,7 @@ def render_entry(entry: Entry, sides: Mapping[str, Side]) -> RenderedTurn:
 
 def pending_turns(recorded: RecordedConversation, sides: Mapping[str, Side]) -> list[RenderedTurn]:
     """The calls without an answer, of a conversation that failed or still goes on."""
-    return [render_entry(one, sides) for one in recorded.unanswered] if recorded.result is None else []
+    return [render_entry(call, sides) for call in recorded.unanswered] if recorded.result is None else []
 
 
 def finish_marks(call: Exchange) -> Iterable[Mark]:
@@ -193,12 +193,12 @@ def _reading_marks(call: Exchange) -> list[Mark]:
     likelihoods = (call.completion.likelihoods if call.completion is not None else None) or []
     texts = [text.strip() for text in call.reading.continuations] if call.reading is not None else []
     if len(likelihoods) == 1:
-        [one] = likelihoods
-        tokens = len(one.logprobs)
-        return [Mark("log-probability", f"{one.total:.2f} nats over {tokens:,} tokens")]
+        [likelihood] = likelihoods
+        tokens = len(likelihood.logprobs)
+        return [Mark("log-probability", f"{likelihood.total:.2f} nats over {tokens:,} tokens")]
     return [
-        Mark(_shorten(texts[at]) if at < len(texts) else str(at + 1), number(one.total, 2))
-        for at, one in enumerate(likelihoods)
+        Mark(_shorten(texts[at]) if at < len(texts) else str(at + 1), number(likelihood.total, 2))
+        for at, likelihood in enumerate(likelihoods)
     ]
 
 

@@ -85,10 +85,10 @@ class RunAggregate(ABC, Generic[R]):
         self.model_of(key).failures.add(error)
 
     def headline(self) -> str:
-        return join_headline((label, self.in_brief(one)) for label, one in self.candidates.items())
+        return join_headline((label, self.in_brief(results)) for label, results in self.candidates.items())
 
     @abstractmethod
-    def in_brief(self, one: R) -> str:
+    def in_brief(self, results: R) -> str:
         """Return a model's score so far in a few words, "" where it has none."""
 
     def facts(self) -> dict[str, Any]:
@@ -96,24 +96,24 @@ class RunAggregate(ABC, Generic[R]):
         return {}
 
     @abstractmethod
-    def figures(self, label: str, one: R) -> dict[str, Any]:
+    def figures(self, label: str, results: R) -> dict[str, Any]:
         """Return everything about one model as plain data."""
 
     def report(self) -> dict[str, Any]:
-        known = {**self.manifest, **self.facts()}
-        candidates = {label: self.figures(label, one) for label, one in self.candidates.items()}
-        return {**{name: known[name] for name in self.fields}, "candidates": candidates}
+        values = {**self.manifest, **self.facts()}
+        candidates = {label: self.figures(label, results) for label, results in self.candidates.items()}
+        return {**{name: values[name] for name in self.fields}, "candidates": candidates}
 
     def prices(self, label: str) -> dict[str, list[float] | None]:
         """Return the prices of tokens by role in the conversations of a model."""
         return role_prices(self.manifest, self.lineups[label])
 
 
-def join_headline(parts: Iterable[tuple[str, str]], most: int = _MAX_HEADLINE) -> str:
+def join_headline(parts: Iterable[tuple[str, str]], limit: int = _MAX_HEADLINE) -> str:
     """Return the first texts with their labels, for a line of progress; empty ones are left out."""
-    told = [f"{label} {text}" for label, text in parts if text]
-    more = len(told) - most
-    return "  ".join(told[:most]) + (f"  +{more} more" if more > 0 else "")
+    texts = [f"{label} {text}" for label, text in parts if text]
+    more = len(texts) - limit
+    return "  ".join(texts[:limit]) + (f"  +{more} more" if more > 0 else "")
 
 
 def common_tables(report: dict[str, Any]) -> list[Table]:

@@ -40,7 +40,7 @@ def absolute_file(name: str | None, folder: Path = Path()) -> str | None:
 def _resolve_with(resolve: Callable[[str, Path], str | None]) -> AfterValidator:
     def validate(value: str | list[str], info: ValidationInfo) -> Any:
         if isinstance(value, list):
-            return [validate(one, info) for one in value]
+            return [validate(entry, info) for entry in value]
         check_unicode(value)
         return resolve(value, context_folder(info))
 
@@ -78,14 +78,14 @@ def repeats_of(settings: RunSettings) -> int:
 # Options of roles, for all systems alike; ``RunSettings.sampling_of`` reads them.
 
 
-def temperature_option(of: str, default: float | None = 0.0) -> Any:
+def temperature_option(subject: str, default: float | None = 0.0) -> Any:
     """Return the option ``temperature``, or ``ROLE_temperature``: the sampling temperature of ``of``."""
-    return Field(default=default, ge=0, le=2, description=f"Sampling temperature of {of}.")
+    return Field(default=default, ge=0, le=2, description=f"Sampling temperature of {subject}.")
 
 
-def tokens_option(what: str, default: int | None) -> Any:
+def tokens_option(output: str, default: int | None) -> Any:
     """Return the option ``ROLE_tokens``: the token limit of ``what``, such as an answer of the candidate."""
-    return Field(default=default, ge=1, description=f"Longest {what}, in tokens.")
+    return Field(default=default, ge=1, description=f"Longest {output}, in tokens.")
 
 
 def pack_option(name: str) -> Any:
@@ -93,14 +93,14 @@ def pack_option(name: str) -> Any:
     return Field(default=name, description="Prompt pack: a shipped name or a YAML file.")
 
 
-def count_option(what: str) -> Any:
+def count_option(unit: str) -> Any:
     """Return the option ``n``."""
-    return Field(default=None, ge=1, description=f"{what} drawn by the seed (all if not given).")
+    return Field(default=None, ge=1, description=f"{unit} drawn by the seed (all if not given).")
 
 
-def skip_option(what: str) -> Any:
+def skip_option(problem: str) -> Any:
     """Return the option ``skip_bad_items``."""
-    return Field(default=False, description=f"Leave out lines that {what}, and count them.")
+    return Field(default=False, description=f"Leave out lines that {problem}, and count them.")
 
 
 class RunSettings(BaseModel):
@@ -183,8 +183,8 @@ class RunSettings(BaseModel):
         """Return how the model of a role is sampled: by its own options, else by those of all roles."""
         temperature = getattr(self, f"{role}_temperature", getattr(self, "temperature", None))
         tokens = getattr(self, f"{role}_tokens", None)
-        given = {"temperature": temperature, "max_tokens": tokens}
-        return Sampling(**{name: value for name, value in given.items() if value is not None})
+        options = {"temperature": temperature, "max_tokens": tokens}
+        return Sampling(**{name: value for name, value in options.items() if value is not None})
 
     # Settings that may change between the parts of one run without making it another experiment.
     circumstances: ClassVar[frozenset[str]] = frozenset(

@@ -33,10 +33,10 @@ def recites(model: SimulatedBackend, item: Item) -> bool:
 
 def static_answer(model: SimulatedBackend, item: Item, chance: list[float]) -> str:
     """Its answer to the item as a benchmark puts it: right where it knows or recites it, else a guess."""
-    known = knows(model, item) or recites(model, item)
+    is_known = knows(model, item) or recites(model, item)
     if item.free:
-        return f"The answer is: {item.reference}" if known else f"I would say {WRONG}."
-    pick = item.answer if known else int(chance[3] * len(item.choices))
+        return f"The answer is: {item.reference}" if is_known else f"I would say {WRONG}."
+    pick = item.answer if is_known else int(chance[3] * len(item.choices))
     return f"The answer is {chr(65 + pick)}. {item.choices[pick]}."
 
 

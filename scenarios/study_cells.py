@@ -69,23 +69,23 @@ class ItemCatalogue:
         """Take in what a run says of its items' clusters, both by their numbers here."""
         pairs = np.unique(np.stack((items, clusters)), axis=1).T
         for item, cluster in pairs[pairs[:, 0] != pairs[:, 1]].tolist():
-            one, other = self._root(item), self._root(cluster)
-            if one != other:
-                self._joined[one] = other
+            first, second = self._root(item), self._root(cluster)
+            if first != second:
+                self._joined[first] = second
 
     def clusters(self, codes: Codes) -> Codes:
         """The clusters of items, or of clusters, over all runs."""
         if not self._joined:
             return codes
-        known, places = np.unique(codes, return_inverse=True)
-        return np.array([self._root(code) for code in known.tolist()], dtype=np.int64)[places]
+        distinct, positions = np.unique(codes, return_inverse=True)
+        return np.array([self._root(code) for code in distinct.tolist()], dtype=np.int64)[positions]
 
     def _root(self, code: int) -> int:
         while (joined := self._joined.get(code)) is not None:
             code = joined
         return code
 
-    def named(self, codes: Codes) -> list[str]:
+    def labels_of(self, codes: Codes) -> list[str]:
         labels = self.labels
         return [labels[code] for code in codes.tolist()]
 
@@ -197,15 +197,15 @@ def pools(
     """
     told_apart = _pool_names(readings, circumstances_of)
     candidates: dict[str, dict[str, list[RunReading]]] = {}
-    for one, names in zip(readings, told_apart, strict=True):
+    for reading, names in zip(readings, told_apart, strict=True):
         for name in names:
-            candidates.setdefault(one.cell.candidate, {}).setdefault(name, []).append(one)
+            candidates.setdefault(reading.cell.candidate, {}).setdefault(name, []).append(reading)
     several = len({name for names in told_apart for name in names}) > 1
     for candidate, groups in candidates.items():
         for name, group in groups.items():
             yield Pool(candidate, name, group, catalogue)
         if several:  # each cell once, whichever groups it is in
-            everything = {id(one): one for group in groups.values() for one in group}
+            everything = {id(reading): reading for group in groups.values() for reading in group}
             yield Pool(candidate, None, list(everything.values()), catalogue)
 
 
@@ -215,29 +215,31 @@ def _pool_names(
     """Of each reading the names of what it is pooled under: its dataset's, or those of circumstances on the dataset;
     a reading without circumstances stands beside all others of its candidate.
     """
-    found = [circumstances_of(one) for one in readings]
+    conditions = [circumstances_of(reading) for reading in readings]
     met: dict[str, dict[Conditions, set[str]]] = {}
-    for one, circumstances in zip(readings, found, strict=True):
+    for reading, circumstances in zip(readings, conditions, strict=True):
         if circumstances is not None:
-            met.setdefault(one.cell.dataset, {}).setdefault(circumstances, set()).add(one.cell.candidate)
+            met.setdefault(reading.cell.dataset, {}).setdefault(circumstances, set()).add(reading.cell.candidate)
     names: dict[tuple[str, Conditions], str] = {}
     of_candidate: dict[tuple[str, str], dict[str, None]] = {}
     for dataset, candidates in met.items():
         groups: dict[frozenset[str], list[Conditions]] = {}
-        for circumstances, who in candidates.items():
-            groups.setdefault(frozenset(who), []).append(circumstances)
+        for circumstances, names_of_candidates in candidates.items():
+            groups.setdefault(frozenset(names_of_candidates), []).append(circumstances)
         common = set.intersection(*map(set, candidates))
         for members, group in groups.items():
-            told = " and ".join(" ".join(f"{n} {v}" for n, v in one if (n, v) not in common) for one in group)
-            name = dataset if len(groups) == 1 else f"{dataset} ({told})"
-            names |= {(dataset, one): name for one in group}
+            description = " and ".join(
+                " ".join(f"{n} {v}" for n, v in condition if (n, v) not in common) for condition in group
+            )
+            name = dataset if len(groups) == 1 else f"{dataset} ({description})"
+            names |= {(dataset, condition): name for condition in group}
             for candidate in members:
                 of_candidate.setdefault((dataset, candidate), {})[name] = None
     return [
-        [names[one.cell.dataset, circumstances]]
+        [names[reading.cell.dataset, circumstances]]
         if circumstances is not None
-        else list(of_candidate.get((one.cell.dataset, one.cell.candidate), [one.cell.dataset]))
-        for one, circumstances in zip(readings, found, strict=True)
+        else list(of_candidate.get((reading.cell.dataset, reading.cell.candidate), [reading.cell.dataset]))
+        for reading, circumstances in zip(readings, conditions, strict=True)
     ]
 
 
@@ -249,14 +251,14 @@ def ended_conversations(reading: RunReading) -> Iterator[EndedConversation]:
     cell = reading.cell
     assert cell.run is not None
     with History(cell.run.journal) as history:
-        for one in history.ended():
-            if cell.stopped_at is not None and one.number >= cell.stopped_at:
+        for conversation in history.ended():
+            if cell.stopped_at is not None and conversation.number >= cell.stopped_at:
                 break
-            yield one
+            yield conversation
         reading.damaged = list(history.damage)
 
 
-def read_results(which: Scenario[Any, Any], readings: Sequence[RunReading], scoring: Any) -> None:
+def read_results(scenario: Scenario[Any, Any], readings: Sequence[RunReading], scoring: Any) -> None:
     """Fill in the readings of one run's cells: each candidate's part of the run's report.
 
     :raises JournalError: the journal is missing or damaged.
@@ -265,20 +267,20 @@ def read_results(which: Scenario[Any, Any], readings: Sequence[RunReading], scor
 
     cell = readings[0].cell
     assert cell.run is not None
-    aggregate = which.aggregate(cell.manifest, scoring)
+    aggregate = scenario.aggregate(cell.manifest, scoring)
     if isinstance(aggregate, SupportsReviews):
         aggregate.beside(cell.run.path)
     labels = cell.labels
     ended = dict.fromkeys(labels, 0)
     failures = {label: Failures() for label in labels}
-    for one in ended_conversations(readings[0]):
-        label = label_of_key(one.key, labels)
+    for conversation in ended_conversations(readings[0]):
+        label = label_of_key(conversation.key, labels)
         ended[label] += 1
-        if one.failed:
-            failures[label].add(one.result)
-            aggregate.add_failure(one.key, one.result)
+        if conversation.failed:
+            failures[label].add(conversation.result)
+            aggregate.add_failure(conversation.key, conversation.result)
         else:
-            aggregate.add(one.key, one.result)
+            aggregate.add(conversation.key, conversation.result)
     report = aggregate.report()
     candidates = report.get("candidates")
     for reading in readings:

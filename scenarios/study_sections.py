@@ -54,16 +54,16 @@ class StaticFigures(Protocol):
     def clusters(self, pool: Pool) -> dict[int, int]:
         """The cluster of each item: numbers of the pool's catalogue."""
 
-    def said(self, method: str) -> str:
+    def method_label(self, method: str) -> str:
         """A way of answering in words, for an axis."""
 
-    def explained(self) -> list[tuple[str, str]]:
+    def explanations(self) -> list[tuple[str, str]]:
         """How the figures are computed, as terms and their descriptions."""
 
 
 def static_readings(figures: StaticFigures | None, readings: Sequence[RunReading]) -> list[RunReading]:
     """Those of a system's cells that have static figures."""
-    return [] if figures is None else [one for one in readings if figures.holds(one)]
+    return [] if figures is None else [reading for reading in readings if figures.holds(reading)]
 
 
 class Subject(Enum):
@@ -133,23 +133,23 @@ class SystemStudy:
 
     ``settings`` are those in which cells should not differ; ``takes_static``: runs of systems that offer ``static``
     figures are part of this system's study, which is made with the figures that they lend (``lent``); ``by_item``:
-    cells of one dataset are pooled and compared item by item, so other files of its name are other datasets; ``drawn``:
-    there may be plots.
+    cells of one dataset are pooled and compared item by item, so other files of its name are other datasets;
+    `has_plots`: there may be plots.
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
     takes_static: ClassVar[bool] = False
     by_item: ClassVar[bool] = False
-    drawn: ClassVar[bool] = False
+    has_plots: ClassVar[bool] = False
 
-    def __init__(self, which: Scenario[Any, Any], lent: StaticFigures | None = None) -> None:
-        self.which, self.lent = which, lent
+    def __init__(self, scenario: Scenario[Any, Any], lent: StaticFigures | None = None) -> None:
+        self.scenario, self.lent = scenario, lent
         self.sections: Sequence[Section[Any]] = self.make_sections()
 
     def make_sections(self) -> Sequence[Section[Any]]:
         """The sections. They are computed in the order of their subjects, and as they come within one."""
 
-        return [RunTables(self.which)]
+        return [RunTables(self.scenario)]
 
     @property
     def static(self) -> StaticFigures | None:
@@ -159,8 +159,8 @@ class SystemStudy:
     @property
     def parts(self) -> tuple[str, ...]:
         """Parts of the manifest in which cells should not differ: the prompt pack, and models of other roles."""
-        others = tuple(role.name for role in self.which.roles if not (role.many or role.judge))
-        return (("pack",) if self.which.templates is not None else ()) + others
+        other_roles = tuple(role.name for role in self.scenario.roles if not (role.many or role.judge))
+        return (("pack",) if self.scenario.templates is not None else ()) + other_roles
 
     # -- computing --------------------------------------------------------------------------------------------------
 
@@ -170,17 +170,17 @@ class SystemStudy:
         :raises ConfigurationError: there is no such scorer, or the runs do not agree on one.
         """
         try:
-            return self.which.scoring.model_validate({} if name is None else {"scorer": name})
+            return self.scenario.scoring.model_validate({} if name is None else {"scorer": name})
         except ValidationError as error:
             message = error.errors(include_url=False)[0]["msg"]
-            raise ConfigurationError(f"--scorer {name}: {self.which.name}: {message}") from None
+            raise ConfigurationError(f"--scorer {name}: {self.scenario.name}: {message}") from None
 
     def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
         """Fill in the readings of one run's cells; ``items`` takes up the names of items.
 
         :raises JournalError: the journal is missing or damaged.
         """
-        read_results(self.which, readings, scoring)
+        read_results(self.scenario, readings, scoring)
 
     def material(self, readings: list[RunReading], scoring: Any, catalogue: ItemCatalogue) -> Material:
         """What the sections compute from; ``readings`` are those of cells that have begun."""
@@ -208,9 +208,9 @@ class SystemStudy:
         """A cell's result in a few words."""
         return str((cell["result"] or {}).get("headline") or DASH)
 
-    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
+    def cell_rows(self, cell: Record, prefix: Row) -> Iterator[Row]:
         """A cell's figures in long form."""
-        yield from record_rows(place, "", cell["result"] or {})
+        yield from record_rows(prefix, "", cell["result"] or {})
 
     def page_facts(self, common: dict[str, str], report: Record) -> dict[str, str]:
         """What was run, as terms and their descriptions, empty ones left out later; ``common`` has those of every
@@ -236,12 +236,12 @@ class SystemStudy:
 
 def insert_after(mapping: Mapping[str, Any], after: str, **more: Any) -> dict[str, Any]:
     """The mapping with further fields behind one of its own."""
-    found: dict[str, Any] = {}
+    extended: dict[str, Any] = {}
     for name, value in mapping.items():
-        found[name] = value
+        extended[name] = value
         if name == after:
-            found |= more
-    return found
+            extended |= more
+    return extended
 
 
 class RunTables(Section[Material]):
@@ -249,9 +249,9 @@ class RunTables(Section[Material]):
 
     subject = Subject.RESULTS
 
-    def __init__(self, which: Scenario[Any, Any]) -> None:
-        self.key = self.anchor = which.name
-        self.heading = (which.plural or which.name).capitalize()
+    def __init__(self, scenario: Scenario[Any, Any]) -> None:
+        self.key = self.anchor = scenario.name
+        self.heading = (scenario.plural or scenario.name).capitalize()
 
     def compute(self, material: Material, report: Mapping[str, Any]) -> list[dict[str, Any]]:
         """For each run its name and its tables."""
@@ -274,24 +274,24 @@ class RunTables(Section[Material]):
                 header = tuple(table["header"])
                 met[header] = met.get(header, 0) + 1  # tables with the same columns are numbered
                 groups.setdefault((header, met[header]), []).append((run["run"], table))
-        made: list[Table] = []
-        for (header, _), found in groups.items():
-            title = _shared_title([str(table["title"]) for _, table in found])
+        tables: list[Table] = []
+        for (header, _), entries in groups.items():
+            title = _shared_title([str(table["title"]) for _, table in entries])
             if len(runs) == 1:
-                made.append((title, list(header), [list(row) for _, table in found for row in table["rows"]]))
+                tables.append((title, list(header), [list(row) for _, table in entries for row in table["rows"]]))
             else:
-                rows = [[name, *row] for name, table in found for row in table["rows"]]
-                made.append((title, ["run", *header], rows))
-        return made
+                rows = [[name, *row] for name, table in entries for row in table["rows"]]
+                tables.append((title, ["run", *header], rows))
+        return tables
 
 
 def _shared_title(titles: list[str]) -> str:
     """What all titles say, part by part between commas; "…" stands where they go different ways."""
     parts = [title.split(", ") for title in titles]
-    if len({len(found) for found in parts}) > 1:
+    if len({len(texts) for texts in parts}) > 1:
         return titles[0]
-    kept = []
-    for found in zip(*parts, strict=True):
-        words = takewhile(lambda same: len(set(same)) == 1, zip(*(part.split() for part in found), strict=False))
-        kept.append(found[0] if len(set(found)) == 1 else " ".join([*(same[0] for same in words), "…"]))
-    return ", ".join(kept)
+    shared = []
+    for texts in zip(*parts, strict=True):
+        words = takewhile(lambda same: len(set(same)) == 1, zip(*(part.split() for part in texts), strict=False))
+        shared.append(texts[0] if len(set(texts)) == 1 else " ".join([*(same[0] for same in words), "…"]))
+    return ", ".join(shared)

@@ -30,9 +30,9 @@ def validate_yaml(kind: type[M], value: Any, name: str | Path, line: LineOf) -> 
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        details = sorted(error.errors(include_url=False), key=lambda one: line(_error_path(one)))
-        told = [_describe_error(detail, kind, name, line) for detail in details]
-        raise ConfigurationError("; ".join(dict.fromkeys(told))) from None
+        details = sorted(error.errors(include_url=False), key=lambda mistake: line(_error_path(mistake)))
+        messages = [_describe_error(detail, kind, name, line) for detail in details]
+        raise ConfigurationError("; ".join(dict.fromkeys(messages))) from None
 
 
 def describe_type(value: Any) -> str:
@@ -42,31 +42,31 @@ def describe_type(value: Any) -> str:
 
 def _describe_error(detail: Any, kind: type[BaseModel], name: str | Path, line: LineOf) -> str:
     loc = _error_path(detail)
-    where = ".".join(str(step) for step in loc)
-    told = f"{name}:{line(loc)}: " + (f"{where}: " if where else "")
+    path = ".".join(str(step) for step in loc)
+    prefix = f"{name}:{line(loc)}: " + (f"{path}: " if path else "")
     if detail["type"] == "extra_forbidden":
-        known = ", ".join(map(str, _fields_at(kind, loc[:-1])))
+        field_names = ", ".join(map(str, _fields_at(kind, loc[:-1])))
         near = did_you_mean(str(loc[-1]), map(str, _fields_at(kind, loc[:-1])))
-        return told + f"unknown field{f'; known here: {known}' if known else ''}{near}"
+        return prefix + f"unknown field{f'; field_names here: {field_names}' if field_names else ''}{near}"
     if detail["type"] == "missing":
-        return told + "is missing"
+        return prefix + "is missing"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if loc and detail["type"] == "value_error":
         message = message.removeprefix(f"{loc[-1]}: ")
     if detail["type"] == "string_pattern_mismatch" and loc:
         about = getattr(_fields_at(kind, loc[:-1]).get(loc[-1]), "description", None)
         message = f"expected {about}".rstrip(".") if about else message
-    found = detail.get("input")
-    shown = "" if isinstance(found, dict | list) else f", found {found!r:.60}"
-    return told + message + shown
+    value = detail.get("input")
+    suffix = "" if isinstance(value, dict | list) else f", found {value!r:.60}"
+    return prefix + message + suffix
 
 
 def _error_path(detail: Any) -> list[str | int]:
     """The path of keys to a mistake; of a validator's own message also the field that it begins with."""
-    place = [step for step in detail["loc"] if not (isinstance(step, str) and _is_branch_label(step))]
-    said, colon, _ = str(detail["msg"]).removeprefix("Value error, ").partition(":")
+    path = [step for step in detail["loc"] if not (isinstance(step, str) and _is_branch_label(step))]
+    field_name, colon, _ = str(detail["msg"]).removeprefix("Value error, ").partition(":")
     of_fields = detail["type"] == "value_error" and isinstance(detail.get("input"), dict)
-    return [*place, said] if of_fields and colon and said.isidentifier() else place
+    return [*path, field_name] if of_fields and colon and field_name.isidentifier() else path
 
 
 def _is_branch_label(step: str) -> bool:
@@ -77,13 +77,13 @@ def _is_branch_label(step: str) -> bool:
 def _fields_at(kind: Any, loc: Sequence[str | int]) -> dict[str | int, Any]:
     """The fields that there are at a place."""
     for step in loc:
-        found = getattr(kind, "model_fields", {}).get(step)
-        if found is not None:  # else a key or a place, behind which the same model is meant
-            kind = next((one for one in _nested_models(found.annotation)), None)
+        field = getattr(kind, "model_fields", {}).get(step)
+        if field is not None:  # else a key or a place, behind which the same model is meant
+            kind = next((model for model in _nested_models(field.annotation)), None)
     return dict(getattr(kind, "model_fields", {}))
 
 
 def _nested_models(annotation: Any) -> list[Any]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [one for part in getattr(annotation, "__args__", ()) for one in _nested_models(part)]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _nested_models(part)]

@@ -63,7 +63,7 @@ def _write(path: Path, shots: Shots | None, items: list[Any], method: str) -> No
     questions = Questions(TEMPLATES.open("probe"))
     with path.open("w") as file:
         for item in items:
-            shown = shots.of(item) if shots is not None else []
+            shown = shots.for_item(item) if shots is not None else []
             reading = (questions.by_letter if method == "letter" else questions.by_text)(item, shown)
             line = {"context": reading.shared + reading.context, "gold": item.answer}
             line["choices"] = [text.removeprefix(" ") for text in reading.continuations]

@@ -173,7 +173,7 @@ def _section_plots(report: Mapping[str, Any], together: Sequence[SystemsTogether
     """
     from .. import plot_style
 
-    if not any(one.study.drawn for one in together):
+    if not any(one.study.has_plots for one in together):
         return []
     plot_style.load_matplotlib()
     return [

@@ -99,7 +99,7 @@ def _host_system(name: str) -> str:
 def _check_keys(together: Iterable[SystemsTogether]) -> None:
     seen: dict[str, str] = {}
     for systems, section in sections_of(together):
-        name = systems.study.which.name
+        name = systems.study.scenario.name
         for key in {section.key, section.anchor} - {""}:
             if seen.setdefault(key, name) != name:
                 raise ConfigurationError(
@@ -326,7 +326,7 @@ def read_cells(
         systems = next(one for one in together if cell.scenario in one.readers)
         reader = systems.readers[cell.scenario]
         # How the results of a system that lends its figures are scored is its own affair.
-        own = scorings[reader.which.name] if reader is systems.study else reader.scoring([cell], None)
+        own = scorings[reader.scenario.name] if reader is systems.study else reader.scoring([cell], None)
         if cache is None:
             reader.read(group, own, numbers)
         else:
@@ -443,27 +443,27 @@ class Study:
     def _scorings(self, scorer: str | None) -> dict[str, Any]:
         """:raises ConfigurationError: a scorer is named that no system knows, or none where the runs do not agree."""
         with_scorers = [
-            one.study.which.name for one in self._together if "scorer" in one.study.which.scoring.model_fields
+            one.study.scenario.name for one in self._together if "scorer" in one.study.scenario.scoring.model_fields
         ]
         if scorer is not None and not with_scorers:
-            names = " and ".join(one.study.which.name for one in self._together)
+            names = " and ".join(one.study.scenario.name for one in self._together)
             raise ConfigurationError(f"--scorer: {names} has no scorer to choose")
         return {
             name: one.study.scoring(one.own(self._cells), scorer if name in with_scorers else None)
             for one in self._together
-            for name in [one.study.which.name]
+            for name in [one.study.scenario.name]
         }
 
     def _made(self) -> dict[str, Any]:
         report: dict[str, Any] = {"study": STUDY_VERSION}
         for one in self._together:
-            report |= one.study.head(self.scorings[one.study.which.name])
+            report |= one.study.head(self.scorings[one.study.scenario.name])
         report |= {"facts": self._facts(), "notes": describe_differences(self._cells, self._together)}
         report["cells"] = self._records()
         for one in self._together:
             study = one.study
             begun = [reading for reading in self._own(one) if reading.result is not None]
-            material = study.material(begun, self.scorings[study.which.name], self._catalogue)
+            material = study.material(begun, self.scorings[study.scenario.name], self._catalogue)
             for section in sort_by_subject(RECORD_ORDER, ((section.subject, section) for section in study.sections)):
                 if section.key:
                     report[section.key] = section.compute(material, report)
@@ -483,13 +483,13 @@ class Study:
         records = []
         for reading in self._readings:
             study = by_scenario[reading.cell.scenario].study
-            records.append(study.cell(cell_record(reading), reading, self.scorings[study.which.name]))
+            records.append(study.cell(cell_record(reading), reading, self.scorings[study.scenario.name]))
         return records
 
     def _notes(self, report: Mapping[str, Any]) -> list[str]:
         notes = []
         for one in self._together:
-            notes += one.study.notes(one.own(self._cells), self.scorings[one.study.which.name])
+            notes += one.study.notes(one.own(self._cells), self.scorings[one.study.scenario.name])
         for systems, section in sections_in_order(PRINT_ORDER, self._together):
             notes += section.notes(systems.part_of(report))
         return notes
@@ -529,7 +529,7 @@ def study_tables(report: Mapping[str, Any], together: Sequence[SystemsTogether] 
 def study_findings(report: Mapping[str, Any]) -> list[Findings]:
     """Return what a report says in words, system by system."""
     return [
-        replace(one, scenario=systems.study.which.name)
+        replace(one, scenario=systems.study.scenario.name)
         for systems in systems_of_report(report)
         for one in systems.study.findings(systems.part_of(report))
     ]

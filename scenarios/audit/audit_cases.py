@@ -132,7 +132,7 @@ def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
     for line, raw in sound_records(read_records(path)):
         with located_errors(path, line):
             for case in _parse_cases(raw, line):
-                if lines.setdefault(case.id, line) != line or any(case.id == other.id for other in cases[-1:]):
+                if lines.setdefault(case.id, line) != line or any(case.id == previous.id for previous in cases[-1:]):
                     raise FieldError("id", f"'{case.id}' stands in line {lines[case.id]} already; ids are unique")
                 cases.append(case)
     if not cases:
@@ -154,13 +154,13 @@ def reply_cases(replies: Iterable[RecordedReply]) -> list[AuditCase]:
     answers, and questions that only one was asked, give none.
     """
     by_question: dict[tuple[str, int, str], dict[str, str]] = {}
-    for one in replies:
-        if one.question.strip() and one.reply.strip():
-            by_question.setdefault((one.item, one.number, one.question), {})[one.label] = one.reply
+    for reply in replies:
+        if reply.question.strip() and reply.reply.strip():
+            by_question.setdefault((reply.item, reply.number, reply.question), {})[reply.label] = reply.reply
     return [
-        AuditCase(f"{item}/{number}:{a}-{b}", question, (said[a], said[b]), (a, b))
-        for (item, number, question), said in by_question.items()
-        for a, b in combinations(said, 2)
+        AuditCase(f"{item}/{number}:{a}-{b}", question, (by_model[a], by_model[b]), (a, b))
+        for (item, number, question), by_model in by_question.items()
+        for a, b in combinations(by_model, 2)
     ]
 
 
@@ -179,7 +179,9 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
     families = raw.get("families") or [None] * len(answers)
     if not isinstance(families, list) or len(families) != len(answers):
         raise FieldError("families", f"expected one for each of {len(answers)} answers, found {preview(families)}")
-    if wrong := [one for one in families if one is not None and (not isinstance(one, str) or not one.strip())]:
+    if wrong := [
+        family for family in families if family is not None and (not isinstance(family, str) or not family.strip())
+    ]:
         raise FieldError("families", f"expected texts or null, found {preview(wrong[0])}")
     preferred = raw.get("preferred")
     if (
@@ -193,13 +195,13 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
     if len(answers) < 3:
         yield case
         return
-    for one, other in combinations(range(len(answers)), 2):
-        best = {one: 0, other: 1}.get(preferred) if isinstance(preferred, int) else preferred  # of this pair
+    for first, second in combinations(range(len(answers)), 2):
+        best = {first: 0, second: 1}.get(preferred) if isinstance(preferred, int) else preferred  # of this pair
         yield replace(
             case,
-            id=f"{case.id}:{one}-{other}",
-            answers=(answers[one], answers[other]),
-            families=(families[one], families[other]),
+            id=f"{case.id}:{first}-{second}",
+            answers=(answers[first], answers[second]),
+            families=(families[first], families[second]),
             preferred=best,
         )
 

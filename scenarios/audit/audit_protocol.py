@@ -30,25 +30,25 @@ def split_sentences(text: str) -> list[str]:
     return [part for line in text.splitlines() for part in _SENTENCE.split(line.strip()) if part]
 
 
-def pad_answer(text: str, fillers: list[str], again: str, key: str) -> str:
+def pad_answer(text: str, fillers: list[str], repetition: str, key: str) -> str:
     """The text with words that add nothing: a filler before each sentence, and each sentence said once more.
 
     ``again`` has the placeholder ``{sentence}``, filled in without its last mark. Which filler stands where depends on
     ``key`` alone.
     """
-    said = []
+    parts = []
     for at, sentence in enumerate(split_sentences(text)):
         filler = fillers[int(seeds.uniform(key, "filler", at) * len(fillers))]
-        said += [filler, sentence, again.replace("{sentence}", sentence.rstrip(".!?。！？"))]
-    return " ".join(said)
+        parts += [filler, sentence, repetition.replace("{sentence}", sentence.rstrip(".!?。！？"))]
+    return " ".join(parts)
 
 
-def as_list(text: str, heading: str) -> str:
+def to_markdown_list(text: str, heading: str) -> str:
     """The text as Markdown: a heading and a bullet for each sentence, its first word in bold."""
     lines = []
     for sentence in split_sentences(text):
-        first, blank, rest = sentence.partition(" ")
-        lines.append(f"- **{first}**{blank}{rest}")
+        first, blank, remainder = sentence.partition(" ")
+        lines.append(f"- **{first}**{blank}{remainder}")
     return f"## {heading}\n\n" + "\n".join(lines)
 
 
@@ -88,9 +88,9 @@ class AuditTask:
 
 
 def questions_for(audits: tuple[str, ...]) -> list[Question]:
-    asked = {"position": "pair", "self": "pair"}
-    wanted = {asked.get(name, name) for name in audits}
-    return [question for question in QUESTIONS if question in wanted]
+    question_of = {"position": "pair", "self": "pair"}
+    needed = {question_of.get(name, name) for name in audits}
+    return [question for question in QUESTIONS if question in needed]
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class AuditProtocol:
     settings: AuditSettings
     families: Mapping[str, str]
 
-    async def hold(self, conversation: Conversation, task: AuditTask) -> dict[str, Any]:
+    async def run(self, conversation: Conversation, task: AuditTask) -> dict[str, Any]:
         """Ask; the record has ``said``, the verdicts by what was asked, None where one could not be read."""
         record: dict[str, Any] = {"case": task.case.id, "question": task.question, "said": {}}
         conversation.tell(lambda: [("case", task.case.question)])
@@ -113,50 +113,50 @@ class AuditProtocol:
         record |= {"families": list(case.families), "preferred": case.preferred, "answer": case.single}
         return record | conversation_costs(conversation)
 
-    async def _ask(self, conversation: Conversation, task: AuditTask, said: dict[str, Any]) -> None:
+    async def _ask(self, conversation: Conversation, task: AuditTask, verdicts: dict[str, Any]) -> None:
         case, quality = task.case, answer_qualities(task.case)
         own = tuple(family is not None and family == self.families.get(conversation.label) for family in case.families)
         at = case.single
         answer = case.answers[at]
         if task.question == "pair":
-            shown = [ShownVariant(text, quality[i], False, own[i]) for i, text in enumerate(case.answers)]
-            await self._both_orders(conversation, case, shown, said)
+            variants = [ShownVariant(text, quality[i], False, own[i]) for i, text in enumerate(case.answers)]
+            await self._both_orders(conversation, case, variants, verdicts)
         elif task.question in ("verbosity", "format"):
             plain = ShownVariant(answer, quality[at], False, False)
-            other = self._variant(task, answer)
-            changed = ShownVariant(other, quality[at], task.question == "format", False)
-            await self._both_orders(conversation, case, [changed, plain], said)
+            variant = self._variant(task, answer)
+            changed = ShownVariant(variant, quality[at], task.question == "format", False)
+            await self._both_orders(conversation, case, [changed, plain], verdicts)
         elif task.question == "labels":
             for scale in SCALES.values():
                 hint = AnswerHint(quality[at], scale)
-                said[scale.name] = await self._grade(conversation, case.question, answer, scale, hint)
+                verdicts[scale.name] = await self._grade(conversation, case.question, answer, scale, hint)
         else:
             for number in range(self.settings.retests):
                 hint = AnswerHint(quality[at], SCALES[BASE_SCALE])
                 temperature = self.settings.retest_temperature
-                said[str(number + 1)] = await self._grade(
+                verdicts[str(number + 1)] = await self._grade(
                     conversation, case.question, answer, SCALES[BASE_SCALE], hint, temperature
                 )
 
     def _variant(self, task: AuditTask, answer: str) -> str:
         if task.question == "format":
-            return as_list(answer, self.pack.render("format.heading"))
+            return to_markdown_list(answer, self.pack.render("format.heading"))
         fillers = [line.strip() for line in self.pack.render("padding.fillers").splitlines() if line.strip()]
-        again = self.pack.render("padding.again", sentence="{sentence}")
-        return pad_answer(answer, fillers, again, task.case.id)
+        repetition = self.pack.render("padding.again", sentence="{sentence}")
+        return pad_answer(answer, fillers, repetition, task.case.id)
 
     async def _both_orders(
-        self, conversation: Conversation, case: AuditCase, shown: list[ShownVariant], said: dict[str, Any]
+        self, conversation: Conversation, case: AuditCase, variants: list[ShownVariant], verdicts: dict[str, Any]
     ) -> None:
         """``first`` and ``second``: the sign of the verdict where the first of ``shown`` stands first, and second; 1
         where that which stands first in the prompt wins, -1 where the other one does.
         """
-        for name, (a, b) in (("first", shown), ("second", reversed(shown))):
+        for name, (a, b) in (("first", variants), ("second", reversed(variants))):
             hint = PairHint((a.quality, b.quality), (a.length, b.length), (a.markdown, b.markdown), (a.own, b.own))
             content = self.pack.render("judge.pair", question=case.question, answer_a=a.text, answer_b=b.text)
             agent = self._agent(conversation, self.settings.temperature, hint)
             verdict = await agent.ask_for(PairVerdict, content, f"{a.text}\n{b.text}")
-            said[name] = None if verdict is None else PREFERENCE_SIGNS[verdict.verdict]
+            verdicts[name] = None if verdict is None else PREFERENCE_SIGNS[verdict.verdict]
 
     async def _grade(
         self,
@@ -169,8 +169,8 @@ class AuditProtocol:
     ) -> float | None:
         content = self.pack.render("judge.single", question=question, answer=answer, scale=scale.words())
         agent = self._agent(conversation, self.settings.temperature if temperature is None else temperature, hint)
-        found: Any = await agent.ask_for(grade_form(scale), content, answer)
-        return None if found is None else round(scale.grade(found.score), 6)
+        reply: Any = await agent.ask_for(grade_form(scale), content, answer)
+        return None if reply is None else round(scale.grade(reply.score), 6)
 
     def _agent(self, conversation: Conversation, temperature: float, hint: Any) -> Agent:
         sampling = Sampling(temperature=temperature, max_tokens=self.settings.judge_tokens)

@@ -70,7 +70,7 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
         self, settings: AuditSettings, pack: PromptPack | None, records: Mapping[str, Any]
     ) -> Converse[AuditTask]:
         assert pack is not None
-        return AuditProtocol(pack, settings, records["families"]).hold
+        return AuditProtocol(pack, settings, records["families"]).run
 
     def task(self, record: Any) -> AuditTask:
         return AuditTask.from_record(record)
@@ -84,8 +84,8 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
             return None
         if not isinstance(preferred, int):
             return TIE
-        other = task.case.answers[1 - preferred]
-        return "A" if text.find(task.case.answers[preferred]) < text.find(other) else "B"
+        rejected = task.case.answers[1 - preferred]
+        return "A" if text.find(task.case.answers[preferred]) < text.find(rejected) else "B"
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> AuditAggregate:
         return AuditAggregate(manifest)
@@ -113,8 +113,8 @@ def check_traits(judges: Iterable[str]) -> None:
     """
     for text in judges:
         spec = ModelSpec.parse(text)
-        named = spec.take("traits") if spec.kind == "simulated" else None
-        for part in filter(None, (named or "").split(",")):
+        traits = spec.take("traits") if spec.kind == "simulated" else None
+        for part in filter(None, (traits or "").split(",")):
             name = part.partition(":")[0].strip()
             if name not in TRAITS:
                 raise ConfigurationError(f"model '{text}': traits: no trait '{name}'; known: {', '.join(TRAITS)}")
@@ -125,22 +125,22 @@ def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str
 
     :raises ConfigurationError: the settings name a judge or a family that there is not.
     """
-    known = {family for case in cases for family in case.families if family is not None}
+    case_families = {family for case in cases for family in case.families if family is not None}
     labels = model_labels(settings.judge)
-    found = {}
+    families = {}
     for label in labels:
-        within = [family for family in known if family.casefold() in label.casefold()]
+        within = [family for family in case_families if family.casefold() in label.casefold()]
         if within:
-            found[label] = max(within, key=lambda family: (len(family), family))
+            families[label] = max(within, key=lambda family: (len(family), family))
     for text in settings.family:
         label, _, family = text.rpartition("=")
         if label not in labels:
             raise ConfigurationError(f"family: there is no judge '{label}'; there are: {', '.join(labels)}")
-        if family not in known:
-            names = ", ".join(sorted(known)) or "none"
+        if family not in case_families:
+            names = ", ".join(sorted(case_families)) or "none"
             raise ConfigurationError(f"family: no answer is of the family '{family}'; the cases have: {names}")
-        found[label] = family
-    return found
+        families[label] = family
+    return families
 
 
 SCENARIO = Audit()

@@ -19,12 +19,15 @@ _LONGER = 1.2
 
 def answer_qualities(case: AuditCase) -> tuple[float, ...]:
     """How good the answers are, 0–1: those that people prefer are better, whatever their order."""
-    drawn = [seeds.uniform(case.id, "quality", at) for at in range(len(case.answers))]
+    qualities = [seeds.uniform(case.id, "quality", at) for at in range(len(case.answers))]
     if case.preferred == "tie":
-        return tuple(drawn[:1] * len(drawn))
+        return tuple(qualities[:1] * len(qualities))
     if isinstance(case.preferred, int):
-        return tuple(0.55 + 0.4 * one if at == case.preferred else 0.05 + 0.4 * one for at, one in enumerate(drawn))
-    return tuple(drawn)
+        return tuple(
+            0.55 + 0.4 * quality if at == case.preferred else 0.05 + 0.4 * quality
+            for at, quality in enumerate(qualities)
+        )
+    return tuple(qualities)
 
 
 @dataclass(slots=True, frozen=True)
@@ -81,8 +84,8 @@ class AnswerHint:
             return self.scale.labels[int(chance[9] * (last + 1))]
         shift = 0.0 if self.scale.name == "1-10" else model.traits.get("labels", 0.0)
         # The finest scale shows a quality as it is; noise moves the grade a step now and then.
-        place = min(1.0, max(0.0, self.quality + shift)) * last
+        level = min(1.0, max(0.0, self.quality + shift)) * last
         if chance[1] < model.noise:
-            place += 1 if chance[2] < 0.5 else -1
-        label = int(place + seeds.uniform(round(self.quality, 9), self.scale.name, "between"))
+            level += 1 if chance[2] < 0.5 else -1
+        label = int(level + seeds.uniform(round(self.quality, 9), self.scale.name, "between"))
         return self.scale.labels[min(last, max(0, label))]

@@ -30,7 +30,7 @@ class FlexEvalStudy(SystemStudy):
     drawn = True
 
     def make_sections(self) -> Sequence[Section[Any]]:
-        return [ReleaseSection(), RunTables(self.which)]
+        return [ReleaseSection(), RunTables(self.scenario)]
 
     def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
         super().read(readings, scoring, items)

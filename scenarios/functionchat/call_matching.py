@@ -39,16 +39,18 @@ def fits_schema(value: Any, schema: Any) -> bool:
     if not isinstance(schema, dict):
         return True
     choices = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(choices, list) and not any(fits_schema(value, one) for one in choices):
+    if isinstance(choices, list) and not any(fits_schema(value, part) for part in choices):
         return False
     kinds = schema_types(schema)
     if kinds and not any(_is_of_type(value, kind) for kind in kinds):
         return False
     if isinstance(value, list):
-        return all(fits_schema(one, schema.get("items")) for one in value)
+        return all(fits_schema(part, schema.get("items")) for part in value)
     if isinstance(value, dict):
-        known = schema.get("properties")
-        return not isinstance(known, dict) or all(fits_schema(one, known.get(name)) for name, one in value.items())
+        properties = schema.get("properties")
+        return not isinstance(properties, dict) or all(
+            fits_schema(part, properties.get(name)) for name, part in value.items()
+        )
     return True
 
 
@@ -59,13 +61,13 @@ def type_names(schema: Any) -> str:
 
 def required_parameters(parameters: Any) -> Sequence[str]:
     """The names that the schema of a function's parameters requires."""
-    held: Sequence[str] = (parameters or {}).get("required") or ()
-    return held
+    names: Sequence[str] = (parameters or {}).get("required") or ()
+    return names
 
 
 def _types_within(schema: Any) -> tuple[str, ...]:
     branches = (schema.get("anyOf") or schema.get("oneOf") or ()) if isinstance(schema, dict) else ()
-    return schema_types(schema) or tuple(kind for one in branches for kind in schema_types(one))
+    return schema_types(schema) or tuple(kind for branch in branches for kind in schema_types(branch))
 
 
 def schema_types(schema: Any) -> tuple[str, ...]:
@@ -74,7 +76,7 @@ def schema_types(schema: Any) -> tuple[str, ...]:
     if isinstance(kind, str):
         return (kind,) if kind in _KINDS else ()
     several: list[Any] = kind if isinstance(kind, list) else [kind]
-    return tuple(several) if all(isinstance(one, str) and one in _KINDS for one in several) else ()
+    return tuple(several) if all(isinstance(name, str) and name in _KINDS for name in several) else ()
 
 
 def _is_of_type(value: Any, kind: str) -> bool:
@@ -83,14 +85,14 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 def type_tags(value: Any, schema: Any) -> list[str]:
     """How a value that does not fit fails to."""
-    kinds, found = _types_within(schema), ["wrong_type"]
+    kinds, tags = _types_within(schema), ["wrong_type"]
     if isinstance(value, float) and "integer" in kinds:
-        found.append("integer_as_float")
+        tags.append("integer_as_float")
     elif isinstance(value, str) and {"integer", "number"} & set(kinds) and _is_number_text(value):
-        found.append("number_as_text")
+        tags.append("number_as_text")
     elif isinstance(value, int | float) and not isinstance(value, bool) and "string" in kinds:
-        found.append("text_as_number")
-    return found
+        tags.append("text_as_number")
+    return tags
 
 
 def same_value(first: Any, second: Any) -> bool:
@@ -110,7 +112,7 @@ def same_value(first: Any, second: Any) -> bool:
     if isinstance(first, list):
         return len(first) == len(second) and all(map(same_value, first, second))
     if isinstance(first, dict):
-        return first.keys() == second.keys() and all(same_value(one, second[name]) for name, one in first.items())
+        return first.keys() == second.keys() and all(same_value(value, second[name]) for name, value in first.items())
     return bool(first == second)
 
 
@@ -122,38 +124,38 @@ def leaf_values(value: Any) -> Iterator[Any]:
     """What a value holds that holds nothing itself: texts, numbers, truth values, nulls."""
     waiting = [value]  # a model may nest deeper than Python recurses
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+        current = waiting.pop()
+        if isinstance(current, dict):
+            waiting += current.values()
+        elif isinstance(current, list):
+            waiting += current
         else:
-            yield one
+            yield current
 
 
 def has_text(value: Any) -> bool:
-    return any(isinstance(one, str) for one in leaf_values(value))
+    return any(isinstance(leaf, str) for leaf in leaf_values(value))
 
 
 def text_hints(text: str, right: Sequence[Any]) -> list[str]:
     """What strikes the eye about a text that is none of the right ones."""
-    found = []
-    for other in right:
-        if not isinstance(other, str):
+    hints = []
+    for expected in right:
+        if not isinstance(expected, str):
             continue
-        one, two = to_nfc(text), to_nfc(other)
-        if one.split() == two.split() or "".join(one.split()) == "".join(two.split()):
-            found.append("different_spacing")
-        elif one.casefold() == two.casefold():
-            found.append("different_case")
-        elif one.strip() and one.strip() in two:
-            found.append("partial_value")
-        elif two.strip() and two.strip() in one:
-            found.append("extended_value")
-    first = next((other for other in right if isinstance(other, str)), "")
+        actual, target = to_nfc(text), to_nfc(expected)
+        if actual.split() == target.split() or "".join(actual.split()) == "".join(target.split()):
+            hints.append("different_spacing")
+        elif actual.casefold() == target.casefold():
+            hints.append("different_case")
+        elif actual.strip() and actual.strip() in target:
+            hints.append("partial_value")
+        elif target.strip() and target.strip() in actual:
+            hints.append("extended_value")
+    first = next((expected for expected in right if isinstance(expected, str)), "")
     if unicode_scripts(text) and unicode_scripts(first) and not unicode_scripts(text) & unicode_scripts(first):
-        found.append("other_script")
-    return found
+        hints.append("other_script")
+    return hints
 
 
 def unicode_scripts(text: str) -> frozenset[str]:
@@ -188,9 +190,9 @@ class Mentions:
         texts: list[str] = []
         for message in messages:
             texts += map(_unescape, [message["content"] or "", *(call.arguments for call in message_calls(message))])
-        whole = _fold("\n".join(texts))
-        self._text = _letters_and_digits(whole)
-        self._numbers = set(map(_normalize_number, _NUMBER.findall(whole)))
+        text = _fold("\n".join(texts))
+        self._text = _letters_and_digits(text)
+        self._numbers = set(map(_normalize_number, _NUMBER.findall(text)))
 
     def has(self, value: Any) -> bool:
         """Whether a value is mentioned: its text with or without spaces and marks, or all its words and numbers.
@@ -213,8 +215,12 @@ class Mentions:
 
     def strange_numbers(self, text: str) -> list[str]:
         """The numbers of a text that no message mentions, in the order of the text."""
-        found = map(_normalize_number, _NUMBER.findall(_fold(text)))
-        return [one for one in found if one not in self._numbers and (one.rstrip("0") or "0") not in self._numbers]
+        numbers = map(_normalize_number, _NUMBER.findall(_fold(text)))
+        return [
+            number
+            for number in numbers
+            if number not in self._numbers and (number.rstrip("0") or "0") not in self._numbers
+        ]
 
 
 def _unescape(text: str) -> str:
@@ -237,9 +243,9 @@ def _letters_and_digits(text: str) -> str:
 
 def _normalize_number(text: str) -> str:
     """A number's digits without separators, zeros in front, and a fraction of zeros."""
-    whole, _, fraction = text.replace(",", "").partition(".")
+    integer, _, fraction = text.replace(",", "").partition(".")
     fraction = fraction.rstrip("0")
-    return (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
+    return (integer.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
 
 
 # scipy.optimize takes a while to load, and runs wait meanwhile: only several calls to several need it.
@@ -282,8 +288,8 @@ def compare_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison
     expected = list(zip(turn.expected(), rules, strict=True))
     if len(expected) == len(calls) == 1:
         return _compare(turn, *expected[0], calls[0])
-    expected.sort(key=lambda one: (one[0].name, one[0].arguments))
-    calls = sorted(calls, key=lambda one: (one.name, one.arguments))
+    expected.sort(key=lambda pair: (pair[0].name, pair[0].arguments))
+    calls = sorted(calls, key=lambda call: (call.name, call.arguments))
     return _assign_calls(turn, expected, calls)
 
 
@@ -311,15 +317,23 @@ def matches_officially(turn: DialogTurn, calls: Sequence[ToolCall]) -> bool:
 
 def _arguments_match_officially(right: ToolCall, call: ToolCall, rule: Mapping[str, Any]) -> bool:
     try:
-        wanted, given = right.parsed(), call.parsed()
+        expected, arguments = right.parsed(), call.parsed()
     except MalformedOutput:
         return False
-    if given.keys() - wanted.keys():
+    if arguments.keys() - expected.keys():
         return False
-    for name, value in wanted.items():
-        others = rule.get(name, [])
-        others = others if isinstance(others, list) else [others] if isinstance(others, str) else None
-        if others is not None and not any(_equal_officially(given.get(name), one) for one in (value, *others)):
+    for name, value in expected.items():
+        alternatives = rule.get(name, [])
+        alternatives = (
+            alternatives
+            if isinstance(alternatives, list)
+            else [alternatives]
+            if isinstance(alternatives, str)
+            else None
+        )
+        if alternatives is not None and not any(
+            _equal_officially(arguments.get(name), alternative) for alternative in (value, *alternatives)
+        ):
             return False
     return True
 
@@ -335,20 +349,20 @@ def _assign_calls(
 ) -> CallComparison:
     table = [[_compare(turn, right, rule, call) for call in calls] for right, rule in expected]
     costs = [
-        [_cost(found, right.name == call.name) for found, call in zip(row, calls, strict=True)]
+        [_cost(cell, right.name == call.name) for cell, call in zip(row, calls, strict=True)]
         for row, (right, _) in zip(table, expected, strict=True)
     ]
     pairs = _cheapest_assignment(costs)
-    whole = CallComparison()
+    comparison = CallComparison()
     for row, column in sorted(pairs):
-        whole.merge(table[row][column])
+        comparison.merge(table[row][column])
     for row in sorted(set(range(len(expected))) - {row for row, _ in pairs}):
-        whole.error(f"{expected[row][0].name} was not called", "missing_call")
+        comparison.error(f"{expected[row][0].name} was not called", "missing_call")
     for column in sorted(set(range(len(calls))) - {column for _, column in pairs}):
         offered = _function(turn, calls[column].name) is not None
         tags = ["extra_call"] if offered else ["extra_call", "unoffered_function"]
-        whole.error(f"{calls[column].name} was called beyond what was due", *tags)
-    return whole
+        comparison.error(f"{calls[column].name} was called beyond what was due", *tags)
+    return comparison
 
 
 def _cheapest_assignment(costs: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
@@ -362,84 +376,86 @@ def _cheapest_assignment(costs: Sequence[Sequence[int]]) -> set[tuple[int, int]]
     return {(int(row), int(column)) for row, column in zip(*linear_sum_assignment(costs), strict=True)}
 
 
-def _cost(found: CallComparison, same_function: bool) -> int:
-    return (0 if same_function else _OTHER_FUNCTION) + _ERROR * len(found.errors) + len(found.hints)
+def _cost(comparison: CallComparison, same_function: bool) -> int:
+    return (0 if same_function else _OTHER_FUNCTION) + _ERROR * len(comparison.errors) + len(comparison.hints)
 
 
 def _compare(turn: DialogTurn, right: ToolCall, rule: Mapping[str, Sequence[Any]], call: ToolCall) -> CallComparison:
     """One call with one of the ground truth; ``rule``: further values by argument."""
-    found = CallComparison()
+    comparison = CallComparison()
     if call.name != right.name:
-        asked = call.name or "a function without a name"
-        found.error(f"called {asked} instead of {right.name}", _wrong_name_tag(turn, right, call))
-        return found
+        called = call.name or "a function without a name"
+        comparison.error(f"called {called} instead of {right.name}", _wrong_name_tag(turn, right, call))
+        return comparison
     try:
-        given = call.parsed()
+        arguments = call.parsed()
     except MalformedOutput as error:
         absent = call.arguments.strip() in ("", "null")
-        found.error(str(error), "no_arguments" if absent else "malformed_arguments")
-        return found
-    wanted, known = right.parsed(), parameters(turn, right.name)
-    for name in wanted.keys() - given.keys():
-        if not same_value(_default(known.get(name)), wanted[name]):
-            found.error(f"'{name}' is missing", "missing_argument")
-    for name, value in given.items():
-        schema, others = known.get(name), list(rule.get(name, ()))
-        if name not in known:
-            found.error(f"{right.name} has no parameter '{name}'", "unknown_argument")
+        comparison.error(str(error), "no_arguments" if absent else "malformed_arguments")
+        return comparison
+    expected, schemas = right.parsed(), parameters(turn, right.name)
+    for name in expected.keys() - arguments.keys():
+        if not same_value(_default(schemas.get(name)), expected[name]):
+            comparison.error(f"'{name}' is missing", "missing_argument")
+    for name, value in arguments.items():
+        schema, alternatives = schemas.get(name), list(rule.get(name, ()))
+        if name not in schemas:
+            comparison.error(f"{right.name} has no parameter '{name}'", "unknown_argument")
         elif not fits_schema(value, schema):
-            found.error(
+            comparison.error(
                 f"'{name}' is specified as {type_names(schema)}, found {preview(value)}", *type_tags(value, schema)
             )
-        elif name in wanted:
-            if not (same_value(value, wanted[name]) or any(same_value(value, one) for one in others)):
-                _check_value(turn, found, name, value, [wanted[name], *others], schema)
-        elif others:
-            if not any(same_value(value, one) for one in (_default(schema), *others)):
-                _check_value(turn, found, name, value, others, schema)
+        elif name in expected:
+            if not (
+                same_value(value, expected[name]) or any(same_value(value, alternative) for alternative in alternatives)
+            ):
+                _check_value(turn, comparison, name, value, [expected[name], *alternatives], schema)
+        elif alternatives:
+            if not any(same_value(value, alternative) for alternative in (_default(schema), *alternatives)):
+                _check_value(turn, comparison, name, value, alternatives, schema)
         elif not same_value(value, _default(schema)):
-            found.error(f"'{name}' was to be left out", "extra_argument")
-    return found
+            comparison.error(f"'{name}' was to be left out", "extra_argument")
+    return comparison
 
 
 def _check_value(
-    turn: DialogTurn, found: CallComparison, name: str, value: Any, right: Sequence[Any], schema: Any
+    turn: DialogTurn, comparison: CallComparison, name: str, value: Any, right: Sequence[Any], schema: Any
 ) -> None:
     """A value of a right type that is none of the right ones: an error, or open."""
     why = f"'{name}' is {preview(value)} instead of {preview(right[0])}"
     kind, choices = turn.acceptable.kind, schema.get("enum") if isinstance(schema, dict) else None
-    if isinstance(choices, list) and not any(same_value(value, one) for one in choices):
-        found.error(why, "outside_choices")
+    if isinstance(choices, list) and not any(same_value(value, option) for option in choices):
+        comparison.error(why, "outside_choices")
     elif isinstance(value, str) and not value.strip() and isinstance(right[0], str):
-        found.error(why, "empty_value")
+        comparison.error(why, "empty_value")
     elif kind != "only" and (kind == "remark" or (choices is None and _may_differ_in_wording(value, right))):
         hints = text_hints(value, right) if isinstance(value, str) else []
         if has_text(value) and not Mentions(turn.messages).has(value):
             hints.append("unmentioned_value")
-        found.open(why, "different_value", *hints)
+        comparison.open(why, "different_value", *hints)
     else:
-        opposite = any(_is_number(one) and one and same_value(-one, value) for one in right)
-        found.error(why, "wrong_value", *(["flipped_sign"] if _is_number(value) and opposite else []))
+        opposite = any(_is_number(option) and option and same_value(-option, value) for option in right)
+        comparison.error(why, "wrong_value", *(["flipped_sign"] if _is_number(value) and opposite else []))
 
 
 def _may_differ_in_wording(value: Any, right: Sequence[Any]) -> bool:
     """Whether wording leaves room: from one of the right ones the value differs in texts alone."""
-    return any(_equal_but_for_texts(value, one) for one in right)
+    return any(_equal_but_for_texts(value, expected) for expected in right)
 
 
-def _equal_but_for_texts(value: Any, other: Any) -> bool:
+def _equal_but_for_texts(value: Any, target: Any) -> bool:
     """Whether two values are the same but for texts, of which a list may hold more or fewer."""
-    if isinstance(value, str) or isinstance(other, str):
+    if isinstance(value, str) or isinstance(target, str):
         return True
-    if isinstance(value, dict) and isinstance(other, dict):
-        return value.keys() == other.keys() and all(
-            _equal_but_for_texts(one, other[name]) for name, one in value.items()
+    if isinstance(value, dict) and isinstance(target, dict):
+        return value.keys() == target.keys() and all(
+            _equal_but_for_texts(part, target[name]) for name, part in value.items()
         )
-    if isinstance(value, list) and isinstance(other, list):
-        if len(value) != len(other):
-            return all(isinstance(one, str) for one in (*value, *other))
-        return all(map(_equal_but_for_texts, value, other))
-    return same_value(value, other)
+    if isinstance(value, list) and isinstance(target, list):
+        if len(value) != len(target):
+            return all(isinstance(part, str) for part in (*value, *target))
+        return all(map(_equal_but_for_texts, value, target))
+    return same_value(value, target)
 
 
 def _is_number(value: Any) -> bool:
@@ -448,31 +464,33 @@ def _is_number(value: Any) -> bool:
 
 def unneeded_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison:
     """What is to be said of calls where text was due."""
-    found, mentions = CallComparison(), Mentions(turn.messages)
+    comparison, mentions = CallComparison(), Mentions(turn.messages)
     for call in calls:
-        found.error(f"{call.name or 'a function without a name'} was called where text was due", "unneeded_call")
+        comparison.error(f"{call.name or 'a function without a name'} was called where text was due", "unneeded_call")
         if _function(turn, call.name) is None:
-            found.error(f"{call.name} is not among the tools", "unoffered_function")
+            comparison.error(f"{call.name} is not among the tools", "unoffered_function")
             continue
         try:
-            given = call.parsed()
+            arguments = call.parsed()
         except MalformedOutput as error:
             absent = call.arguments.strip() in ("", "null")
-            found.error(str(error), "no_arguments" if absent else "malformed_arguments")
+            comparison.error(str(error), "no_arguments" if absent else "malformed_arguments")
             continue
         if turn.type == "slot":
-            _check_slots(turn, found, call, given, mentions)
-    return found
+            _check_slots(turn, comparison, call, arguments, mentions)
+    return comparison
 
 
 def _check_slots(
-    turn: DialogTurn, found: CallComparison, call: ToolCall, given: Mapping[str, Any], mentions: Mentions
+    turn: DialogTurn, comparison: CallComparison, call: ToolCall, arguments: Mapping[str, Any], mentions: Mentions
 ) -> None:
     for name in required_parameters((_function(turn, call.name) or {}).get("parameters")):
-        if name not in given:
-            found.error(f"'{name}' is missing", "missing_argument")
-        elif not mentions.has(given[name]):
-            found.error(f"'{name}' is {preview(given[name])}, which no message mentions", "fabricated_argument")
+        if name not in arguments:
+            comparison.error(f"'{name}' is missing", "missing_argument")
+        elif not mentions.has(arguments[name]):
+            comparison.error(
+                f"'{name}' is {preview(arguments[name])}, which no message mentions", "fabricated_argument"
+            )
 
 
 def _wrong_name_tag(turn: DialogTurn, right: ToolCall, call: ToolCall) -> str:
@@ -491,8 +509,8 @@ def _function(turn: DialogTurn, name: str) -> Mapping[str, Any] | None:
 
 def parameters(turn: DialogTurn, name: str) -> Mapping[str, Any]:
     """The parameters of an offered function, each with its schema."""
-    held: Mapping[str, Any] = ((_function(turn, name) or {}).get("parameters") or {}).get("properties") or {}
-    return held
+    schemas: Mapping[str, Any] = ((_function(turn, name) or {}).get("parameters") or {}).get("properties") or {}
+    return schemas
 
 
 def _default(schema: Any) -> Any:

@@ -88,10 +88,10 @@ def open_prompts(settings: FunctionChatSettings, language: str) -> DialogPrompts
 def _system_prompt(settings: FunctionChatSettings, words: DialogPrompts) -> str:
     if settings.system == PACK:
         return words.render("candidate.system")
-    place = Path(settings.data) if settings.system == DATA else Path(settings.system)
+    path = Path(settings.data) if settings.system == DATA else Path(settings.system)
     if settings.system == DATA:
-        place = (place if place.is_dir() else place.parent) / _SYSTEM_PROMPT
-    return _read_file(place, "system").strip()
+        path = (path if path.is_dir() else path.parent) / _SYSTEM_PROMPT
+    return _read_file(path, "system").strip()
 
 
 def assistant_message(content: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def assistant_message(content: str, calls: Sequence[ToolCall]) -> dict[str, Any]
     }
 
 
-def _without_call_ids(said: Mapping[str, Any]) -> dict[str, Any]:
+def _without_call_ids(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return an assistant's message without the ids of its calls: they are ours or the endpoint's, not its words."""
-    calls = [{name: part for name, part in call.items() if name != "id"} for call in said.get("tool_calls") or ()]
-    return {**said, "tool_calls": calls or None} if "tool_calls" in said else dict(said)
+    calls = [{name: part for name, part in call.items() if name != "id"} for call in message.get("tool_calls") or ()]
+    return {**message, "tool_calls": calls or None} if "tool_calls" in message else dict(message)
 
 
 def _json_text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The two protocols of tool-use dialogs: answer one recorded turn, or hold a whole dialog with a simulated user.
+"""The two protocols of tool-use dialogs: answer one recorded turn, or run a whole dialog with a simulated user.
 
 A turn is graded by rules, then by a judge; a dialog by its task's own conditions.
 """
@@ -48,18 +48,18 @@ class TurnProtocol:
     """How a run's turns are held."""
 
     def __init__(
-        self, words: DialogPrompts, answering: Sampling, judging: Sampling, matching: Matching = "strict"
+        self, prompts: DialogPrompts, answering: Sampling, judging: Sampling, matching: Matching = "strict"
     ) -> None:
-        self.words, self.answering, self.judging, self.matching = words, answering, judging, matching
-        self._shown: TurnContext | None = None  # of a turn come all candidates and repeats before the next
+        self.prompts, self.answering, self.judging, self.matching = prompts, answering, judging, matching
+        self._context: TurnContext | None = None  # of a turn come all candidates and repeats before the next
 
-    def shown(self, turn: DialogTurn) -> TurnContext:
-        if self._shown is None or self._shown.turn is not turn:
-            view = recorded_view("" if turn.has_system else self.words.system, turn.messages)
-            self._shown = TurnContext(turn, _toolbox(orjson.dumps(turn.tools)), view)
-        return self._shown
+    def context_of(self, turn: DialogTurn) -> TurnContext:
+        if self._context is None or self._context.turn is not turn:
+            view = recorded_view("" if turn.has_system else self.prompts.system, turn.messages)
+            self._context = TurnContext(turn, _toolbox(orjson.dumps(turn.tools)), view)
+        return self._context
 
-    async def hold(self, conversation: Conversation, turn: DialogTurn) -> dict[str, Any]:
+    async def run(self, conversation: Conversation, turn: DialogTurn) -> dict[str, Any]:
         """The turn's record. ``passed`` None: unscored, as the judge gave no verdict, a budget ended the dialog, or the
         candidate was kept from answering (``stopped`` says why).
         """
@@ -87,8 +87,10 @@ class TurnProtocol:
         return record | conversation_costs(conversation)
 
     async def _answer_and_grade(self, conversation: Conversation, turn: DialogTurn, record: dict[str, Any]) -> None:
-        shown, hint = self.shown(turn), AssistantHint(turn.ground_truth)
-        completion = await conversation.generate(CANDIDATE, shown.view, self.answering, tools=shown.tools, hint=hint)
+        context, hint = self.context_of(turn), AssistantHint(turn.ground_truth)
+        completion = await conversation.generate(
+            CANDIDATE, context.view, self.answering, tools=context.tools, hint=hint
+        )
         calls = completion.calls or []
         truth = turn.ground_truth.get("content") or ""
         conversation.tell(lambda: [("ground truth", output_text(truth, turn.expected()))])
@@ -100,11 +102,11 @@ class TurnProtocol:
         record["grade"] = grade_record(graded)
         record["passed"] = graded.passed
         if graded.passed is None:
-            judge = Judge(conversation, self.words.pack, self.judging)
-            question = self.words.question(turn, completion.text, calls)
-            # What a simulated judge may know: an answer in the very words of the ground truth is a good one.
-            known = not calls and completion.text.strip() == truth.strip()
-            ruling = await judge.rule(question, RulingHint(known), output_text(completion.text, calls))
+            judge = Judge(conversation, self.prompts.pack, self.judging)
+            question = self.prompts.question(turn, completion.text, calls)
+            # What a simulated judge may know: an answer in the very prompts of the ground truth is a good one.
+            is_right = not calls and completion.text.strip() == truth.strip()
+            ruling = await judge.rule(question, RulingHint(is_right), output_text(completion.text, calls))
             record["judge"] = ruling.to_record()
             record["passed"] = ruling.passed
 
@@ -148,25 +150,25 @@ DONE = "[DONE]"  # how a played user says that the dialog is over
 class UserProtocol:
     """What all dialogs of a run share. ``exchanges`` bounds the user's messages, ``steps`` the answers to one."""
 
-    words: DialogPrompts
+    prompts: DialogPrompts
     answering: Sampling
     asking: Sampling
     exchanges: int
     steps: int
 
-    async def hold(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
+    async def run(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
         """The dialog's record. ``ended_by``: user, exchanges, steps, or who stopped it: a budget, the candidate
         that was kept from answering, the interactor that said nothing.
         """
         if task.goal is not None:
             conversation.tell(lambda: [("task", (task.goal or "").strip())])
-        talk = Dialog(conversation, self, task)
+        dialog = Dialog(conversation, self, task)
         try:
-            ended_by = await talk.hold()
+            ended_by = await dialog.run()
         except ConversationStopped as stop:
             ended_by = stop.by
-        workshop = talk.workshop
-        missing, forbidden, reached = workshop.missing(), workshop.forbidden(), workshop.state_reached()
+        simulator = dialog.simulator
+        missing, forbidden, reached = simulator.missing(), simulator.forbidden(), simulator.state_reached()
         return {
             "candidate": conversation.label,
             "item": task.id,
@@ -175,8 +177,8 @@ class UserProtocol:
             "missing": missing,
             "forbidden": forbidden,
             "state_reached": reached,
-            "calls": [[made.name, made.text] for made in workshop.calls],
-            "exchanges": talk.exchanges,
+            "calls": [[call.name, call.text] for call in simulator.calls],
+            "exchanges": dialog.exchanges,
             "ended_by": ended_by,
             **conversation_costs(conversation),
         }
@@ -185,37 +187,37 @@ class UserProtocol:
 class Dialog:
     """One dialog under way."""
 
-    __slots__ = ("_conversation", "_protocol", "_seen_by_candidate", "_task", "_user", "exchanges", "workshop")
+    __slots__ = ("_candidate_view", "_conversation", "_protocol", "_task", "_user", "exchanges", "simulator")
 
     def __init__(self, conversation: Conversation, protocol: UserProtocol, task: DialogTask) -> None:
         self._conversation, self._protocol, self._task = conversation, protocol, task
-        self.workshop = ToolSimulator.of(task)
+        self.simulator = ToolSimulator.from_task(task)
         self.exchanges = 0
-        self._seen_by_candidate = View()
-        self._seen_by_candidate.append("system", task.system or protocol.words.system)
+        self._candidate_view = View()
+        self._candidate_view.append("system", task.system or protocol.prompts.system)
         self._user = User(conversation, protocol, task)
 
-    async def hold(self) -> str:
+    async def run(self) -> str:
         """Hold the dialog to its end; says what ended it."""
         reply: str | None = None
         while True:
-            said = await self._user.next(reply)
-            if said is None:
+            message = await self._user.next(reply)
+            if message is None:
                 return "user"
             if self.exchanges == self._protocol.exchanges:
                 return "exchanges"
             self.exchanges += 1
             if self._task.goal is None:
-                self._conversation.tell(partial(_line, "user", said))
-            self._seen_by_candidate.append("user", said)
+                self._conversation.tell(partial(_line, "user", message))
+            self._candidate_view.append("user", message)
             reply = await self._reply()
             if reply is None:
                 return "steps"
 
     async def _reply(self) -> str | None:
-        """The candidate's answer in words, after all its calls; None where the calls do not end."""
-        view = self._seen_by_candidate
-        hint = NextCallHint(self.workshop)
+        """The candidate's answer in prompts, after all its calls; None where the calls do not end."""
+        view = self._candidate_view
+        hint = NextCallHint(self.simulator)
         for _ in range(self._protocol.steps):
             completion = await self._conversation.generate(
                 CANDIDATE, view, self._protocol.answering, tools=self._task.toolbox, hint=hint
@@ -227,7 +229,7 @@ class Dialog:
             if not calls:
                 return completion.text
             for call in calls:
-                result = self.workshop.answer(call)
+                result = self.simulator.answer(call)
                 self._conversation.tell(partial(_line, f"tool {call.name}", result))
                 view.append("tool", result, call_id=call.id, name=call.name)
         return None
@@ -247,8 +249,8 @@ class User:
         self._lines = None if task.says is None else iter(task.says)
         self._view = View()
         if task.goal is not None:
-            self._view.append("system", protocol.words.render("user.system", goal=task.goal.strip(), done=DONE))
-            self._view.append("user", protocol.words.render("user.opening"))
+            self._view.append("system", protocol.prompts.render("user.system", goal=task.goal.strip(), done=DONE))
+            self._view.append("user", protocol.prompts.render("user.opening"))
 
     async def next(self, reply: str | None) -> str | None:
         """What the user says to the candidate's reply (None at the beginning); None when the dialog is over."""

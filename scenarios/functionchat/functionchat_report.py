@@ -52,7 +52,7 @@ class CandidateDialogs(ModelResults):
     def to_dict(self, prices: dict[str, list[float] | None], repeats: int) -> dict[str, Any]:
         trials = [(tried, succeeded) for tried, succeeded in self.trials.values()]
         tried, succeeded = sum(n for n, _ in trials), sum(c for _, c in trials)
-        outcomes = [(float(at < won), task) for task, (held, won) in self.trials.items() for at in range(held)]
+        outcomes = [(float(at < won), task) for task, (count, won) in self.trials.items() for at in range(count)]
         mean = clustered_mean([value for value, _ in outcomes], [task for _, task in outcomes])
         return {
             "tasks": len(trials),
@@ -88,11 +88,11 @@ class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(result)
 
-    def in_brief(self, one: CandidateDialogs) -> str:
-        return _share_text(sum(c for _, c in one.trials.values()), sum(n for n, _ in one.trials.values()))
+    def in_brief(self, dialogs: CandidateDialogs) -> str:
+        return _share_text(sum(c for _, c in dialogs.trials.values()), sum(n for n, _ in dialogs.trials.values()))
 
-    def figures(self, label: str, one: CandidateDialogs) -> dict[str, Any]:
-        return one.to_dict(self.prices(label), self.manifest["settings"]["repeats"])
+    def figures(self, label: str, dialogs: CandidateDialogs) -> dict[str, Any]:
+        return dialogs.to_dict(self.prices(label), self.manifest["settings"]["repeats"])
 
     def tables(self) -> list[Table]:
         report = self.report()
@@ -102,11 +102,11 @@ class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
         ks = _listed_ks(report["repeats"])
         header = ["candidate", "tasks", "talks", "success", *(f"pass^{k}" for k in ks), "calls", "exchanges", "failed"]
         rows = []
-        for label, one in report["candidates"].items():
-            row = [label, str(one["tasks"]), str(one["talks"]), interval(one["success"])]
-            row += [number(one["pass_hat"][str(k)]["mean"], 3) for k in ks]
-            row += [number(one[name]["mean"]) for name in ("calls", "exchanges")]
-            rows.append([*row, str(one["failed"])])
+        for label, record in report["candidates"].items():
+            row = [label, str(record["tasks"]), str(record["talks"]), interval(record["success"])]
+            row += [number(record["pass_hat"][str(k)]["mean"], 3) for k in ks]
+            row += [number(record[name]["mean"]) for name in ("calls", "exchanges")]
+            rows.append([*row, str(record["failed"])])
         title = f"Talks with a played user on {report['dataset']['name']}, {report['repeats']} times each, "
         return (title + f"seed {report['seed']}, tier {report['tier']}", header, rows)
 
@@ -114,11 +114,11 @@ class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
         candidates = report["candidates"]
         every: dict[str, dict[str, int]] = {label: {} for label in candidates}
         for part, prefix in (("faults", ""), ("ends", "ended by "), ("failures", "failed: ")):
-            for name in sorted({name for one in candidates.values() for name in one[part]}):
-                for label, one in candidates.items():
-                    every[label][prefix + name] = one[part].get(name, 0)
+            for name in sorted({name for record in candidates.values() for name in record[part]}):
+                for label, record in candidates.items():
+                    every[label][prefix + name] = record[part].get(name, 0)
         names = list(next(iter(every.values())))
-        rows = [[label, *map(str, one.values())] for label, one in every.items()]
+        rows = [[label, *map(str, record.values())] for label, record in every.items()]
         return ("What went wrong, and how talks ended", ["candidate", *names], rows)
 
 
@@ -127,8 +127,8 @@ def _listed_ks(repeats: int) -> list[int]:
     return [k for k in range(1, repeats + 1) if k <= 4 or k == repeats or k.bit_count() == 1]
 
 
-def _share_text(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else ""
+def _share_text(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f}%" if total else ""
 
 
 _TYPE_NAMES = {"call": "tool call", "completion": "answer completion", "slot": "slot question"}
@@ -153,9 +153,12 @@ class GradedTurn:
     category: str | None = None
 
 
-def apply_corrections(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correction]) -> list[GradedTurn]:
+def apply_corrections(outcomes: Iterable[GradedTurn], corrections: Mapping[str, Correction]) -> list[GradedTurn]:
     """The outcomes as reviewers left them; ``standing``: the correction that counts, by key."""
-    return [replace(one, passed=standing[one.key].passed) if one.key in standing else one for one in outcomes]
+    return [
+        replace(outcome, passed=corrections[outcome.key].passed) if outcome.key in corrections else outcome
+        for outcome in outcomes
+    ]
 
 
 def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
@@ -163,12 +166,12 @@ def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
 
     ``rate``: the share of all turns, with its standard error over queries. Outcomes of dialogs are left out.
     """
-    held = [one for one in outcomes if one.subset == "singlecall"]
-    lists = {name: _pass_counts([one for one in held if one.tool_list == name]) for name in TOOL_LISTS}
-    tried = [one for one in lists.values() if one["n"]]
-    total = sum(one["passed"] for one in tried)
+    selected = [outcome for outcome in outcomes if outcome.subset == "singlecall"]
+    lists = {name: _pass_counts([outcome for outcome in selected if outcome.tool_list == name]) for name in TOOL_LISTS}
+    tried = [counts for counts in lists.values() if counts["n"]]
+    total = sum(counts["passed"] for counts in tried)
     average = round_figure(total / len(tried)) if tried else None
-    return {"lists": lists, "sum": total, "average": average, "rate": _pass_rate(held)}
+    return {"lists": lists, "sum": total, "average": average, "rate": _pass_rate(selected)}
 
 
 def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
@@ -176,9 +179,9 @@ def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
 
     Standard errors of both are over dialogs. Outcomes of single calls are left out.
     """
-    held = [one for one in outcomes if one.subset == "dialog"]
-    types = {kind: _pass_counts([one for one in held if one.type == kind]) for kind in OUTPUT_TYPES}
-    return {"types": types, "macro": _macro_mean(held), "micro": _pass_rate(held)}
+    selected = [outcome for outcome in outcomes if outcome.subset == "dialog"]
+    types = {kind: _pass_counts([outcome for outcome in selected if outcome.type == kind]) for kind in OUTPUT_TYPES}
+    return {"types": types, "macro": _macro_mean(selected), "micro": _pass_rate(selected)}
 
 
 def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]]:
@@ -186,14 +189,14 @@ def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]
 
     Its standard error is over turns that begin with the same message of the user. Other subsets are left out.
     """
-    held = [one for one in outcomes if one.category is not None]
-    found: dict[str, dict[str, Any]] = {}
-    for subset in sorted({one.subset for one in held}):
-        part = [one for one in held if one.subset == subset]
-        names = sorted({str(one.category) for one in part})
-        categories = {name: _pass_counts([one for one in part if one.category == name]) for name in names}
-        found[subset] = {"categories": categories, "rate": _pass_rate(part)}
-    return found
+    selected = [outcome for outcome in outcomes if outcome.category is not None]
+    figures: dict[str, dict[str, Any]] = {}
+    for subset in sorted({outcome.subset for outcome in selected}):
+        part = [outcome for outcome in selected if outcome.subset == subset]
+        names = sorted({str(outcome.category) for outcome in part})
+        categories = {name: _pass_counts([outcome for outcome in part if outcome.category == name]) for name in names}
+        figures[subset] = {"categories": categories, "rate": _pass_rate(part)}
+    return figures
 
 
 def averages(rates: Mapping[str, float], counts: Mapping[str, int]) -> tuple[float, float]:
@@ -208,20 +211,24 @@ def averages(rates: Mapping[str, float], counts: Mapping[str, int]) -> tuple[flo
 
 
 def _scored_outcomes(outcomes: Iterable[GradedTurn]) -> list[GradedTurn]:
-    return [one for one in outcomes if one.passed is not None]
+    return [outcome for outcome in outcomes if outcome.passed is not None]
 
 
 def _pass_counts(outcomes: Sequence[GradedTurn]) -> dict[str, Any]:
     scored = _scored_outcomes(outcomes)
-    mean = clustered_mean([float(one.passed is True) for one in scored], [one.cluster for one in scored])
+    mean = clustered_mean(
+        [float(outcome.passed is True) for outcome in scored], [outcome.cluster for outcome in scored]
+    )
     ends = None if mean is None else estimate_record(mean.bounded_interval(0.0, 1.0, rate=True))
-    passed = sum(one.passed is True for one in scored)
+    passed = sum(outcome.passed is True for outcome in scored)
     return {"n": len(outcomes), "passed": passed, "unscored": len(outcomes) - len(scored), "rate": ends}
 
 
 def _pass_rate(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     scored = _scored_outcomes(outcomes)
-    return _clustered_mean([float(one.passed is True) for one in scored], [one.cluster for one in scored])
+    return _clustered_mean(
+        [float(outcome.passed is True) for outcome in scored], [outcome.cluster for outcome in scored]
+    )
 
 
 def _macro_mean(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
@@ -231,19 +238,20 @@ def _macro_mean(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
     their mean is the macro average, and their spread that of its linearisation.
     """
     scored = _scored_outcomes(outcomes)
-    groups = {kind: [one for one in scored if one.type == kind] for kind in OUTPUT_TYPES}
+    groups = {kind: [outcome for outcome in scored if outcome.type == kind] for kind in OUTPUT_TYPES}
     groups = {kind: group for kind, group in groups.items() if group}
     rates: dict[str, float] = {
-        kind: sum(one.passed is True for one in group) / len(group) for kind, group in groups.items()
+        kind: sum(outcome.passed is True for outcome in group) / len(group) for kind, group in groups.items()
     }
     if not rates:
         return _clustered_mean([], [])
     macro, _ = averages(rates, {kind: len(group) for kind, group in groups.items()})
     values = [
-        macro + len(scored) / (len(groups) * len(groups[one.type])) * ((one.passed is True) - rates[one.type])
-        for one in scored
+        macro
+        + len(scored) / (len(groups) * len(groups[outcome.type])) * ((outcome.passed is True) - rates[outcome.type])
+        for outcome in scored
     ]
-    return _clustered_mean(values, [one.cluster for one in scored])
+    return _clustered_mean(values, [outcome.cluster for outcome in scored])
 
 
 def _clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> dict[str, Any]:
@@ -253,7 +261,7 @@ def _clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> dict[st
     return {"mean": round_figure(mean.mean), "se": round_figure(mean.se), "n": mean.n, "clusters": mean.clusters}
 
 
-def judge_errors(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
+def judge_errors(outcomes: Iterable[GradedTurn], corrections: Mapping[str, Correction]) -> dict[str, Any]:
     """Count the verdicts, of rules and of the judge, that reviewers took back, by subset and over ``all`` of them.
 
     A false positive passed and should have failed, a false negative the reverse. Rates are shares of all cases, graded
@@ -261,20 +269,20 @@ def judge_errors(outcomes: Iterable[GradedTurn], standing: Mapping[str, Correcti
     each of eight models); ``of_judged`` has the judge's wrong verdicts as shares of all that it gave, and ``by_rule``
     counts those of the wrong verdicts that rules gave.
     """
-    held = list(outcomes)
-    names: list[str] = ["singlecall", "dialog", *sorted({one.subset for one in held} - {"singlecall", "dialog"})]
-    parts = {name: [one for one in held if one.subset == name] for name in names}
-    return {name: _judge_errors(part, standing) for name, part in {**parts, "all": held}.items()}
+    cases = list(outcomes)
+    names: list[str] = ["singlecall", "dialog", *sorted({case.subset for case in cases} - {"singlecall", "dialog"})]
+    parts = {name: [case for case in cases if case.subset == name] for name in names}
+    return {name: _judge_errors(part, corrections) for name, part in {**parts, "all": cases}.items()}
 
 
-def _judge_errors(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, Any]:
+def _judge_errors(outcomes: Sequence[GradedTurn], corrections: Mapping[str, Correction]) -> dict[str, Any]:
     scored = _scored_outcomes(outcomes)
-    judged = [one for one in scored if one.judged]
-    counts, of_judge = _wrong_verdicts(scored, standing), _wrong_verdicts(judged, standing)
+    judged = [outcome for outcome in scored if outcome.judged]
+    counts, of_judge = _wrong_verdicts(scored, corrections), _wrong_verdicts(judged, corrections)
     return {
         "cases": len(outcomes),
         "judged": len(judged),
-        "reviewed": sum(one.key in standing for one in scored),
+        "reviewed": sum(outcome.key in corrections for outcome in scored),
         **counts,
         "by_rule": counts["both"] - of_judge["both"],
         "of_cases": {name: _rounded_share(count, len(outcomes)) for name, count in counts.items()},
@@ -282,10 +290,10 @@ def _judge_errors(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correct
     }
 
 
-def _wrong_verdicts(outcomes: Sequence[GradedTurn], standing: Mapping[str, Correction]) -> dict[str, int]:
-    reviewed = [(one.passed, standing[one.key].passed) for one in outcomes if one.key in standing]
-    passed = sum(said is True and not right for said, right in reviewed)
-    failed = sum(said is False and right for said, right in reviewed)
+def _wrong_verdicts(outcomes: Sequence[GradedTurn], corrections: Mapping[str, Correction]) -> dict[str, int]:
+    reviewed = [(outcome.passed, corrections[outcome.key].passed) for outcome in outcomes if outcome.key in corrections]
+    passed = sum(verdict is True and not right for verdict, right in reviewed)
+    failed = sum(verdict is False and right for verdict, right in reviewed)
     return {"false_positives": passed, "false_negatives": failed, "both": passed + failed}
 
 
@@ -293,14 +301,14 @@ def singlecall_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table
     """Table 3: passes by tool list, sum and average, from ``singlecall_figures`` by candidate."""
     header = ["candidate", *TOOL_LISTS, "SUM", "AVG", "±", "unscored"]
     cells = []
-    for label, one in rows.items():
-        lists = [one["lists"][name] for name in TOOL_LISTS]
+    for label, record in rows.items():
+        lists = [record["lists"][name] for name in TOOL_LISTS]
         if any(part["n"] for part in lists):
-            row = [label, *(str(part["passed"]) if part["n"] else DASH for part in lists), str(one["sum"])]
-            error, tried = one["rate"]["se"], [part["n"] for part in lists if part["n"]]
+            row = [label, *(str(part["passed"]) if part["n"] else DASH for part in lists), str(record["sum"])]
+            error, tried = record["rate"]["se"], [part["n"] for part in lists if part["n"]]
             # The average counts turns of a list: its error is the rate's, times a list's turns.
             spread = None if error is None else error * sum(tried) / len(tried)
-            row += [number(one["average"]), number(spread), str(sum(part["unscored"] for part in lists))]
+            row += [number(record["average"]), number(spread), str(sum(part["unscored"] for part in lists))]
             cells.append(row)
     return (title, header, cells)
 
@@ -309,27 +317,27 @@ def dialog_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Table 4: pass rates by type, macro and micro average, from ``dialog_figures`` by candidate."""
     header = ["candidate", *(_TYPE_NAMES[kind] for kind in OUTPUT_TYPES), "macro", "±", "micro", "±", "unscored"]
     cells = []
-    for label, one in rows.items():
-        types = [one["types"][kind] for kind in OUTPUT_TYPES]
+    for label, record in rows.items():
+        types = [record["types"][kind] for kind in OUTPUT_TYPES]
         if any(part["n"] for part in types):
             rates = [number((part["rate"] or {}).get("value"), 2) for part in types]
-            means = [number(one[name][what], 2) for name in ("macro", "micro") for what in ("mean", "se")]
+            means = [number(record[name][statistic], 2) for name in ("macro", "micro") for statistic in ("mean", "se")]
             cells.append([label, *rates, *means, str(sum(part["unscored"] for part in types))])
     return (title, header, cells)
 
 
 def category_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Passes and turns by category, and their share in all, from one subset's ``category_figures`` by candidate."""
-    names = sorted({name for one in rows.values() for name in one["categories"]})
+    names = sorted({name for record in rows.values() for name in record["categories"]})
     header = ["candidate", *names, "all", "rate", "±", "unscored"]
     cells = []
-    for label, one in rows.items():
-        parts = [one["categories"].get(name) for name in names]
-        given = [part for part in parts if part is not None]
+    for label, record in rows.items():
+        parts = [record["categories"].get(name) for name in names]
+        counted = [part for part in parts if part is not None]
         row = [label, *(DASH if part is None else f"{part['passed']}/{part['n']}" for part in parts)]
-        row.append(f"{sum(part['passed'] for part in given)}/{sum(part['n'] for part in given)}")
-        row += [number(one["rate"][what], 2) for what in ("mean", "se")]
-        cells.append([*row, str(sum(part["unscored"] for part in given))])
+        row.append(f"{sum(part['passed'] for part in counted)}/{sum(part['n'] for part in counted)}")
+        row += [number(record["rate"][statistic], 2) for statistic in ("mean", "se")]
+        cells.append([*row, str(sum(part["unscored"] for part in counted))])
     return (title, header, cells)
 
 
@@ -337,18 +345,18 @@ def judge_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Table 5: cases, what was judged and reviewed, false positives and negatives, from ``judge_errors`` of a run."""
     header = ["subset", "cases", "judged", "reviewed", "FP", "FP %", "FN", "FN %", "FP+FN", "FP+FN %", "by rule"]
     cells = []
-    for name, one in rows.items():
-        if one["cases"]:
-            row = [name, *(str(one[part]) for part in ("cases", "judged", "reviewed"))]
+    for name, record in rows.items():
+        if record["cases"]:
+            row = [name, *(str(record[part]) for part in ("cases", "judged", "reviewed"))]
             for part in ("false_positives", "false_negatives", "both"):
-                share = one["of_cases"][part]
-                row += [str(one[part]), number(None if share is None else 100 * share)]
-            cells.append([*row, str(one["by_rule"])])
+                rate = record["of_cases"][part]
+                row += [str(record[part]), number(None if rate is None else 100 * rate)]
+            cells.append([*row, str(record["by_rule"])])
     return (title, header, cells)
 
 
-def _rounded_share(part: int, whole: int) -> float | None:
-    return round_figure(part / whole) if whole else None
+def _rounded_share(part: int, total: int) -> float | None:
+    return round_figure(part / total) if total else None
 
 
 class CandidateTurns(ModelResults):
@@ -380,9 +388,11 @@ class CandidateTurns(ModelResults):
 
     def to_dict(self, prices: dict[str, list[float] | None], corrections: dict[str, Correction]) -> dict[str, Any]:
         """Everything as plain data; the corrected figures only where there are corrections of this candidate's."""
-        outcomes = sorted(self.outcomes, key=lambda one: one.key)
+        outcomes = sorted(self.outcomes, key=lambda outcome: outcome.key)
         turns, texts = len(outcomes), self.judged + self.parse_failures
-        texts -= sum(one.judged and one.passed is None for one in outcomes)  # the second failure was the last text
+        texts -= sum(
+            outcome.judged and outcome.passed is None for outcome in outcomes
+        )  # the second failure was the last text
         common = self.common_figures(prices)
         usage = common.pop("usage")
         data: dict[str, Any] = {
@@ -405,10 +415,10 @@ class CandidateTurns(ModelResults):
             "usage": usage,
         }
         data |= _by_category(outcomes)
-        if any(one.key in corrections for one in outcomes):
-            mended = apply_corrections(outcomes, corrections)
-            data["corrected"] = {"singlecall": singlecall_figures(mended), "dialog": dialog_figures(mended)}
-            data["corrected"] |= _by_category(mended)
+        if any(outcome.key in corrections for outcome in outcomes):
+            corrected = apply_corrections(outcomes, corrections)
+            data["corrected"] = {"singlecall": singlecall_figures(corrected), "dialog": dialog_figures(corrected)}
+            data["corrected"] |= _by_category(corrected)
         return data
 
 
@@ -426,20 +436,25 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(key, result)
 
-    def in_brief(self, one: CandidateTurns) -> str:
-        return _share_text(sum(out.passed is True for out in one.outcomes), len(one.outcomes) - one.unscored)
+    def in_brief(self, turns: CandidateTurns) -> str:
+        return _share_text(
+            sum(outcome.passed is True for outcome in turns.outcomes), len(turns.outcomes) - turns.unscored
+        )
 
-    def figures(self, label: str, one: CandidateTurns) -> dict[str, Any]:
-        return one.to_dict(self.prices(label), effective_corrections(self._corrections))
+    def figures(self, label: str, turns: CandidateTurns) -> dict[str, Any]:
+        return turns.to_dict(self.prices(label), effective_corrections(self._corrections))
 
     def report(self) -> dict[str, Any]:
         report = super().report()
         if self._corrections:
-            every = sorted((out for one in self.candidates.values() for out in one.outcomes), key=lambda out: out.key)
+            every = sorted(
+                (outcome for turns in self.candidates.values() for outcome in turns.outcomes),
+                key=lambda outcome: outcome.key,
+            )
             counting = effective_corrections(self._corrections)
             report["corrections"] = {
                 "outputs": len(counting),
-                "reviewers": sorted({one.reviewer for one in self._corrections}),
+                "reviewers": sorted({correction.reviewer for correction in self._corrections}),
                 "disputed": disputed_outputs(self._corrections),
                 "judge_errors": judge_errors(every, counting),
             }
@@ -447,23 +462,25 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
 
     def tables(self) -> list[Table]:
         report = self.report()
-        of = f"{report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
-        told = {"": report["candidates"]}
+        subject = f"{report['dataset']['name']}, seed {report['seed']}, tier {report['tier']}"
+        variants = {"": report["candidates"]}
         if "corrections" in report:
-            mended = {label: one.get("corrected", one) for label, one in report["candidates"].items()}
-            told = {", as judged": report["candidates"], ", as corrected": mended}
+            corrected = {label: record.get("corrected", record) for label, record in report["candidates"].items()}
+            variants = {", as judged": report["candidates"], ", as corrected": corrected}
         tables = []
-        for how, candidates in told.items():
-            single = {label: one["singlecall"] for label, one in candidates.items()}
-            tables.append(singlecall_table(f"Single calls passed, by tool list: {of}{how}", single))
-        for how, candidates in told.items():
-            dialogs = {label: one["dialog"] for label, one in candidates.items()}
-            tables.append(dialog_table(f"Pass rates in dialogs, by type: {of}{how}", dialogs))
-        for subset in sorted({name for one in report["candidates"].values() for name in one.get("categories", ())}):
-            for how, candidates in told.items():
-                rows = {label: one["categories"][subset] for label, one in candidates.items()
-                        if subset in one.get("categories", ())}  # fmt: skip
-                tables.append(category_table(f"Passed in {subset}, by category: {of}{how}", rows))
+        for suffix, candidates in variants.items():
+            single = {label: record["singlecall"] for label, record in candidates.items()}
+            tables.append(singlecall_table(f"Single calls passed, by tool list: {subject}{suffix}", single))
+        for suffix, candidates in variants.items():
+            dialogs = {label: record["dialog"] for label, record in candidates.items()}
+            tables.append(dialog_table(f"Pass rates in dialogs, by type: {subject}{suffix}", dialogs))
+        for subset in sorted(
+            {name for record in report["candidates"].values() for name in record.get("categories", ())}
+        ):
+            for suffix, candidates in variants.items():
+                rows = {label: record["categories"][subset] for label, record in candidates.items()
+                        if subset in record.get("categories", ())}  # fmt: skip
+                tables.append(category_table(f"Passed in {subset}, by category: {subject}{suffix}", rows))
         if "corrections" in report:
             tables.append(judge_table("Wrong verdicts, as far as reviewed", report["corrections"]["judge_errors"]))
         failed, *common = common_tables(report)
@@ -473,19 +490,24 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
         """What was wrong with, or struck the eye in, outputs that failed."""
         candidates = report["candidates"]
         rows = [
-            [kind, name, *(str(one["tags"][kind].get(name, 0)) for one in candidates.values()), TAGS[name].meaning]
+            [
+                kind,
+                name,
+                *(str(record["tags"][kind].get(name, 0)) for record in candidates.values()),
+                TAGS[name].meaning,
+            ]
             for kind in OUTPUT_TYPES
             for name in TAGS
-            if any(name in one["tags"][kind] for one in candidates.values())
+            if any(name in record["tags"][kind] for record in candidates.values())
         ]
         return ("What was seen in answers that failed, by type of turn", ["type", "tag", *candidates, "meaning"], rows)
 
     def _grading(self, report: dict[str, Any]) -> Table:
         rows = []
-        for label, one in report["candidates"].items():
-            row = [label, *(str(one[name]) for name in ("turns", "decided_by_rule", "judged"))]
-            row += [percent(one["unscored_rate"]), percent(one["parse_failure_rate"])]
-            rows.append([*row, str(sum(one["stopped"].values())), str(one["failed"])])
+        for label, record in report["candidates"].items():
+            row = [label, *(str(record[name]) for name in ("turns", "decided_by_rule", "judged"))]
+            row += [percent(record["unscored_rate"]), percent(record["parse_failure_rate"])]
+            rows.append([*row, str(sum(record["stopped"].values())), str(record["failed"])])
         header = ["candidate", "turns", "by rule", "judged", "unscored", "unparsed", "stopped", "failed"]
         return ("How turns were graded", header, rows)
 
@@ -499,7 +521,7 @@ def _unread_files(dataset: dict[str, Any]) -> Table:
     """What stands beside or in the files and was not read."""
     rows = [[name, "", "no known file of the benchmark"] for name in dataset.get("unread_files", ())]
     skipped = dataset.get("skipped_lines", {"count": 0, "first": []})
-    rows += [[one["file"], str(one["line"]), one["problem"]] for one in skipped["first"]]
+    rows += [[entry["file"], str(entry["line"]), entry["problem"]] for entry in skipped["first"]]
     more = skipped["count"] - len(skipped["first"])
     if more:
         rows.append([f"{more} more lines", "", ""])

@@ -111,8 +111,8 @@ class FunctionChatSettings(RunSettings):
             raise ValueError("subset: mode user has tasks of its own and no subsets; leave it out")
         return self
 
-    def spoken(self, of_data: str) -> str:
-        """The language that replies must be in, empty where any will do; ``of_data``: that of the data's users."""
+    def reply_language(self, data_language: str) -> str:
+        """The language that replies must be in, empty where any will do; `data_language`: that of the data's users."""
         if self.language is None:
             return "Korean" if self.mode == "turns" else ""
-        return of_data if self.language == DATA else self.language
+        return data_language if self.language == DATA else self.language

@@ -88,7 +88,7 @@ _HINTS = {
 }
 
 TAGS: dict[str, Tag] = {tag.name: tag for tag in (*_tags("error", _ERRORS), *_tags("hint", _HINTS))}
-_TAG_ORDER = {name: place for place, name in enumerate(TAGS)}
+_TAG_ORDER = {name: position for position, name in enumerate(TAGS)}
 
 
 def sort_tags(names: Iterable[str]) -> list[str]:
@@ -132,12 +132,12 @@ def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall], matching: M
             return RuleGrade(True)
         strict = grade(turn, content, calls)
         return RuleGrade(None, strict.tags, strict.why)
-    found = _grade_call(turn, content, calls) if turn.type == "call" else _grade_text(turn, content, calls)
-    why = "; ".join(dict.fromkeys(found.why))
-    if found.errors:
-        return RuleGrade(False, sort_tags(found.errors), why)
-    if found.hints or found.why:
-        return RuleGrade(None, sort_tags(found.hints), why)
+    comparison = _grade_call(turn, content, calls) if turn.type == "call" else _grade_text(turn, content, calls)
+    why = "; ".join(dict.fromkeys(comparison.why))
+    if comparison.errors:
+        return RuleGrade(False, sort_tags(comparison.errors), why)
+    if comparison.hints or comparison.why:
+        return RuleGrade(None, sort_tags(comparison.hints), why)
     if turn.type == "call" or _is_right_text(turn, content):
         return RuleGrade(True)
     return RuleGrade(None)
@@ -146,55 +146,55 @@ def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall], matching: M
 def _grade_call(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> CallComparison:
     if calls:
         return compare_calls(turn, calls)
-    found = CallComparison()
+    comparison = CallComparison()
     if not content.strip():
-        found.error("there is neither text nor a call", "no_call", "empty_output")
-        return found
-    found.error("no call was made", "no_call")
+        comparison.error("there is neither text nor a call", "no_call", "empty_output")
+        return comparison
+    comparison.error("no call was made", "no_call")
     if _writes_call(turn, content):
-        found.error("a call is written into the text", "call_as_text")
+        comparison.error("a call is written into the text", "call_as_text")
     elif "?" in content or "？" in content:
-        found.error("the text asks instead", "asked_instead")
-    return found
+        comparison.error("the text asks instead", "asked_instead")
+    return comparison
 
 
 def _grade_text(turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> CallComparison:
     if calls:
-        found = unneeded_calls(turn, calls)
-        held = [_call_key(call) for message in turn.messages for call in message_calls(message)]
-        if any(_call_key(call) in held for call in calls):
-            found.error("the dialog holds such a call already", "repeated_call")
-        return found
-    found = CallComparison()
+        comparison = unneeded_calls(turn, calls)
+        earlier = [_call_key(call) for message in turn.messages for call in message_calls(message)]
+        if any(_call_key(call) in earlier for call in calls):
+            comparison.error("the dialog holds such a call already", "repeated_call")
+        return comparison
+    comparison = CallComparison()
     if not content.strip():
-        found.error("there is neither text nor a call", "empty_output")
+        comparison.error("there is neither text nor a call", "empty_output")
     elif _is_right_text(turn, content):
         pass
     elif turn.type == "completion" and _is_bare_json(turn, content):
-        found.error("the text is JSON", "raw_json")
+        comparison.error("the text is JSON", "raw_json")
     else:
-        _judge_hints(turn, content, found)
-    return found
+        _judge_hints(turn, content, comparison)
+    return comparison
 
 
 def _is_right_text(turn: DialogTurn, content: str) -> bool:
     return turn.type != "call" and to_nfc(content).strip() == to_nfc(turn.ground_truth["content"]).strip()
 
 
-def _judge_hints(turn: DialogTurn, content: str, found: CallComparison) -> None:
+def _judge_hints(turn: DialogTurn, content: str, comparison: CallComparison) -> None:
     """Hints at what the judge should look at in a text."""
     if _writes_call(turn, content):
-        found.open("a call is written into the text", "holds_call")
+        comparison.open("a call is written into the text", "holds_call")
     elif _has_json(content):
-        found.open("there is JSON in the text", "holds_json")
-    told = [(message["role"], message["content"] or "") for message in turn.messages]
-    if any(to_nfc(text).strip() == to_nfc(content).strip() for _, text in told):
-        found.open("an earlier message is repeated", "mirrored_message")
-    own = unicode_scripts("".join(text for role, text in told if role == "user"))
+        comparison.open("there is JSON in the text", "holds_json")
+    messages = [(message["role"], message["content"] or "") for message in turn.messages]
+    if any(to_nfc(text).strip() == to_nfc(content).strip() for _, text in messages):
+        comparison.open("an earlier message is repeated", "mirrored_message")
+    own = unicode_scripts("".join(text for role, text in messages if role == "user"))
     if own and unicode_scripts(content) and not own & unicode_scripts(content):
-        found.open("the user writes in other letters", "other_language")
+        comparison.open("the user writes in other letters", "other_language")
     if turn.type == "completion" and (strange := Mentions(turn.messages).strange_numbers(content)):
-        found.open(f"no message has the number {strange[0]}", "unmentioned_number")
+        comparison.open(f"no message has the number {strange[0]}", "unmentioned_number")
 
 
 def _writes_call(turn: DialogTurn, content: str) -> bool:
@@ -213,7 +213,7 @@ def _is_bare_json(turn: DialogTurn, content: str) -> bool:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
-        return any(one["role"] == "tool" and one["content"].strip() == text for one in turn.messages)
+        return any(message["role"] == "tool" and message["content"].strip() == text for message in turn.messages)
     return True
 
 
@@ -224,7 +224,7 @@ def _has_json(content: str) -> bool:
             value, _ = _DECODER.raw_decode(content, begin.start())
         except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict) for one in value)):
+        if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(entry, dict) for entry in value)):
             return True
     return False
 

@@ -68,8 +68,8 @@ class FunctionChat(
         return Prepared(tasks, self._records(s, tasks.to_record(), ""))
 
     def _records(self, settings: FunctionChatSettings, dataset: dict[str, Any], language: str) -> dict[str, Any]:
-        words = open_prompts(settings, settings.spoken(language))
-        return {"dataset": dataset, "system": words.system, "language": words.language}
+        prompts = open_prompts(settings, settings.reply_language(language))
+        return {"dataset": dataset, "system": prompts.system, "language": prompts.language}
 
     def protocol(
         self, settings: FunctionChatSettings, pack: PromptPack | None, records: Mapping[str, Any]
@@ -77,15 +77,15 @@ class FunctionChat(
         assert pack is not None
         s = settings
         # Runs of earlier versions recorded no language: what they named, or Korean.
-        words = DialogPrompts(pack, records.get("language", s.spoken("Korean")), records["system"])
+        prompts = DialogPrompts(pack, records.get("language", s.reply_language("Korean")), records["system"])
         answering = s.sampling_of(CANDIDATE)
         if s.mode == "user":
             asking = s.sampling_of(INTERACTOR)
-            return UserProtocol(words, answering, asking, s.exchanges, s.steps).hold
+            return UserProtocol(prompts, answering, asking, s.exchanges, s.steps).run
         # Rubrics from a folder say themselves in which form a verdict is to come: no schema is asked for.
         schema = RULING_SCHEMA if s.rubrics is None else None
         judging = replace(s.sampling_of(JUDGE), schema=schema)
-        return TurnProtocol(words, answering, judging, s.matching).hold
+        return TurnProtocol(prompts, answering, judging, s.matching).run
 
     def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> GradeReader | None:
         """Pass or fail of the outputs that the judge was asked about; what rules decide is not the judge's."""

@@ -43,7 +43,7 @@ class AssistantHint:
 class NextCallHint:
     """A candidate that knows which expected call is still to be made. Found out when it asks, for no other does."""
 
-    workshop: ToolSimulator
+    simulator: ToolSimulator
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
         return AssistantHint(self.ground_truth).simulated(model, request, chance)
@@ -51,11 +51,11 @@ class NextCallHint:
     @property
     def ground_truth(self) -> dict[str, Any]:
         """The next expected call, or that all have been made."""
-        missing = self.workshop.missing()
+        missing = self.simulator.missing()
         if not missing:
             return {"role": "assistant", "content": "That is done."}
-        wanted = self.workshop.task.expected[missing[0]]
-        call = ToolCall("call-1", wanted.name, orjson.dumps(wanted.arguments).decode())
+        expected = self.simulator.task.expected[missing[0]]
+        call = ToolCall("call-1", expected.name, orjson.dumps(expected.arguments).decode())
         return {"role": "assistant", "tool_calls": [call.to_openai()]}
 
 
@@ -103,8 +103,8 @@ def wrong_answer(truth: SimulatedReply, request: Request, tools: Toolbox, chance
             return "", [_invented_call(tools, detail)]
         if kind < 0.75:
             return _last_result(request.messages), None
-        others = [other for other in _TEXTS if other != text]
-        return others[int(detail * len(others))], None
+        alternatives = [alternative for alternative in _TEXTS if alternative != text]
+        return alternatives[int(detail * len(alternatives))], None
     index = int(detail * len(calls))
     ways = [_change_function, _drop_key, _add_key, _change_type]
     first = int(kind * (len(ways) + 1))
@@ -169,8 +169,8 @@ def _invented_call(tools: Toolbox, chance: float) -> ToolCall:
     schema = tools.parameters(name) or {}
     properties = schema.get("properties", {})
     required = schema.get("required")
-    wanted = list(properties) if required is None else required
-    return ToolCall("call-1", name, _compact({key: _value_for(properties.get(key, {})) for key in wanted}))
+    parameters = list(properties) if required is None else required
+    return ToolCall("call-1", name, _compact({key: _value_for(properties.get(key, {})) for key in parameters}))
 
 
 def _value_for(schema: Any) -> Any:

@@ -41,148 +41,148 @@ _SCRIPT_LANGUAGES = {
 
 def written_language(texts: Iterable[str | None]) -> str:
     """Return the English name of the language whose script the texts hold; empty where none tells it (Latin, say)."""
-    found = unicode_scripts("".join(text or "" for text in texts))
-    return next((language for script, language in _SCRIPT_LANGUAGES.items() if script in found), "")
+    scripts = unicode_scripts("".join(text or "" for text in texts))
+    return next((language for script, language in _SCRIPT_LANGUAGES.items() if script in scripts), "")
 
 
 _ONLY_TRUTH = "only ground truth is allowed"
 
 
-def truth_message(given: Any, kind: OutputType, where: str) -> dict[str, Any]:
+def truth_message(raw: Any, kind: OutputType, path: str) -> dict[str, Any]:
     """A ground truth that is given as a message; it holds calls exactly where its type is ``call``."""
-    if not isinstance(given, dict) or given.get("role") != "assistant":
-        raise FieldError(where, f"expected an assistant message, found {preview(given)}")
-    truth = history_message(given, f"{where}.")
+    if not isinstance(raw, dict) or raw.get("role") != "assistant":
+        raise FieldError(path, f"expected an assistant message, found {preview(raw)}")
+    truth = history_message(raw, f"{path}.")
     if kind == "call" and not truth.get("tool_calls"):
-        raise FieldError(f"{where}.tool_calls", "is missing, but 'type_of_output' is 'call'")
+        raise FieldError(f"{path}.tool_calls", "is missing, but 'type_of_output' is 'call'")
     if kind != "call" and truth.get("tool_calls"):
-        raise FieldError(f"{where}.tool_calls", f"holds a call, but 'type_of_output' is '{kind}'")
+        raise FieldError(f"{path}.tool_calls", f"holds a call, but 'type_of_output' is '{kind}'")
     return truth
 
 
-def history_message(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def history_message(raw: Mapping[str, Any], path: str) -> dict[str, Any]:
     """A message with the fields that count; of a role that may stand in a history, and with something in it."""
-    role = given.get("role")
+    role = raw.get("role")
     if role not in ("system", "user", "assistant", "tool"):
-        raise FieldError(f"{where}role", f"expected system, user, assistant or tool, found {preview(role)}")
-    calls = parse_message_calls(given.get("tool_calls"), f"{where}tool_calls") if role == "assistant" else []
-    content = given.get("content")
+        raise FieldError(f"{path}role", f"expected system, user, assistant or tool, found {preview(role)}")
+    calls = parse_message_calls(raw.get("tool_calls"), f"{path}tool_calls") if role == "assistant" else []
+    content = raw.get("content")
     if calls and (content is None or (isinstance(content, str) and not content.strip())):
         return {"role": role, "content": None, "tool_calls": [call.to_openai() for call in calls]}
     if role == "tool" and content == "":  # a tool may have nothing to say
         message: dict[str, Any] = {"role": role, "content": ""}
     else:
-        message = {"role": role, "content": text_field(given, "content", where)}
+        message = {"role": role, "content": text_field(raw, "content", path)}
     if calls:
         message["tool_calls"] = [call.to_openai() for call in calls]
     if role == "tool":
-        message["tool_call_id"] = record_id(given, "tool_call_id") or ""
-        if given.get("name") is not None:
-            message["name"] = text_field(given, "name", where)
+        message["tool_call_id"] = record_id(raw, "tool_call_id") or ""
+        if raw.get("name") is not None:
+            message["name"] = text_field(raw, "name", path)
     return message
 
 
-def parse_message_calls(given: Any, where: str) -> list[ToolCall]:
+def parse_message_calls(raw: Any, path: str) -> list[ToolCall]:
     """The calls of an assistant message; arguments may also be given as an object instead of its text."""
-    if given is None:
+    if raw is None:
         return []
-    if not isinstance(given, list):
-        raise FieldError(where, f"expected a list of calls, found {preview(given)}")
-    found = []
-    for index, one in enumerate(given):
-        place = f"{where}[{index}]"
-        function = one.get("function") if isinstance(one, dict) else None
+    if not isinstance(raw, list):
+        raise FieldError(path, f"expected a list of calls, found {preview(raw)}")
+    calls = []
+    for index, entry in enumerate(raw):
+        entry_path = f"{path}[{index}]"
+        function = entry.get("function") if isinstance(entry, dict) else None
         if not isinstance(function, dict):
-            raise FieldError(place, f"expected an object with 'function', found {preview(one)}")
-        found.append(_parse_call(function, one.get("id"), index, f"{place}.function."))
-    return found
+            raise FieldError(entry_path, f"expected an object with 'function', found {preview(entry)}")
+        calls.append(_parse_call(function, entry.get("id"), index, f"{entry_path}.function."))
+    return calls
 
 
-def parse_calls(given: Any, where: str) -> list[ToolCall]:
+def parse_calls(raw: Any, path: str) -> list[ToolCall]:
     """The calls of a single-call ground truth: ``{"name", "arguments"}`` or a list of such, also as JSON text."""
-    value = _parse_json(given, where) if isinstance(given, str) else given
-    held = value if isinstance(value, list) else [value]
-    if not held or not all(isinstance(one, dict) for one in held):
-        raise FieldError(where, f"expected a call, or a list of calls, found {preview(given)}")
-    return [_parse_call(one, None, index, f"{where}.") for index, one in enumerate(held)]
+    value = _parse_json(raw, path) if isinstance(raw, str) else raw
+    entries = value if isinstance(value, list) else [value]
+    if not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise FieldError(path, f"expected a call, or a list of calls, found {preview(raw)}")
+    return [_parse_call(entry, None, index, f"{path}.") for index, entry in enumerate(entries)]
 
 
-def _parse_call(function: Mapping[str, Any], given_id: Any, index: int, where: str) -> ToolCall:
+def _parse_call(function: Mapping[str, Any], raw_id: Any, index: int, path: str) -> ToolCall:
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
         arguments = readable_json(arguments)
     if not isinstance(arguments, str):
-        raise FieldError(f"{where}arguments", f"expected a JSON object as text, found {preview(arguments)}")
-    name = text_field(function, "name", where)
-    call = ToolCall(given_id if isinstance(given_id, str) and given_id else f"call-{index + 1}", name, arguments)
+        raise FieldError(f"{path}arguments", f"expected a JSON object as text, found {preview(arguments)}")
+    name = text_field(function, "name", path)
+    call = ToolCall(raw_id if isinstance(raw_id, str) and raw_id else f"call-{index + 1}", name, arguments)
     try:
         call.parsed()
     except MalformedOutput as error:
-        raise FieldError(f"{where}arguments", str(error)) from None
+        raise FieldError(f"{path}arguments", str(error)) from None
     return call
 
 
-def check_calls(calls: Sequence[ToolCall], box: Toolbox, where: str) -> None:
+def check_calls(calls: Sequence[ToolCall], box: Toolbox, path: str) -> None:
     """A right call names an offered function, and its arguments are of the types that are specified.
 
     :raises FieldError: one does not.
     """
     for call in calls:
         if call.name not in box.names:
-            raise FieldError(where, f"the function '{call.name}' is not among the tools: {', '.join(box.names)}")
+            raise FieldError(path, f"the function '{call.name}' is not among the tools: {', '.join(box.names)}")
         for name, value in call.parsed().items():
-            _check_value(call.name, name, value, box, where)
-        known = parameter_schemas(box, call.name)
+            _check_value(call.name, name, value, box, path)
+        schemas = parameter_schemas(box, call.name)
         for name in required_parameters(box.parameters(call.name)):
-            if name in known and name not in call.parsed():  # what is required but not specified nobody can give
-                raise FieldError(where, f"{call.name} requires '{name}', which the ground truth lacks")
+            if name in schemas and name not in call.parsed():  # what is required but not specified nobody can give
+                raise FieldError(path, f"{call.name} requires '{name}', which the ground truth lacks")
 
 
-def _check_value(function: str, name: str, value: Any, box: Toolbox, where: str) -> None:
+def _check_value(function: str, name: str, value: Any, box: Toolbox, path: str) -> None:
     schema = parameter_schemas(box, function).get(name)
     if schema is None:
-        raise FieldError(where, f"{function} has no parameter '{name}'")
+        raise FieldError(path, f"{function} has no parameter '{name}'")
     if not fits_schema(value, schema):
-        raise FieldError(where, f"{function}: '{name}' is specified as {type_names(schema)}, found {preview(value)}")
+        raise FieldError(path, f"{function}: '{name}' is specified as {type_names(schema)}, found {preview(value)}")
 
 
 def parameter_schemas(box: Toolbox, function: str) -> Mapping[str, Any]:
     """The parameters of a function, each with its schema."""
-    held: Mapping[str, Any] = (box.parameters(function) or {}).get("properties", {})
-    return held
+    schemas: Mapping[str, Any] = (box.parameters(function) or {}).get("properties", {})
+    return schemas
 
 
-def acceptable_values(given: Any, calls: Sequence[ToolCall], box: Toolbox, where: str) -> Acceptable:
+def acceptable_values(raw: Any, calls: Sequence[ToolCall], box: Toolbox, path: str) -> Acceptable:
     """What is said of further values: nothing, a sentence, or an object (for several calls a list of them, or null).
 
     Where a parameter is an array, a list is one value, and a list of lists gives several. A sentence in place of a
     number, list or truth value is no value: the judge is shown it and decides.
     """
-    if given is None:
+    if raw is None:
         return Acceptable()
-    text = given if isinstance(given, str) else readable_json(given)
-    if isinstance(given, str):
-        if given.strip().rstrip(".").lower() == _ONLY_TRUTH:
+    text = raw if isinstance(raw, str) else readable_json(raw)
+    if isinstance(raw, str):
+        if raw.strip().rstrip(".").lower() == _ONLY_TRUTH:
             return Acceptable("only", text=text)
-        if not given.lstrip().startswith(("{", "[")):
-            text_field({"text": given}, "text", f"{where}: ")
+        if not raw.lstrip().startswith(("{", "[")):
+            text_field({"text": raw}, "text", f"{path}: ")
             return Acceptable("remark", text=text)
-        given = _parse_json(given, where)
-    held = given if isinstance(given, list) else [given]
-    if len(held) != len(calls) or not all(one is None or isinstance(one, dict) for one in held):
-        many = "an object" if len(calls) == 1 else f"a list of {len(calls)} objects, one for each call"
-        raise FieldError(where, f"expected a sentence, or {many if calls else 'nothing'}, found {preview(given)}")
+        raw = _parse_json(raw, path)
+    entries = raw if isinstance(raw, list) else [raw]
+    if len(entries) != len(calls) or not all(entry is None or isinstance(entry, dict) for entry in entries):
+        expected = "an object" if len(calls) == 1 else f"a list of {len(calls)} objects, one for each call"
+        raise FieldError(path, f"expected a sentence, or {expected if calls else 'nothing'}, found {preview(raw)}")
     values, remarked = [], False
-    for call, one in zip(calls, held, strict=True):
-        known = parameter_schemas(box, call.name)
-        given_of = {name: value for name, value in (one or {}).items() if not _is_sentence(value, known.get(name))}
-        remarked |= len(given_of) < len(one or {})
-        values.append({name: _alternatives(value, known.get(name, {})) for name, value in given_of.items()})
+    for call, entry in zip(calls, entries, strict=True):
+        schemas = parameter_schemas(box, call.name)
+        listed = {name: value for name, value in (entry or {}).items() if not _is_sentence(value, schemas.get(name))}
+        remarked |= len(listed) < len(entry or {})
+        values.append({name: _alternatives(value, schemas.get(name, {})) for name, value in listed.items()})
         for name, several in values[-1].items():
             if not several:
-                raise FieldError(where, f"'{name}' has an empty list of values")
+                raise FieldError(path, f"'{name}' has an empty list of values")
             for value in several:
-                _check_value(call.name, name, value, box, where)
+                _check_value(call.name, name, value, box, path)
     return Acceptable("remark" if remarked else "values", tuple(values), text)
 
 
@@ -191,22 +191,22 @@ def _is_sentence(value: Any, schema: Any) -> bool:
     return isinstance(value, str) and len(value.split()) > 1 and schema is not None and not fits_schema(value, schema)
 
 
-def acceptable_of_calls(given: Sequence[Any], calls: Sequence[ToolCall], box: Toolbox, where: str) -> Acceptable:
+def acceptable_of_calls(raw_calls: Sequence[Any], calls: Sequence[ToolCall], box: Toolbox, path: str) -> Acceptable:
     """The same where each call of the ground truth says it of itself, as ``function.acceptable_arguments``.
 
     Where that is a sentence for some of several calls, the judge is shown all of it and decides.
     """
-    told = [(one.get("function") or {}).get("acceptable_arguments") for one in given]
+    remarks = [(call.get("function") or {}).get("acceptable_arguments") for call in raw_calls]
     rules = [
-        acceptable_values(one, [call], box, f"{where}[{index}].function.acceptable_arguments")
-        for index, (one, call) in enumerate(zip(told, calls, strict=True))
+        acceptable_values(remark, [call], box, f"{path}[{index}].function.acceptable_arguments")
+        for index, (remark, call) in enumerate(zip(remarks, calls, strict=True))
     ]
     kinds = {rule.kind for rule in rules}
     if kinds <= {"unsaid"}:
         return Acceptable()
     if len(rules) == 1:
         return rules[0]
-    text = readable_json(told)
+    text = readable_json(remarks)
     values = tuple(rule.values[0] if rule.values else {} for rule in rules)
     if kinds == {"only"}:
         return Acceptable("only", text=rules[0].text)
@@ -216,31 +216,31 @@ def acceptable_of_calls(given: Sequence[Any], calls: Sequence[ToolCall], box: To
 
 
 def _alternatives(value: Any, schema: Any) -> tuple[Any, ...]:
-    several = isinstance(value, list) and all(fits_schema(one, schema) for one in value)
+    several = isinstance(value, list) and all(fits_schema(entry, schema) for entry in value)
     return tuple(value) if several else (value,)
 
 
-def parse_toolbox(given: Any, where: str) -> Toolbox:
-    if not isinstance(given, list):
-        raise FieldError(where, f"expected a list of tools, found {preview(given)}")
+def parse_toolbox(raw: Any, path: str) -> Toolbox:
+    if not isinstance(raw, list):
+        raise FieldError(path, f"expected a list of tools, found {preview(raw)}")
     try:
-        return Toolbox(given)
+        return Toolbox(raw)
     except ConfigurationError as error:
-        raise FieldError(where, str(error)) from None
+        raise FieldError(path, str(error)) from None
 
 
 def object_list(raw: Raw, name: str, within: str = "") -> list[dict[str, Any]]:
     value = raw.get(name)
-    if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
         raise FieldError(within + name, f"expected a list of at least one object, found {preview(value)}")
     return value
 
 
-def _parse_json(text: str, where: str) -> Any:
+def _parse_json(text: str, path: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise FieldError(where, f"begins like JSON, but is none ({error}): {preview(text)}") from None
+        raise FieldError(path, f"begins like JSON, but is none ({error}): {preview(text)}") from None
 
 
 _SKIP_ADVICE = "mend the line, or skip such lines with --skip-bad-items"
@@ -287,58 +287,58 @@ def read_common(path: Path, subset: Subset = "common", skipped: OnSkipped | None
 
 
 def _read_turns(path: Path, turns: Callable[[Raw], TurnIterator], skipped: OnSkipped | None) -> TurnIterator:
-    seen: dict[str, int] = {}
+    lines_by_id: dict[str, int] = {}
     for line, raw in read_records(path):
-        found: list[DialogTurn] = []
+        new_turns: list[DialogTurn] = []
         problem: DatasetError | None = None
         if isinstance(raw, DatasetError):
             problem = raw
         else:
             try:
-                found = list(turns(raw))
-                here: set[str] = set()
-                for turn in found:
-                    first = line if turn.id in here else seen.get(turn.id)
+                new_turns = list(turns(raw))
+                line_ids: set[str] = set()
+                for turn in new_turns:
+                    first = line if turn.id in line_ids else lines_by_id.get(turn.id)
                     if first is not None:
                         raise FieldError("serial_num", f"'{turn.id}' stands in line {first} already; number anew")
-                    here.add(turn.id)
+                    line_ids.add(turn.id)
             except FieldError as error:
                 advice = "" if skipped else f"; {_SKIP_ADVICE}"
                 problem = DatasetError(f"{error}{advice}", path=str(path), line=line, field=error.field)
         if problem is None:
-            seen.update((turn.id, line) for turn in found)
-            yield from found
+            lines_by_id.update((turn.id, line) for turn in new_turns)
+            yield from new_turns
         elif skipped is None:
             raise problem
         else:
             skipped(problem)
-    if not seen:
+    if not lines_by_id:
         raise DatasetError("holds no turn", path=str(path))
 
 
 def _singlecall_turns(raw: Raw) -> TurnIterator:
     lists = {}
-    for index, one in enumerate(object_list(raw, "tools")):
-        name = one.get("type")
+    for index, entry in enumerate(object_list(raw, "tools")):
+        name = entry.get("type")
         if name not in TOOL_LISTS or name in lists:
             problem = "stands twice" if name in lists else f"is none of {', '.join(TOOL_LISTS)}"
             raise FieldError(f"tools[{index}].type", f"{preview(name)} {problem}")
-        lists[name] = parse_toolbox(one.get("content"), f"tools[{index}].content")
+        lists[name] = parse_toolbox(entry.get("content"), f"tools[{index}].content")
     queries, truths = _by_serial(raw, "query"), _by_serial(raw, "ground_truth")
     rules = _by_serial(raw, "acceptable_arguments") if raw.get("acceptable_arguments") is not None else {}
-    for name, held in (("ground_truth", truths), *([("acceptable_arguments", rules)] if rules else [])):
-        if held.keys() != queries.keys():
-            odd = sorted(held.keys() ^ queries.keys())
+    for name, entries in (("ground_truth", truths), *([("acceptable_arguments", rules)] if rules else [])):
+        if entries.keys() != queries.keys():
+            odd = sorted(entries.keys() ^ queries.keys())
             raise FieldError(name, f"has other serial numbers than 'query': {', '.join(odd)}")
-    for serial, (where, query) in queries.items():
-        messages = [{"role": "user", "content": text_field(query, "content", where)}]
-        place, truth = truths[serial]
-        calls = parse_calls(truth.get("content"), f"{place}content")
+    for serial, (query_path, query) in queries.items():
+        messages = [{"role": "user", "content": text_field(query, "content", query_path)}]
+        truth_path, truth = truths[serial]
+        calls = parse_calls(truth.get("content"), f"{truth_path}content")
         message = {"role": "assistant", "content": None, "tool_calls": [call.to_openai() for call in calls]}
         for name, box in lists.items():
-            rule_at, rule = rules.get(serial, ("", {}))
-            check_calls(calls, box, f"{place}content")
-            acceptable = acceptable_values(rule.get("content"), calls, box, f"{rule_at}content")
+            rule_path, rule = rules.get(serial, ("", {}))
+            check_calls(calls, box, f"{truth_path}content")
+            acceptable = acceptable_values(rule.get("content"), calls, box, f"{rule_path}content")
             turn_id = f"singlecall/{serial}/{name}"
             yield DialogTurn(turn_id, "singlecall", "call", box.specs, messages, message, acceptable, name)
 
@@ -351,18 +351,18 @@ def _dialog_turns(raw: Raw) -> TurnIterator:
     count = raw.get("tools_count", len(box))
     if count != len(box):
         raise FieldError("tools_count", f"says {preview(count)}, but 'tools' holds {len(box)}")
-    for index, one in enumerate(object_list(raw, "turns")):
-        where = f"turns[{index}]."
-        serial = record_id(one, "serial_num") or record_id(one, "turn_num") or str(index + 1)
-        kind = _output_type(one.get("type_of_output"), f"{where}type_of_output")
+    for index, entry in enumerate(object_list(raw, "turns")):
+        path = f"turns[{index}]."
+        serial = record_id(entry, "serial_num") or record_id(entry, "turn_num") or str(index + 1)
+        kind = _output_type(entry.get("type_of_output"), f"{path}type_of_output")
         messages = [
-            history_message(message, f"{where}query[{place}].")
-            for place, message in enumerate(object_list(one, "query", where))
+            history_message(message, f"{path}query[{position}].")
+            for position, message in enumerate(object_list(entry, "query", path))
         ]
-        truth = truth_message(one.get("ground_truth"), kind, f"{where}ground_truth")
-        calls = parse_message_calls(truth.get("tool_calls"), f"{where}ground_truth.tool_calls")
-        check_calls(calls, box, f"{where}ground_truth.tool_calls")
-        acceptable = acceptable_values(one.get("acceptable_arguments"), calls, box, f"{where}acceptable_arguments")
+        truth = truth_message(entry.get("ground_truth"), kind, f"{path}ground_truth")
+        calls = parse_message_calls(truth.get("tool_calls"), f"{path}ground_truth.tool_calls")
+        check_calls(calls, box, f"{path}ground_truth.tool_calls")
+        acceptable = acceptable_values(entry.get("acceptable_arguments"), calls, box, f"{path}acceptable_arguments")
         yield DialogTurn(f"dialog/{dialog}/{serial}", "dialog", kind, box.specs, messages, truth, acceptable)
 
 
@@ -373,44 +373,46 @@ def _common_turn(raw: Raw, subset: Subset) -> TurnIterator:
     kind = _output_type(raw.get("type_of_output"), "type_of_output")
     box = parse_toolbox(raw.get("input_tools"), "input_tools")
     messages = [
-        history_message(message, f"input_messages[{place}].")
-        for place, message in enumerate(object_list(raw, "input_messages"))
+        history_message(message, f"input_messages[{position}].")
+        for position, message in enumerate(object_list(raw, "input_messages"))
     ]
     truth = raw.get("ground_truth")
     if kind == "call" and isinstance(truth, dict) and "tool_calls" not in truth and "role" not in truth:
         calls = parse_calls(truth, "ground_truth")
-        told = {"role": "assistant", "content": None, "tool_calls": [call.to_openai() for call in calls]}
-        where = "ground_truth"
+        answer = {"role": "assistant", "content": None, "tool_calls": [call.to_openai() for call in calls]}
+        path = "ground_truth"
     else:
-        told = truth_message(truth, kind, "ground_truth")
-        where = "ground_truth.tool_calls"
-        calls = parse_message_calls(told.get("tool_calls"), where)
-    check_calls(calls, box, where)
+        answer = truth_message(truth, kind, "ground_truth")
+        path = "ground_truth.tool_calls"
+        calls = parse_message_calls(answer.get("tool_calls"), path)
+    check_calls(calls, box, path)
     within = truth.get("tool_calls") if isinstance(truth, dict) else None
     if raw.get("acceptable_arguments") is None and within:
-        rule = acceptable_of_calls(within, calls, box, where)
+        rule = acceptable_of_calls(within, calls, box, path)
     else:
         rule = acceptable_values(raw.get("acceptable_arguments"), calls, box, "acceptable_arguments")
-    yield DialogTurn(f"{subset}/{category}/{serial}", subset, kind, box.specs, messages, told, rule, category=category)
+    yield DialogTurn(
+        f"{subset}/{category}/{serial}", subset, kind, box.specs, messages, answer, rule, category=category
+    )
 
 
-def _output_type(kind: Any, where: str) -> OutputType:
+def _output_type(kind: Any, path: str) -> OutputType:
     if kind not in OUTPUT_TYPES:
-        raise FieldError(where, f"{preview(kind)} is none of {', '.join(OUTPUT_TYPES)}")
-    found: OutputType = kind
-    return found
+        raise FieldError(path, f"{preview(kind)} is none of {', '.join(OUTPUT_TYPES)}")
+    output_type: OutputType = kind
+    return output_type
 
 
 def _by_serial(raw: Raw, name: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
-    for index, one in enumerate(object_list(raw, name)):
-        where = f"{name}[{index}]."
-        serial = record_id(one, "serial_num")
-        if serial is None or serial in found:
+    entries: dict[str, tuple[str, dict[str, Any]]] = {}
+    for index, entry in enumerate(object_list(raw, name)):
+        path = f"{name}[{index}]."
+        serial = record_id(entry, "serial_num")
+        if serial is None or serial in entries:
             problem = "is missing" if serial is None else f"{serial} stands twice"
-            raise FieldError(f"{where}serial_num", problem)
-        found[serial] = (where, one)
-    return found
+            raise FieldError(f"{path}serial_num", problem)
+        entries[serial] = (path, entry)
+    return entries
 
 
 FILES: dict[Subset, str] = {
@@ -454,13 +456,13 @@ class TurnSource:
 
         :raises DatasetError: a file is no longer what it was when it was checked.
         """
-        found = 0
-        for place, (path, turn) in enumerate(self._read(lambda problem: None)):
+        count = 0
+        for position, (path, turn) in enumerate(self._read(lambda problem: None)):
             if self._chosen is None or turn.id in self._chosen:
-                self._first.check(place, turn.to_record(), turn.id, str(path))
-                found += 1
+                self._first.check(position, turn.to_record(), turn.id, str(path))
+                count += 1
                 yield turn
-        self._first.check_end(found, len(self), self.name)
+        self._first.check_end(count, len(self), self.name)
 
     def _read(self, skipped: OnSkipped) -> Iterator[tuple[Path, DialogTurn]]:
         for subset, path in self.files:
@@ -482,10 +484,12 @@ class TurnSource:
             parts = self.counts.setdefault(turn.subset, {})
             part = turn.category or turn.tool_list or turn.type
             parts[part] = parts.get(part, 0) + 1
-            languages[written_language(one["content"] for one in turn.messages if one["role"] == "user")] += 1
+            languages[
+                written_language(message["content"] for message in turn.messages if message["role"] == "user")
+            ] += 1
         self.total = len(ranked)
-        most, count = languages.most_common(1)[0]
-        self.language = most if 2 * count > self.total else ""
+        language, count = languages.most_common(1)[0]
+        self.language = language if 2 * count > self.total else ""
         if limit is not None and limit < self.total:
             self._chosen = frozenset(nsmallest(limit, ranked, key=lambda id_: (ranked[id_], id_)))
 
@@ -497,13 +501,13 @@ class TurnSource:
     @property
     def notes(self) -> list[str]:
         """What was left out, a sentence each."""
-        said = [
+        notes = [
             f"{name} is no known file of the benchmark and was not read; name it with --data" for name in self.unread
         ]
         if self.skipped:
             first = "; ".join(map(str, self.bad[:3]))
-            said.append(f"{self.skipped} lines that cannot be used were left out, the first: {first}")
-        return said
+            notes.append(f"{self.skipped} lines that cannot be used were left out, the first: {first}")
+        return notes
 
     def to_record(self) -> dict[str, Any]:
         """What a run's manifest says of them; of what was left out only where something was."""
@@ -517,8 +521,10 @@ class TurnSource:
         if self.unread:
             record["unread_files"] = self.unread
         if self.skipped:
-            where = [{"file": Path(one.path).name, "line": one.line, "problem": one.message} for one in self.bad]
-            record["skipped_lines"] = {"count": self.skipped, "first": where}
+            lines = [
+                {"file": Path(error.path).name, "line": error.line, "problem": error.message} for error in self.bad
+            ]
+            record["skipped_lines"] = {"count": self.skipped, "first": lines}
         return record
 
 
@@ -533,13 +539,13 @@ def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip
     path = Path(data)
     unread: list[str] = []
     if path.is_dir():
-        wanted = [name for name in FILES if subset in (name, "all") or (subset == "both" and name in _PAPER_SUBSETS)]
+        subsets = [name for name in FILES if subset in (name, "all") or (subset == "both" and name in _PAPER_SUBSETS)]
         if subset == "all":
-            wanted = [name for name in wanted if name in _PAPER_SUBSETS or (path / FILES[name]).is_file()]
+            subsets = [name for name in subsets if name in _PAPER_SUBSETS or (path / FILES[name]).is_file()]
             unread = sorted({file.name for file in path.glob("FunctionChat-*.jsonl")} - set(FILES.values()))
-        if not wanted:
+        if not subsets:
             raise DatasetError(f"is a folder, which has no file of the subset {subset}; name the file", path=data)
-        files = [(name, path / FILES[name]) for name in wanted]
+        files = [(name, path / FILES[name]) for name in subsets]
         missing = [file.name for _, file in files if not file.is_file()]
         if missing:
             raise DatasetError(f"has no {' and no '.join(missing)}; name one file, or a --subset", path=data)
@@ -569,14 +575,14 @@ def file_digest(files: list[Path]) -> str:
 
     :raises DatasetError: one cannot be read.
     """
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in files:
         try:
             with file.open("rb") as content:
-                whole.update(hashlib.file_digest(content, "sha256").digest())
+                digest.update(hashlib.file_digest(content, "sha256").digest())
         except OSError as error:
             raise DatasetError(f"cannot be read: {error.strerror}", path=str(file)) from None
-    return whole.hexdigest()[:16]
+    return digest.hexdigest()[:16]
 
 
 def _detect_form(path: Path) -> Subset:

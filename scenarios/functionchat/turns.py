@@ -31,12 +31,12 @@ class Acceptable:
     text: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        values = [{name: list(one) for name, one in call.items()} for call in self.values]
+        values = [{name: list(alternatives) for name, alternatives in call.items()} for call in self.values]
         return {"kind": self.kind, "values": values, "text": self.text}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Acceptable:
-        values = tuple({name: tuple(one) for name, one in call.items()} for call in record["values"])
+        values = tuple({name: tuple(alternatives) for name, alternatives in call.items()} for call in record["values"])
         return cls(record["kind"], values, record["text"])
 
 
@@ -67,13 +67,13 @@ class DialogTurn:
         """What the turn shares with others: its query under other tool lists, its dialog, or its first user message."""
         if self.category is None:
             return self.id.rpartition("/")[0]
-        first = next((str(one["content"]) for one in self.messages if one["role"] == "user"), self.id)
+        first = next((str(message["content"]) for message in self.messages if message["role"] == "user"), self.id)
         return f"{self.subset}/{hashlib.blake2b(first.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
 
     @property
     def has_system(self) -> bool:
         """Whether a system message of its own stands in the history."""
-        return any(one["role"] == "system" for one in self.messages)
+        return any(message["role"] == "system" for message in self.messages)
 
     def expected(self) -> list[ToolCall]:
         """The calls of the ground truth; none where the type is not ``call``."""
@@ -84,7 +84,8 @@ class DialogTurn:
         if len(self.messages) == 1 and self.messages[0]["role"] == "user":
             return str(self.messages[0]["content"])
         return "\n".join(
-            f"{one['role']}: {output_text(one['content'] or '', message_calls(one))}" for one in self.messages
+            f"{message['role']}: {output_text(message['content'] or '', message_calls(message))}"
+            for message in self.messages
         )
 
     def to_record(self) -> dict[str, Any]:

@@ -44,9 +44,9 @@ class CallPattern(BaseModel):
     name: str
     arguments: dict[str, Any] = {}
 
-    def matches(self, made: ExecutedCall) -> bool:
-        return made.name == self.name and all(
-            key in made.arguments and same_value(value, made.arguments[key]) for key, value in self.arguments.items()
+    def matches(self, call: ExecutedCall) -> bool:
+        return call.name == self.name and all(
+            key in call.arguments and same_value(value, call.arguments[key]) for key, value in self.arguments.items()
         )
 
 
@@ -75,14 +75,14 @@ class DialogTask(BaseModel):
 
     @field_validator("python")
     @classmethod
-    def _is_a_place(cls, name: str | None) -> str | None:
+    def _check_function_name(cls, name: str | None) -> str | None:
         # Not looked up here: a task is data, and also read from records that somebody else may have written.
         if name is not None and not all(name.partition(":")):
             raise ValueError(f"'{name}': expected module:function")
         return name
 
     @model_validator(mode="after")
-    def _goes_together(self) -> DialogTask:
+    def _check_consistency(self) -> DialogTask:
         if (self.goal is None) == (self.says is None):
             raise ValueError("give either a goal (a model plays the user) or what the user says, and not both")
         if not self.expected and self.expected_state is None and not self.forbidden:
@@ -90,10 +90,10 @@ class DialogTask(BaseModel):
         if self.python is None and (self.state or self.expected_state is not None):
             raise ValueError("only a Python tool has a state; name one under python")
         offered = set(self.toolbox.names)
-        for where in ("results", "expected", "forbidden"):
-            for index, pattern in enumerate(getattr(self, where)):
+        for field_name in ("results", "expected", "forbidden"):
+            for index, pattern in enumerate(getattr(self, field_name)):
                 if pattern.name not in offered:
-                    raise ValueError(f"{where}.{index}.name: '{pattern.name}' is none of the tools")
+                    raise ValueError(f"{field_name}.{index}.name: '{pattern.name}' is none of the tools")
         return self
 
     @cached_property
@@ -116,12 +116,12 @@ def python_tool(name: str) -> PythonTool:
     """
     module, _, function = name.partition(":")
     try:
-        found: PythonTool | None = find_function(import_by_name(module), function)
+        tool: PythonTool | None = find_function(import_by_name(module), function)
     except ConfigurationError as error:
         raise ValueError(f"'{name}': {error}") from None
-    if found is None:
+    if tool is None:
         raise ValueError(f"'{name}': {module} has no function '{function}'")
-    return found
+    return tool
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class ToolSimulator:
     calls: list[ExecutedCall] = field(default_factory=list)
 
     @classmethod
-    def of(cls, task: DialogTask) -> ToolSimulator:
+    def from_task(cls, task: DialogTask) -> ToolSimulator:
         return cls(task, copy.deepcopy(task.state))
 
     def answer(self, call: ToolCall) -> str:
@@ -168,24 +168,28 @@ class ToolSimulator:
         # Kuhn's augmenting paths: a call that fits two expectations goes where it is needed.
         served: dict[int, int] = {}
 
-        def place(wanted: int, seen: set[int]) -> bool:
-            for index, made in enumerate(self.calls):
-                if index not in seen and self.task.expected[wanted].matches(made):
-                    seen.add(index)
-                    if index not in served or place(served[index], seen):
-                        served[index] = wanted
+        def assign(expectation: int, visited: set[int]) -> bool:
+            for index, call in enumerate(self.calls):
+                if index not in visited and self.task.expected[expectation].matches(call):
+                    visited.add(index)
+                    if index not in served or assign(served[index], visited):
+                        served[index] = expectation
                         return True
             return False
 
-        return [wanted for wanted in range(len(self.task.expected)) if not place(wanted, set())]
+        return [expectation for expectation in range(len(self.task.expected)) if not assign(expectation, set())]
 
     def forbidden(self) -> list[int]:
-        return [index for index, made in enumerate(self.calls) if any(one.matches(made) for one in self.task.forbidden)]
+        return [
+            index
+            for index, call in enumerate(self.calls)
+            if any(pattern.matches(call) for pattern in self.task.forbidden)
+        ]
 
     def state_reached(self) -> bool:
         """Whether each part of the state that the task names is as it should be."""
-        wanted = self.task.expected_state or {}
-        return all(key in self.state and same_value(value, self.state[key]) for key, value in wanted.items())
+        expected = self.task.expected_state or {}
+        return all(key in self.state and same_value(value, self.state[key]) for key, value in expected.items())
 
 
 def _result_text(result: Any) -> str:

@@ -65,17 +65,17 @@ def verdict_word(passed: bool | None) -> str:
 
 def export_rows(outputs: Iterable[ReviewItem]) -> Iterator[list[str]]:
     """Yield a row of ``COLUMNS`` for each output; the last three cells are the reviewer's and empty."""
-    for one in outputs:
-        turn = one.turn
+    for item in outputs:
+        turn = item.turn
         expected = output_text(turn.ground_truth.get("content") or "", turn.expected())
         yield [
-            *(one.id, turn.subset, turn.type, turn.query(), readable_json(turn.tools), expected, turn.acceptable.text),
-            *(output_text(one.content, one.calls), verdict_word(one.verdict), one.decided_by, one.reasoning),
+            *(item.id, turn.subset, turn.type, turn.query(), readable_json(turn.tools), expected, turn.acceptable.text),
+            *(output_text(item.content, item.calls), verdict_word(item.verdict), item.decided_by, item.reasoning),
             *("", "", ""),
         ]
 
 
-def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
+def read_corrections(path: Path, known_ids: Collection[str]) -> list[Correction]:
     """The corrections in a table that came back; ``known``: the ids of the outputs that may be corrected.
 
     Rows without a corrected verdict are left out. What reviewers wrote is taken as they wrote it, without the spaces
@@ -85,27 +85,29 @@ def read_corrections(path: Path, known: Collection[str]) -> list[Correction]:
         has no reviewer or no reason, or is missing where there is a reason; or a reviewer says both of one output. The
         error names file, line and column.
     """
-    found: dict[tuple[str, str], Correction] = {}
+    corrections: dict[tuple[str, str], Correction] = {}
     for line, row in read_spreadsheet(path, (_ID, CORRECTED, REVIEWER, REASON)):
         with located_errors(path, line):
-            one = _read_correction(row, known)
-            if one is None:
+            correction = _read_correction(row, known_ids)
+            if correction is None:
                 continue
-            before = found.setdefault((one.id, one.reviewer), one)
-            if before.passed is not one.passed:
-                raise FieldError(CORRECTED, f"{one.reviewer} says both pass and fail of {preview(one.id)}; keep one")
-        found[one.id, one.reviewer] = one
-    return list(found.values())
+            before = corrections.setdefault((correction.id, correction.reviewer), correction)
+            if before.passed is not correction.passed:
+                raise FieldError(
+                    CORRECTED, f"{correction.reviewer} says both pass and fail of {preview(correction.id)}; keep one"
+                )
+        corrections[correction.id, correction.reviewer] = correction
+    return list(corrections.values())
 
 
-def _read_correction(row: Mapping[str, str], known: Collection[str]) -> Correction | None:
+def _read_correction(row: Mapping[str, str], known_ids: Collection[str]) -> Correction | None:
     """Parse one row; None where it has no corrected verdict.
 
     :raises FieldError: as ``read_corrections`` refuses a row.
     """
     id_, verdict = unescape_cell(row[_ID].strip()), row[CORRECTED].strip().lower()
     reviewer, reason = row[REVIEWER].strip(), row[REASON].strip()
-    if id_ not in known:
+    if id_ not in known_ids:
         raise FieldError(_ID, f"{preview(id_)} is no graded output of this run; keep the ids as they were exported")
     if not verdict:
         if reason:
@@ -128,15 +130,15 @@ def add_corrections(folder: Path, corrections: Iterable[Correction]) -> list[Cor
     :raises ConfigurationError: the file cannot be written.
     :raises DatasetError: what stands in it already cannot be read.
     """
-    last = {(one.id, one.reviewer): one for one in recorded_corrections(folder)}
-    added = [one for one in corrections if last.get((one.id, one.reviewer)) != one]
+    last = {(correction.id, correction.reviewer): correction for correction in recorded_corrections(folder)}
+    added = [correction for correction in corrections if last.get((correction.id, correction.reviewer)) != correction]
     if added:
-        text = "".join(json.dumps(one.to_record(), ensure_ascii=False) + "\n" for one in added)
+        text = "".join(json.dumps(correction.to_record(), ensure_ascii=False) + "\n" for correction in added)
         try:
             with (folder / CORRECTIONS_FILE).open("a+b") as file:
                 file.seek(0)
-                whole = file.read()
-                file.write((b"" if whole.endswith(b"\n") or not whole else b"\n") + text.encode("utf-8", "replace"))
+                content = file.read()
+                file.write((b"" if content.endswith(b"\n") or not content else b"\n") + text.encode("utf-8", "replace"))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -150,24 +152,24 @@ def recorded_corrections(folder: Path) -> list[Correction]:
     :raises DatasetError: a line is no correction; the error names it.
     """
     path = folder / CORRECTIONS_FILE
-    found = []
+    corrections = []
     for line, raw in sound_records(read_records(path)) if path.exists() else ():
         with located_errors(path, line):
             id_, verdict, reviewer, reason = (text_field(raw, name) for name in ("id", "verdict", "reviewer", "reason"))
             if verdict not in _VERDICT_WORDS:
                 raise FieldError("verdict", f"expected pass or fail, found {preview(verdict)}")
-        found.append(Correction(id_, _VERDICT_WORDS[verdict], reviewer, reason))
-    return found
+        corrections.append(Correction(id_, _VERDICT_WORDS[verdict], reviewer, reason))
+    return corrections
 
 
 def effective_corrections(corrections: Iterable[Correction]) -> dict[str, Correction]:
     """By output the correction that counts: of each reviewer the last, and of several reviewers' the last of all."""
-    return {one.id: one for one in corrections}
+    return {correction.id: correction for correction in corrections}
 
 
 def disputed_outputs(corrections: Iterable[Correction]) -> list[str]:
     """The outputs of which reviewers' last words differ, sorted."""
-    last = {(one.id, one.reviewer): one.passed for one in corrections}
+    last = {(correction.id, correction.reviewer): correction.passed for correction in corrections}
     verdicts: dict[str, set[bool]] = {}
     for (id_, _), passed in last.items():
         verdicts.setdefault(id_, set()).add(passed)
@@ -183,8 +185,8 @@ class TurnReview:
         return write_spreadsheet(file, COLUMNS, export_rows(graded_outputs(run)))
 
     def apply(self, run: RunFolder, file: Path) -> ReviewOutcome:
-        known = {one.id for one in graded_outputs(run)}
-        read = read_corrections(file, known)
+        known_ids = {item.id for item in graded_outputs(run)}
+        read = read_corrections(file, known_ids)
         added = add_corrections(run.path, read)
         notes = [
             f"reviewers disagree on {id_}; the latest correction counts"

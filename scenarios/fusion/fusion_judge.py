@@ -46,14 +46,14 @@ class Prediction:
     weighted: bool = False
 
 
-def score_schema(criteria: Mapping[str, Criterion], *, whole: bool) -> dict[str, Any]:
+def score_schema(criteria: Mapping[str, Criterion], *, whole_numbers: bool) -> dict[str, Any]:
     """The JSON schema of a prediction. ``whole``: scores are whole numbers, from a list, so that a model can tell the
     probability of each.
     """
     properties: dict[str, Any] = {}
     for name, criterion in criteria.items():
         score: dict[str, Any] = {"type": "number"}
-        if whole:
+        if whole_numbers:
             score = {"type": "integer", "enum": whole_scores(criterion)}
         properties[name] = {
             "type": "object",
@@ -101,28 +101,28 @@ class Judge:
         # First answers have the seeds of calls in turn, as in runs of versions without branches.
         names = [f"prediction {number}" for number in range(1, count + 1)]
         parts = [self._conversation.branch(name, continuing=JUDGE) for name in names]
-        return await gather([partial(self._predicted, part, view, judged) for part in parts])
+        return await gather([partial(self._predict_once, part, view, judged) for part in parts])
 
-    async def _predicted(self, conversation: Conversation, view: View, judged: str) -> Prediction:
+    async def _predict_once(self, conversation: Conversation, view: View, judged: str) -> Prediction:
         first = await conversation.generate(JUDGE, view, self._sampling, hint=self._hint)
-        found = self._read(first, judged)
-        if found.problem is None:
-            return found
-        again = repair_view(view, first, self._pack.render("judge.again", problem=found.problem))
-        second = await conversation.generate(JUDGE, again, self._sampling, hint=self._hint)
-        return _merge_repair(found, self._read(second, judged))
+        prediction = self._read(first, judged)
+        if prediction.problem is None:
+            return prediction
+        repair = repair_view(view, first, self._pack.render("judge.again", problem=prediction.problem))
+        second = await conversation.generate(JUDGE, repair, self._sampling, hint=self._hint)
+        return _merge_repair(prediction, self._read(second, judged))
 
     def _read(self, completion: Completion, judged: str) -> Prediction:
         if completion.kept_silent is not None:
             return Prediction(problem=f"it holds nothing (the call ended by {completion.kept_silent})", failures=1)
-        found = read_scores(completion.text, self._criteria, judged)
-        if found.problem is not None and completion.finish == "length":
-            found.problem += "; it was cut off at the token limit"
+        prediction = read_scores(completion.text, self._criteria, judged)
+        if prediction.problem is not None and completion.finish == "length":
+            prediction.problem += "; it was cut off at the token limit"
         expected = completion.expected
-        if self._sampling.expected and found.problem is None and expected and len(expected) == len(self._criteria):
-            found.scores = dict(zip(self._criteria, expected, strict=True))
-            found.weighted = True
-        return found
+        if self._sampling.expected and prediction.problem is None and expected and len(expected) == len(self._criteria):
+            prediction.scores = dict(zip(self._criteria, expected, strict=True))
+            prediction.weighted = True
+        return prediction
 
 
 def read_scores(text: str, criteria: Mapping[str, Criterion], judged: str = "") -> Prediction:
@@ -130,22 +130,22 @@ def read_scores(text: str, criteria: Mapping[str, Criterion], judged: str = "") 
     objects = [value for _, value in unquoted_objects(readable_text(text), judged) if criteria.keys() & value.keys()]
     if not objects:
         return Prediction(problem="it holds no JSON object with the criteria", failures=1)
-    found, problems = Prediction(), []
+    prediction, problems = Prediction(), []
     for name, criterion in criteria.items():
         part = objects[-1].get(name)
-        said = part.get("score") if isinstance(part, dict) else part
-        score = finite_number(said)
+        raw_score = part.get("score") if isinstance(part, dict) else part
+        score = finite_number(raw_score)
         low, high = criterion.range
         if score is None or not low <= score <= high:
-            what = "is missing" if said is None else f"is {str(said)[:40]!r}"
-            problems.append(f"{name}: the score {what}, expected a number from {low:g} to {high:g}")
+            fault = "is missing" if raw_score is None else f"is {str(raw_score)[:40]!r}"
+            problems.append(f"{name}: the score {fault}, expected a number from {low:g} to {high:g}")
             continue
-        found.scores[name] = score
+        prediction.scores[name] = score
         if isinstance(part, dict) and isinstance(part.get("explanation"), str):
-            found.explanations[name] = part["explanation"].strip()
+            prediction.explanations[name] = part["explanation"].strip()
     if problems:
-        found.problem, found.failures = "; ".join(problems), 1
-    return found
+        prediction.problem, prediction.failures = "; ".join(problems), 1
+    return prediction
 
 
 def _merge_repair(first: Prediction, second: Prediction) -> Prediction:
@@ -169,32 +169,32 @@ class JudgeHint:
     example: str
     criteria: Mapping[str, Criterion]
     truth: Mapping[str, float]
-    told: Mapping[str, list[float]] = field(default_factory=dict)
+    assistant_shares: Mapping[str, list[float]] = field(default_factory=dict)
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
         """The answer of a judge, or the grade of one that assists."""
-        shares = {name: self._share(model, name, request.seed) for name in self.criteria}
+        shares = {name: self._unit_score(model, name, request.seed) for name in self.criteria}
         if request.role != JUDGE:
             mean = sum(shares.values()) / len(shares)
             return orjson.dumps({"reasoning": "As a whole.", "grade": 1 + round(9 * mean)}).decode(), None
-        whole = _has_whole_scores(request.sampling.schema)
+        whole_numbers = _has_whole_scores(request.sampling.schema)
         answer: dict[str, Any] = {}
         for name, criterion in self.criteria.items():
             low, high = criterion.range
             score = low + shares[name] * (high - low)
             answer[name] = {
                 "explanation": f"It is at {shares[name]:.2f} of the range.",
-                "score": round(score) if whole else round(score, 3),
+                "score": round(score) if whole_numbers else round(score, 3),
             }
         return judgement(model, orjson.dumps(answer).decode(), chance), None
 
-    def _share(self, model: SimulatedBackend, name: str, seed: int) -> float:
+    def _unit_score(self, model: SimulatedBackend, name: str, seed: int) -> float:
         true = self.truth.get(name, seeds.uniform(self.example, name, "true"))
         own = true + model.noise * _normal_deviate(model.label, self.example, name, "impression")
         own += _JITTER * model.noise * _normal_deviate(seed, name, "prediction")
-        told = self.told.get(name, [])
-        if told:
-            own = (own + sum(told) / len(told)) / 2
+        assistant_shares = self.assistant_shares.get(name, [])
+        if assistant_shares:
+            own = (own + sum(assistant_shares) / len(assistant_shares)) / 2
         return min(1.0, max(0.0, own))
 
 
@@ -210,11 +210,11 @@ def _has_whole_scores(schema: Any) -> bool:
 class FusionProtocol:
     """How a run's examples are judged."""
 
-    def __init__(self, words: JudgePrompts, sampling: Sampling, predictions: int) -> None:
-        self.words, self.sampling, self.predictions = words, sampling, predictions
-        self._system = words.system()
+    def __init__(self, prompts: JudgePrompts, sampling: Sampling, predictions: int) -> None:
+        self.prompts, self.sampling, self.predictions = prompts, sampling, predictions
+        self._system = prompts.system()
 
-    async def hold(self, conversation: Conversation, example: JudgedExample) -> dict[str, Any]:
+    async def run(self, conversation: Conversation, example: JudgedExample) -> dict[str, Any]:
         """The example's record. ``scores`` by criterion: mean and standard deviation of its ``n`` predictions."""
         record: dict[str, Any] = {
             "judge": conversation.label,
@@ -228,52 +228,58 @@ class FusionProtocol:
             "repaired": 0,
             "weighted": 0,
         }
-        task = self.words.task
+        task = self.prompts.task
         titles = [(task.texts[name].title, text) for name, text in example.texts.items()]
         conversation.tell(lambda: titles)
         try:
             hint = self._hint(example, [])
-            advice = await score_all(conversation, self.words.assistants, self.words.given(example, hint))
-            record["assistants"] = [one.to_record() for one in advice]
-            shown = [] if self.words.mode == DIRECT else advice
-            judge = Judge(conversation, self.words.pack, task.criteria, self.sampling, self._hint(example, shown))
-            question, judged = self.words.question(example, shown), "\n\n".join(example.texts.values())
-            record |= self._scored(await judge.predict(self._system, question, self.predictions, judged))
+            advice = await score_all(
+                conversation, self.prompts.assistants, self.prompts.assistant_example(example, hint)
+            )
+            record["assistants"] = [result.to_record() for result in advice]
+            results = [] if self.prompts.mode == DIRECT else advice
+            judge = Judge(conversation, self.prompts.pack, task.criteria, self.sampling, self._hint(example, results))
+            question, judged = self.prompts.question(example, results), "\n\n".join(example.texts.values())
+            record |= self._score_record(await judge.predict(self._system, question, self.predictions, judged))
         except ConversationStopped as stop:
             record["stopped"] = stop.by
         return record | conversation_costs(conversation)
 
-    def _scored(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def _score_record(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         scores: dict[str, Any] = {}
         explanations: dict[str, str] = {}
-        for name in self.words.task.criteria:
-            given = [one.scores[name] for one in predictions if name in one.scores]
+        for name in self.prompts.task.criteria:
+            values = [prediction.scores[name] for prediction in predictions if name in prediction.scores]
             scores[name] = {
-                "mean": statistics.fmean(given) if given else None,
-                "sd": statistics.stdev(given) if len(given) > 1 else None,
-                "n": len(given),
+                "mean": statistics.fmean(values) if values else None,
+                "sd": statistics.stdev(values) if len(values) > 1 else None,
+                "n": len(values),
             }
-            said = next((one.explanations[name] for one in predictions if one.explanations.get(name)), None)
-            if said is not None:
-                explanations[name] = said
+            explanation = next(
+                (prediction.explanations[name] for prediction in predictions if prediction.explanations.get(name)), None
+            )
+            if explanation is not None:
+                explanations[name] = explanation
         return {
             "scores": scores,
             "explanations": explanations,
-            "repaired": sum(one.failures for one in predictions),
-            "weighted": sum(one.weighted for one in predictions),
+            "repaired": sum(prediction.failures for prediction in predictions),
+            "weighted": sum(prediction.weighted for prediction in predictions),
         }
 
     def _hint(self, example: JudgedExample, advice: Sequence[AssistantResult]) -> JudgeHint:
         """What simulated models may know; real ones read."""
-        words, criteria = self.words, self.words.task.criteria
-        truth = {name: criteria[name].share(rating) for name, rating in example.ratings.items()}
+        prompts, criteria = self.prompts, self.prompts.task.criteria
+        truth = {name: criteria[name].to_unit(rating) for name, rating in example.ratings.items()}
         shares = {
-            one.name: to_unit_scale(asked.low, asked.high, asked.better, one.value)
-            for asked, one in zip(words.assistants, advice, strict=False)
-            if one.value is not None
+            result.name: to_unit_scale(assistant.low, assistant.high, assistant.better, result.value)
+            for assistant, result in zip(prompts.assistants, advice, strict=False)
+            if result.value is not None
         }
         use = {name: list(shares) for name in criteria}
-        if words.plan is not None and words.mode == "plan":
-            use = {name: words.plan.use.get(name, []) for name in criteria}
-        told = {name: [shares[one] for one in names if one in shares] for name, names in use.items()}
-        return JudgeHint(example.id, criteria, truth, told)
+        if prompts.plan is not None and prompts.mode == "plan":
+            use = {name: prompts.plan.use.get(name, []) for name in criteria}
+        assistant_shares = {
+            name: [shares[source] for source in names if source in shares] for name, names in use.items()
+        }
+        return JudgeHint(example.id, criteria, truth, assistant_shares)

@@ -49,13 +49,13 @@ class JudgePrompts:
 
     def system(self) -> str:
         form = ", ".join(f'"{name}": {{"explanation": "…", "score": …}}' for name in self.task.criteria)
-        told = {"about": self.task.about.strip(), "criteria": self.task.described(), "form": f"{{{form}}}"}
+        values = {"about": self.task.about.strip(), "criteria": self.task.describe_criteria(), "form": f"{{{form}}}"}
         if self.mode != DIRECT:
-            told["assistants"] = describe_assistants(self.assistants)
+            values["assistants"] = describe_assistants(self.assistants)
         if self.mode == PLAN:
             assert self.plan is not None
-            told["plan"] = self.plan.text.strip()
-        return self.pack.render(f"judge.{self.mode}", **told)
+            values["plan"] = self.plan.text.strip()
+        return self.pack.render(f"judge.{self.mode}", **values)
 
     def question(self, example: JudgedExample, advice: list[AssistantResult]) -> str:
         texts = "\n\n".join(
@@ -67,7 +67,7 @@ class JudgePrompts:
             return self.pack.render("judge.example", texts=texts)
         return self.pack.render("judge.advised", texts=texts, numbers=format_results(advice))
 
-    def given(self, example: JudgedExample, hint: Any = None) -> Example:
+    def assistant_example(self, example: JudgedExample, hint: Any = None) -> Example:
         task = self.task
         around = {name: text for name, text in example.texts.items() if name != task.response}
         against = task.against or ""
@@ -75,12 +75,15 @@ class JudgePrompts:
 
     def records(self, settings: FusionSettings) -> dict[str, Any]:
         """What the manifest says of task and plan, besides the pack's own text."""
-        held = _read_task_and_plan(self.pack.text)
-        found: dict[str, Any] = {"task": {"name": self.task.name, "digest": text_digest(held[_TASK])}, "plan": None}
-        if held[_PLAN] is not None:
-            text = held[_PLAN]
-            found["plan"] = {"name": Path(settings.plan or "").name, "digest": text_digest(text), "text": text}
-        return found
+        recorded = _read_task_and_plan(self.pack.text)
+        records: dict[str, Any] = {
+            "task": {"name": self.task.name, "digest": text_digest(recorded[_TASK])},
+            "plan": None,
+        }
+        if recorded[_PLAN] is not None:
+            text = recorded[_PLAN]
+            records["plan"] = {"name": Path(settings.plan or "").name, "digest": text_digest(text), "text": text}
+        return records
 
 
 def open_pack(settings: FusionSettings) -> PromptPack:
@@ -93,30 +96,30 @@ def open_pack(settings: FusionSettings) -> PromptPack:
     if settings.recorded_prompts is not None:
         return TEMPLATES.read(settings.recorded_prompts, settings.pack)
     pack = TEMPLATES.open(settings.pack)
-    written = task_text(settings.task)
-    task = read_task(written, settings.task)
-    asked = named_assistants(settings.assistant, task.against)
+    task_source = task_text(settings.task)
+    task = read_task(task_source, settings.task)
+    assistants = named_assistants(settings.assistant, task.against)
     texts = [text for text in task.texts if text != task.response]
-    check_assistant_texts(asked, texts, task.against, settings.task)
+    check_assistant_texts(assistants, texts, task.against, settings.task)
     planned: str | None = None
     if settings.plan is not None:
         path = Path(settings.plan)
         if settings.planner is not None and not path.exists():
-            write_plan(path, settings.planner, pack, task, asked, settings.seed)
+            write_plan(path, settings.planner, pack, task, assistants, settings.seed)
         planned = plan_text(path)
-        read_plan(planned, settings.plan, task, asked)
-    whole = parse_yaml(pack.text, settings.pack)
-    whole |= {_TASK: written, _PLAN: planned}
-    return TEMPLATES.read(yaml.safe_dump(whole, allow_unicode=True, sort_keys=False, width=1_000_000), settings.pack)
+        read_plan(planned, settings.plan, task, assistants)
+    data = parse_yaml(pack.text, settings.pack)
+    data |= {_TASK: task_source, _PLAN: planned}
+    return TEMPLATES.read(yaml.safe_dump(data, allow_unicode=True, sort_keys=False, width=1_000_000), settings.pack)
 
 
 def prompts_of_pack(pack: PromptPack, settings: FusionSettings) -> JudgePrompts:
     """:raises ConfigurationError: as ``open_pack``."""
-    held = _read_task_and_plan(pack.text)
-    task = read_task(held[_TASK], settings.task)
-    asked = named_assistants(settings.assistant, task.against)
-    plan = None if held[_PLAN] is None else read_plan(held[_PLAN], settings.plan or "plan", task, asked)
-    return JudgePrompts(pack, settings.mode, task, plan, asked)
+    recorded = _read_task_and_plan(pack.text)
+    task = read_task(recorded[_TASK], settings.task)
+    assistants = named_assistants(settings.assistant, task.against)
+    plan = None if recorded[_PLAN] is None else read_plan(recorded[_PLAN], settings.plan or "plan", task, assistants)
+    return JudgePrompts(pack, settings.mode, task, plan, assistants)
 
 
 def _read_task_and_plan(text: str) -> Mapping[str, Any]:

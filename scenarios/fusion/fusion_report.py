@@ -33,17 +33,17 @@ class ExampleRows:
     assistants: list[dict[str, Any]]
 
     def judge(self, name: str, criterion: Criterion) -> list[float | None]:
-        means = [one["scores"].get(name, {}).get("mean") for one in self.records]
-        return [None if mean is None else criterion.share(mean) for mean in means]
+        means = [record["scores"].get(name, {}).get("mean") for record in self.records]
+        return [None if mean is None else criterion.to_unit(mean) for mean in means]
 
-    def assistant(self, place: int) -> list[float | None]:
-        facts = self.assistants[place]
+    def assistant(self, index: int) -> list[float | None]:
+        facts = self.assistants[index]
         low, high = facts["range"]
-        values = [one["assistants"][place]["value"] if one["assistants"] else None for one in self.records]
+        values = [record["assistants"][index]["value"] if record["assistants"] else None for record in self.records]
         return [None if value is None else to_unit_scale(low, high, facts["better"], value) for value in values]
 
     def ratings(self, name: str) -> list[float | None]:
-        return [one["ratings"].get(name) for one in self.records]
+        return [record["ratings"].get(name) for record in self.records]
 
 
 def source_columns(
@@ -55,25 +55,27 @@ def source_columns(
     fitted out of fold; beside each stands the same fitted on the very examples it scores, which is too good.
     """
     judge, ratings = rows.judge(name, criterion), rows.ratings(name)
-    names = [one["name"] for one in rows.assistants]
+    names = [assistant["name"] for assistant in rows.assistants]
     assistants = dict(zip(names, map(rows.assistant, range(len(names))), strict=True))
-    found: dict[str, list[float | None]] = {JUDGE_SOURCE: judge, **assistants}
+    by_source: dict[str, list[float | None]] = {JUDGE_SOURCE: judge, **assistants}
     weights: dict[str, float] = {}
     if not names:
-        return found, weights
-    places = assign_folds([one["group"] for one in rows.records], folds, seed)
-    fitted = len(set(places)) > 1 and any(rating is not None for rating in ratings)
+        return by_source, weights
+    fold_of = assign_folds([record["group"] for record in rows.records], folds, seed)
+    fitted = len(set(fold_of)) > 1 and any(rating is not None for rating in ratings)
     for title, more in (("AE", {}), ("AE, judge", {JUDGE_SOURCE: judge})):
-        found[f"AVG({title})"] = average_columns([*assistants.values(), *more.values()])
+        by_source[f"AVG({title})"] = average_columns([*assistants.values(), *more.values()])
         if use:
-            found[f"LLMSel({title})"] = average_columns([*(assistants[one] for one in use), *more.values()])
+            by_source[f"LLMSel({title})"] = average_columns(
+                [*(assistants[assistant] for assistant in use), *more.values()]
+            )
         if fitted:
             columns: list[ScoreColumn] = [*assistants.values(), *more.values()]
-            found[f"CorrW({title})"] = average_out_of_fold(columns, ratings, places)
-            whole = correlation_weights(columns, ratings)
-            found[f"CorrW({title}){IN_FOLD_SUFFIX}"] = average_columns(columns, whole)
-            weights |= {} if more else dict(zip(names, whole, strict=True))
-    return found, weights
+            by_source[f"CorrW({title})"] = average_out_of_fold(columns, ratings, fold_of)
+            all_weights = correlation_weights(columns, ratings)
+            by_source[f"CorrW({title}){IN_FOLD_SUFFIX}"] = average_columns(columns, all_weights)
+            weights |= {} if more else dict(zip(names, all_weights, strict=True))
+    return by_source, weights
 
 
 def agreement(column: ScoreColumn, ratings: ScoreColumn, systems: Sequence[str]) -> dict[str, Any] | None:
@@ -81,19 +83,19 @@ def agreement(column: ScoreColumn, ratings: ScoreColumn, systems: Sequence[str])
     no example has both.
     """
     pairs = [
-        (one, other, system)
-        for one, other, system in zip(column, ratings, systems, strict=True)
-        if one is not None and other is not None
+        (score, rating, system)
+        for score, rating, system in zip(column, ratings, systems, strict=True)
+        if score is not None and rating is not None
     ]
     if not pairs:
         return None
-    items = correlation([one for one, _, _ in pairs], [other for _, other, _ in pairs])
+    items = correlation([score for score, _, _ in pairs], [rating for _, rating, _ in pairs])
     means: dict[str, tuple[list[float], list[float]]] = {}
-    for one, other, system in pairs:
+    for score, rating, system in pairs:
         if system:
             scores, rated = means.setdefault(system, ([], []))
-            scores.append(one)
-            rated.append(other)
+            scores.append(score)
+            rated.append(rating)
     tau = kendall(
         [_rounded_mean(scores) for scores, _ in means.values()], [_rounded_mean(rated) for _, rated in means.values()]
     )
@@ -117,8 +119,8 @@ def agreement_by_criterion(
     seed: int,
 ) -> dict[str, Any]:
     """By criterion that people have rated: the agreement of each source, and the weights of CorrW."""
-    systems = [one["system"] for one in rows.records]
-    found: dict[str, Any] = {}
+    systems = [record["system"] for record in rows.records]
+    records: dict[str, Any] = {}
     for name, criterion in criteria.items():
         ratings = rows.ratings(name)
         if all(rating is None for rating in ratings):
@@ -126,11 +128,11 @@ def agreement_by_criterion(
         columns, weights = source_columns(
             rows, name, criterion, None if use is None else use.get(name, ()), folds, seed
         )
-        found[name] = {
+        records[name] = {
             "sources": {source: agreement(column, ratings, systems) for source, column in columns.items()},
-            "weights": {one: round_figure(weight) for one, weight in weights.items()},
+            "weights": {source: round_figure(weight) for source, weight in weights.items()},
         }
-    return found
+    return records
 
 
 class JudgeScores(ModelResults):
@@ -147,29 +149,29 @@ class JudgeScores(ModelResults):
         self.add_usage(record)
 
     def rows(self, assistants: list[dict[str, Any]]) -> ExampleRows:
-        return ExampleRows([record for _, record in sorted(self.records, key=lambda one: one[0])], assistants)
+        return ExampleRows([record for _, record in sorted(self.records, key=lambda pair: pair[0])], assistants)
 
     def criterion(self, rows: ExampleRows, name: str, ends: tuple[float, float]) -> dict[str, Any]:
         """The mean over examples with an interval between the ends of the criterion's range, examples of one group
         being a cluster; ``spread`` is the mean standard deviation of an example's predictions.
         """
-        scored = [(one["scores"][name], one["group"]) for one in rows.records if name in one["scores"]]
-        given = [(score["mean"], group) for score, group in scored if score["mean"] is not None]
-        mean = clustered_mean([value for value, _ in given], [group for _, group in given])
+        scored = [(row["scores"][name], row["group"]) for row in rows.records if name in row["scores"]]
+        means = [(score["mean"], group) for score, group in scored if score["mean"] is not None]
+        mean = clustered_mean([value for value, _ in means], [group for _, group in means])
         spread = Mean()
         for score, _ in scored:
             if score["sd"] is not None:
                 spread.add(score["sd"])
-        found: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
+        record: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
         if mean is not None:
             estimate = mean.bounded_interval(
                 min(ends[0], mean.mean), max(ends[1], mean.mean)
             )  # it may be beyond by rounding
-            found |= {"mean": round_figure(mean.mean), "se": round_figure(mean.se)}
-            found |= {"low": round_figure(estimate.low), "high": round_figure(estimate.high)}
-        return found | {
-            "n": len(given),
-            "unscored": len(rows.records) - len(given),
+            record |= {"mean": round_figure(mean.mean), "se": round_figure(mean.se)}
+            record |= {"low": round_figure(estimate.low), "high": round_figure(estimate.high)}
+        return record | {
+            "n": len(means),
+            "unscored": len(rows.records) - len(means),
             "spread": round_figure(spread.mean),
         }
 
@@ -189,19 +191,19 @@ class FusionAggregate(RunAggregate[JudgeScores]):
     def add(self, key: str, result: Any) -> None:
         self.model_of(key).add(key, result)
 
-    def in_brief(self, one: JudgeScores) -> str:
+    def in_brief(self, scores: JudgeScores) -> str:
         name = next(reversed(self._task.criteria))
-        means = [record["scores"][name]["mean"] for _, record in one.records if name in record["scores"]]
-        known = [mean for mean in means if mean is not None]
-        return f"{name} {sum(known) / len(known):.2f}" if known else ""
+        means = [record["scores"][name]["mean"] for _, record in scores.records if name in record["scores"]]
+        numbers = [mean for mean in means if mean is not None]
+        return f"{name} {sum(numbers) / len(numbers):.2f}" if numbers else ""
 
     def facts(self) -> dict[str, Any]:
         settings = self.manifest["settings"]
         return {"mode": settings["mode"], "predictions": settings["predictions"]}
 
-    def figures(self, label: str, one: JudgeScores) -> dict[str, Any]:
+    def figures(self, label: str, scores: JudgeScores) -> dict[str, Any]:
         manifest, criteria = self.manifest, self._task.criteria
-        rows = one.rows(manifest["assistants"])
+        rows = scores.rows(manifest["assistants"])
         use = None if self._plan is None else self._plan.use
         gaps: dict[str, Tally] = {}
         for record in rows.records:
@@ -210,14 +212,14 @@ class FusionAggregate(RunAggregate[JudgeScores]):
                     gaps.setdefault(advice["name"], Tally()).add(advice["problem"])
         return {
             "examples": len(rows.records),
-            "failed": one.failures.total,
+            "failed": scores.failures.total,
             "repaired": sum(record["repaired"] for record in rows.records),
             "weighted": sum(record["weighted"] for record in rows.records),
-            "stopped": one.stops.to_dict(),
-            "criteria": {name: one.criterion(rows, name, scale.range) for name, scale in criteria.items()},
+            "stopped": scores.stops.to_dict(),
+            "criteria": {name: scores.criterion(rows, name, scale.range) for name, scale in criteria.items()},
             "gaps": {name: tally.to_dict() for name, tally in sorted(gaps.items())},
             "agreement": agreement_by_criterion(rows, criteria, use, manifest["settings"]["folds"], manifest["seed"]),
-            **one.common_figures(self.prices(label)),
+            **scores.common_figures(self.prices(label)),
         }
 
     def tables(self) -> list[Table]:
@@ -228,10 +230,14 @@ class FusionAggregate(RunAggregate[JudgeScores]):
     def _scores(self, report: dict[str, Any]) -> Table:
         criteria = self._task.criteria
         rows = []
-        for label, one in report["candidates"].items():
-            row = [label, f"{one['examples']:,}", *(mean_and_interval(one["criteria"][name], 2) for name in criteria)]
-            unscored = sum(found["unscored"] for found in one["criteria"].values())
-            rows.append([*row, f"{unscored:,}", f"{one['repaired']:,}", f"{one['failed']:,}"])
+        for label, record in report["candidates"].items():
+            row = [
+                label,
+                f"{record['examples']:,}",
+                *(mean_and_interval(record["criteria"][name], 2) for name in criteria),
+            ]
+            unscored = sum(criterion["unscored"] for criterion in record["criteria"].values())
+            rows.append([*row, f"{unscored:,}", f"{record['repaired']:,}", f"{record['failed']:,}"])
         header = [JUDGE_SOURCE, "examples", *map(_with_range, criteria.items()), "unscored", "unreadable", "failed"]
         mode = f"mode {report['mode']}, {report['predictions']} predictions"
         title = (
@@ -242,46 +248,48 @@ class FusionAggregate(RunAggregate[JudgeScores]):
     def _spreads(self, report: dict[str, Any]) -> Table:
         criteria = list(self._task.criteria)
         rows = [
-            [label, *(number(one["criteria"][name]["spread"], 3) for name in criteria)]
-            for label, one in report["candidates"].items()
-            if any(one["criteria"][name]["spread"] is not None for name in criteria)
+            [label, *(number(record["criteria"][name]["spread"], 3) for name in criteria)]
+            for label, record in report["candidates"].items()
+            if any(record["criteria"][name]["spread"] is not None for name in criteria)
         ]
         return ("Spread of an example's predictions (standard deviation)", [JUDGE_SOURCE, *criteria], rows)
 
     def _agreement(self, report: dict[str, Any]) -> list[Table]:
-        every = {label: one["agreement"] for label, one in report["candidates"].items() if one["agreement"]}
-        names = [name for name in self._task.criteria if any(name in found for found in every.values())]
+        every = {label: record["agreement"] for label, record in report["candidates"].items() if record["agreement"]}
+        names = [name for name in self._task.criteria if any(name in by_criterion for by_criterion in every.values())]
         tables: list[Table] = []
-        for coefficient, what in (("spearman", "Spearman by example"), ("system_kendall", "Kendall over systems")):
+        for coefficient, title in (("spearman", "Spearman by example"), ("system_kendall", "Kendall over systems")):
             rows = []
-            for label, found in every.items():
-                for source in dict.fromkeys(source for one in found.values() for source in one["sources"]):
-                    kept = [found[name]["sources"].get(source) if name in found else None for name in names]
-                    cells = [_coefficient_cell(one, coefficient) for one in kept]
+            for label, by_criterion in every.items():
+                for source in dict.fromkeys(source for record in by_criterion.values() for source in record["sources"]):
+                    figures = [
+                        by_criterion[name]["sources"].get(source) if name in by_criterion else None for name in names
+                    ]
+                    cells = [_coefficient_cell(record, coefficient) for record in figures]
                     rows.append([label, source, *cells])
             if any(cell != DASH for row in rows for cell in row[2:]):
-                tables.append((f"Agreement with people: {what}", [JUDGE_SOURCE, "source", *names], rows))
+                tables.append((f"Agreement with people: {title}", [JUDGE_SOURCE, "source", *names], rows))
         return tables
 
     def _gaps(self, report: dict[str, Any]) -> Table:
         rows = [
             [label, name, f"{count:,}", problem]
-            for label, one in report["candidates"].items()
-            for name, problems in one["gaps"].items()
+            for label, record in report["candidates"].items()
+            for name, problems in record["gaps"].items()
             for problem, count in problems.items()
         ]
         return ("Where assistants had no number", [JUDGE_SOURCE, "assistant", "examples", "reason"], rows)
 
 
-def _with_range(named: tuple[str, Criterion]) -> str:
-    name, criterion = named
+def _with_range(entry: tuple[str, Criterion]) -> str:
+    name, criterion = entry
     low, high = criterion.range
     return f"{name} ({low:g}–{high:g})"
 
 
-def _coefficient_cell(found: dict[str, Any] | None, coefficient: str) -> str:
-    if found is None:
+def _coefficient_cell(record: dict[str, Any] | None, coefficient: str) -> str:
+    if record is None:
         return DASH
     if coefficient == "system_kendall":
-        return number(found[coefficient], 3)
-    return number((found["items"][coefficient] or {}).get("value"), 3)
+        return number(record[coefficient], 3)
+    return number((record["items"][coefficient] or {}).get("value"), 3)

@@ -55,19 +55,19 @@ def read_plan(text: str, name: str, task: TaskFile, assistants: Sequence[Assista
     """
     value, line = parse_with_lines(text, name)
     plan = validate_yaml(Plan, value, name, line)
-    known = [one.name for one in assistants]
+    names = [assistant.name for assistant in assistants]
     for criterion, used in plan.use.items():
         if criterion not in task.criteria:
             raise ConfigurationError(
                 f"{name}:{line(['use', criterion])}: use.{criterion}: the task '{task.name}' has no such criterion; "
                 f"it has {', '.join(task.criteria)}"
             )
-        for place, one in enumerate(used):
-            if one not in known:
-                has = ", ".join(known) or "none"
+        for position, assistant in enumerate(used):
+            if assistant not in names:
+                has = ", ".join(names) or "none"
                 raise ConfigurationError(
-                    f"{name}:{line(['use', criterion, place])}: use.{criterion}.{place}: the run has no assistant "
-                    f"'{one}'; it has {has}; name it with --assistant, or take it out of the plan"
+                    f"{name}:{line(['use', criterion, position])}: use.{criterion}.{position}: the run has no "
+                    f"assistant '{assistant}'; it has {has}; name it with --assistant, or take it out of the plan"
                 )
     return plan
 
@@ -92,7 +92,7 @@ class _PlannerHint:
     assistants: list[str]
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        steps = [_PlanSteps(criterion=one, assistants=self.assistants) for one in self.criteria]
+        steps = [_PlanSteps(criterion=name, assistants=self.assistants) for name in self.criteria]
         text = "Read everything first. Then set the assistants' numbers against your own impression, by criterion."
         return _WrittenPlan(plan=text, use=steps).model_dump_json(), None
 
@@ -111,15 +111,15 @@ def write_plan(
     question = pack.render(
         "planner.question",
         about=task.about.strip(),
-        criteria=task.described(),
+        criteria=task.describe_criteria(),
         assistants=describe_assistants(assistants),
     )
     view.append("user", question)
-    hint = _PlannerHint(list(task.criteria), [one.name for one in assistants])
-    written = _ask_planner(model, view, pack, task, assistants, seed, hint)
+    hint = _PlannerHint(list(task.criteria), [assistant.name for assistant in assistants])
+    answer = _ask_planner(model, view, pack, task, assistants, seed, hint)
     data = {
-        "text": written.plan.strip() + "\n",
-        "use": {one.criterion: one.assistants for one in written.use if one.assistants},
+        "text": answer.plan.strip() + "\n",
+        "use": {step.criterion: step.assistants for step in answer.use if step.assistants},
     }
     text = yaml.dump(data, Dumper=_BlockDumper, allow_unicode=True, sort_keys=False, width=100)
     write_atomically(path, text.encode())
@@ -151,9 +151,9 @@ def _ask_planner(
     async def ask() -> _WrittenPlan | None:
         async with build(model, RealClock()) as backend:
             for attempt in range(2):
-                drawn = seeds.derive(seed, "plan", attempt)
-                digest = request_digest(view, sampling, drawn, None)
-                request = Request(view.messages, sampling, drawn, digest, "plan", "planner", attempt, hint)
+                call_seed = seeds.derive(seed, "plan", attempt)
+                digest = request_digest(view, sampling, call_seed, None)
+                request = Request(view.messages, sampling, call_seed, digest, "plan", "planner", attempt, hint)
                 completion = await backend.generate(request)
                 try:
                     return _fit_plan(read_form(_WrittenPlan, completion.text), task, assistants)
@@ -171,20 +171,20 @@ def _ask_planner(
 
     # A thread of its own: the caller may stand in an event loop.
     with ThreadPoolExecutor(1, thread_name_prefix="viva-plan") as thread:
-        found = thread.submit(run).result()
-    if found is None:
+        plan = thread.submit(run).result()
+    if plan is None:
         raise ConfigurationError(f"planner '{model}': gave no plan, twice: {problems[-1]}; write the plan yourself")
-    return found
+    return plan
 
 
-def _fit_plan(written: _WrittenPlan, task: TaskFile, assistants: Sequence[Assistant]) -> _WrittenPlan:
+def _fit_plan(plan: _WrittenPlan, task: TaskFile, assistants: Sequence[Assistant]) -> _WrittenPlan:
     """:raises MalformedOutput: it names a criterion or an assistant that there is not."""
-    known = {one.name for one in assistants}
-    for step in written.use:
+    names = {assistant.name for assistant in assistants}
+    for step in plan.use:
         if step.criterion not in task.criteria:
             raise MalformedOutput(f"there is no criterion '{step.criterion}'")
-        unknown = [one for one in step.assistants if one not in known]
+        unknown = [assistant for assistant in step.assistants if assistant not in names]
         if unknown:
             raise MalformedOutput(f"there is no assistant '{unknown[0]}'")
-    once = [one.model_copy(update={"assistants": list(dict.fromkeys(one.assistants))}) for one in written.use]
-    return written.model_copy(update={"use": once})
+    steps = [step.model_copy(update={"assistants": list(dict.fromkeys(step.assistants))}) for step in plan.use]
+    return plan.model_copy(update={"use": steps})

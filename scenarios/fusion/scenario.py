@@ -34,20 +34,20 @@ from .task_files import JudgedExample, open_examples
 
 
 def forecast_judging(
-    settings: FusionSettings, words: JudgePrompts, examples: Iterable[JudgedExample]
+    settings: FusionSettings, prompts: JudgePrompts, examples: Iterable[JudgedExample]
 ) -> dict[str, UsageForecast]:
     """What each role takes for all examples of one judge; repairs are not foreseen."""
-    system = estimate_tokens(words.system())
+    system = estimate_tokens(prompts.system())
     total: dict[str, UsageForecast] = {JUDGE: UsageForecast()}
-    gaps = [AssistantResult(one.name, one.high) for one in words.assistants]
+    gaps = [AssistantResult(assistant.name, assistant.high) for assistant in prompts.assistants]
     for example in examples:
-        prompt = system + estimate_tokens(words.question(example, gaps))
+        prompt = system + estimate_tokens(prompts.question(example, gaps))
         total[JUDGE] += UsageForecast(1, prompt, settings.judge_tokens) * settings.predictions
         texts = estimate_tokens("\n\n".join(example.texts.values()))
-        for one in words.assistants:
-            if one.model is not None:
-                answer = GRADE_TOKENS if isinstance(one, JudgeAssistant) else 0
-                total[one.role] = total.get(one.role, UsageForecast()) + UsageForecast(1, texts, answer)
+        for assistant in prompts.assistants:
+            if assistant.model is not None:
+                answer = GRADE_TOKENS if isinstance(assistant, JudgeAssistant) else 0
+                total[assistant.role] = total.get(assistant.role, UsageForecast()) + UsageForecast(1, texts, answer)
     return total
 
 
@@ -80,32 +80,32 @@ class Fusion(Scenario[FusionSettings, JudgedExample], SupportsForecast, Supports
         return open_pack(settings)
 
     def prepare(self, settings: FusionSettings) -> Prepared[JudgedExample]:
-        words = self._words(settings)
-        _check_whole_scores(settings, words)
-        facts = assistant_facts(words.assistants)
-        examples = open_examples(Path(settings.data), words.task, limit=settings.n, seed=settings.seed)
-        records = {"dataset": examples.to_record(), "assistants": facts, **words.records(settings)}
-        notes = [f"{one['name']}: WordNet is not installed, so METEOR matches no synonyms"
-                 for one in facts if one.get("wordnet") is False]  # fmt: skip
+        prompts = self._prompts(settings)
+        _check_whole_scores(settings, prompts)
+        facts = assistant_facts(prompts.assistants)
+        examples = open_examples(Path(settings.data), prompts.task, limit=settings.n, seed=settings.seed)
+        records = {"dataset": examples.to_record(), "assistants": facts, **prompts.records(settings)}
+        notes = [f"{record['name']}: WordNet is not installed, so METEOR matches no synonyms"
+                 for record in facts if record.get("wordnet") is False]  # fmt: skip
         return Prepared(examples, records, notes)
 
     def protocol(
         self, settings: FusionSettings, pack: PromptPack | None, records: Mapping[str, Any]
     ) -> Converse[JudgedExample]:
         assert pack is not None
-        words = prompts_of_pack(pack, settings)
-        whole = settings.scores == "expected"
-        schema = score_schema(words.task.criteria, whole=whole)
-        sampling = replace(settings.sampling_of(JUDGE), schema=schema, expected=whole)
-        return FusionProtocol(words, sampling, settings.predictions).hold
+        prompts = prompts_of_pack(pack, settings)
+        whole_numbers = settings.scores == "expected"
+        schema = score_schema(prompts.task.criteria, whole_numbers=whole_numbers)
+        sampling = replace(settings.sampling_of(JUDGE), schema=schema, expected=whole_numbers)
+        return FusionProtocol(prompts, sampling, settings.predictions).run
 
     def task(self, record: Any) -> JudgedExample:
         return JudgedExample.from_record(record)
 
     def aggregate(self, manifest: dict[str, Any], scoring: Scoring) -> Aggregate:
         settings = FusionSettings.model_validate(manifest["settings"])
-        words = prompts_of_pack(TEMPLATES.read(manifest["prompts"], manifest["pack"]["name"]), settings)
-        return FusionAggregate(manifest, words.task, words.plan)
+        prompts = prompts_of_pack(TEMPLATES.read(manifest["prompts"], manifest["pack"]["name"]), settings)
+        return FusionAggregate(manifest, prompts.task, prompts.plan)
 
     def forecast(
         self, settings: FusionSettings, prepared: Prepared[JudgedExample], pack: PromptPack | None
@@ -113,18 +113,18 @@ class Fusion(Scenario[FusionSettings, JudgedExample], SupportsForecast, Supports
         assert pack is not None
         return forecast_judging(settings, prompts_of_pack(pack, settings), prepared.tasks)
 
-    def _words(self, settings: FusionSettings) -> JudgePrompts:
+    def _prompts(self, settings: FusionSettings) -> JudgePrompts:
         return prompts_of_pack(open_pack(settings), settings)
 
 
-def _check_whole_scores(settings: FusionSettings, words: JudgePrompts) -> None:
+def _check_whole_scores(settings: FusionSettings, prompts: JudgePrompts) -> None:
     """See that expected scores can be taken: they are over whole numbers.
 
     :raises ConfigurationError: a criterion has too few of them.
     """
     if settings.scores != "expected":
         return
-    for name, criterion in words.task.criteria.items():
+    for name, criterion in prompts.task.criteria.items():
         if not 2 <= len(whole_scores(criterion)) <= 11:
             low, high = criterion.range
             raise ConfigurationError(

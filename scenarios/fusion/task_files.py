@@ -36,13 +36,13 @@ class Criterion(YamlModel):
     rating: str | None = None
 
     @model_validator(mode="after")
-    def _in_order(self) -> Criterion:
+    def _check_range(self) -> Criterion:
         low, high = self.range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"range: expected two numbers, the lower one first, found {low:g} and {high:g}")
         return self
 
-    def share(self, score: float) -> float:
+    def to_unit(self, score: float) -> float:
         low, high = self.range
         return (score - low) / (high - low)
 
@@ -76,13 +76,13 @@ class TaskFile(YamlModel):
     group: str | None = None
 
     @model_validator(mode="after")
-    def _texts_are_there(self) -> TaskFile:
-        named = {
+    def _check_texts(self) -> TaskFile:
+        references = {
             "response": [self.response],
             "against": [self.against] if self.against else [],
             "context": self.context,
         }
-        for key, names in named.items():
+        for key, names in references.items():
             for name in names:
                 if name not in self.texts:
                     raise ValueError(f"{key}: there is no text '{name}'; there are {', '.join(self.texts)}")
@@ -90,12 +90,12 @@ class TaskFile(YamlModel):
                     raise ValueError(f"{key}: '{name}' is the response itself")
         return self
 
-    def described(self) -> str:
+    def describe_criteria(self) -> str:
         """The criteria for a prompt, a line each."""
         lines = []
-        for name, one in self.criteria.items():
-            low, high = one.range
-            lines.append(f"- {name} (any number from {low:g} to {high:g}): {' '.join(one.about.split())}")
+        for name, criterion in self.criteria.items():
+            low, high = criterion.range
+            lines.append(f"- {name} (any number from {low:g} to {high:g}): {' '.join(criterion.about.split())}")
         return "\n".join(lines)
 
 
@@ -150,20 +150,20 @@ def open_examples(path: Path, task: TaskFile, *, limit: int | None, seed: int) -
     :raises DatasetError: the file or an example in it is wrong; the message names line (or place) and field.
     """
     every: dict[str, JudgedExample] = {}
-    whole = hashlib.sha256()
-    for place, (line, raw) in enumerate(_raw_examples(path), 1):
-        whole.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
-        one = _parse_example(raw, task, place, path, line)
-        if one.id in every:
+    digest = hashlib.sha256()
+    for position, (line, raw) in enumerate(_raw_examples(path), 1):
+        digest.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
+        example = _parse_example(raw, task, position, path, line)
+        if example.id in every:
             problem = (
-                f"a second example has the id '{one.id}'; ids must differ (`id:` in the task file names the field; "
+                f"a second example has the id '{example.id}'; ids must differ (`id:` in the task file names the field; "
             )
             problem += "without it, places are ids)"
             raise DatasetError(problem, path=str(path), line=line, field=task.id)
-        every[one.id] = one
+        every[example.id] = example
     if not every:
         raise DatasetError("holds no example", path=str(path))
-    return SampledTasks(path.stem, whole.hexdigest()[:16], every, "examples", limit, seed)
+    return SampledTasks(path.stem, digest.hexdigest()[:16], every, "examples", limit, seed)
 
 
 def _raw_examples(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
@@ -184,16 +184,16 @@ def _raw_examples(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
         entries = orjson.loads(array)
     except orjson.JSONDecodeError as error:
         raise DatasetError(f"not JSON: {error}", path=str(path)) from None
-    for place, raw in enumerate(entries, 1):
+    for position, raw in enumerate(entries, 1):
         if not isinstance(raw, dict):
-            raise DatasetError(f"entry {place}: expected a JSON object, found {preview(raw)}", path=str(path))
+            raise DatasetError(f"entry {position}: expected a JSON object, found {preview(raw)}", path=str(path))
         yield None, raw
 
 
-def _parse_example(raw: dict[str, Any], task: TaskFile, place: int, path: Path, line: int | None) -> JudgedExample:
+def _parse_example(raw: dict[str, Any], task: TaskFile, position: int, path: Path, line: int | None) -> JudgedExample:
     def wrong(name: str, message: str) -> DatasetError:
-        said = message if line is not None else f"{message} (entry {place})"
-        return DatasetError(said, path=str(path), line=line, field=name)
+        detail = message if line is not None else f"{message} (entry {position})"
+        return DatasetError(detail, path=str(path), line=line, field=name)
 
     texts: dict[str, str] = {}
     for name, text in task.texts.items():
@@ -202,8 +202,8 @@ def _parse_example(raw: dict[str, Any], task: TaskFile, place: int, path: Path, 
         if value is None or not (value.strip() or text.optional or name == task.response):
             if text.optional:
                 continue
-            found = _value_at(raw, text.field)
-            raise wrong(text.field, "is missing" if found is None else f"expected text, found {preview(found)}")
+            raw_value = _value_at(raw, text.field)
+            raise wrong(text.field, "is missing" if raw_value is None else f"expected text, found {preview(raw_value)}")
         texts[name] = value
     ratings: dict[str, float] = {}
     for name, criterion in task.criteria.items():
@@ -212,14 +212,14 @@ def _parse_example(raw: dict[str, Any], task: TaskFile, place: int, path: Path, 
             if problem:
                 raise wrong(criterion.rating, problem)
             ratings[name] = float(value)
-    identity = {name: "" if named is None else _label(_value_at(raw, named))
-                for name, named in (("id", task.id), ("system", task.system), ("group", task.group))}  # fmt: skip
+    identity = {name: "" if source is None else _label(_value_at(raw, source))
+                for name, source in (("id", task.id), ("system", task.system), ("group", task.group))}  # fmt: skip
     for name, needed in (("id", task.id), ("system", task.system)):
         if needed is not None and not identity[name]:
             raise wrong(needed, "is missing, or neither text nor a number")
     around = "\0".join(text for name, text in texts.items() if name != task.response)
     group = identity["group"] or hashlib.sha256(around.encode("utf-8", "replace")).hexdigest()[:12]
-    return JudgedExample(identity["id"] or str(place), texts, identity["system"], group, ratings)
+    return JudgedExample(identity["id"] or str(position), texts, identity["system"], group, ratings)
 
 
 def _value_at(raw: Any, path: str) -> Any:
@@ -233,7 +233,7 @@ def _value_at(raw: Any, path: str) -> Any:
 
 def _field_text(value: Any) -> str | None:
     """A field's text; a list of texts is one with a line for each. None of anything else."""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return "\n".join(value)
     return value if isinstance(value, str) else None
 

@@ -81,10 +81,10 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask], SupportsForecas
     templates = TEMPLATES
 
     def __init__(self, tasks: Iterable[Mapping[str, Any]] | None = None) -> None:
-        self.given_tasks: InlineTasks | None = None if tasks is None else inline_tasks(tasks, _TASK)
+        self.inline_tasks: InlineTasks | None = None if tasks is None else inline_tasks(tasks, _TASK)
 
     def prepare(self, settings: GradingSettings) -> Prepared[InlineTask]:
-        tasks = self.given_tasks or read_tasks(Path(settings.tasks), _TASK)
+        tasks = self.inline_tasks or read_tasks(Path(settings.tasks), _TASK)
         name = Path(settings.tasks).stem
         return Prepared(tasks, {"dataset": {"name": name, "digest": tasks.digest, "chosen": len(tasks)}})
 
@@ -101,9 +101,9 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask], SupportsForecas
             hint = AnswerHint(seeds.uniform(task.payload.question, task.payload.answer, "quality"), scale)
             agent = Agent(conversation, JUDGE, pack.render("judge.system"), sampling, hint)
             try:
-                asked = _grading_prompt(pack, task.payload, scale.words())
-                found: Any = await agent.ask_for(grade_form(scale), asked, task.payload.answer)
-                record["value"] = {SCORE: None if found is None else scale.points(found.score)}
+                prompt = _grading_prompt(pack, task.payload, scale.words())
+                grade: Any = await agent.ask_for(grade_form(scale), prompt, task.payload.answer)
+                record["value"] = {SCORE: None if grade is None else scale.points(grade.score)}
             except ConversationStopped as stop:
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
             return record | conversation_costs(conversation)
@@ -129,11 +129,11 @@ class SingleAnswerGrading(Scenario[GradingSettings, InlineTask], SupportsForecas
         assert pack is not None
         total, words = UsageForecast(), SCALES[settings.scale].words()
         for task in prepared.tasks:
-            asked = estimate_tokens(_grading_prompt(pack, task.payload, words)) + estimate_tokens(
+            prompt = estimate_tokens(_grading_prompt(pack, task.payload, words)) + estimate_tokens(
                 pack.render("judge.system")
             )
             total += (
-                UsageForecast(1, asked, settings.judge_tokens) * 2
+                UsageForecast(1, prompt, settings.judge_tokens) * 2
             )  # asked once more where the grade cannot be read
         return {JUDGE: total}
 

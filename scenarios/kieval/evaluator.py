@@ -57,10 +57,10 @@ def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
     pack lacks it), and ``evaluator.first_right``, ``first_wrong`` or ``first_unread`` (where the pack lacks it, a
     verdict with all scores 4, 1 or 3).
     """
-    how, score = _FIRST_VERDICTS[right]
-    told = pack.render(f"evaluator.{how}") if f"evaluator.{how}" in pack else ""
-    verdict = f"evaluator.first_{how}"
-    return told, pack.render(verdict) if verdict in pack else bare_verdict(score)
+    kind, score = _FIRST_VERDICTS[right]
+    remark = pack.render(f"evaluator.{kind}") if f"evaluator.{kind}" in pack else ""
+    verdict = f"evaluator.first_{kind}"
+    return remark, pack.render(verdict) if verdict in pack else bare_verdict(score)
 
 
 class Evaluator(PackAgent):
@@ -71,8 +71,8 @@ class Evaluator(PackAgent):
     def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool | None) -> None:
         """Show it the question and the verdict it starts from; ``right`` is None where no choice is named."""
         opening = self.pack.render("evaluator.opening", question=question, choices=choices, answer=answer, reply=reply)
-        told, verdict = first_verdict(self.pack, right=right)
-        self.view.append("user", f"{opening}\n\n{told}" if told else opening)
+        remark, verdict = first_verdict(self.pack, right=right)
+        self.view.append("user", f"{opening}\n\n{remark}" if remark else opening)
         self.view.append("assistant", verdict)
         self._opening = ""
 
@@ -97,10 +97,10 @@ class Evaluator(PackAgent):
             return first
         # The repair is a side branch: the interview that later verdicts see holds the mended verdict only.
         branch = repair_view(self.view, completion, self.pack.render("evaluator.repair", problem=first.problem))
-        mended = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
+        repaired = await self.conversation.generate(self.role, branch, self.sampling, hint=hint)
         # Its tokens were computed behind the repair; in the main view a local model reads them as text, in one prefill.
-        self.view.append("assistant", mended.text)
-        second = self._read(mended, reply)
+        self.view.append("assistant", repaired.text)
+        second = self._read(repaired, reply)
         second.failures += 1
         if second.verdict is None and first.verdict is not None:  # some scores are better than none
             return Assessment(first.verdict, second.failures, first.problem)

@@ -35,14 +35,14 @@ _MAX_SCORE = 4
 
 @dataclass(slots=True, frozen=True)
 class _Entry:
-    """One interview of the file; ``place`` is its number from 1."""
+    """One interview of the file; `number` is its number from 1."""
 
     path: Path
-    place: int
+    number: int
     raw: Mapping[str, Any]
 
     def wrong(self, field: str, message: str) -> DatasetError:
-        return DatasetError(f"entry {self.place}: {message}", path=str(self.path), field=field)
+        return DatasetError(f"entry {self.number}: {message}", path=str(self.path), field=field)
 
     def field(self, name: str, kind: type) -> Any:
         """:raises DatasetError: it is missing or of another kind."""
@@ -51,17 +51,17 @@ class _Entry:
             raise self.wrong(name, f"expected {kind.__name__}, found {type(value).__name__}")
         return value
 
-    def sent(self, role: str, place: int) -> str:
+    def message(self, role: str, index: int) -> str:
         """A message that a role was sent, or remembers as its own.
 
         :raises DatasetError: there is none.
         """
         messages = self.field("role_messages", dict).get(role)
-        if not isinstance(messages, list) or len(messages) <= place:
-            raise self.wrong(f"role_messages.{role}", f"expected at least {place + 1} messages")
-        content = messages[place].get("content") if isinstance(messages[place], dict) else None
+        if not isinstance(messages, list) or len(messages) <= index:
+            raise self.wrong(f"role_messages.{role}", f"expected at least {index + 1} messages")
+        content = messages[index].get("content") if isinstance(messages[index], dict) else None
         if not isinstance(content, str):
-            raise self.wrong(f"role_messages.{role}[{place}].content", "expected text")
+            raise self.wrong(f"role_messages.{role}[{index}].content", "expected text")
         return content
 
 
@@ -72,18 +72,18 @@ def read_details(path: Path, choices: ImportOptions) -> ImportedRun:
     :raises DatasetError: the file or an entry of it is wrong; the message names the entry.
     """
     entries = _entries(path)
-    known = {} if choices.dataset is None else {item.id: item for item in open_dataset(choices.dataset)}
-    items = [_item(entry, known, choices.dataset) for entry in entries]
+    known_items = {} if choices.dataset is None else {item.id: item for item in open_dataset(choices.dataset)}
+    items = [_item(entry, known_items, choices.dataset) for entry in entries]
     models = {role: f"imported:{role}" for role in _ROLES} | _named_models(path) | dict(choices.models)
     [label] = model_labels([models["candidate"]])
     planned = max(len(entry.field("evaluation_results", list)) for entry in entries)
     settings = {"candidate": [models["candidate"]], "interactor": models["interactor"], "rounds": max(planned, 1)}
     settings |= {"evaluator": models["evaluator"], "scorer": "official"}
     settings |= {"first_answer": "text" if items[0].free else "five-shot"}
-    held = [_conversation(entry, item, label, planned) for entry, item in zip(entries, items, strict=True)]
+    conversations = [_conversation(entry, item, label, planned) for entry, item in zip(entries, items, strict=True)]
     notes = ["the file has no counts of tokens and no times: usage counts calls alone"]
     facts = {"file": path.name, "rounds": planned}
-    return ImportedRun(settings, path.stem, items, held, choices.dataset, {"examples": None}, facts, notes)
+    return ImportedRun(settings, path.stem, items, conversations, choices.dataset, {"examples": None}, facts, notes)
 
 
 def _entries(path: Path) -> list[_Entry]:
@@ -97,13 +97,13 @@ def _entries(path: Path) -> list[_Entry]:
     if not isinstance(raw, list) or not raw:
         raise DatasetError(f"expected a list of interviews, found {type(raw).__name__}", path=str(path), line=1)
     entries = []
-    seen: dict[str, int] = {}
-    for place, one in enumerate(raw, 1):
-        if not isinstance(one, dict):
-            raise DatasetError(f"entry {place}: expected an object, found {type(one).__name__}", path=str(path))
-        entry = _Entry(path, place, one)
-        before = seen.setdefault(entry.field("uuid", str), place)
-        if before != place:
+    numbers: dict[str, int] = {}
+    for number, record in enumerate(raw, 1):
+        if not isinstance(record, dict):
+            raise DatasetError(f"entry {number}: expected an object, found {type(record).__name__}", path=str(path))
+        entry = _Entry(path, number, record)
+        before = numbers.setdefault(entry.field("uuid", str), number)
+        if before != number:
             raise entry.wrong("uuid", f"is that of entry {before} too; keep one of them")
         entries.append(entry)
     return entries
@@ -118,66 +118,68 @@ def _named_models(path: Path) -> dict[str, str]:
         roles = orjson.loads(beside.read_bytes()).get("roles", {})
     except (orjson.JSONDecodeError, AttributeError):
         raise DatasetError("expected the results of that program, with roles", path=str(beside)) from None
-    found = {}
-    for role, named in roles.items():
-        kind, _, name = str(named).partition(": ")
+    models = {}
+    for role, model in roles.items():
+        kind, _, name = str(model).partition(": ")
         if role in _ROLES and name:
-            found[role] = f"openai:{name}" if kind == "openai" else f"imported:{Path(name).name}"
-    return found
+            models[role] = f"openai:{name}" if kind == "openai" else f"imported:{Path(name).name}"
+    return models
 
 
-def _item(entry: _Entry, known: Mapping[str, Item], dataset: str | None) -> Item:
+def _item(entry: _Entry, known_items: Mapping[str, Item], dataset: str | None) -> Item:
     uuid = entry.raw["uuid"]
     if dataset is not None:
-        if uuid not in known:
+        if uuid not in known_items:
             raise entry.wrong("uuid", f"'{uuid}' is no item of {dataset}")
-        return known[uuid]
-    asked = _QUESTION.search(entry.sent("candidate", 1))
-    told = _RIGHT.search(entry.sent("interactor", 1))
-    right = told[1].strip() if told is not None else ""
-    if asked is not None and asked[2] is None and right:  # a question without choices
-        return Item(uuid, asked[1].strip(), [], FREE_ANSWER, reference=right)
-    pieces = _CHOICE.split(asked[2].strip()) if asked is not None and asked[2] is not None else []
+        return known_items[uuid]
+    question = _QUESTION.search(entry.message("candidate", 1))
+    answer = _RIGHT.search(entry.message("interactor", 1))
+    right = answer[1].strip() if answer is not None else ""
+    if question is not None and question[2] is None and right:  # a question without choices
+        return Item(uuid, question[1].strip(), [], FREE_ANSWER, reference=right)
+    pieces = _CHOICE.split(question[2].strip()) if question is not None and question[2] is not None else []
     texts = [text.strip() for text in pieces[2::2]]
     places = [at for at, text in enumerate(texts) if right == f"{chr(65 + at)}. {text}"]
-    if asked is None or len(texts) < 2 or len(places) != 1:
+    if question is None or len(texts) < 2 or len(places) != 1:
         raise entry.wrong(
             "role_messages", "the item cannot be read from the prompts; name its benchmark with --dataset"
         )
-    return Item(uuid, asked[1].strip(), texts, places[0])
+    return Item(uuid, question[1].strip(), texts, places[0])
 
 
 def _conversation(entry: _Entry, item: Item, label: str, planned: int) -> ImportedConversation:
-    answer = entry.sent("candidate", 2)
+    answer = entry.message("candidate", 2)
     interview = Interview(label, item.id, max(planned, 1), free=item.free, cluster=item.cluster())
     if item.free:
         interview.right = _first_was_right(entry)
     else:
-        named = [at for at in range(len(item.choices)) if answer.strip() == item.labelled_choice(at).strip()]
-        interview.choice = named[0] if named else None
+        matches = [at for at in range(len(item.choices)) if answer.strip() == item.labelled_choice(at).strip()]
+        interview.choice = matches[0] if matches else None
         interview.right = interview.choice == item.answer
-    interview.rounds = [_round(entry, at, one) for at, one in enumerate(entry.field("evaluation_results", list), 1)]
+    interview.rounds = [
+        _round(entry, at, verdict) for at, verdict in enumerate(entry.field("evaluation_results", list), 1)
+    ]
     last = interview.rounds[-1] if interview.rounds else None
     if last is not None and last.stop is not None:
         interview.ended_by, interview.reason = "evaluator", last.stop
     elif len(interview.rounds) < planned:
         interview.ended_by = "transcript"
     calls = [ImportedCall("candidate", Completion(answer)), *_calls(entry)]
-    interview.usage = {role: [sum(one.role == role for one in calls), 0, 0] for role in sorted(_ROLES)}
+    interview.usage = {role: [sum(call.role == role for call in calls), 0, 0] for role in sorted(_ROLES)}
     return ImportedConversation(item.id, item.to_record(), calls, interview.to_record())
 
 
 def _first_was_right(entry: _Entry) -> bool:
     """Whether the verdict that the evaluator begins with is that on a right answer: the best one."""
     try:
-        return bool(orjson.loads(entry.sent("evaluator", 2)).get("overall_score") == _MAX_SCORE)
+        return bool(orjson.loads(entry.message("evaluator", 2)).get("overall_score") == _MAX_SCORE)
     except (orjson.JSONDecodeError, AttributeError):
         raise entry.wrong("role_messages.evaluator[2]", "expected the verdict on the first answer, as JSON") from None
 
 
 def _calls(entry: _Entry) -> Iterator[ImportedCall]:
-    for at, said in enumerate(entry.field("all_messages", list)):
-        role, content = (said.get("role"), said.get("content")) if isinstance(said, dict) else (None, None)
+    for at, message in enumerate(entry.field("all_messages", list)):
+        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
         if role != _ROLES[at % 3] or not isinstance(content, str):
             raise entry.wrong(f"all_messages[{at}]", f"expected the words of the {_ROLES[at % 3]}, found {role!r:.40}")
         yield ImportedCall(role, Completion(content))
@@ -186,8 +188,8 @@ def _calls(entry: _Entry) -> Iterator[ImportedCall]:
 def _round(entry: _Entry, number: int, raw: Any) -> Round:
     if not isinstance(raw, dict):
         raise entry.wrong(f"evaluation_results[{number - 1}]", f"expected an object, found {type(raw).__name__}")
-    told = [raw.get(name) for name in ASPECTS[:-1]]
-    values = [one.get("score") if isinstance(one, dict) else one for one in told]
+    raw_scores = [raw.get(name) for name in ASPECTS[:-1]]
+    values = [part.get("score") if isinstance(part, dict) else part for part in raw_scores]
     scores = [_score(value) for value in (*values, raw.get("overall_score"))]
     stop = (str(raw.get("stop_reason") or "unspecified")) if raw.get("stop_conversation") else None
     missing = [name for name, score in zip(ASPECTS, scores, strict=True) if score is None]

@@ -71,10 +71,10 @@ class Interactor(PackAgent):
 
     def open(self, question: str, choices: str, answer: str, reply: str) -> Coroutine[Any, Any, str | None]:
         """Ask the first question, given the item and the reply to it; None if it asks nothing."""
-        shown = {"question": question, "answer": answer, "reply": reply}
+        values = {"question": question, "answer": answer, "reply": reply}
         if choices:
-            return self._question(self.pack.render("interactor.opening", choices=choices, **shown))
-        return self._question(self.pack.render("interactor.free_opening", **shown))
+            return self._question(self.pack.render("interactor.opening", choices=choices, **values))
+        return self._question(self.pack.render("interactor.free_opening", **values))
 
     def follow_up(self, reply: str) -> Coroutine[Any, Any, str | None]:
         """The next question, given the candidate's reply to the last one; None if it asks nothing."""
@@ -85,10 +85,10 @@ class Interactor(PackAgent):
         self.view.append("user", prompt)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint)
         if not completion.text.strip():
-            again = self.pack.render("interactor.again") if "interactor.again" in self.pack else ""
-            anew = self.view.without_last()
-            anew.append("user", f"{prompt}\n\n{again}" if again else prompt)
-            completion = await self.conversation.generate(self.role, anew, self.sampling, hint=self.hint)
+            reminder = self.pack.render("interactor.again") if "interactor.again" in self.pack else ""
+            retry = self.view.without_last()
+            retry.append("user", f"{prompt}\n\n{reminder}" if reminder else prompt)
+            completion = await self.conversation.generate(self.role, retry, self.sampling, hint=self.hint)
             if not completion.text.strip():
                 return None
         self.view.append("assistant", completion.text, completion.pieces)
@@ -119,8 +119,8 @@ class InterviewProtocol:
     assistants: tuple[Assistant, ...] = ()
     cluster: str | None = None
 
-    def hold(self, conversation: Conversation, item: Item) -> Coroutine[Any, Any, dict[str, Any]]:
-        return _Interview(conversation, self, item).hold(item)
+    def run(self, conversation: Conversation, item: Item) -> Coroutine[Any, Any, dict[str, Any]]:
+        return _Interview(conversation, self, item).run(item)
 
 
 class _Interview:
@@ -148,16 +148,16 @@ class _Interview:
         cluster = item.cluster(protocol.cluster)
         self.interview = Interview(conversation.label, item.id, protocol.rounds, free=item.free, cluster=cluster)
 
-    async def hold(self, item: Item) -> dict[str, Any]:
+    async def run(self, item: Item) -> dict[str, Any]:
         """Run the interview and return its record; an early end of any kind is part of it."""
         self._conversation.tell(lambda: [("benchmark", format_item(item))])
         try:
             await self._rounds(item)
         except ConversationStopped as stop:
-            self._ended(stop.by, stop.reason)
+            self._end(stop.by, stop.reason)
         except TranscriptEnded:
             # A fork over recorded interviews: they went no further.
-            self._ended("transcript", "")
+            self._end("transcript", "")
         usage = self._conversation.usage
         self.interview.usage = {role: usage[role].to_record() for role in sorted(usage)}
         self.interview.irregular = self._conversation.irregular
@@ -173,88 +173,88 @@ class _Interview:
         else:
             right = None if self.interview.choice is None else self.interview.right
             self._evaluator.begin(question, choices, answer, first, right=right)
-        asked = await self._interactor.open(question, choices, answer, first)
-        for left in range(self._protocol.rounds - 1, -1, -1):
-            if asked is None:
-                self._ended("interactor", "no_question")
+        next_question = await self._interactor.open(question, choices, answer, first)
+        for remaining in range(self._protocol.rounds - 1, -1, -1):
+            if next_question is None:
+                self._end("interactor", "no_question")
                 return
-            said = await self._candidate.ask(asked, self._protocol.detectors)
-            if self._silenced(said):
+            reply = await self._candidate.ask(next_question, self._protocol.detectors)
+            if self._end_if_refused(reply):
                 return
-            if self._protocol.overlap and left:
-                assessment, following = await self._judge_and_ask(asked, said.text)
-                if self._stops(assessment):
+            if self._protocol.overlap and remaining:
+                assessment, following = await self._judge_and_ask(next_question, reply.text)
+                if self._record_and_check_stop(assessment):
                     return
-                asked = following
+                next_question = following
                 continue
-            if self._stops(await self._assess(asked, said.text)):
+            if self._record_and_check_stop(await self._assess(next_question, reply.text)):
                 return
-            if left:
-                asked = await self._interactor.follow_up(said.text)
+            if remaining:
+                next_question = await self._interactor.follow_up(reply.text)
 
-    def _assess(self, asked: str, reply: str) -> Coroutine[Any, Any, Assessment]:
+    def _assess(self, question: str, reply: str) -> Coroutine[Any, Any, Assessment]:
         """Have the evaluator judge a reply, after the assistants if there are any."""
         if self._protocol.assistants:
-            return self._assess_with(self._protocol.assistants, asked, reply)
-        return self._evaluator.assess(asked, reply)
+            return self._assess_with(self._protocol.assistants, question, reply)
+        return self._evaluator.assess(question, reply)
 
-    async def _assess_with(self, assistants: Sequence[Assistant], asked: str, reply: str) -> Assessment:
+    async def _assess_with(self, assistants: Sequence[Assistant], question: str, reply: str) -> Assessment:
         texts = {
             ANSWER_TEXT: self._item.right_text,
-            "question": asked,
+            "question": question,
             "dialogue": "\n\n".join(self._exchanges),
         }
         example = Example(reply, texts, ANSWER_TEXT, ("dialogue", "question"))
         advice = await score_all(self._conversation, assistants, example)
-        self._exchanges.append(f"{asked}\n\n{reply}")
-        return await self._evaluator.assess(asked, reply, assistants, advice)
+        self._exchanges.append(f"{question}\n\n{reply}")
+        return await self._evaluator.assess(question, reply, assistants, advice)
 
     async def _first_answer(self, item: Item) -> str | None:
         """What all roles see of the candidate's answer to the item; None if there is nothing to talk about."""
-        how, interview = self._protocol.first_answer, self.interview
-        view = self._protocol.examples(item) if how == "five-shot" else None
-        said = await self._candidate.solve(item.question, item.labelled_choices(), view)
+        mode, interview = self._protocol.first_answer, self.interview
+        view = self._protocol.examples(item) if mode == "five-shot" else None
+        completion = await self._candidate.solve(item.question, item.labelled_choices(), view)
         if not item.free:
-            interview.choice = read_choice(said.text, item.choices, cut=said.finish == "length")
+            interview.choice = read_choice(completion.text, item.choices, cut=completion.finish == "length")
             interview.right = interview.choice == item.answer
-        if self._silenced(said):
+        if self._end_if_refused(completion):
             return None
-        if interview.choice is not None and how != "text":
+        if interview.choice is not None and mode != "text":
             self._candidate.recall(item.labelled_choice(interview.choice))
             return item.labelled_choice(interview.choice)
-        if how == "five-shot":
-            self._ended("candidate", "unanswered")
+        if mode == "five-shot":
+            self._end("candidate", "unanswered")
             return None
-        self._candidate.recall(said.text, said.pieces)
-        return said.text
+        self._candidate.recall(completion.text, completion.pieces)
+        return completion.text
 
-    def _silenced(self, said: Completion) -> bool:
+    def _end_if_refused(self, completion: Completion) -> bool:
         """End the interview where the candidate was kept from answering; whether it was."""
-        reason = said.kept_silent
+        reason = completion.kept_silent
         if reason is not None:
-            self._ended("candidate", reason)
+            self._end("candidate", reason)
         return reason is not None
 
-    def _stops(self, assessment: Assessment) -> bool:
+    def _record_and_check_stop(self, assessment: Assessment) -> bool:
         verdict = assessment.verdict
         scores = verdict.scores() if verdict is not None else None
         stop = verdict.stop if verdict is not None else None
-        held = Round(scores, stop, assessment.failures, assessment.problem)
-        self.interview.rounds.append(held)
-        self._conversation.note("verdict", held)
+        round_ = Round(scores, stop, assessment.failures, assessment.problem)
+        self.interview.rounds.append(round_)
+        self._conversation.note("verdict", round_)
         if stop is None or not self._protocol.early_stop:
             return False
         self._conversation.stop("evaluator", stop)
-        self._ended("evaluator", stop)
+        self._end("evaluator", stop)
         return True
 
-    async def _judge_and_ask(self, asked: str, reply: str) -> tuple[Assessment, str | None]:
+    async def _judge_and_ask(self, question: str, reply: str) -> tuple[Assessment, str | None]:
         """Both at once. The question is always awaited, so that its cost does not depend on which was faster."""
         before = self._conversation.usage["interactor"].to_record()
         assessments: list[Assessment] = []
 
         async def judge() -> None:
-            assessments.append(await self._assess(asked, reply))
+            assessments.append(await self._assess(question, reply))
 
         # The judge first, as without overlap: transcripts have calls in the order of beginning.
         parts: list[Callable[[], Awaitable[str | None]]] = [judge, partial(self._interactor.follow_up, reply)]
@@ -265,5 +265,5 @@ class _Interview:
             self.interview.discarded = [now - then for now, then in zip_longest(after, before, fillvalue=0)]
         return assessment, following
 
-    def _ended(self, by: str, reason: str) -> None:
-        self.interview.ended_by, self.interview.reason = by, reason
+    def _end(self, source: str, reason: str) -> None:
+        self.interview.ended_by, self.interview.reason = source, reason

@@ -24,7 +24,7 @@ from ..rendering import (
 from .score import Interview, Scorer
 from .verdicts import ASPECTS, PartlyReadable, Verdict, read_verdict
 
-_BEST, _LEAST = 4, 1
+_BEST, _WORST = 4, 1
 _ENDS = {"rounds": "all rounds", "transcript": "end of the record"}
 
 
@@ -33,13 +33,13 @@ def render_interview(recorded: RecordedConversation, sides: Mapping[str, Side]) 
     interview = None if recorded.result is None else Interview.from_record(recorded.result)
     turns: list[RenderedTurn] = []
     replies: list[RenderedTurn] = []
-    asked = 0
+    questions = 0
     for entry in recorded.entries:
         turn = render_entry(entry, sides)
         if isinstance(entry, Exchange):
             if entry.role == "interactor":
-                asked += 1
-                turn.round = asked
+                questions += 1
+                turn.round = questions
             elif entry.role == "candidate":
                 turn.round = len(replies) or None
                 turn.marks += [] if replies else _first_marks(interview)
@@ -73,7 +73,7 @@ def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
     reply = replies[-1] if replies else turn
     reply.marks = [mark for mark in reply.marks if mark.name not in (*ASPECTS, "overall")]
     for name, score in zip((*ASPECTS, "overall"), verdict.scores(), strict=True):
-        level = None if score is None else (score - _LEAST) / (_BEST - _LEAST)
+        level = None if score is None else (score - _WORST) / (_BEST - _WORST)
         reply.marks.append(Mark(name, "–" if score is None else str(score), level, comments.get(name, "")))
     if verdict.stop is not None:
         turn.marks.append(Mark("stop", verdict.stop, 0))
@@ -81,16 +81,16 @@ def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
 
 def _comments(raw: str) -> dict[str, str]:
     """The comments by aspect; ``overall`` is the one on all of the reply."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for _, value in json_objects(raw):
         for name in ASPECTS:
             aspect = value.get(name)
             comment = aspect.get("comment") if isinstance(aspect, dict) else None
             if isinstance(comment, str):
-                found[name] = comment
+                comments[name] = comment
         if isinstance(value.get("overall_comment"), str):
-            found["overall"] = value["overall_comment"]
-    return found
+            comments["overall"] = value["overall_comment"]
+    return comments
 
 
 def _first_marks(interview: Interview | None) -> list[Mark]:
@@ -106,11 +106,11 @@ def summarize_interview(result: Any, scorer: Scorer) -> ResultSummary:
     """An interview's line in a list: its score under the run's scorer, and the same by aspect."""
     interview = Interview.from_record(result)
     scores = {name: scorer.score(interview, at) for at, name in enumerate(ASPECTS)}
-    unscored = sum(held.scores is None for held in interview.rounds)
-    known = {name: score for name, score in scores.items() if score is not None}
-    return ResultSummary(scorer.score(interview), _end_text(interview), known, unscored)
+    unscored = sum(round_.scores is None for round_ in interview.rounds)
+    scored = {name: score for name, score in scores.items() if score is not None}
+    return ResultSummary(scorer.score(interview), _end_text(interview), scored, unscored)
 
 
 def _end_text(interview: Interview) -> str:
-    told = _ENDS.get(interview.ended_by, interview.ended_by)
-    return f"{told}: {interview.reason}" if interview.reason else told
+    text = _ENDS.get(interview.ended_by, interview.ended_by)
+    return f"{text}: {interview.reason}" if interview.reason else text

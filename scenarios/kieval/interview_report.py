@@ -43,30 +43,30 @@ class CachedScorer:
     def scores(self, interview: Interview) -> list[float | None]:
         """``Scorer.score`` of each aspect, in the order of ``ASPECTS``."""
         rounds = interview.rounds
-        columns = zip(*[held.scores or _UNSCORED_ROUND for held in rounds], strict=True) if rounds else _NO_ROUNDS
-        known = self._alike(interview)
+        columns = zip(*[round_.scores or _UNSCORED_ROUND for round_ in rounds], strict=True) if rounds else _NO_ROUNDS
+        cached = self._cached_scores(interview)
         scores = []
         for aspect, values in enumerate(columns):
-            if values not in known:
-                self._learn(known, values, interview, aspect)
-            scores.append(known[values])
+            if values not in cached:
+                self._store(cached, values, interview, aspect)
+            scores.append(cached[values])
         return scores
 
     def overall(self, interview: Interview) -> float | None:
-        values = tuple([held.scores[-1] if held.scores else None for held in interview.rounds])
-        known = self._alike(interview)
-        if values not in known:
-            self._learn(known, values, interview, len(ASPECTS) - 1)
-        return known[values]
+        values = tuple([round_.scores[-1] if round_.scores else None for round_ in interview.rounds])
+        cached = self._cached_scores(interview)
+        if values not in cached:
+            self._store(cached, values, interview, len(ASPECTS) - 1)
+        return cached[values]
 
-    def _alike(self, interview: Interview) -> dict[tuple[int | None, ...], float | None]:
+    def _cached_scores(self, interview: Interview) -> dict[tuple[int | None, ...], float | None]:
         """Scores of interviews that ended alike, by the scores of their rounds."""
-        flags = tuple([held.stop is not None for held in interview.rounds])
+        flags = tuple([round_.stop is not None for round_ in interview.rounds])
         return self._known.setdefault((interview.planned, interview.ended_by, flags), {})
 
-    def _learn(
+    def _store(
         self,
-        known: dict[tuple[int | None, ...], float | None],
+        cached: dict[tuple[int | None, ...], float | None],
         values: tuple[int | None, ...],
         interview: Interview,
         aspect: int,
@@ -74,7 +74,7 @@ class CachedScorer:
         if self._count >= _CACHE_SIZE:
             self._known.clear()
             self._count = 0
-        known[values] = self.scorer.score(interview, aspect)
+        cached[values] = self.scorer.score(interview, aspect)
         self._count += 1
 
 
@@ -93,7 +93,7 @@ class InterviewAggregate(ModelResults):
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
         self.scorer = scorer
-        self._remembering = cached_scorer(scorer)
+        self._cached_scorer = cached_scorer(scorer)
         self.scores = {aspect: ClusteredStream() for aspect in ASPECTS}
         self.accuracy = ClusteredStream()
         self.unanswered_score = ClusteredStream()
@@ -112,9 +112,9 @@ class InterviewAggregate(ModelResults):
         else:
             self.accuracy.add(1.0 if interview.right else 0.0, cluster)
             self.unanswered += interview.choice is None
-        held = self.scorer.rounds(interview)
-        self.rounds.add(len(held), cluster)
-        scores = self._remembering.scores(interview)
+        rounds = self.scorer.rounds(interview)
+        self.rounds.add(len(rounds), cluster)
+        scores = self._cached_scorer.scores(interview)
         for aspect, score in zip(ASPECTS, scores, strict=True):
             if score is not None:
                 self.scores[aspect].add(score, cluster)
@@ -122,14 +122,14 @@ class InterviewAggregate(ModelResults):
                 self.unscored_interviews += 1
         if scores[-1] is not None and interview.choice is None and not interview.free:
             self.unanswered_score.add(scores[-1], cluster)
-        self.verdicts += len(held)
-        for one in held:
-            self.unscored_rounds += one.scores is None
-            self.partly_scored_rounds += one.scores is not None and None in one.scores
-            self.parse_failures += one.failures
+        self.verdicts += len(rounds)
+        for round_ in rounds:
+            self.unscored_rounds += round_.scores is None
+            self.partly_scored_rounds += round_.scores is not None and None in round_.scores
+            self.parse_failures += round_.failures
         self.ends.add(interview.ended_by)
-        if self.scorer.early_stop and held and held[-1].stop is not None:
-            self.stop_reasons.add(held[-1].stop)
+        if self.scorer.early_stop and rounds and rounds[-1].stop is not None:
+            self.stop_reasons.add(rounds[-1].stop)
         elif interview.ended_by != "rounds":
             self.stop_reasons.add(interview.reason or interview.ended_by)
         add_usage(self.usage, interview.usage)
@@ -192,8 +192,8 @@ def _mean_record(mean: Mean, factor: float = 1.0) -> dict[str, float | int | Non
     }
 
 
-def _rate(part: int, whole: int) -> float | None:
-    return round(part / whole, 6) if whole else None
+def _rate(part: int, total: int) -> float | None:
+    return round(part / total, 6) if total else None
 
 
 class KievalAggregate(RunAggregate[InterviewAggregate]):
@@ -212,8 +212,8 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         interview = Interview.from_record(result)
         self.candidates[interview.candidate].add(interview)
 
-    def in_brief(self, one: InterviewAggregate) -> str:
-        mean, error = one.scores["overall"].mean, one.scores["overall"].standard_error
+    def in_brief(self, aggregate: InterviewAggregate) -> str:
+        mean, error = aggregate.scores["overall"].mean, aggregate.scores["overall"].standard_error
         return "" if mean is None else f"{mean:.1f}" + (f" ± {error:.1f}" if error is not None else "")
 
     def facts(self) -> dict[str, Any]:
@@ -221,9 +221,9 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         facts = {"scorer": self.scorer.describe(), "rounds": settings["rounds"]}
         return facts | {"recorded_with_early_stop": settings["early_stop"]}
 
-    def figures(self, label: str, one: InterviewAggregate) -> dict[str, Any]:
-        known = self.prices(label)
-        return one.to_dict({role: known[role] for role in ("candidate", "interactor", "evaluator")})
+    def figures(self, label: str, aggregate: InterviewAggregate) -> dict[str, Any]:
+        prices = self.prices(label)
+        return aggregate.to_dict({role: prices[role] for role in ("candidate", "interactor", "evaluator")})
 
     def tables(self) -> list[Table]:
         report = self.report()
@@ -234,35 +234,35 @@ class KievalAggregate(RunAggregate[InterviewAggregate]):
         header = ["candidate", "n", "accuracy", "KIEval", "±", "acc", "log", "rel", "coh", "con", "rounds"]
         header += ["unanswered", "unscored", "unparsed", "failed"]
         free = report["dataset"].get("free", 0)
-        known = not free or free < report["dataset"]["items"]  # of some first answers, whether they are right
+        has_accuracy = not free or free < report["dataset"]["items"]  # of some first answers, whether they are right
         rows = []
-        for label, one in report["candidates"].items():
-            row = [label, str(one["scored"]), number(one["accuracy"]["mean"]), number(one["score"]["mean"])]
+        for label, record in report["candidates"].items():
+            row = [label, str(record["scored"]), number(record["accuracy"]["mean"]), number(record["score"]["mean"])]
             row += [
-                number(one["score"]["se"]),
-                *(number(aspect["mean"]) for aspect in one["aspects"].values()),
+                number(record["score"]["se"]),
+                *(number(aspect["mean"]) for aspect in record["aspects"].values()),
             ]
-            row += [number(one["rounds"]["mean"], 2), percent(one["unanswered_rate"])]
-            row += [percent(one["unscored_rate"]), percent(one["parse_failure_rate"]), str(one["failed"])]
-            rows.append(row if known else _without_static(row, header))
+            row += [number(record["rounds"]["mean"], 2), percent(record["unanswered_rate"])]
+            row += [percent(record["unscored_rate"]), percent(record["parse_failure_rate"]), str(record["failed"])]
+            rows.append(row if has_accuracy else _without_static(row, header))
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
         title = f"KIEval on {dataset}, scorer {report['scorer']}, seed {report['seed']}, tier {report['tier']}"
         if free:
-            few = f"accuracy leaves out {free:,} questions without choices"
-            title += f"; {few}" if known else "; questions without choices have no accuracy"
-        silent = [label for label, one in report["candidates"].items() if _is_often_unanswered(one)]
+            note = f"accuracy leaves out {free:,} questions without choices"
+            title += f"; {note}" if has_accuracy else "; questions without choices have no accuracy"
+        silent = [label for label, record in report["candidates"].items() if _is_often_unanswered(record)]
         if silent:
             title += f"; more than {100 * MAX_UNANSWERED:.0f}% of first answers name no choice: {', '.join(silent)}"
-        return (title, header if known else _without_static(header, header), rows)
+        return (title, header if has_accuracy else _without_static(header, header), rows)
 
     def _reasons(self, report: dict[str, Any]) -> Table:
-        every = [one["stop_reasons"] | {f"failed: {k}": v for k, v in one["failures"].items()}
-                 for one in report["candidates"].values()]  # fmt: skip
-        reasons = sorted({reason for one in every for reason in one})
+        every = [record["stop_reasons"] | {f"failed: {k}": v for k, v in record["failures"].items()}
+                 for record in report["candidates"].values()]  # fmt: skip
+        reasons = sorted({reason for record in every for reason in record})
         rows = [
-            [label, *(str(one.get(reason, 0)) for reason in reasons)]
-            for label, one in zip(report["candidates"], every, strict=True)
+            [label, *(str(record.get(reason, 0)) for reason in reasons)]
+            for label, record in zip(report["candidates"], every, strict=True)
         ]
         return ("Why talks ended early", ["candidate", *reasons], rows if reasons else [])
 
@@ -273,14 +273,14 @@ def _without_static(row: list[str], header: list[str]) -> list[str]:
 
 def _with_discarded(report: dict[str, Any]) -> dict[str, Any]:
     """Return the report with what the interactor spent on questions that were not put, as a part of its usage."""
-    shown = {}
-    for label, one in report["candidates"].items():
-        discarded = one["discarded_questions"]
+    candidates = {}
+    for label, record in report["candidates"].items():
+        discarded = record["discarded_questions"]
         more = {"(of it discarded questions)": discarded} if discarded["calls"] else {}
-        shown[label] = {"usage": one["usage"] | more}
-    return {"candidates": shown}
+        candidates[label] = {"usage": record["usage"] | more}
+    return {"candidates": candidates}
 
 
-def _is_often_unanswered(one: dict[str, Any]) -> bool:
+def _is_often_unanswered(record: dict[str, Any]) -> bool:
     """Whether the accuracy says more of the form of answers than of what is known."""
-    return (one["unanswered_rate"] or 0.0) > MAX_UNANSWERED
+    return (record["unanswered_rate"] or 0.0) > MAX_UNANSWERED

@@ -97,7 +97,7 @@ class KievalSettings(RunSettings):
 
     @field_validator("detectors")
     @classmethod
-    def _known(cls, names: list[str]) -> list[str]:
+    def _known_detectors(cls, names: list[str]) -> list[str]:
         try:
             detector_makers(names)
         except ConfigurationError as error:

@@ -27,7 +27,7 @@ _FIRST_ANSWERS = ("right", "wrong", "unread")
 _OPTIONAL = {
     f"{role}.{name}": frozenset[str]()
     for role, names in {
-        "evaluator": (*_FIRST_ANSWERS, *(f"first_{how}" for how in _FIRST_ANSWERS)),
+        "evaluator": (*_FIRST_ANSWERS, *(f"first_{kind}" for kind in _FIRST_ANSWERS)),
         "interactor": ("again",),
     }.items()
     for name in names

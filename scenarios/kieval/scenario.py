@@ -67,48 +67,72 @@ def forecast_interviews(
 ) -> dict[str, UsageForecast]:
     """What each role takes for all items of one candidate."""
     s = settings
-    replied, asked, judged = s.candidate_tokens, s.interactor_tokens, s.evaluator_tokens
-    told = {name: estimate_tokens(pack.render(f"{name}.system")) for name in ("candidate", "interactor", "evaluator")}
-    follow_up = estimate_tokens(pack.render("interactor.reply", reply="")) + replied
-    asked_too = open_assistants(settings.assistant)
-    advice = with_assistant_results("", asked_too, [AssistantResult(one.name, one.high) for one in asked_too])
-    exchange = estimate_tokens(pack.render("evaluator.exchange", question="", reply="") + advice) + asked + replied
+    reply_tokens, question_tokens, verdict_tokens = s.candidate_tokens, s.interactor_tokens, s.evaluator_tokens
+    system_tokens = {
+        name: estimate_tokens(pack.render(f"{name}.system")) for name in ("candidate", "interactor", "evaluator")
+    }
+    follow_up = estimate_tokens(pack.render("interactor.reply", reply="")) + reply_tokens
+    assistants = open_assistants(settings.assistant)
+    advice = with_assistant_results(
+        "", assistants, [AssistantResult(assistant.name, assistant.high) for assistant in assistants]
+    )
+    exchange = (
+        estimate_tokens(pack.render("evaluator.exchange", question="", reply="") + advice)
+        + question_tokens
+        + reply_tokens
+    )
     start = max(sum(map(estimate_tokens, first_verdict(pack, right=right))) for right in (True, False, None))
     rounds = range(s.rounds)
-    total = {name: UsageForecast() for name in told} | {
-        one.role: UsageForecast() for one in asked_too if one.model is not None
+    total = {name: UsageForecast() for name in system_tokens} | {
+        assistant.role: UsageForecast() for assistant in assistants if assistant.model is not None
     }
     for item in items:
-        of = "free_" if item.free else ""
-        shown = {"question": item.question} | ({} if item.free else {"choices": item.labelled_choices()})
-        question = told["candidate"] + estimate_tokens(pack.render(f"candidate.{of}question", **shown))
-        shown |= {"answer": item.labelled_answer(), "reply": ""}
+        prefix = "free_" if item.free else ""
+        values = {"question": item.question} | ({} if item.free else {"choices": item.labelled_choices()})
+        question = system_tokens["candidate"] + estimate_tokens(pack.render(f"candidate.{prefix}question", **values))
+        values |= {"answer": item.labelled_answer(), "reply": ""}
         # What roles see of the first answer: its words, or the choice it names and its words where it names none.
         choice = max((estimate_tokens(item.labelled_choice(index)) for index in range(len(item.choices))), default=0)
-        first = {"text": replied, "choice": max(replied, choice), "five-shot": choice}[s.first_answer]
+        first = {"text": reply_tokens, "choice": max(reply_tokens, choice), "five-shot": choice}[s.first_answer]
         solving = examples(item)
         solved = question if solving is None else sum(estimate_tokens(message.content) for message in solving.messages)
         asks = (
-            estimate_tokens(pack.render("interactor.free_system")) if of and "interactor.free_system" in pack else None
+            estimate_tokens(pack.render("interactor.free_system"))
+            if prefix and "interactor.free_system" in pack
+            else None
         )
-        opening = told["interactor"] if asks is None else asks
-        opening += estimate_tokens(pack.render(f"interactor.{of}opening", **shown)) + first
-        begun = told["evaluator"] + estimate_tokens(pack.render(f"evaluator.{of}opening", **shown)) + first
+        opening = system_tokens["interactor"] if asks is None else asks
+        opening += estimate_tokens(pack.render(f"interactor.{prefix}opening", **values)) + first
+        begun = (
+            system_tokens["evaluator"] + estimate_tokens(pack.render(f"evaluator.{prefix}opening", **values)) + first
+        )
         begun += 0 if item.free else start
         total["candidate"] += UsageForecast(
             s.rounds + 1,
-            solved + sum(question + first + asked + held * (replied + asked) for held in rounds),
-            (s.rounds + 1) * replied,
+            solved
+            + sum(
+                question + first + question_tokens + round_index * (reply_tokens + question_tokens)
+                for round_index in rounds
+            ),
+            (s.rounds + 1) * reply_tokens,
         )
         total["interactor"] += UsageForecast(
-            s.rounds, sum(opening + held * (asked + follow_up) for held in rounds), s.rounds * asked
+            s.rounds,
+            sum(opening + round_index * (question_tokens + follow_up) for round_index in rounds),
+            s.rounds * question_tokens,
         )
         total["evaluator"] += UsageForecast(
-            s.rounds, sum(begun + (held + 1) * exchange + held * judged for held in rounds), s.rounds * judged
+            s.rounds,
+            sum(begun + (round_index + 1) * exchange + round_index * verdict_tokens for round_index in rounds),
+            s.rounds * verdict_tokens,
         )
-        for one in asked_too:
-            if one.model is not None:  # each reads the talk so far; what a grade is long does not matter beside that
-                total[one.role] += UsageForecast(s.rounds, sum((held + 1) * (asked + replied) for held in rounds), 0)
+        for assistant in assistants:
+            if (
+                assistant.model is not None
+            ):  # each reads the talk so far; what a grade is long does not matter beside that
+                total[assistant.role] += UsageForecast(
+                    s.rounds, sum((round_index + 1) * (question_tokens + reply_tokens) for round_index in rounds), 0
+                )
     return total
 
 
@@ -165,13 +189,13 @@ class Kieval(
                 without="give another --first-answer",
                 skip_bad=settings.skip_bad_items,
             )
-            shots = Shots.drawn(examples, _SHOTS, settings.seed)
+            shots = Shots.sample(examples, _SHOTS, settings.seed)
             shots.check(dataset)
             records |= {"examples": examples.to_record(), "shots": shots.to_record()}
         if settings.assistant:
-            asked = open_assistants(settings.assistant, ANSWER_TEXT)
-            check_assistant_texts(asked, COMPARISON_TEXTS, ANSWER_TEXT, "an interview")
-            records["assistants"] = assistant_facts(asked)
+            assistants = open_assistants(settings.assistant, ANSWER_TEXT)
+            check_assistant_texts(assistants, COMPARISON_TEXTS, ANSWER_TEXT, "an interview")
+            records["assistants"] = assistant_facts(assistants)
         return Prepared(dataset, records, dataset.notes)
 
     def protocol(self, settings: KievalSettings, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[Item]:
@@ -194,8 +218,8 @@ class Kieval(
         )
         if "shots" in records:
             questions, shots = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK)), Shots.from_record(records["shots"])
-            protocol.examples = lambda item: questions.talk(item, shots.of(item))
-        return protocol.hold
+            protocol.examples = lambda item: questions.question_view(item, shots.for_item(item))
+        return protocol.run
 
     def task(self, record: Any) -> Item:
         return Item(**record)
@@ -226,13 +250,13 @@ class Kieval(
 
         def answers(key: str, label: str, item: Item, record: Any) -> Iterator[JudgeGrade]:
             interview = Interview.from_record(record)
-            known = {} if interview.free else {"right": float(interview.right)}
+            facts = {} if interview.free else {"right": float(interview.right)}
             if not by_round:
-                yield JudgeGrade(key, label, interview.cluster or item.id, scorer.score(interview), known=known)
+                yield JudgeGrade(key, label, interview.cluster or item.id, scorer.score(interview), known=facts)
                 return
-            for number, held in enumerate(scorer.rounds(interview), start=1):
-                overall = None if held.scores is None else held.scores[-1]
-                yield JudgeGrade(key, label, interview.cluster or item.id, overall, number, known)
+            for number, round_ in enumerate(scorer.rounds(interview), start=1):
+                overall = None if round_.scores is None else round_.scores[-1]
+                yield JudgeGrade(key, label, interview.cluster or item.id, overall, number, facts)
 
         return GradeReader(1.0, 4.0, answers) if by_round else GradeReader(0.0, 100.0, answers)
 
@@ -263,7 +287,7 @@ class Kieval(
         if "shots" in prepared.records:
             questions = Questions(PROBE_TEMPLATES.open(_SHOTS_PACK))
             shots = Shots.from_record(prepared.records["shots"])
-            examples = lambda item: questions.talk(item, shots.of(item))  # noqa: E731
+            examples = lambda item: questions.question_view(item, shots.for_item(item))  # noqa: E731
         return forecast_interviews(settings, prepared.tasks, pack, examples)
 
 

@@ -107,8 +107,8 @@ class Scorer:
     def rounds(self, interview: Interview) -> list[Round]:
         """The rounds that count: all, or those up to and including the first with a stop flag."""
         if self.early_stop:
-            for index, held in enumerate(interview.rounds):
-                if held.stop is not None:
+            for index, round_ in enumerate(interview.rounds):
+                if round_.stop is not None:
                     return interview.rounds[: index + 1]
         return interview.rounds
 
@@ -117,12 +117,12 @@ class Scorer:
 
         None if no round was scored (and none lost, where lost rounds count): unscored is not the same as 0.
         """
-        held = self.rounds(interview)
-        values = [r.scores[aspect] if r.scores is not None else None for r in held]
+        rounds = self.rounds(interview)
+        values = [r.scores[aspect] if r.scores is not None else None for r in rounds]
         lost = 0
-        flagged = interview.ended_by == "evaluator" or (bool(held) and held[-1].stop is not None)
+        flagged = interview.ended_by == "evaluator" or (bool(rounds) and rounds[-1].stop is not None)
         if interview.ended_by == "detector" or (self.early_stop and flagged):
-            lost = max(0, interview.planned - len(held))
+            lost = max(0, interview.planned - len(rounds))
         return self.combine(values, lost)
 
     def combine(self, values: Sequence[int | None], lost: int = 0) -> float | None:
@@ -142,8 +142,8 @@ class Scorer:
             total = math.fsum(weights)
         weighted = math.fsum(weight * self._value(value) for weight, (_, value) in zip(weights, scored, strict=True))
         # The quotient of two rounded sums may miss by a bit; a mean of equal values is that value.
-        held = [self._value(value) for _, value in scored] + [0.0] * lost
-        return 10.0 * min(max(held), max(min(held), weighted / total))
+        counted = [self._value(value) for _, value in scored] + [0.0] * lost
+        return 10.0 * min(max(counted), max(min(counted), weighted / total))
 
     def _weight(self, index: int) -> float:
         return math.exp(-_DECAY * index) if self.decay else 1.0
@@ -169,8 +169,8 @@ class KievalScoring(Scoring):
     )
 
     def scorer_of(self, settings: Mapping[str, Any]) -> Scorer:
-        given = {name: value for name, value in self.model_dump().items() if value is not None}
-        return Scorer(*({**settings, **given}[name] for name in ("scorer", "decay", "early_stop")))
+        overrides = {name: value for name, value in self.model_dump().items() if value is not None}
+        return Scorer(*({**settings, **overrides}[name] for name in ("scorer", "decay", "early_stop")))
 
     def note(self, report: Mapping[str, Any]) -> str | None:
         if self.early_stop is False and report.get("recorded_with_early_stop"):
@@ -181,9 +181,9 @@ class KievalScoring(Scoring):
 def interview_scores(result: Any, scorer: Scorer) -> list[TurnScores]:
     """By aspect and overall: the interview 0–100, its rounds 1–4 as the evaluator gave them."""
     interview = Interview.from_record(result)
-    found = [TurnScores(None, {name: scorer.score(interview, at) for at, name in enumerate(ASPECTS)})]
-    for number, held in enumerate(interview.rounds, 1):
-        given = held.scores or [None] * len(ASPECTS)
-        scores = {name: None if one is None else float(one) for name, one in zip(ASPECTS, given, strict=True)}
-        found.append(TurnScores(number, scores))
-    return found
+    turns = [TurnScores(None, {name: scorer.score(interview, at) for at, name in enumerate(ASPECTS)})]
+    for number, round_ in enumerate(interview.rounds, 1):
+        values = round_.scores or [None] * len(ASPECTS)
+        scores = {name: None if value is None else float(value) for name, value in zip(ASPECTS, values, strict=True)}
+        turns.append(TurnScores(number, scores))
+    return turns

@@ -203,7 +203,7 @@ def _read_leniently(text: str, judged: str) -> Verdict:
     body = readable_text(text)
     if text.strip() and not body.strip():
         raise MalformedOutput("its thinking never ended")
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     partial: list[PartlyReadable] = []
     for source in json_object_texts(body, judged):
         value = _load_leniently(source)
@@ -217,22 +217,22 @@ def _read_leniently(text: str, judged: str) -> Verdict:
             if not any(score is not None for score in verdict.scores()):
                 raise MalformedOutput(problem) from None
             partial.append(PartlyReadable(problem, verdict))
-        if verdict not in found:
-            found.append(verdict)
-    if not found:
+        if verdict not in verdicts:
+            verdicts.append(verdict)
+    if not verdicts:
         raise MalformedOutput("it holds no JSON object of this form" if text.strip() else "it is empty")
-    if len(found) > 1:
+    if len(verdicts) > 1:
         raise MalformedOutput("it holds several verdicts that differ")
     if partial:
         raise partial[0]
-    return found[0]
+    return verdicts[0]
 
 
 _FIELDS = frozenset(VerdictModel.model_fields)
 
 
-def _stop_reason(wanted: bool, reason: str) -> str | None:
-    if not wanted:
+def _stop_reason(stop: bool, reason: str) -> str | None:
+    if not stop:
         return None
     return reason if reason != "none" else "unspecified"
 
@@ -265,9 +265,9 @@ _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 def _load_leniently(text: str) -> dict[str, Any]:
     problem = ""
-    for mend in (lambda t: t, _without_trailing_commas, lambda t: _escape_newlines(_without_trailing_commas(t))):
+    for repair in (lambda t: t, _without_trailing_commas, lambda t: _escape_newlines(_without_trailing_commas(t))):
         try:
-            value = load_json(mend(text), object_pairs_hook=_unique_keys)
+            value = load_json(repair(text), object_pairs_hook=_unique_keys)
         except json.JSONDecodeError as error:
             problem = problem or str(error)
         else:
@@ -276,12 +276,12 @@ def _load_leniently(text: str) -> dict[str, Any]:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in values:
             raise MalformedOutput(f"{name}: stands there twice")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _without_trailing_commas(text: str) -> str:

@@ -31,43 +31,43 @@ def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_ba
 class Shots:
     """``count`` examples an item, those of the item's own subject first; ``drawn`` by subject, and under "" of all."""
 
-    def __init__(self, count: int, drawn: dict[str, list[Item]]) -> None:
+    def __init__(self, count: int, by_subject: dict[str, list[Item]]) -> None:
         self.count = count
-        self._drawn = drawn
+        self._by_subject = by_subject
 
     @classmethod
-    def drawn(cls, source: Dataset, count: int, seed: int) -> Shots:
+    def sample(cls, source: Dataset, count: int, seed: int) -> Shots:
         """Examples drawn from a source by the seed.
 
         :raises ConfigurationError: the source has fewer items than are wanted.
         """
         # Of all subjects twice as many as wanted and one more: some may be the item's own, or the item itself.
-        most = 2 * count + 1
+        limit = 2 * count + 1
         ranked: dict[str, list[tuple[float, int, Item]]] = {}
-        for place, item in enumerate(source):
-            rank = (-seeds.uniform(seed, "shot", item.id), -place, item)
+        for position, item in enumerate(source):
+            rank = (-seeds.uniform(seed, "shot", item.id), -position, item)
             for group in {"", item.subject}:
                 best = ranked.setdefault(group, [])
-                if len(best) < most:
+                if len(best) < limit:
                     heapq.heappush(best, rank)
                 else:
                     heapq.heappushpop(best, rank)
-        drawn = {
+        by_subject = {
             group: [item for _, _, item in sorted(best, key=lambda entry: entry[:2], reverse=True)]
             for group, best in sorted(ranked.items())
         }
-        if len(drawn[""]) < count:
+        if len(by_subject[""]) < count:
             raise ConfigurationError(
-                f"shots: {count} are wanted, {source.name} has {len(drawn[''])} items; ask for fewer --shots"
+                f"shots: {count} are wanted, {source.name} has {len(by_subject[''])} items; ask for fewer --shots"
             )
-        return cls(count, drawn)
+        return cls(count, by_subject)
 
     def to_record(self) -> dict[str, Any]:
         """Plain data for a manifest: each example once, and by subject which they are."""
         places: dict[str, int] = {}
         items: list[dict[str, Any]] = []
         groups: dict[str, list[int]] = {}
-        for group, some in self._drawn.items():
+        for group, some in self._by_subject.items():
             for item in some:
                 if item.id not in places:
                     places[item.id] = len(items)
@@ -82,23 +82,25 @@ class Shots:
 
     def check(self, items: Iterable[Item]) -> None:
         """:raises ConfigurationError: an item has too few examples besides itself."""
-        if len(self._drawn[""]) <= 2 * self.count:  # else there are more than any item can rule out
+        if len(self._by_subject[""]) <= 2 * self.count:  # else there are more than any item can rule out
             for item in items:
-                self.of(item)
+                self.for_item(item)
 
-    def of(self, item: Item) -> list[Item]:
+    def for_item(self, item: Item) -> list[Item]:
         """The examples that stand before an item: of its own subject, and before them of any where that has too few.
 
         :raises ConfigurationError: there are too few besides the item itself.
         """
-        own = self._others(item.subject, item)[: self.count]
+        own = self._excluding(item.subject, item)[: self.count]
         if len(own) < self.count and item.subject:
             mine = {shot.id for shot in own}
-            more = [shot for shot in self._others("", item) if shot.id not in mine]
+            more = [shot for shot in self._excluding("", item) if shot.id not in mine]
             own = more[: self.count - len(own)] + own
         if len(own) < self.count:
             raise ConfigurationError(f"shots: too few examples besides item {item.id} itself; ask for fewer --shots")
         return own
 
-    def _others(self, group: str, item: Item) -> list[Item]:
-        return [shot for shot in self._drawn.get(group, ()) if shot.id != item.id and shot.question != item.question]
+    def _excluding(self, group: str, item: Item) -> list[Item]:
+        return [
+            shot for shot in self._by_subject.get(group, ()) if shot.id != item.id and shot.question != item.question
+        ]

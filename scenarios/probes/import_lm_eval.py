@@ -33,7 +33,7 @@ class _AnsweredItem:
 
     item: Item
     method: Method
-    told: dict[str, Any]
+    result: dict[str, Any]
     completion: Completion
 
 
@@ -45,7 +45,7 @@ def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
 
     :raises DatasetError: a line is no sample, two are on one document, or it contradicts itself.
     """
-    known = {} if choices.dataset is None else {item.id: item for item in open_dataset(choices.dataset)}
+    known_items = {} if choices.dataset is None else {item.id: item for item in open_dataset(choices.dataset)}
     results = _results_beside(path)
     models = {CANDIDATE: _model(results, path)} | dict(choices.models)
     [label] = model_labels([models[CANDIDATE]])
@@ -54,19 +54,19 @@ def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
     chosen: str | None = None
     left_out = 0
     for line, raw in sound_records(read_jsonl(path)):
-        named = str(raw.get("filter", "none"))
-        chosen = named if chosen is None else chosen
-        if named != chosen:
+        filter_name = str(raw.get("filter", "none"))
+        chosen = filter_name if chosen is None else chosen
+        if filter_name != chosen:
             left_out += 1
             continue
         with located_errors(path, line):
-            one = _answered_item(raw, known, choices.dataset)
-            before = lines.setdefault(one.item.id, line)
+            sample = _answered_item(raw, known_items, choices.dataset)
+            before = lines.setdefault(sample.item.id, line)
             if before != line:
-                raise FieldError("doc", f"the item {preview(one.item.id)} is in line {before} already")
-            if one.method != (answered or [one])[0].method:
-                raise FieldError("arguments", f"is of method {one.method}; lines before are of {answered[0].method}")
-        answered.append(one)
+                raise FieldError("doc", f"the item {preview(sample.item.id)} is in line {before} already")
+            if sample.method != (answered or [sample])[0].method:
+                raise FieldError("arguments", f"is of method {sample.method}; lines before are of {answered[0].method}")
+        answered.append(sample)
     if not answered:
         raise DatasetError("holds no samples", path=str(path))
     task = _task(path)
@@ -76,62 +76,62 @@ def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
     if not results:
         notes.append("no results_*.json beside the file: shots are not known and count as 0")
     facts = {"file": path.name, "task": task, "filter": chosen, "metrics": (results.get("results") or {}).get(task)}
-    conversations = [_conversation(one, label) for one in answered]
+    conversations = [_conversation(sample, label) for sample in answered]
     records = {"against": None, "examples": None}
-    items = [one.item for one in answered]
+    items = [sample.item for sample in answered]
     return ImportedRun(settings, task, items, conversations, choices.dataset, records, facts, notes)
 
 
-def _answered_item(raw: Raw, known: Mapping[str, Item], dataset: str | None) -> _AnsweredItem:
+def _answered_item(raw: Raw, known_items: Mapping[str, Item], dataset: str | None) -> _AnsweredItem:
     doc = raw.get("doc")
     if not isinstance(doc, Mapping):
         raise FieldError("doc", f"expected an object, found {preview(doc)}")
     item = _item(doc, raw)
     if dataset is not None:
-        if item.id not in known:
+        if item.id not in known_items:
             raise FieldError("doc", f"the item {preview(item.id)} is not in {dataset}")
-        item = known[item.id]
-    asked, answers = _arguments(raw), raw.get("filtered_resps")
+        item = known_items[item.id]
+    arguments, answers = _arguments(raw), raw.get("filtered_resps")
     if not isinstance(answers, list) or not answers:
         raise FieldError("filtered_resps", f"expected a list of answers, found {preview(answers)}")
-    if len(asked) == len(answers) == len(item.choices) > 1 and all(isinstance(one, list) for one in answers):
-        return _read(raw, item, [texts[1] if len(texts) > 1 else "" for texts in asked], answers)
-    said = answers[0][0] if isinstance(answers[0], list) and answers[0] else answers[0]
-    if not isinstance(said, str):
-        raise FieldError("filtered_resps", f"expected an answer in words, found {preview(said)}")
+    if len(arguments) == len(answers) == len(item.choices) > 1 and all(isinstance(answer, list) for answer in answers):
+        return _read(raw, item, [texts[1] if len(texts) > 1 else "" for texts in arguments], answers)
+    text = answers[0][0] if isinstance(answers[0], list) and answers[0] else answers[0]
+    if not isinstance(text, str):
+        raise FieldError("filtered_resps", f"expected an answer in words, found {preview(text)}")
     right = _right(raw, "generate")
-    choice = read_choice(said, item.choices)
-    told = {"choice": item.answer if right else None if choice == item.answer else choice, "right": right}
-    return _AnsweredItem(item, "generate", told, Completion(said))
+    choice = read_choice(text, item.choices)
+    result = {"choice": item.answer if right else None if choice == item.answer else choice, "right": right}
+    return _AnsweredItem(item, "generate", result, Completion(text))
 
 
 def _read(raw: Raw, item: Item, texts: Sequence[str], answers: Sequence[Any]) -> _AnsweredItem:
     likely = [_likelihood(at, answer) for at, answer in enumerate(answers)]
-    sums = [one.total for one in likely]
+    sums = [likelihood.total for likelihood in likely]
     letters = [choice_letter(at) for at in range(len(item.choices))]
     method: Method = "letter" if [text.strip() for text in texts] == letters else "text"
     choice = choose_raw(sums)
     right = _right(raw, method)
     if right != (choice == item.answer):
-        found = f"the likeliest text is {choice_letter(choice)}, the right one {choice_letter(item.answer)}"
-        raise FieldError("acc", f"says {'right' if right else 'wrong'}, but {found}")
-    told: dict[str, Any] = {"choice": choice, "right": right, "logprobs": sums}
+        likeliest = f"the likeliest text is {choice_letter(choice)}, the right one {choice_letter(item.answer)}"
+        raise FieldError("acc", f"says {'right' if right else 'wrong'}, but {likeliest}")
+    result: dict[str, Any] = {"choice": choice, "right": right, "logprobs": sums}
     if method == "text":
         normalised = choose_normalized(sums, [len(text.strip()) for text in texts])
-        told |= {"normalised": normalised, "normalised_right": normalised == item.answer}
-        if "acc_norm" in raw and bool(raw["acc_norm"]) != told["normalised_right"]:
+        result |= {"normalised": normalised, "normalised_right": normalised == item.answer}
+        if "acc_norm" in raw and bool(raw["acc_norm"]) != result["normalised_right"]:
             raise FieldError(
                 "acc_norm", f"says {preview(raw['acc_norm'])}, but by length {choice_letter(normalised)} is likeliest"
             )
-    return _AnsweredItem(item, method, told, Completion("", likelihoods=likely))
+    return _AnsweredItem(item, method, result, Completion("", likelihoods=likely))
 
 
 def _item(doc: Raw, raw: Raw) -> Item:
     """The item of a document: a benchmark's own record, or a question with texts and the place of the right one."""
     row = raw.get("doc_id")
-    where = RecordLocation(place=0, row=row if isinstance(row, int) else 0)
+    location = RecordLocation(place=0, row=row if isinstance(row, int) else 0)
     try:
-        return form_by_name(detect_form(doc)).read(doc, where)
+        return form_by_name(detect_form(doc)).read(doc, location)
     except FieldError:
         question = next(
             (doc[name] for name in ("query", "question", "problem") if isinstance(doc.get(name), str)), None
@@ -146,12 +146,14 @@ def _item(doc: Raw, raw: Raw) -> Item:
 
 def _arguments(raw: Raw) -> list[list[str]]:
     """The requests' arguments, in whichever of the tool's two forms they are written."""
-    given = raw.get("arguments")
-    if isinstance(given, Mapping):
-        given = [list(one.values()) if isinstance(one, Mapping) else one for one in given.values()]
-    if not isinstance(given, list) or not all(isinstance(one, list) for one in given):
-        raise FieldError("arguments", f"expected the requests' arguments, found {preview(given)}")
-    return [[str(text) for text in one] for one in given]
+    arguments = raw.get("arguments")
+    if isinstance(arguments, Mapping):
+        arguments = [
+            list(request.values()) if isinstance(request, Mapping) else request for request in arguments.values()
+        ]
+    if not isinstance(arguments, list) or not all(isinstance(request, list) for request in arguments):
+        raise FieldError("arguments", f"expected the requests' arguments, found {preview(arguments)}")
+    return [[str(text) for text in request] for request in arguments]
 
 
 def _likelihood(at: int, answer: Any) -> Likelihood:
@@ -173,13 +175,13 @@ def _right(raw: Raw, method: Method) -> bool:
     raise FieldError(_RIGHT[method][0], "is missing: nothing says whether the answer is right")
 
 
-def _conversation(one: _AnsweredItem, label: str) -> ImportedConversation:
-    task = ProbeTask(one.item)
-    record = {"candidate": label, "item": one.item.id, "second": False, one.method: one.told}
-    if (cluster := one.item.cluster()) != "":
+def _conversation(sample: _AnsweredItem, label: str) -> ImportedConversation:
+    task = ProbeTask(sample.item)
+    record = {"candidate": label, "item": sample.item.id, "second": False, sample.method: sample.result}
+    if (cluster := sample.item.cluster()) != "":
         record["cluster"] = cluster
     record["usage"] = {CANDIDATE: [1, 0, 0]}
-    return ImportedConversation(task.id, task.to_record(), [ImportedCall(CANDIDATE, one.completion)], record)
+    return ImportedConversation(task.id, task.to_record(), [ImportedCall(CANDIDATE, sample.completion)], record)
 
 
 def _task(path: Path) -> str:
@@ -193,15 +195,15 @@ def _results_beside(path: Path) -> dict[str, Any]:
     if not beside.is_file():
         return {}
     try:
-        found = orjson.loads(beside.read_bytes())
+        results = orjson.loads(beside.read_bytes())
     except orjson.JSONDecodeError as error:
         raise DatasetError(f"not valid JSON: {error.msg}", path=str(beside)) from None
-    return found if isinstance(found, dict) else {}
+    return results if isinstance(results, dict) else {}
 
 
 def _model(results: Mapping[str, Any], path: Path) -> str:
-    named = str(results.get("model_name") or path.parent.name or "candidate")
-    return "imported:" + "".join(letter for letter in named if letter not in "?#,&+ ")
+    model_name = str(results.get("model_name") or path.parent.name or "candidate")
+    return "imported:" + "".join(letter for letter in model_name if letter not in "?#,&+ ")
 
 
 SAMPLES_FORMAT = ImportFormat(

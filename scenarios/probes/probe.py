@@ -129,14 +129,14 @@ class Probe:
     sampling: Sampling
     members_are_second: bool = False
 
-    async def hold(self, conversation: Conversation, task: ProbeTask) -> dict[str, Any]:
+    async def run(self, conversation: Conversation, task: ProbeTask) -> dict[str, Any]:
         """All methods on one item, one after the other; the second set is only read for its loss."""
         item = task.item
         conversation.tell(lambda: [("benchmark", format_item(item))])
         record: dict[str, Any] = {"candidate": conversation.label, "item": item.id, "second": task.second}
         if (cluster := item.cluster()) != "":
             record["cluster"] = cluster
-        shots = self.shots.of(item) if self.shots is not None and not task.second else []
+        shots = self.shots.for_item(item) if self.shots is not None and not task.second else []
         try:
             for method in ["loss"] if task.second else self.methods:
                 match method:
@@ -145,7 +145,7 @@ class Probe:
                     case "text":
                         record["text"] = await self._by_text(conversation, item, shots)
                     case "generate":
-                        record["generate"] = await self._generated(conversation, item, shots)
+                        record["generate"] = await self._by_generation(conversation, item, shots)
                     case _:
                         unseen = task.second != self.members_are_second
                         record["signals"] = await self._signals(conversation, item, unseen)
@@ -174,15 +174,15 @@ class Probe:
             "logprobs": sums,
         }
 
-    async def _generated(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
-        view = self.questions.talk(item, shots)
+    async def _by_generation(self, conversation: Conversation, item: Item, shots: Sequence[Item]) -> dict[str, Any]:
+        view = self.questions.question_view(item, shots)
         completion = await conversation.generate(CANDIDATE, view, self.sampling, hint=ProbeHint(item))
         # What follows a blank line is, of a model that only continues text, the next question.
         choice = read_choice(completion.text.strip().partition("\n\n")[0], item.choices)
         return {"choice": choice, "right": choice == item.answer}
 
     async def _signals(self, conversation: Conversation, item: Item, unseen: bool) -> dict[str, Any]:
-        text = self.questions.whole(item)
+        text = self.questions.item_text(item)
         [likelihood] = await conversation.read(
             CANDIDATE, Reading("", (text,), moments=True, hint=ProbeHint(item, unseen))
         )
@@ -209,11 +209,11 @@ def render_probe(recorded: RecordedConversation, sides: Mapping[str, Side]) -> R
     turns = []
     result = recorded.result or {}
     # Calls come in the order of the methods; each method that was carried out left its part of the record.
-    done = [name for name in result if name in _CHOICE_METHODS or name == "signals"]
+    methods = [name for name in result if name in _CHOICE_METHODS or name == "signals"]
     for entry in recorded.entries:
         turn = render_entry(entry, sides)
         if isinstance(entry, Exchange):
-            name = done.pop(0) if done else ""
+            name = methods.pop(0) if methods else ""
             if name in _CHOICE_METHODS:
                 turn.marks.insert(0, _choice_mark(name, result[name]))
             elif name == "signals":
@@ -224,10 +224,10 @@ def render_probe(recorded: RecordedConversation, sides: Mapping[str, Side]) -> R
     return RenderedConversation([*turns, *pending_turns(recorded, sides)])
 
 
-def _choice_mark(name: str, found: Mapping[str, Any]) -> Mark:
-    choice = found["choice"]
-    told = "no choice" if choice is None else f"{choice_letter(choice)}, {'right' if found['right'] else 'wrong'}"
-    return Mark(_METHOD_TITLES[name], told, float(found["right"]))
+def _choice_mark(name: str, record: Mapping[str, Any]) -> Mark:
+    choice = record["choice"]
+    text = "no choice" if choice is None else f"{choice_letter(choice)}, {'right' if record['right'] else 'wrong'}"
+    return Mark(_METHOD_TITLES[name], text, float(record["right"]))
 
 
 def summarize_probe(result: Mapping[str, Any]) -> ResultSummary:

@@ -63,17 +63,17 @@ class Questions:
             header = self._pack.render("letter.subject_header", subject=item.subject.replace("_", " "))
         else:
             header = self._pack.render("letter.header")
-        told = [self._said("letter.question", shot, choice_letter(shot.answer)) for shot in shots]
+        examples = [self._with_answer("letter.question", shot, choice_letter(shot.answer)) for shot in shots]
         context = self._pack.render("letter.question", **_fields(item))
         letters = tuple(" " + choice_letter(index) for index in range(len(item.choices)))
-        return Reading(context, letters, _join([header, *told]), hint=ProbeHint(item))
+        return Reading(context, letters, _join([header, *examples]), hint=ProbeHint(item))
 
     def by_text(self, item: Item, shots: Sequence[Item]) -> Reading:
-        told = [self._said(self._text, shot, shot.choices[shot.answer]) for shot in shots]
+        examples = [self._with_answer(self._text, shot, shot.choices[shot.answer]) for shot in shots]
         options = tuple(" " + choice.strip() for choice in item.choices)
-        return Reading(self._pack.render(self._text, **_fields(item)), options, _join(told), hint=ProbeHint(item))
+        return Reading(self._pack.render(self._text, **_fields(item)), options, _join(examples), hint=ProbeHint(item))
 
-    def whole(self, item: Item) -> str:
+    def item_text(self, item: Item) -> str:
         """The item as a text with its answer, as it may have been learnt.
 
         :raises ConfigurationError: the item has no choices, and the pack no words for it.
@@ -83,21 +83,21 @@ class Questions:
                 needed = "which questions without choices need; write one, as in the shipped pack probe"
                 raise ConfigurationError(f"prompt pack '{self._pack.name}' has no template {_FREE_TEMPLATE}, {needed}")
             return self._pack.render(_FREE_TEMPLATE, question=item.question.strip(), answer=item.reference.strip())
-        said = {"letter": choice_letter(item.answer), "answer": item.choices[item.answer]}
-        return self._pack.render("loss.text", **_fields(item), **said)
+        answer = {"letter": choice_letter(item.answer), "answer": item.choices[item.answer]}
+        return self._pack.render("loss.text", **_fields(item), **answer)
 
-    def talk(self, item: Item, shots: Sequence[Item]) -> View:
+    def question_view(self, item: Item, shots: Sequence[Item]) -> View:
         """The item as a question in a conversation, the examples as earlier turns."""
         view = View()
         view.append("system", self._pack.render("generate.system"))
         for shot in shots:
             view.append("user", self._pack.render("generate.question", **_fields(shot)))
-            said = {"letter": choice_letter(shot.answer), "answer": shot.choices[shot.answer]}
-            view.append("assistant", self._pack.render("generate.answer", **said))
+            answer = {"letter": choice_letter(shot.answer), "answer": shot.choices[shot.answer]}
+            view.append("assistant", self._pack.render("generate.answer", **answer))
         view.append("user", self._pack.render("generate.question", **_fields(item)))
         return view
 
-    def _said(self, template: str, item: Item, answer: str) -> str:
+    def _with_answer(self, template: str, item: Item, answer: str) -> str:
         return f"{self._pack.render(template, **_fields(item))} {answer.strip()}"
 
 

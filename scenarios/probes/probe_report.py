@@ -36,9 +36,9 @@ class CandidateProbes(ModelResults):
         label = cluster_label(result)
         for method in ("letter", "text", "generate"):
             if method in result:
-                told = result[method]
-                self.right[method].append((bool(told["right"]), label))
-                if told["choice"] is None:
+                answer = result[method]
+                self.right[method].append((bool(answer["right"]), label))
+                if answer["choice"] is None:
                     self.unanswered.add(method)
         if "text" in result:
             self.right["text_normalised"].append((bool(result["text"]["normalised_right"]), label))
@@ -102,17 +102,17 @@ def detector_records(
     independent texts of the set that has fewer: clusters count once.
     """
     member = [second == members_are_second for second, _ in texts]
-    labels = [clusters[place] for place in texts]
-    items = min(len({clusters[place] for place in texts if place[0] == second}) for second in (False, True))
-    found: dict[str, Any] = {}
+    labels = [clusters[key] for key in texts]
+    items = min(len({clusters[key] for key in texts if key[0] == second}) for second in (False, True))
+    records: dict[str, Any] = {}
     for name in next(iter(texts.values())):
-        if all(name in one for one in texts.values()):
-            values = [one[name] for one in texts.values()]
-            found[name] = estimate_record(auc(values, member, clusters=labels))
-            found[name]["tpr_at_5_fpr"] = round_figure(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
-            found[name]["chance_se"] = round_figure(chance_error(values, member, labels))
-            found[name]["items"] = items
-    return found
+        if all(name in scores for scores in texts.values()):
+            values = [scores[name] for scores in texts.values()]
+            records[name] = estimate_record(auc(values, member, clusters=labels))
+            records[name]["tpr_at_5_fpr"] = round_figure(tpr_at_fpr(values, member, _LOW_FALSE_POSITIVES))
+            records[name]["chance_se"] = round_figure(chance_error(values, member, labels))
+            records[name]["items"] = items
+    return records
 
 
 class ProbeAggregate(RunAggregate[CandidateProbes]):
@@ -129,36 +129,38 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
     def add(self, key: str, result: Any) -> None:
         self.candidates[result["candidate"]].add(result)
 
-    def in_brief(self, one: CandidateProbes) -> str:
-        shown = [f"{100 * sum(right for right, _ in a) / len(a):.1f}" for a in one.right.values() if a]
-        loss = one.losses[False].mean
-        return " / ".join([*shown, *([f"loss {loss:.2f}"] if loss is not None else [])])
+    def in_brief(self, probes: CandidateProbes) -> str:
+        texts = [f"{100 * sum(right for right, _ in a) / len(a):.1f}" for a in probes.right.values() if a]
+        loss = probes.losses[False].mean
+        return " / ".join([*texts, *([f"loss {loss:.2f}"] if loss is not None else [])])
 
     def facts(self) -> dict[str, Any]:
         settings = self.manifest["settings"]
         return {"methods": settings["method"], "shots": settings["shots"], "members": settings["members"]}
 
-    def figures(self, label: str, one: CandidateProbes) -> dict[str, Any]:
-        return one.to_dict(self.manifest["settings"]["members"] == "against")
+    def figures(self, label: str, probes: CandidateProbes) -> dict[str, Any]:
+        return probes.to_dict(self.manifest["settings"]["members"] == "against")
 
     def tables(self) -> list[Table]:
         report = self.report()
         irregular = irregular_table(
-            (label, report["candidates"][label]["irregular"], {role: used[0] for role, used in one.usage.items()})
-            for label, one in self.candidates.items()
+            (label, report["candidates"][label]["irregular"], {role: used[0] for role, used in probes.usage.items()})
+            for label, probes in self.candidates.items()
         )
-        tables = [self._accuracies(report), self._losses(report), *self._parting(report)]
+        tables = [self._accuracies(report), self._losses(report), *self._detector_tables(report)]
         return [*tables, failure_table(report), irregular]
 
     def _accuracies(self, report: dict[str, Any]) -> Table:
-        used = [name for name in ACCURACIES if any(name in one["accuracy"] for one in report["candidates"].values())]
+        used = [
+            name for name in ACCURACIES if any(name in record["accuracy"] for record in report["candidates"].values())
+        ]
         header = ["candidate", "n", *(ACCURACIES[name] for name in used), "unanswered", "failed"]
         rows = []
-        for label, one in report["candidates"].items():
-            cells = [interval(one["accuracy"].get(name), 1) for name in used]
-            generated = one["accuracy"].get("generate")
-            rows.append([label, str(one["n"]), *cells, str(generated["unanswered"]) if generated else "–"])
-            rows[-1].append(str(one["failed"]))
+        for label, record in report["candidates"].items():
+            cells = [interval(record["accuracy"].get(name), 1) for name in used]
+            generated = record["accuracy"].get("generate")
+            rows.append([label, str(record["n"]), *cells, str(generated["unanswered"]) if generated else "–"])
+            rows[-1].append(str(record["failed"]))
         skipped = report["dataset"]["skipped"]
         dataset = report["dataset"]["name"] + (f" ({skipped} bad lines skipped)" if skipped else "")
         title = f"Accuracy on {dataset}, {report['shots']} shots, seed {report['seed']}, tier {report['tier']}"
@@ -169,21 +171,23 @@ class ProbeAggregate(RunAggregate[CandidateProbes]):
         if report["against"]:
             header += [report["against"]["name"], "±", "gap, members less others"]
         rows = []
-        for label, one in report["candidates"].items():
+        for label, record in report["candidates"].items():
             row = [label]
             for name in ("loss", "loss_against")[: 2 if report["against"] else 1]:
-                told = one.get(name, {})
-                row += [number(told.get("mean"), 3), number(told.get("se"), 3)]
-            rows.append([*row, interval(one.get("loss_gap"), 3)] if report["against"] else row)
+                loss = record.get(name, {})
+                row += [number(loss.get("mean"), 3), number(loss.get("se"), 3)]
+            rows.append([*row, interval(record.get("loss_gap"), 3)] if report["against"] else row)
         return ("LM loss per token, nats", header, rows if "loss" in report["methods"] else [])
 
-    def _parting(self, report: dict[str, Any]) -> list[Table]:
-        found = {label: one["detectors"] for label, one in report["candidates"].items() if "detectors" in one}
-        if not found:
+    def _detector_tables(self, report: dict[str, Any]) -> list[Table]:
+        by_candidate = {
+            label: record["detectors"] for label, record in report["candidates"].items() if "detectors" in record
+        }
+        if not by_candidate:
             return []
-        names = list(next(iter(found.values())))
+        names = list(next(iter(by_candidate.values())))
         rows = [
-            [name.replace("_", " "), *(interval(detectors.get(name), 3) for detectors in found.values())]
+            [name.replace("_", " "), *(interval(detectors.get(name), 3) for detectors in by_candidate.values())]
             for name in names
         ]
-        return [("AUC, members against others", ["detector", *found], rows)]
+        return [("AUC, members against others", ["detector", *by_candidate], rows)]

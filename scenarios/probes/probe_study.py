@@ -64,15 +64,19 @@ class ProbeColumns:
 
 def average_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict[str, float]]:
     """Detectors' scores of each text, averaged over cells; of each detector that all texts have a score of."""
-    found: dict[tuple[bool, str], list[dict[str, float]]] = {}
+    scores_by_text: dict[tuple[bool, str], list[dict[str, float]]] = {}
     for cell in cells:
-        for place, signals in cell.signals.items():
-            found.setdefault(place, []).append(signals.scores())
-    common = set.intersection(*(set(one) for scores in found.values() for one in scores)) if found else set()
-    names = [name for name in next(iter(found.values()))[0] if name in common] if found else []
+        for key, signals in cell.signals.items():
+            scores_by_text.setdefault(key, []).append(signals.scores())
+    common = (
+        set.intersection(*(set(text_scores) for scores in scores_by_text.values() for text_scores in scores))
+        if scores_by_text
+        else set()
+    )
+    names = [name for name in next(iter(scores_by_text.values()))[0] if name in common] if scores_by_text else []
     return {
-        place: {name: math.fsum(one[name] for one in scores) / len(scores) for name in names}
-        for place, scores in sorted(found.items())
+        key: {name: math.fsum(text_scores[name] for text_scores in scores) / len(scores) for name in names}
+        for key, scores in sorted(scores_by_text.items())
     }
 
 
@@ -104,71 +108,77 @@ class ProbeFigures:
                         "unanswered": silent,
                         "unanswered_rate": round_figure(silent / len(right)),
                     }
-                record["accuracy"][method] = clustered_rate(right, pool.catalogue.named(self._clusters(pool, method)))
+                record["accuracy"][method] = clustered_rate(
+                    right, pool.catalogue.labels_of(self._clusters(pool, method))
+                )
         record |= {"loss": None, "loss_against": None, "loss_gap": None, "members": None, "detectors": None}
         if pool.dataset is not None:
             record |= _signals(pool.readings)
         return record
 
     def right(self, pool: Pool, method: str) -> tuple[Floats, Codes]:
-        found = [
+        answers = [
             (dataset, columns.right[method]) for dataset, columns in _pool_columns(pool) if method in columns.right
         ]
         codes = [
             pool.catalogue.codes(dataset, np.fromiter(right, dtype=np.int64, count=len(right)))
-            for dataset, right in found
+            for dataset, right in answers
         ]
-        values = [np.fromiter(right.values(), dtype=np.float64, count=len(right)) for _, right in found]
-        if not found:
+        values = [np.fromiter(right.values(), dtype=np.float64, count=len(right)) for _, right in answers]
+        if not answers:
             return np.empty(0), np.empty(0, dtype=np.int64)
         return np.concatenate(values), np.concatenate(codes).astype(np.int64)
 
     def clusters(self, pool: Pool) -> dict[int, int]:
-        found: dict[int, int] = {}
+        cluster_of: dict[int, int] = {}
         for dataset, columns in _pool_columns(pool):
             pairs = np.array(list(columns.clusters.items()), dtype=np.int64).reshape(-1, 2)
             items, clusters = (pool.catalogue.codes(dataset, pairs[:, side]) for side in (0, 1))
-            found |= dict(zip(items.tolist(), pool.catalogue.clusters(clusters).tolist(), strict=True))
-        return found
+            cluster_of |= dict(zip(items.tolist(), pool.catalogue.clusters(clusters).tolist(), strict=True))
+        return cluster_of
 
     def _clusters(self, pool: Pool, method: str) -> Codes:
-        known, (_, codes) = self.clusters(pool), self.right(pool, method)
-        return np.array([known[code] for code in codes.tolist()], dtype=np.int64)
+        cluster_of, (_, codes) = self.clusters(pool), self.right(pool, method)
+        return np.array([cluster_of[code] for code in codes.tolist()], dtype=np.int64)
 
-    def said(self, method: str) -> str:
+    def method_label(self, method: str) -> str:
         return _METHOD_LABELS.get(method, method)
 
-    def explained(self) -> list[tuple[str, str]]:
+    def explanations(self) -> list[tuple[str, str]]:
         return [("Probes", _EXPLANATION)]
 
 
 def _pool_columns(pool: Pool) -> list[tuple[str, ProbeColumns]]:
-    return [(one.cell.dataset, one.columns) for one in pool.readings if isinstance(one.columns, ProbeColumns)]
+    return [
+        (reading.cell.dataset, reading.columns)
+        for reading in pool.readings
+        if isinstance(reading.columns, ProbeColumns)
+    ]
 
 
 def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
     """Losses and detectors over seeds; where one cell alone has them they are those of its own report."""
-    read = [one for one in readings if isinstance(one.columns, ProbeColumns) and one.columns.signals]
-    columns: list[ProbeColumns] = [one.columns for one in read]
+    read = [reading for reading in readings if isinstance(reading.columns, ProbeColumns) and reading.columns.signals]
+    columns: list[ProbeColumns] = [reading.columns for reading in read]
     names = ("loss", "loss_against", "loss_gap", "detectors")
-    members = {"against" if one.members_are_second else "dataset" for one in columns}
-    known = {"members": members.pop()} if len(members) == 1 else {}
+    members = {"against" if column.members_are_second else "dataset" for column in columns}
+    members_record = {"members": members.pop()} if len(members) == 1 else {}
     if len(read) == 1 and read[0].result is not None:
-        return {name: read[0].result.get(name) for name in names} | known
+        return {name: read[0].result.get(name) for name in names} | members_record
     scores = average_scores(columns)
     if not scores:
         return dict.fromkeys(names)
-    labels = {place: label for one in columns for place, label in one.labels.items()}
+    labels = {key: label for column in columns for key, label in column.labels.items()}
     losses = {second: ClusteredStream() for second in (False, True)}
-    for place, one in scores.items():
-        losses[place[0]].add(DIRECTIONS["loss"] * one["loss"], labels[place])
-    record: dict[str, Any] = dict.fromkeys(names) | known
+    for key, text_scores in scores.items():
+        losses[key[0]].add(DIRECTIONS["loss"] * text_scores["loss"], labels[key])
+    record: dict[str, Any] = dict.fromkeys(names) | members_record
     for name, second in (("loss", False), ("loss_against", True)):
         if losses[second].n:
             record[name] = mean_record(losses[second])
     second = columns[0].members_are_second
     several = losses[False].clusters > 1 and losses[True].clusters > 1
-    if several and all(one.members_are_second == second for one in columns):
+    if several and all(column.members_are_second == second for column in columns):
         record["loss_gap"] = estimate_record(loss_gap(losses[not second], losses[second]))
         record["detectors"] = detector_records(scores, labels, second)
     return record
@@ -196,17 +206,17 @@ class ProbeStudy(SystemStudy):
                 aggregate.add(ended.key, ended.result)
                 columns[ended.result["candidate"]].add(ended.result, items)
         results = aggregate.report()["candidates"]
-        for one in readings:
-            own, result = columns[one.cell.candidate], results[one.cell.candidate]
-            one.fill(aggregate, result, readings[0].damaged, own)
-            one.ended = own.ended + result["failed"]
-            price = recorded_price(one.cell.manifest, one.cell.model)
-            one.usage = {role: usage_record(used, price) for role, used in sorted(own.usage.items())}
+        for reading in readings:
+            own, result = columns[reading.cell.candidate], results[reading.cell.candidate]
+            reading.fill(aggregate, result, readings[0].damaged, own)
+            reading.ended = own.ended + result["failed"]
+            price = recorded_price(reading.cell.manifest, reading.cell.model)
+            reading.usage = {role: usage_record(used, price) for role, used in sorted(own.usage.items())}
 
     def shown_result(self, cell: Record) -> str:
         accuracy = (cell["result"] or {}).get("accuracy")
         return f"accuracy {interval(next(iter(accuracy.values())))}" if accuracy else DASH
 
-    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
-        yield from record_rows(place, "", cell["result"] or {})
-        yield from record_rows(place, "usage", cell["usage"])
+    def cell_rows(self, cell: Record, prefix: Row) -> Iterator[Row]:
+        yield from record_rows(prefix, "", cell["result"] or {})
+        yield from record_rows(prefix, "usage", cell["usage"])

@@ -51,29 +51,30 @@ class ProbeManifest(ManifestPart):
 
 def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask]) -> dict[str, UsageForecast]:
     """What the candidate takes for all items: by readings of several continuations, and with a request for each."""
-    whole, single = UsageForecast(), UsageForecast()
+    batched, single = UsageForecast(), UsageForecast()
     for task in tasks:
         item = task.item
-        shots = probe.shots.of(item) if probe.shots is not None and not task.second else []
+        shots = probe.shots.for_item(item) if probe.shots is not None and not task.second else []
         for method in ["loss"] if task.second else probe.methods:
             match method:
                 case "loss":
-                    use = UsageForecast(1, estimate_tokens(probe.questions.whole(item)))
-                    whole, single = whole + use, single + use
+                    use = UsageForecast(1, estimate_tokens(probe.questions.item_text(item)))
+                    batched, single = batched + use, single + use
                 case "generate":
-                    said = sum(
-                        estimate_tokens(message.content) for message in probe.questions.talk(item, shots).messages
+                    prompt = sum(
+                        estimate_tokens(message.content)
+                        for message in probe.questions.question_view(item, shots).messages
                     )
-                    use = UsageForecast(1, said, probe.sampling.max_tokens)
-                    whole, single = whole + use, single + use
+                    use = UsageForecast(1, prompt, probe.sampling.max_tokens)
+                    batched, single = batched + use, single + use
                 case _:
                     make = probe.questions.by_letter if method == "letter" else probe.questions.by_text
                     reading = make(item, shots)
                     before = estimate_tokens(reading.shared) + estimate_tokens(reading.context)
                     read = sum(map(estimate_tokens, reading.continuations))
-                    whole += UsageForecast(1, before + read)
+                    batched += UsageForecast(1, before + read)
                     single += UsageForecast(len(reading.continuations), len(reading.continuations) * before + read)
-    return {CANDIDATE: whole, f"{CANDIDATE}, one by one": single}
+    return {CANDIDATE: batched, f"{CANDIDATE}, one by one": single}
 
 
 @dataclass(slots=True)
@@ -140,16 +141,16 @@ class Probes(
         }
         if settings.shots and set(settings.method) != {"loss"}:
             examples = open_examples(settings.dataset, settings.shots_from, without="give --shots 0", skip_bad=skip)
-            shots = Shots.drawn(examples, settings.shots, settings.seed)
+            shots = Shots.sample(examples, settings.shots, settings.seed)
             shots.check(dataset)
             records |= {"examples": examples.to_record(), "shots": shots.to_record()}
-        notes = [note for one in (dataset, against) if one is not None for note in one.notes]
+        notes = [note for source in (dataset, against) if source is not None for note in source.notes]
         return Prepared(ProbeTasks(dataset, against), records, notes)
 
     def protocol(
         self, settings: ProbeSettings, pack: PromptPack | None, records: Mapping[str, Any]
     ) -> Converse[ProbeTask]:
-        return _probe(settings, pack, records).hold
+        return _probe(settings, pack, records).run
 
     def task(self, record: Any) -> ProbeTask:
         return ProbeTask.from_record(record)
@@ -165,7 +166,7 @@ class Probes(
 
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
         sets = (manifest["dataset"], manifest.get("against"))
-        return sum(one["chosen"] for one in sets if one is not None)
+        return sum(record["chosen"] for record in sets if record is not None)
 
     def cluster_of(self, result: Any) -> str:
         return str(result.get("cluster", ""))

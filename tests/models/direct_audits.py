@@ -57,7 +57,7 @@ def audited(cases: Sequence[AuditCase], seed: int, label: str = "judge", **optio
     model = SimulatedBackend(VirtualClock(), **options)
     model.label = label
     settings = AuditSettings(judge=[f"simulated:{label}"])
-    hold = AuditProtocol(PACK, settings, {label: FAMILY}).hold
+    hold = AuditProtocol(PACK, settings, {label: FAMILY}).run
     verdicts = JudgeVerdicts()
     for case in cases:
         for question in questions_for(settings.audits):

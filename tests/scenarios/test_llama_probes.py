@@ -126,7 +126,7 @@ def _agrees(model: Path, folder: Path, source: str, *, count: int, shots: int, c
     form = source.partition(":")[0]
     items = [item for item in open_dataset(source) if item.id in readings]
     assert len(items) == len(readings) == count
-    examples = Shots.drawn(open_dataset(development_source(source) or ""), shots, 7) if shots else None
+    examples = Shots.sample(open_dataset(development_source(source) or ""), shots, 7) if shots else None
     reference = Reference(model, context)
     right = dict.fromkeys(("letter", "text", "text_normalised"), 0)
     losses = []

@@ -42,7 +42,7 @@ class AgreementSection(Section[InterviewMaterial]):
         groups = [(dataset, None, group) for dataset, group in datasets]
         groups += [(dataset, pool.candidate, [pool]) for dataset, group in datasets[-1:] if len(group) > 1
                    for pool in group]  # fmt: skip
-        found = []
+        records = []
         for over in ("evaluators", "seeds"):
             for dataset, candidate, group in groups:
                 raters = sorted({_rater(cell, over) for pool in group for cell, _, _ in pool.parts})
@@ -50,27 +50,30 @@ class AgreementSection(Section[InterviewMaterial]):
                     agreed = _agreement_figures(group, raters, over)
                     if agreed["n"] or agreed["interviews"]:
                         head = {"over": over, "dataset": dataset, "candidate": candidate, "raters": raters}
-                        found.append({**head, **agreed})
-        return found
+                        records.append({**head, **agreed})
+        return records
 
     def tables(self, report: Record) -> list[Table]:
         rows = []
-        for one in report["agreement"]:
-            line = [one["over"], one["dataset"] or "all", one["candidate"] or "all"]
-            line += [number(one[name], 3) for name in _COEFFICIENTS]
-            line += [percent(one["unanimous"]), percent(one["decided"])]
-            rows.append([*line, str(one["n"]), str(one["fleiss_n"])])
+        for record in report["agreement"]:
+            line = [record["over"], record["dataset"] or "all", record["candidate"] or "all"]
+            line += [number(record[name], 3) for name in _COEFFICIENTS]
+            line += [percent(record["unanimous"]), percent(record["decided"])]
+            rows.append([*line, str(record["n"]), str(record["fleiss_n"])])
         header = ["over", "dataset", "candidate", "κ", "κ quadratic", "κ Fleiss", "α ordinal", "α interval"]
         header += ["unanimous", "decided", "rounds", "rounds rated by all"]
         return [(f"Agreement of verdicts: {title_facts(report)}", header, rows)]
 
     def rows(self, report: Record) -> Iterator[Row]:
-        for one in report["agreement"]:
-            where = row_prefix(report, candidate=one["candidate"], dataset=one["dataset"])
-            counts = {"fleiss": one["fleiss_n"], "alpha_interval": one["interviews"]}  # the others are over all rounds
+        for record in report["agreement"]:
+            prefix = row_prefix(report, candidate=record["candidate"], dataset=record["dataset"])
+            counts = {
+                "fleiss": record["fleiss_n"],
+                "alpha_interval": record["interviews"],
+            }  # the others are over all rounds
             for field in _MEASURES:
                 yield figure_row(
-                    where, f"agreement.{one['over']}.{field}", value=one[field], n=counts.get(field, one["n"])
+                    prefix, f"agreement.{record['over']}.{field}", value=record[field], n=counts.get(field, record["n"])
                 )
 
 
@@ -87,21 +90,27 @@ def _agreement_figures(group: Sequence[InterviewPool], raters: Sequence[str], ov
             at = raters.index(_rater(cell, over))
             about = (pool.candidate, dataset, cell.seed if over == "evaluators" else cell.evaluator)
             for item, round_number, verdict in _verdicts(columns):
-                held = rounds.setdefault((*about, item, round_number), [None] * len(raters))
-                held[at] = verdict or None
+                ratings = rounds.setdefault((*about, item, round_number), [None] * len(raters))
+                ratings[at] = verdict or None
             for item, score in zip(columns.items.tolist(), columns.scores().tolist(), strict=True):
-                whole = rated.setdefault((*about, item), [None] * len(raters))
-                whole[at] = None if math.isnan(score) else score
-    rows = [held for held in rounds.values() if sum(rating is not None for rating in held) > 1]
-    scores = [whole for whole in rated.values() if sum(score is not None for score in whole) > 1]
+                interview_scores = rated.setdefault((*about, item), [None] * len(raters))
+                interview_scores[at] = None if math.isnan(score) else score
+    rows = [ratings for ratings in rounds.values() if sum(rating is not None for rating in ratings) > 1]
+    scores = [
+        interview_scores
+        for interview_scores in rated.values()
+        if sum(score is not None for score in interview_scores) > 1
+    ]
     by_rater = list(zip(*rows, strict=True)) if rows else []
     pairs = list(combinations(by_rater, 2))
     votes = count_votes(rows)
     ordinal, interval = krippendorff_alpha(rows, "ordinal"), krippendorff_alpha(scores, "interval")
     together = fleiss_kappa(rows)
     return {
-        "kappa": _mean_coefficient(cohen_kappa(one, other, _VERDICTS) for one, other in pairs),
-        "kappa_quadratic": _mean_coefficient(cohen_kappa(one, other, _VERDICTS, "quadratic") for one, other in pairs),
+        "kappa": _mean_coefficient(cohen_kappa(first, second, _VERDICTS) for first, second in pairs),
+        "kappa_quadratic": _mean_coefficient(
+            cohen_kappa(first, second, _VERDICTS, "quadratic") for first, second in pairs
+        ),
         "fleiss": round_figure(together.value),
         "fleiss_n": together.n,
         "unanimous": round_figure(votes.unanimous / votes.items) if votes.items else None,
@@ -119,9 +128,9 @@ def _verdicts(columns: InterviewColumns) -> Iterable[tuple[int, int, int]]:
     return zip(items, columns.rounds().tolist(), columns.verdicts.tolist(), strict=True)
 
 
-def _mean_coefficient(found: Iterable[Coefficient]) -> float | None:
-    known = [one.value for one in found if one.value is not None]
-    return round_figure(math.fsum(known) / len(known)) if known else None
+def _mean_coefficient(coefficients: Iterable[Coefficient]) -> float | None:
+    values = [coefficient.value for coefficient in coefficients if coefficient.value is not None]
+    return round_figure(math.fsum(values) / len(values)) if values else None
 
 
 HARDEST = 20  # items of each dataset
@@ -141,48 +150,52 @@ class DifficultySection(Section[InterviewMaterial]):
                 continue
             scores = {pool.candidate: _item_means(pool) for pool in group}
             solved = material.scorer.combine([_SOLVED_SCORE])
-            found = item_difficulties(scores, solved=100.0 if solved is None else solved)
+            items = item_difficulties(scores, solved=100.0 if solved is None else solved)
             hardest += [
                 {
                     "dataset": dataset,
-                    "item": one.item.removeprefix(f"{dataset}/"),
-                    "mean": round_figure(one.mean),
-                    "n": one.n,
-                    "discrimination": round_figure(one.discrimination),
-                    "solved_by": one.solved_by,
-                    "of": len(found),
+                    "item": item.item.removeprefix(f"{dataset}/"),
+                    "mean": round_figure(item.mean),
+                    "n": item.n,
+                    "discrimination": round_figure(item.discrimination),
+                    "solved_by": item.solved_by,
+                    "of": len(items),
                 }
-                for one in found[:HARDEST]
+                for item in items[:HARDEST]
             ]
         return hardest
 
     def tables(self, report: Record) -> list[Table]:
         rows: list[list[str]] = []
-        seen: dict[str, int] = {}
-        for one in report["difficulty"]:
-            seen[one["dataset"]] = seen.get(one["dataset"], 0) + 1
-            if seen[one["dataset"]] <= _LISTED:
-                rows.append([one["dataset"], one["item"], number(one["mean"]), str(one["n"])])
-                rows[-1].append(number(one["discrimination"], 2))
+        counts: dict[str, int] = {}
+        for record in report["difficulty"]:
+            counts[record["dataset"]] = counts.get(record["dataset"], 0) + 1
+            if counts[record["dataset"]] <= _LISTED:
+                rows.append([record["dataset"], record["item"], number(record["mean"]), str(record["n"])])
+                rows[-1].append(number(record["discrimination"], 2))
         header = ["dataset", "item", "KIEval", "candidates", "discrimination"]
         return [(f"Hardest items: {title_facts(report)}", header, rows), _items_needed_table(report)]
 
     def rows(self, report: Record) -> Iterator[Row]:
-        for one in report["difficulty"]:
-            where = row_prefix(report, dataset=one["dataset"])
-            yield figure_row(where, f"item.{one['item']}.mean", value=one["mean"], n=one["n"])
-            yield figure_row(where, f"item.{one['item']}.discrimination", value=one["discrimination"], n=one["n"])
+        for record in report["difficulty"]:
+            prefix = row_prefix(report, dataset=record["dataset"])
+            yield figure_row(prefix, f"item.{record['item']}.mean", value=record["mean"], n=record["n"])
+            yield figure_row(
+                prefix, f"item.{record['item']}.discrimination", value=record["discrimination"], n=record["n"]
+            )
 
 
 def _items_needed_table(report: Record) -> Table:
     """How many items would make the interval of a score so narrow, from the spread that was seen."""
-    known = [one for one in report["pooled"] if one["items_needed"] is not None]
+    records = [record for record in report["pooled"] if record["items_needed"] is not None]
     rows = []
-    for one in known:
-        half = (one["score"]["high"] - one["score"]["low"]) / 2
-        counts = [f"{count:,}" for count in one["items_needed"].values()]
-        rows.append([one["candidate"], one["dataset"] or "all", str(one["score"]["items"]), number(half), *counts])
-    widths = list(known[0]["items_needed"]) if known else []
+    for record in records:
+        half = (record["score"]["high"] - record["score"]["low"]) / 2
+        counts = [f"{count:,}" for count in record["items_needed"].values()]
+        rows.append(
+            [record["candidate"], record["dataset"] or "all", str(record["score"]["items"]), number(half), *counts]
+        )
+    widths = list(records[0]["items_needed"]) if records else []
     header = ["candidate", "dataset", "items", "half width", *(f"for ± {width}" for width in widths)]
     return (f"Items needed for a 95% interval of KIEval: {title_facts(report)}", header, rows)
 
@@ -190,11 +203,11 @@ def _items_needed_table(report: Record) -> Table:
 def _item_means(pool: InterviewPool) -> dict[str, float | None]:
     """The mean score of each item's interviews."""
     codes, scores = pool.codes(), pool.column("overall")
-    known = ~np.isnan(scores)
-    items, places = np.unique(codes[known], return_inverse=True)
-    if len(items) == known.sum():
-        return dict(zip(pool.labels(codes[known]), scores[known].tolist(), strict=True))
+    is_scored = ~np.isnan(scores)
+    items, positions = np.unique(codes[is_scored], return_inverse=True)
+    if len(items) == is_scored.sum():
+        return dict(zip(pool.labels(codes[is_scored]), scores[is_scored].tolist(), strict=True))
     means = [Mean() for _ in items]
-    for at, score in zip(places.tolist(), scores[known].tolist(), strict=True):
+    for at, score in zip(positions.tolist(), scores[is_scored].tolist(), strict=True):
         means[at].add(score)
     return {label: mean.mean for label, mean in zip(pool.labels(items), means, strict=True)}

@@ -37,55 +37,60 @@ class Comparisons(Section[InterviewMaterial]):
         difference.
         """
         return [
-            {"dataset": dataset, **one}
+            {"dataset": dataset, **record}
             for dataset, group in pools_by_dataset(material.pools)
-            for one in compare_pairs(group)
+            for record in compare_pairs(group)
         ]
 
     def notes(self, report: Record) -> list[str]:
         """Pairs whose p-values rest on few items."""
         compared = report["comparisons"]
-        few = [one for one in compared if one["p"] is not None and one["clusters"] <= MAX_SIGN_FLIPS]
-        found = []
-        if few:
-            found.append(
-                f"{len(few)} of {len(compared)} comparisons rest on {MAX_SIGN_FLIPS} items or fewer: their p counts "
+        small = [record for record in compared if record["p"] is not None and record["clusters"] <= MAX_SIGN_FLIPS]
+        notes = []
+        if small:
+            notes.append(
+                f"{len(small)} of {len(compared)} comparisons rest on {MAX_SIGN_FLIPS} items or fewer: their p counts "
                 f"how often "
                 "chance gives such a difference if the two could be exchanged on each item, and is too small where one "
                 "of them has few and large losses"
             )
         unsure = [
-            one for one in few if one["p"] < _LEVEL and one["difference"]["low"] <= 0 <= one["difference"]["high"]
+            record
+            for record in small
+            if record["p"] < _LEVEL and record["difference"]["low"] <= 0 <= record["difference"]["high"]
         ]
         if unsure:
-            named = [f"{one['first']} and {one['second']} on {one['dataset'] or 'all'}" for one in unsure[:_MAX_NAMED]]
+            pairs = [
+                f"{record['first']} and {record['second']} on {record['dataset'] or 'all'}"
+                for record in unsure[:_MAX_NAMED]
+            ]
             more = f" and {len(unsure) - _MAX_NAMED} more" if len(unsure) > _MAX_NAMED else ""
-            found.append(
+            notes.append(
                 f"p is below {_LEVEL} but the interval, which makes room for items not met, holds 0: "
-                f"{'; '.join(named)}{more}: more items are needed to tell them apart"
+                f"{'; '.join(pairs)}{more}: more items are needed to tell them apart"
             )
-        return found
+        return notes
 
     def tables(self, report: Record) -> list[Table]:
         rows = []
-        for one in report["comparisons"]:
-            difference = one["difference"]
+        for record in report["comparisons"]:
+            difference = record["difference"]
             text = signed(difference["value"])
             if difference["low"] is not None:
                 text += f" ({signed(difference['low'])} to {signed(difference['high'])})"
-            line = [one["dataset"] or "all", one["first"], one["second"], text]
-            line += [p_value(one["p"]), p_value(one["p_corrected"])]
-            rows.append([*line, str(one["n"]), *(str(one[name]) for name in ("won", "tied", "lost"))])
+            line = [record["dataset"] or "all", record["first"], record["second"], text]
+            line += [p_value(record["p"]), p_value(record["p_corrected"])]
+            rows.append([*line, str(record["n"]), *(str(record[name]) for name in ("won", "tied", "lost"))])
         header = ["dataset", "first", "second", "first − second", "p", "Holm p", "items", "won", "tied", "lost"]
         return [(f"KIEval compared item by item: {title_facts(report)}", header, rows)]
 
     def rows(self, report: Record) -> Iterator[Row]:
-        for one in report["comparisons"]:
-            where = row_prefix(report, candidate=one["first"], dataset=one["dataset"])
-            name = f"less {one['second']}"
-            yield figure_row(where, name, **one["difference"], se=one["se"], n=one["n"])
+        for record in report["comparisons"]:
+            prefix = row_prefix(report, candidate=record["first"], dataset=record["dataset"])
+            name = f"less {record['second']}"
+            yield figure_row(prefix, name, **record["difference"], se=record["se"], n=record["n"])
             for field in ("p", "p_corrected", "won", "tied", "lost", "pairs", "dropped"):
-                yield figure_row(where, f"{name}.{field}", value=one[field], n=one["n"])
+                yield figure_row(prefix, f"{name}.{field}", value=record[field], n=record["n"])
 
 
 def compare_pairs(group: Sequence[InterviewPool]) -> list[dict[str, Any]]:
@@ -94,50 +99,57 @@ def compare_pairs(group: Sequence[InterviewPool]) -> list[dict[str, Any]]:
     clusters: dict[str, str] = {}
     for pool in group:
         clusters |= zip(pool.labels(pool.codes()), pool.labels(pool.clusters()), strict=True)
-    strata = {label: dataset for pool in group for dataset, label in _places(pool)}
+    strata = {label: dataset for pool in group for dataset, label in _dataset_labels(pool)}
     several = len(set(strata.values())) > 1
-    found = []
-    for one in compare_all(scores, CORRECTION, clusters=clusters, strata=strata if several else None):
-        if one.mean is None:
+    records = []
+    for comparison in compare_all(scores, CORRECTION, clusters=clusters, strata=strata if several else None):
+        if comparison.mean is None:
             continue
-        ends = (one.mean, *((None, None) if one.difference is None else (one.difference.low, one.difference.high)))
-        found.append(
+        ends = (
+            comparison.mean,
+            *(
+                (None, None)
+                if comparison.difference is None
+                else (comparison.difference.low, comparison.difference.high)
+            ),
+        )
+        records.append(
             {
-                "first": one.first,
-                "second": one.second,
+                "first": comparison.first,
+                "second": comparison.second,
                 "difference": dict(zip(("value", "low", "high"), map(round_figure, ends), strict=True)),
-                "se": round_figure(one.se),
-                "test": one.test,
-                "p": round_significant(one.p),
-                "p_corrected": round_significant(one.p_corrected),
+                "se": round_figure(comparison.se),
+                "test": comparison.test,
+                "p": round_significant(comparison.p),
+                "p_corrected": round_significant(comparison.p_corrected),
                 "correction": CORRECTION,
-                "n": one.n,
-                "clusters": one.clusters,
-                "pairs": one.pairs,
-                "dropped": one.dropped,
-                **{name: round(getattr(one, name) * one.n) for name in ("won", "tied", "lost")},
+                "n": comparison.n,
+                "clusters": comparison.clusters,
+                "pairs": comparison.pairs,
+                "dropped": comparison.dropped,
+                **{name: round(getattr(comparison, name) * comparison.n) for name in ("won", "tied", "lost")},
             }
         )
-    return found
+    return records
 
 
-def _places(pool: InterviewPool) -> Iterator[tuple[str, str]]:
+def _dataset_labels(pool: InterviewPool) -> Iterator[tuple[str, str]]:
     for _, dataset, columns in pool.parts:
         yield from ((dataset, label) for label in pool.labels(pool.codes_of(dataset, columns)))
 
 
 def _item_scores(pool: InterviewPool) -> dict[tuple[str, str], float | None]:
     """Overall scores by item, and by seed and evaluator; what comes twice is told apart by its turn."""
-    found: dict[tuple[str, str], float | None] = {}
+    scores: dict[tuple[str, str], float | None] = {}
     turns: dict[str, int] = {}
     for cell, dataset, columns in pool.parts:
         circumstances = f"{dataset}\n{cell.seed}\n{cell.evaluator}"
         turns[circumstances] = turns.get(circumstances, 0) + 1
-        other = f"{cell.seed}\n{cell.evaluator}\n{turns[circumstances]}"
+        conditions = f"{cell.seed}\n{cell.evaluator}\n{turns[circumstances]}"
         labels = pool.labels(pool.codes_of(dataset, columns))
         for label, score in zip(labels, columns.scores().tolist(), strict=True):
-            found[label, other] = None if math.isnan(score) else score
-    return found
+            scores[label, conditions] = None if math.isnan(score) else score
+    return scores
 
 
 LEVEL = correlation.DEPARTURE_LEVEL  # of all claims of one kind on the same items
@@ -177,17 +189,17 @@ class Claims(Section[InterviewMaterial]):
 
     def tables(self, report: Record) -> list[Table]:
         rows = []
-        for one in report["verdicts"]["candidates"]:
-            for test in one["tests"] or [{}]:
+        for record in report["verdicts"]["candidates"]:
+            for test in record["tests"] or [{}]:
                 value = test.get("value")
-                told = DASH if value is None else signed(value) if test["test"] == "line" else number(value, 2)
+                value_text = DASH if value is None else signed(value) if test["test"] == "line" else number(value, 2)
                 row = [
-                    one["dataset"],
-                    one["candidate"],
-                    one["verdict"].replace("_", " "),
+                    record["dataset"],
+                    record["candidate"],
+                    record["verdict"].replace("_", " "),
                     _TESTS.get(test.get("test"), DASH),
                 ]
-                row += [told, p_value(test.get("p_corrected")), percent(test.get("power"))]
+                row += [value_text, p_value(test.get("p_corrected")), percent(test.get("power"))]
                 needed = test.get("needed")
                 rows.append([*row, f"{test['n']:,}" if test else DASH, DASH if needed is None else f"{needed:,}"])
         header = ["dataset", "candidate", "verdict", "test", "value", "corrected p", "power", "items", "items needed"]
@@ -209,33 +221,37 @@ def _judge_candidates(report: Mapping[str, Any], datasets: Sequence[str]) -> Ite
     together = Counter(row["candidate"] for row in probed if _count_texts(row) >= FEWEST_ITEMS)
     for dataset in datasets:
         line = report["correlations"]["lines"].get(dataset) or {"tests": {}, "residuals": {}}
-        asked = sum(row["dataset"] == dataset for row in probed)
+        probed_candidates = sum(row["dataset"] == dataset for row in probed)
         for row in report["pooled"]:
             if row["dataset"] != dataset:
                 continue
             name = row["candidate"]
             tests: list[dict[str, Any]] = []
-            found = line["tests"].get(name)
-            if found is not None and len(line["residuals"]) >= FEWEST_CANDIDATES:
+            line_test = line["tests"].get(name)
+            if line_test is not None and len(line["residuals"]) >= FEWEST_CANDIDATES:
                 value = line["residuals"][name]
-                tests.append({"test": "line", **found, "value": value, "p_corrected": found["p"] if value < 0 else 1.0})
+                tests.append(
+                    {"test": "line", **line_test, "value": value, "p_corrected": line_test["p"] if value < 0 else 1.0}
+                )
             if detector_result(row) is not None:
-                tests.append(_texts_test(row, asked * (together[name] + (_count_texts(row) < FEWEST_ITEMS))))
+                tests.append(
+                    _texts_test(row, probed_candidates * (together[name] + (_count_texts(row) < FEWEST_ITEMS)))
+                )
             yield {"dataset": dataset, "candidate": name, "verdict": _verdict(tests), "tests": tests}
 
 
 def _verdict(tests: Sequence[Mapping[str, Any]]) -> str:
-    if any(one["p_corrected"] < LEVEL for one in tests):
+    if any(test["p_corrected"] < LEVEL for test in tests):
         return "suspected"
-    if any(one["power"] >= POWER for one in tests):
+    if any(test["power"] >= POWER for test in tests):
         return "no_sign"
     return "too_few" if tests else "not_tested"
 
 
 def detector_result(row: Record) -> Record | None:
     """What the detector says of a candidate on one dataset; None where it was not asked."""
-    one: Record = ((row.get("probe") or {}).get("detectors") or {}).get(DETECTOR) or {}
-    return one if row["dataset"] is not None and one.get("chance_se") else None
+    result: Record = ((row.get("probe") or {}).get("detectors") or {}).get(DETECTOR) or {}
+    return result if row["dataset"] is not None and result.get("chance_se") else None
 
 
 def _count_texts(row: Record) -> int:
@@ -276,19 +292,19 @@ def _leads(material: InterviewMaterial, report: Mapping[str, Any], datasets: Seq
         if pool.dataset is not None and pool.interviews:
             met.setdefault(pool.candidate, []).append(pool)
     sets: list[tuple[str, ...]] = [(name,) for name in datasets]
-    several = [tuple(name for name in datasets if name in {one.dataset for one in pools}) for pools in met.values()]
+    several = [tuple(name for name in datasets if name in {pool.dataset for pool in pools}) for pools in met.values()]
     sets += dict.fromkeys(names for names in several if len(names) > 1)
     for names in sets:
         group = []
         for candidate, pools in met.items():
-            readings = [one for pool in pools if pool.dataset in names for one in pool.readings]
+            readings = [reading for pool in pools if pool.dataset in names for reading in pool.readings]
             if {pool.dataset for pool in pools} >= set(names):
                 group.append(InterviewPool(candidate, None, readings, material.catalogue, material.lent))
         if len(names) == 1 or len(group) > 1:
             everything = len(names) == len(datasets) and len(group) == len(met)
             dataset = names[0] if len(names) == 1 else None
-            known = [one for one in report["comparisons"] if one["dataset"] == dataset]
-            pairs = known if len(names) == 1 or everything else compare_pairs(group)
+            recorded = [record for record in report["comparisons"] if record["dataset"] == dataset]
+            pairs = recorded if len(names) == 1 or everything else compare_pairs(group)
             yield from _lead(list(names), {pool.candidate: pool.score(material.scorer) for pool in group}, pairs)
 
 
@@ -296,39 +312,44 @@ def _lead(
     datasets: list[str], scores: Mapping[str, Record], pairs: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     standings = [{"candidate": name, **score} for name, score in scores.items() if score["mean"] is not None]
-    standings.sort(key=lambda one: -one["mean"])
+    standings.sort(key=lambda record: -record["mean"])
     if not standings:
         return
     lead: dict[str, Any] = {"datasets": datasets, "standings": standings, "verdict": "alone"}
     if len(standings) > 1:
-        first, second = (one["candidate"] for one in standings[:2])
+        first, second = (record["candidate"] for record in standings[:2])
         lead |= {"first": first, "second": second}
         lead |= _compare_leaders(
-            first, [one for one in pairs if {one["first"], one["second"]} == {first, second}], len(pairs)
+            first, [record for record in pairs if {record["first"], record["second"]} == {first, second}], len(pairs)
         )
     yield lead
 
 
-def _compare_leaders(first: str, found: Sequence[Mapping[str, Any]], pairs: int) -> dict[str, Any]:
+def _compare_leaders(first: str, comparisons: Sequence[Mapping[str, Any]], pairs: int) -> dict[str, Any]:
     """Whether the first is ahead of the second, of ``pairs`` pairs that were compared."""
-    if not found or found[0]["p_corrected"] is None:
-        return {"verdict": "not_comparable", "p_corrected": None, "n": found[0]["n"] if found else 0, "needed": None}
-    one = found[0]
-    difference = one["difference"]
-    if one["first"] != first:
+    if not comparisons or comparisons[0]["p_corrected"] is None:
+        return {
+            "verdict": "not_comparable",
+            "p_corrected": None,
+            "n": comparisons[0]["n"] if comparisons else 0,
+            "needed": None,
+        }
+    comparison = comparisons[0]
+    difference = comparison["difference"]
+    if comparison["first"] != first:
         turned = {"value": difference["value"], "low": difference["high"], "high": difference["low"]}
         difference = {name: -value for name, value in turned.items()}
     ahead = difference["value"] > 0
     apart = not difference["low"] <= 0 <= difference["high"]
     half = (difference["high"] - difference["low"]) / 2 / NormalDist().inv_cdf((1 + INTERVALS) / 2)
-    error = one["se"] if one["se"] and one["clusters"] >= FEWEST_ITEMS else half
-    clusters = items_for_difference(GAP, one["clusters"] * error**2, POWER, 1 - LEVEL / pairs)
-    verdict = "ahead" if ahead and apart and one["p_corrected"] < LEVEL else "not_significant"
-    if verdict != "ahead" and one["clusters"] < clusters:
+    error = comparison["se"] if comparison["se"] and comparison["clusters"] >= FEWEST_ITEMS else half
+    clusters = items_for_difference(GAP, comparison["clusters"] * error**2, POWER, 1 - LEVEL / pairs)
+    verdict = "ahead" if ahead and apart and comparison["p_corrected"] < LEVEL else "not_significant"
+    if verdict != "ahead" and comparison["clusters"] < clusters:
         verdict = "too_few"
-    needed = math.ceil(clusters * one["n"] / one["clusters"])
-    lead = {"verdict": verdict, "difference": difference, "p_corrected": one["p_corrected"]}
-    return lead | {"n": one["n"], "needed": needed}
+    needed = math.ceil(clusters * comparison["n"] / comparison["clusters"])
+    lead = {"verdict": verdict, "difference": difference, "p_corrected": comparison["p_corrected"]}
+    return lead | {"n": comparison["n"], "needed": needed}
 
 
 _MEASURE = "KIEval score, 0–100"
@@ -343,50 +364,58 @@ _SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by
 def findings(report: Record) -> list[Findings]:
     """Return what is said of each dataset, the suspected first, then what is said over several datasets together."""
     verdicts = report["verdicts"]
-    found = [_of_dataset(name, report) for name in dict.fromkeys(one["dataset"] for one in verdicts["candidates"])]
-    found.sort(key=lambda one: not any(standing.suspected for standing in one.standings))
-    return [*found, *_over_datasets(report)]
+    by_dataset = [
+        _dataset_findings(name, report)
+        for name in dict.fromkeys(finding["dataset"] for finding in verdicts["candidates"])
+    ]
+    by_dataset.sort(key=lambda finding: not any(standing.suspected for standing in finding.standings))
+    return [*by_dataset, *_joint_findings(report)]
 
 
-def _of_dataset(dataset: str, report: Record) -> Findings:
-    judged = {one["candidate"]: one for one in report["verdicts"]["candidates"] if one["dataset"] == dataset}
-    lead = next((one for one in report["verdicts"]["leads"] if one["datasets"] == [dataset]), None)
-    scored = [] if lead is None else [one["candidate"] for one in lead["standings"]]
+def _dataset_findings(dataset: str, report: Record) -> Findings:
+    judged = {
+        record["candidate"]: record for record in report["verdicts"]["candidates"] if record["dataset"] == dataset
+    }
+    lead = next((record for record in report["verdicts"]["leads"] if record["datasets"] == [dataset]), None)
+    scored = [] if lead is None else [record["candidate"] for record in lead["standings"]]
     names = [*scored, *(name for name in judged if name not in scored)]
     contamination = list(_contamination_sentences([judged[name] for name in names if name in judged]))
     best = [] if lead is None else list(_leader_sentence(lead))
-    asked = any(one["verdict"] != "not_tested" for one in judged.values())
+    is_tested = any(record["verdict"] != "not_tested" for record in judged.values())
     # What could not be judged is no answer: who is best comes before it.
-    sentences = [*contamination, *best] if asked or not best else [*best, *contamination]
-    standings = [] if lead is None else _ranked(lead, judged.values())
-    rule = RULE if asked or best else ""
+    sentences = [*contamination, *best] if is_tested or not best else [*best, *contamination]
+    standings = [] if lead is None else _rank(lead, judged.values())
+    rule = RULE if is_tested or best else ""
     return Findings(sentences, _MEASURE if standings else "", standings, dataset, rule=rule)
 
 
-def _over_datasets(report: Record) -> Iterator[Findings]:
+def _joint_findings(report: Record) -> Iterator[Findings]:
     for lead in report["verdicts"]["leads"]:
         if len(lead["datasets"]) > 1:
             about = f"{len(lead['datasets'])} datasets together ({join_names(lead['datasets'])})"
-            judged = [one for one in report["verdicts"]["candidates"] if one["dataset"] in lead["datasets"]]
-            yield Findings(list(_leader_sentence(lead)), _MEASURE, _ranked(lead, judged), about, rule=RULE)
+            judged = [record for record in report["verdicts"]["candidates"] if record["dataset"] in lead["datasets"]]
+            yield Findings(list(_leader_sentence(lead)), _MEASURE, _rank(lead, judged), about, rule=RULE)
 
 
-def _ranked(lead: Record, judged: Iterable[Record]) -> list[RankedCandidate]:
+def _rank(lead: Record, judged: Iterable[Record]) -> list[RankedCandidate]:
     verdicts: dict[str, list[Record]] = {}
-    for one in judged:
-        verdicts.setdefault(one["candidate"], []).append(one)
-    found = []
-    for one in lead["standings"]:
-        own = verdicts.get(one["candidate"], [])
+    for record in judged:
+        verdicts.setdefault(record["candidate"], []).append(record)
+    ranked = []
+    for record in lead["standings"]:
+        own = verdicts.get(record["candidate"], [])
         suspected = [verdict for verdict in own if verdict["verdict"] == "suspected"]
         remark = "; ".join(dict.fromkeys(", ".join(_suspicions(verdict)) for verdict in suspected))
         verdict = "suspected" if suspected else own[0]["verdict"] if len(own) == 1 else ""
-        found.append(
+        ranked.append(
             RankedCandidate(
-                *(one["candidate"], one["mean"], one["low"], one["high"], one["n"]), bool(suspected), remark, verdict
+                *(record["candidate"], record["mean"], record["low"], record["high"], record["n"]),
+                bool(suspected),
+                remark,
+                verdict,
             )
         )
-    return found
+    return ranked
 
 
 # -- contamination -----------------------------------------------------------------------------------------------------
@@ -394,20 +423,20 @@ def _ranked(lead: Record, judged: Iterable[Record]) -> list[RankedCandidate]:
 
 def _contamination_sentences(judged: Sequence[Record]) -> Iterator[str]:
     by_verdict: dict[str, list[Record]] = {}
-    for one in judged:
-        by_verdict.setdefault(one["verdict"], []).append(one)
+    for record in judged:
+        by_verdict.setdefault(record["verdict"], []).append(record)
     if suspected := by_verdict.get("suspected"):
         yield f"Contamination suspected: {_join_names(suspected)}."
-        yield "; ".join(f"{one['candidate']}: {', '.join(_suspicions(one))}" for one in suspected) + "."
-        probed = [test for one in judged for test in one["tests"] if test["test"] == "texts"]
+        yield "; ".join(f"{record['candidate']}: {', '.join(_suspicions(record))}" for record in suspected) + "."
+        probed = [test for record in judged for test in record["tests"] if test["test"] == "texts"]
         if probed and all(test["p_corrected"] < LEVEL for test in probed):
             yield _ALL_RECALL
     for tests, group in _by_tests(by_verdict.get("no_sign", [])):
         tested, weak = count_of(len(group), "tested candidate"), _weak_tests(group, tests)
-        told = f"; too few to tell by {_KINDS[weak[0]]} ({weak[1]})" if weak[0] else ""
-        yield f"No sign of contamination in {tested}{_SEEN_BY[tests]}: {_join_names(group)}{told}."
-    if few := by_verdict.get("too_few"):
-        yield f"Too few to tell whether there is contamination: {_join_names(few)} ({_weak_tests(few, ())[1]})."
+        caveat = f"; too few to tell by {_KINDS[weak[0]]} ({weak[1]})" if weak[0] else ""
+        yield f"No sign of contamination in {tested}{_SEEN_BY[tests]}: {_join_names(group)}{caveat}."
+    if unclear := by_verdict.get("too_few"):
+        yield f"Too few to tell whether there is contamination: {_join_names(unclear)} ({_weak_tests(unclear, ())[1]})."
     if untested := by_verdict.get("not_tested"):
         why = f"it takes scores of {FEWEST_CANDIDATES} candidates that differ in accuracy, or a second set of texts"
         yield f"Not tested for contamination: {_join_names(untested)} ({why})."
@@ -415,15 +444,17 @@ def _contamination_sentences(judged: Sequence[Record]) -> Iterator[str]:
 
 def _by_tests(judged: Sequence[Record]) -> Iterable[tuple[tuple[str, ...], list[Record]]]:
     """Candidates by the tests that could have found something."""
-    found: dict[tuple[str, ...], list[Record]] = {}
-    for one in judged:
-        found.setdefault(tuple(sorted(test["test"] for test in one["tests"] if test["power"] >= POWER)), []).append(one)
-    return found.items()
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in judged:
+        groups.setdefault(tuple(sorted(test["test"] for test in record["tests"] if test["power"] >= POWER)), []).append(
+            record
+        )
+    return groups.items()
 
 
 def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, str]:
     """The kind of the tests without power, empty where all have it, and what they would take; of two the nearer one."""
-    tests = [test for one in judged for test in one["tests"] if test["test"] not in powered]
+    tests = [test for record in judged for test in record["tests"] if test["test"] not in powered]
     if not tests:
         return "", ""
     kind = min(tests, key=lambda test: (test["needed"] is None, test["needed"] or 0))["test"]
@@ -439,9 +470,9 @@ def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, 
     return kind, f"n = {number_range(counts)} {unit}{'s' * (counts != {1})}; {would} to see {effect}"
 
 
-def _suspicions(one: Record) -> Iterator[str]:
+def _suspicions(record: Record) -> Iterator[str]:
     """What speaks against a candidate: far below the line, or texts of the benchmark that it knows."""
-    for test in one["tests"]:
+    for test in record["tests"]:
         if test["p_corrected"] < LEVEL:
             p = _p_text(test["p_corrected"])
             if test["test"] == "line":
@@ -451,7 +482,7 @@ def _suspicions(one: Record) -> Iterator[str]:
 
 
 def _join_names(judged: Sequence[Record]) -> str:
-    return join_names(one["candidate"] for one in judged)
+    return join_names(record["candidate"] for record in judged)
 
 
 # -- leads -------------------------------------------------------------------------------------------------------------
@@ -459,30 +490,30 @@ def _join_names(judged: Sequence[Record]) -> str:
 
 def _leader_sentence(lead: Record) -> Iterator[str]:
     """Who leads, and whether the next one is told from it beyond chance."""
-    first, *others = lead["standings"]
-    shown = f"{first['candidate']}, {number(first['mean'])}"
+    first, *followers = lead["standings"]
+    leader = f"{first['candidate']}, {number(first['mean'])}"
     interval = "" if first["low"] is None else f" (95% interval {number(first['low'])} to {number(first['high'])})"
-    if not others:
-        yield f"Only {shown}{interval}, over {count_of(first['n'], 'interview')}."
+    if not followers:
+        yield f"Only {leader}{interval}, over {count_of(first['n'], 'interview')}."
         return
-    second = others[0]
+    second = followers[0]
     behind = f"{second['candidate']} follows with {number(second['mean'])}"
-    highest = f"Highest score: {shown}{interval}."
+    highest = f"Highest score: {leader}{interval}."
     if first["mean"] == second["mean"] and lead["verdict"] != "ahead":
-        level = [one["candidate"] for one in lead["standings"] if one["mean"] == first["mean"]]
+        level = [record["candidate"] for record in lead["standings"] if record["mean"] == first["mean"]]
         highest, behind = f"Highest score: {join_names(level)}, {number(first['mean'])} each.", "Their scores are equal"
     if lead["verdict"] == "ahead":
-        yield f"Best: {shown}{interval}."
+        yield f"Best: {leader}{interval}."
         yield f"{behind}, significantly lower ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
         return
     yield highest
     difference = lead.get("difference") or {"value": 1.0}
     if lead["verdict"] == "not_significant" and lead["p_corrected"] < LEVEL:
         if difference["value"] < 0:
-            told = f"but is higher on the {count_of(lead['n'], 'item')} that both have"
+            clause = f"but is higher on the {count_of(lead['n'], 'item')} that both have"
         else:
-            told = f"which is no lead yet: the interval of the difference, {_interval_text(difference)}, holds 0"
-        yield f"{behind}, {told} ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
+            clause = f"which is no lead yet: the interval of the difference, {_interval_text(difference)}, holds 0"
+        yield f"{behind}, {clause} ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
     elif lead["verdict"] == "not_significant":
         yield f"{behind}, not significantly lower ({_p_text(lead['p_corrected'], 'Holm-corrected ')})."
     elif lead["verdict"] == "too_few":

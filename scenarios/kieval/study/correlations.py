@@ -73,127 +73,137 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         often an answer could be read, not what a model knows.
         """
         pooled = report["pooled"]
-        datasets = list(dict.fromkeys(one["dataset"] for one in pooled if one["dataset"] is not None))
+        datasets = list(dict.fromkeys(row["dataset"] for row in pooled if row["dataset"] is not None))
         sources = {
-            name: accuracy_source([one for one in pooled if one["dataset"] == name], self._lent) for name in datasets
+            name: accuracy_source([row for row in pooled if row["dataset"] == name], self._lent) for name in datasets
         }
         common = accuracy_source(pooled, self._lent)
         figures, left_out = _figures(pooled, sources)
         alike = figures if set(sources.values()) <= {common} else _figures(pooled, dict.fromkeys(datasets, common))[0]
-        lines = self._fitted(material, figures, sources)
+        lines = self._fit_all(material, figures, sources)
         below = sorted({model for line in lines.values() if line is not None for model in line["below"]})
-        rows = {(one["candidate"], one["dataset"]): one for one in pooled}
+        rows = {(row["candidate"], row["dataset"]): row for row in pooled}
         return {
             "accuracy": common,
             "accuracies": sources,
             "left_out": left_out,
-            "figures": [_figure(one, rows[one.model, one.dataset], sources[one.dataset]) for one in figures],
+            "figures": [_figure(point, rows[point.model, point.dataset], sources[point.dataset]) for point in figures],
             **_coefficients(figures, alike, ()),
             "excluding": {"models": below, **_coefficients(figures, alike, below)} if below else None,
             "lines": lines,
         }
 
-    def _fitted(
+    def _fit_all(
         self, material: InterviewMaterial, figures: Sequence[ModelScores], sources: Mapping[str, str]
     ) -> dict[str, dict[str, Any] | None]:
         """Each dataset's line, with each candidate tested against that of the others; p is corrected for the datasets
         on which the candidate is tested, so that runs of other candidates on other datasets change nothing.
         """
         tested = {
-            name: self._tested(material, name, group, sources[name])
+            name: self._fit_dataset(material, name, group, sources[name])
             for name, group in group_by_dataset(figures).items()
         }
         datasets = Counter(
             model
-            for one in tested.values()
-            if one is not None
-            for model, test in one.tests.items()
+            for line in tested.values()
+            if line is not None
+            for model, test in line.tests.items()
             if test.has_enough_items
         )
-        return {name: None if one is None else one.record(datasets) for name, one in tested.items()}
+        return {name: None if line is None else line.record(datasets) for name, line in tested.items()}
 
-    def _tested(
+    def _fit_dataset(
         self, material: InterviewMaterial, dataset: str, group: Sequence[ModelScores], source: str
     ) -> _TestedLine | None:
         fit = fit_lines(group)[dataset] if len(group) > 2 else None
         if fit is None:
             return None
-        models = {one.model for one in group}
+        models = {figure.model for figure in group}
         pools = {
             pool.candidate: pool for pool in material.pools if pool.dataset == dataset and pool.candidate in models
         }
         errors = _item_errors(pools, source, self._lent, group)
-        points = [Point(one.model, one.accuracy, one.score, one.accuracy_se, one.score_se) for one in group]
-        found = departures(fit.line, points, errors, scatter=SCATTER, tests=KINDS_OF_TEST)
+        points = [
+            Point(figure.model, figure.accuracy, figure.score, figure.accuracy_se, figure.score_se) for figure in group
+        ]
+        departure_of = departures(fit.line, points, errors, scatter=SCATTER, tests=KINDS_OF_TEST)
         tests = {
-            model: _LineTest(found.get(model), len(np.unique(pools[model].codes())), errors[model].clusters)
+            model: _LineTest(departure_of.get(model), len(np.unique(pools[model].codes())), errors[model].clusters)
             for model in fit.line.residuals
         }
         return _TestedLine(fit, tests)
 
     def notes(self, report: Record) -> list[str]:
         """Models that answer too seldom to be set beside others."""
-        found = report["correlations"]
+        correlations = report["correlations"]
         kinds = {
-            name: "first" if source == FIRST_ANSWER else "generated" for name, source in found["accuracies"].items()
+            name: "first" if source == FIRST_ANSWER else "generated"
+            for name, source in correlations["accuracies"].items()
         }
         return [
-            f"{percent(one['unanswered_rate'])} of the {kinds[one['dataset']]} answers of '{one['model']}' on "
-            f"'{one['dataset']}' name no choice (more than {100 * MAX_UNANSWERED:.0f}%): its accuracy, which counts "
+            f"{percent(record['unanswered_rate'])} of the {kinds[record['dataset']]} answers of '{record['model']}' on "
+            f"'{record['dataset']}' name no choice (more than {100 * MAX_UNANSWERED:.0f}%): its accuracy, which counts "
             "them as not right, is left out of correlations and lines"
-            for one in found["left_out"]
+            for record in correlations["left_out"]
         ]
 
     def tables(self, report: Record) -> list[Table]:
-        found = report["correlations"]
-        without = found["excluding"]
+        correlations = report["correlations"]
+        without = correlations["excluding"]
         header = ["dataset", "n", *(text for name in COEFFICIENTS for text in (_NAMES[name], "p"))]
         chosen = ["dataset", "n", *(_NAMES[name] for name in COEFFICIENTS)]
-        title = f"KIEval against accuracy ({accuracy_titles(found)}): {title_facts(report)}"
-        made: list[Table] = [(title, header, _lines(found))]
+        title = f"KIEval against accuracy ({accuracy_titles(correlations)}): {title_facts(report)}"
+        tables: list[Table] = [(title, header, _lines(correlations))]
         if without is not None:
             names = ", ".join(without["models"])
             title = f"The same without {names} (below a line), who were chosen by these figures: no p"
-            made.append((title, chosen, _lines(without, chosen=True)))
+            tables.append((title, chosen, _lines(without, chosen=True)))
         lines = []
-        for name, fit in found["lines"].items():
+        for name, fit in correlations["lines"].items():
             if fit is not None:
                 numbers = [number(fit["slope"], 3), number(fit["intercept"]), number(fit["spread"])]
                 lines.append([name, *numbers, *(", ".join(fit[side]) or "–" for side in ("below", "above"))])
         header = ["dataset", "slope", "intercept", "spread", "below", "above"]
-        made.append(("KIEval = intercept + slope × accuracy", header, lines))
-        return made
+        tables.append(("KIEval = intercept + slope × accuracy", header, lines))
+        return tables
 
     def rows(self, report: Record) -> Iterator[Row]:
-        found = report["correlations"]
-        for without, part in (("", found), ("excluding", found["excluding"])):
-            for dataset, one in _line_parts(part):
-                for name, value in one.items():
+        correlations = report["correlations"]
+        for without, part in (("", correlations), ("excluding", correlations["excluding"])):
+            for dataset, coefficients in _line_parts(part):
+                for name, value in coefficients.items():
                     if isinstance(value, Mapping):
                         measure = ".".join(filter(None, ("correlation", without, name)))
-                        yield figure_row(row_prefix(report, dataset=dataset), measure, value=value["value"], n=one["n"])
+                        yield figure_row(
+                            row_prefix(report, dataset=dataset), measure, value=value["value"], n=coefficients["n"]
+                        )
                         if "p" in value:
                             yield figure_row(
-                                row_prefix(report, dataset=dataset), f"{measure}.p", value=value["p"], n=one["n"]
+                                row_prefix(report, dataset=dataset),
+                                f"{measure}.p",
+                                value=value["p"],
+                                n=coefficients["n"],
                             )
-        for dataset, line in found["lines"].items():
+        for dataset, line in correlations["lines"].items():
             for model, residual in (line or {"residuals": {}})["residuals"].items():
-                where = row_prefix(report, candidate=model, dataset=dataset)
-                yield figure_row(where, "residual", value=residual)
-                yield figure_row(where, "deviation", value=line["deviations"][model])
+                prefix = row_prefix(report, candidate=model, dataset=dataset)
+                yield figure_row(prefix, "residual", value=residual)
+                yield figure_row(prefix, "deviation", value=line["deviations"][model])
 
     def plots(self, report: Record) -> list[Plot]:
-        found = report.get("correlations") or {}
-        groups = group_by_dataset(known_figures(found))
-        drawn: list[Drawing] = []
-        sources = found.get("accuracies") or {}
+        correlations = report.get("correlations") or {}
+        groups = group_by_dataset(known_figures(correlations))
+        panels: list[Drawing] = []
+        sources = correlations.get("accuracies") or {}
         for name, group in groups.items():
             labels = (f"accuracy ({accuracy_label(sources.get(name), self._lent)}), %", "KIEval score, 0–100")
-            fit = known_line((found.get("lines") or {}).get(name))
+            fit = known_line((correlations.get("lines") or {}).get(name))
             title = f"{short_dataset_name(name)} (n = {count_of(len(group), 'model')})"
             below = fit.line.below if fit else []
             label = f"{name}: score against accuracy of {count_of(len(group), 'model')}; below the line: "
-            drawn.append((line_plots.regression_plot(title, group, fit, labels), label + (join_names(below) or "none")))
+            panels.append(
+                (line_plots.regression_plot(title, group, fit, labels), label + (join_names(below) or "none"))
+            )
         if not any(len(group) > 1 for group in groups.values()):
             return []
         caption = (
@@ -204,7 +214,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         )
         if any(len(group) > line_plots.MAX_NAMES for group in groups.values()):
             caption += f" Of more than {line_plots.MAX_NAMES} models only those off the line are named."
-        return plot_group(report, "regression", "KIEval score against accuracy", caption, drawn)
+        return plot_group(report, "regression", "KIEval score against accuracy", caption, panels)
 
 
 @dataclass(slots=True, frozen=True)
@@ -222,16 +232,16 @@ class _LineTest:
 
     def record(self, datasets: int) -> dict[str, Any]:
         """The test as plain data, as one of those on so many datasets."""
-        found: dict[str, Any] = {"value": None, "se": None, "p": 1.0, "power": 0.0, "n": self.items, "needed": None}
+        record: dict[str, Any] = {"value": None, "se": None, "p": 1.0, "power": 0.0, "n": self.items, "needed": None}
         if self.departure is None:
-            return found
-        one = self.departure.corrected_for(datasets)
-        times = one.item_factor(LINE_DROP, POWER)
-        found |= {"value": round_significant(one.value), "se": round_significant(one.se)}
-        found["needed"] = None if times is None else max(FEWEST_ITEMS, math.ceil(times * self.items))
+            return record
+        departure = self.departure.corrected_for(datasets)
+        times = departure.item_factor(LINE_DROP, POWER)
+        record |= {"value": round_significant(departure.value), "se": round_significant(departure.se)}
+        record["needed"] = None if times is None else max(FEWEST_ITEMS, math.ceil(times * self.items))
         if self.has_enough_items:
-            found |= {"p": round_significant(one.p), "power": round_figure(one.power(LINE_DROP))}
-        return found
+            record |= {"p": round_significant(departure.p), "power": round_figure(departure.power(LINE_DROP))}
+        return record
 
 
 @dataclass(slots=True, frozen=True)
@@ -244,8 +254,8 @@ class _TestedLine:
     def record(self, datasets: Mapping[str, int]) -> dict[str, Any]:
         """The line as plain data; ``datasets`` has by candidate on how many it is tested with items enough."""
         tests = {}
-        for model, one in self.tests.items():
-            tests[model] = one.record(datasets.get(model, 0) + (not one.has_enough_items))
+        for model, line_test in self.tests.items():
+            tests[model] = line_test.record(datasets.get(model, 0) + (not line_test.has_enough_items))
         line = replace(self.fit.line, p_values={name: float(test["p"] or 0.0) for name, test in tests.items()})
         return line_record(DatasetLine(line, self.fit.spread)) | {"tests": tests}
 
@@ -253,25 +263,25 @@ class _TestedLine:
 def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list[ModelScores], list[dict[str, Any]]]:
     """The figures of each candidate on each dataset, and those that are left out."""
     figures, left_out = [], []
-    for one in pooled:
-        if one["dataset"] is None:
+    for row in pooled:
+        if row["dataset"] is None:
             continue
-        source = sources[one["dataset"]]
-        accuracy, score = accuracy_of(one, source), one["score"]
+        source = sources[row["dataset"]]
+        accuracy, score = accuracy_of(row, source), row["score"]
         if accuracy["mean"] is None or score["mean"] is None:
             continue
-        if is_too_seldom_answered(one, source):
-            unanswered = unanswered_of(one, source)
-            left_out.append({"model": one["candidate"], "dataset": one["dataset"], "unanswered_rate": unanswered})
+        if is_too_seldom_answered(row, source):
+            unanswered = unanswered_of(row, source)
+            left_out.append({"model": row["candidate"], "dataset": row["dataset"], "unanswered_rate": unanswered})
             continue
         errors = [_least_error(record) for record in (accuracy, score)]
-        figures.append(ModelScores(one["candidate"], one["dataset"], accuracy["mean"], score["mean"], *errors))
+        figures.append(ModelScores(row["candidate"], row["dataset"], accuracy["mean"], score["mean"], *errors))
     return figures, left_out
 
 
-def _figure(one: ModelScores, row: Record, source: str) -> dict[str, Any]:
+def _figure(point: ModelScores, row: Record, source: str) -> dict[str, Any]:
     """The record of a point; its errors are those that the figures have everywhere."""
-    record = {name: getattr(one, name) for name in _FIGURE}
+    record = {name: getattr(point, name) for name in _FIGURE}
     return record | {"accuracy_se": accuracy_of(row, source)["se"], "score_se": row["score"]["se"]}
 
 
@@ -293,14 +303,19 @@ def _item_errors(
         if source == FIRST_ANSWER or lent is None:
             columns[name] = (score, clusters, 100.0 * right, clusters)
         else:
-            right, asked = lent.right(pool, source)
-            known = lent.clusters(pool) | dict(zip(items.tolist(), clusters.tolist(), strict=True))
-            columns[name] = (score, clusters, 100.0 * right, np.array([known[code] for code in asked.tolist()]))
-    places, numbered = np.unique(
-        np.concatenate([codes for one in columns.values() for codes in (one[1], one[3])]), return_inverse=True
+            right, item_codes = lent.right(pool, source)
+            cluster_of = lent.clusters(pool) | dict(zip(items.tolist(), clusters.tolist(), strict=True))
+            columns[name] = (
+                score,
+                clusters,
+                100.0 * right,
+                np.array([cluster_of[code] for code in item_codes.tolist()]),
+            )
+    distinct, numbered = np.unique(
+        np.concatenate([codes for column in columns.values() for codes in (column[1], column[3])]), return_inverse=True
     )
-    found, at = {}, 0
-    least = {one.model: one for one in group}
+    errors, at = {}, 0
+    figures = {figure.model: figure for figure in group}
     for name, (score, _, right, _) in columns.items():
         parts = []
         for values in (score, right):
@@ -308,33 +323,36 @@ def _item_errors(
             at += len(values)
             scored = ~np.isnan(values)
             apart = (values[scored] - values[scored].mean()) / scored.sum()
-            shares: Floats = np.bincount(codes[scored], apart, len(places)).astype(np.float64)
+            shares: Floats = np.bincount(codes[scored], apart, len(distinct)).astype(np.float64)
             parts.append((shares, len(np.unique(codes[scored]))))
-        (y, held), (x, asked_of) = parts
-        one = least[name]
-        found[name] = ItemErrors(x, y, min(held, asked_of), one.accuracy_se, one.score_se)
-    return found
+        (y, score_clusters), (x, accuracy_clusters) = parts
+        figure = figures[name]
+        errors[name] = ItemErrors(x, y, min(score_clusters, accuracy_clusters), figure.accuracy_se, figure.score_se)
+    return errors
 
 
 def _coefficients(
     figures: Sequence[ModelScores], alike: Sequence[ModelScores], without: Collection[str]
 ) -> dict[str, Any]:
     """By dataset, and over all of them, where ``alike`` has accuracies of one kind."""
-    found: Correlations = correlate(figures, without)
+    correlations: Correlations = correlate(figures, without)
     return {
         "overall": correlation_record(correlate(alike, without).overall, bool(without)),
-        "datasets": {name: correlation_record(one, bool(without)) for name, one in found.datasets.items()},
+        "datasets": {
+            name: correlation_record(dataset_correlations, bool(without))
+            for name, dataset_correlations in correlations.datasets.items()
+        },
     }
 
 
-def _lines(found: Mapping[str, Any], chosen: bool = False) -> list[list[str]]:
-    several = len(found["datasets"]) > 1
-    parts = {"overall": found["overall"]} if several else {}
+def _lines(correlations: Mapping[str, Any], chosen: bool = False) -> list[list[str]]:
+    several = len(correlations["datasets"]) > 1
+    parts = {"overall": correlations["overall"]} if several else {}
     rows = []
-    for name, one in (parts | found["datasets"]).items():
-        line = [name, str(one["n"])]
+    for name, coefficients in (parts | correlations["datasets"]).items():
+        line = [name, str(coefficients["n"])]
         for coefficient in COEFFICIENTS:
-            value = one[coefficient]
+            value = coefficients[coefficient]
             line.append("–" if value is None else f"{value['value']:.3f}")
             if not chosen:
                 line.append("–" if value is None else f"{value['p']:.2e}")
@@ -342,16 +360,16 @@ def _lines(found: Mapping[str, Any], chosen: bool = False) -> list[list[str]]:
     return rows if any(text != "–" for line in rows for text in line[2:]) else []
 
 
-def _line_parts(found: Mapping[str, Any] | None) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
-    if found is not None:
-        yield None, found["overall"]
-        yield from found["datasets"].items()
+def _line_parts(correlations: Mapping[str, Any] | None) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
+    if correlations is not None:
+        yield None, correlations["overall"]
+        yield from correlations["datasets"].items()
 
 
 def known_figures(correlations: Record) -> list[ModelScores]:
     return [
-        ModelScores(*(one[name] for name in _FIGURE[:4]), *(one[name] or 0.0 for name in _FIGURE[4:]))
-        for one in correlations.get("figures", ())
+        ModelScores(*(record[name] for name in _FIGURE[:4]), *(record[name] or 0.0 for name in _FIGURE[4:]))
+        for record in correlations.get("figures", ())
     ]
 
 
@@ -363,8 +381,8 @@ def known_line(line: Record | None) -> DatasetLine | None:
         name: math.copysign(math.inf, line["residuals"][name]) if value is None else value
         for name, value in line["deviations"].items()
     }
-    p_values = {name: one["p"] for name, one in line["tests"].items()}
-    found = Regression(
+    p_values = {name: test["p"] for name, test in line["tests"].items()}
+    regression = Regression(
         line["slope"], line["intercept"], dict(line["residuals"]), deviations, line["threshold"], p_values=p_values
     )
-    return DatasetLine(found, line["spread"])
+    return DatasetLine(regression, line["spread"])

@@ -27,57 +27,61 @@ class Costs(Section[InterviewMaterial]):
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, Any]:
         """``models`` and ``interviews`` say what the means are over: candidates that have a finished interview."""
         read = [
-            one
-            for one in material.readings
-            if isinstance(one.columns, InterviewColumns) and one.result is not None and one.result["interviews"]
+            reading
+            for reading in material.readings
+            if isinstance(reading.columns, InterviewColumns)
+            and reading.result is not None
+            and reading.result["interviews"]
         ]
-        datasets = list(dict.fromkeys(one.cell.dataset for one in read))
-        whole = _mean_usage(read)
-        static = [one for one in static_readings(material.lent, material.readings) if one.ended]
+        datasets = list(dict.fromkeys(reading.cell.dataset for reading in read))
+        overall = _mean_usage(read)
+        static = [reading for reading in static_readings(material.lent, material.readings) if reading.ended]
         return {
-            "models": len({one.cell.candidate for one in read}),
-            "interviews": sum(one.result["interviews"] for one in read if one.result is not None),
-            "seeds": sorted({one.cell.seed for one in read}),
-            "datasets": {name: _mean_usage([one for one in read if one.cell.dataset == name]) for name in datasets},
-            "overall": whole,
+            "models": len({reading.cell.candidate for reading in read}),
+            "interviews": sum(reading.result["interviews"] for reading in read if reading.result is not None),
+            "seeds": sorted({reading.cell.seed for reading in read}),
+            "datasets": {
+                name: _mean_usage([reading for reading in read if reading.cell.dataset == name]) for name in datasets
+            },
+            "overall": overall,
             "probes": _mean_usage(static),
-            "priced": any(used["cost"] is not None for used in whole.values()),
+            "priced": any(used["cost"] is not None for used in overall.values()),
             "projected": [
-                {"models": count, "roles": {role: _times(used, count) for role, used in whole.items()}}
+                {"models": count, "roles": {role: _times(used, count) for role, used in overall.items()}}
                 for count in MODELS
             ],
         }
 
     def tables(self, report: Record) -> list[Table]:
-        found = report["costs"]
-        used = found["datasets"] | ({"all": found["overall"]} if len(found["datasets"]) > 1 else {})
+        costs = report["costs"]
+        used = costs["datasets"] | ({"all": costs["overall"]} if len(costs["datasets"]) > 1 else {})
         rows = []
         for dataset, roles in used.items():
             for role in _in_order(roles):
                 counts = [number(roles[role][name], 0) for name in _COUNTS]
                 rows.append([dataset, role, *counts, number(roles[role]["cost"], 2)])
         header = ["dataset", "role", "calls", "prompt tokens", "completion tokens", "cost"]
-        seeds = ", ".join(map(str, found["seeds"]))
-        over = f"mean of {found['models']} model{'s' * (found['models'] != 1)}, {found['interviews']:,} interviews in "
-        over += f"all, seed{'s' * (len(found['seeds']) > 1)} {seeds}"
-        unpriced = "" if found["priced"] else "; no price is known"
-        made: list[Table] = [(f"Tokens and cost of one model: {over}{unpriced}", header, rows)]
+        seeds = ", ".join(map(str, costs["seeds"]))
+        over = f"mean of {costs['models']} model{'s' * (costs['models'] != 1)}, {costs['interviews']:,} interviews in "
+        over += f"all, seed{'s' * (len(costs['seeds']) > 1)} {seeds}"
+        unpriced = "" if costs["priced"] else "; no price is known"
+        tables: list[Table] = [(f"Tokens and cost of one model: {over}{unpriced}", header, rows)]
         rows = []
-        for one in found["projected"]:
-            roles = one["roles"]
+        for record in costs["projected"]:
+            roles = record["roles"]
             total = {name: _sum(roles, name) for name in ("prompt_tokens", "completion_tokens", "cost")}
-            costs = [number(roles[role]["cost"], 2) if role in roles else DASH for role in _ROLES]
+            role_costs = [number(roles[role]["cost"], 2) if role in roles else DASH for role in _ROLES]
             counts = [number(total[name], 0) for name in ("prompt_tokens", "completion_tokens")]
-            rows.append([str(one["models"]), *counts, *costs, number(total["cost"], 2)])
+            rows.append([str(record["models"]), *counts, *role_costs, number(total["cost"], 2)])
         header = ["models", "prompt tokens", "completion tokens", *(f"cost {role}" for role in _ROLES), "cost"]
-        made.append((f"Projected for more models, linear in their number{unpriced}", header, rows if used else []))
-        return made
+        tables.append((f"Projected for more models, linear in their number{unpriced}", header, rows if used else []))
+        return tables
 
     def rows(self, report: Record) -> Iterator[Row]:
         for dataset, roles in report["costs"]["datasets"].items():
             yield from record_rows(row_prefix(report, dataset=dataset), "per_model", roles)
-        for one in report["costs"]["projected"]:
-            yield from record_rows(row_prefix(report), f"projected.{one['models']}", one["roles"])
+        for record in report["costs"]["projected"]:
+            yield from record_rows(row_prefix(report), f"projected.{record['models']}", record["roles"])
 
 
 def _mean_usage(readings: Sequence[RunReading]) -> dict[str, dict[str, float | None]]:
@@ -85,11 +89,11 @@ def _mean_usage(readings: Sequence[RunReading]) -> dict[str, dict[str, float | N
 
     What a fork repeats from another run was used there.
     """
-    models = {one.cell.candidate for one in readings}
+    models = {reading.cell.candidate for reading in readings}
     totals: dict[str, dict[str, float | None]] = {}
-    for one in readings:
-        for role, used in one.usage.items():
-            if one.cell.repeats(role):
+    for reading in readings:
+        for role, used in reading.usage.items():
+            if reading.cell.repeats(role):
                 continue
             total = totals.setdefault(role, dict.fromkeys((*_COUNTS, "cost"), 0.0))
             for name, value in used.items():

@@ -74,9 +74,9 @@ class InterviewColumns:
         for column, score in zip(self._scores, scores, strict=True):
             column.append(_NAN if score is None else score)
         self._right.append(_NO_CHOICES if interview.free else interview.right)
-        held = self._scorer.rounds(interview)
-        self._lengths.append(len(held))
-        self._verdicts.extend([(one.scores[-1] or 0) if one.scores is not None else 0 for one in held])
+        rounds = self._scorer.rounds(interview)
+        self._lengths.append(len(rounds))
+        self._verdicts.extend([(round_.scores[-1] or 0) if round_.scores is not None else 0 for round_ in rounds])
         for scorer, column in self._variants.values():
             score = scorer.overall(interview)
             column.append(_NAN if score is None else score)
@@ -101,9 +101,9 @@ class InterviewColumns:
     @property
     def right(self) -> Floats:
         """1 where the first answer is right, else 0; nan where the question has no choices."""
-        found = np.frombuffer(self._right, dtype=np.uint8).astype(np.float64)
-        found[found == _NO_CHOICES] = _NAN
-        return found
+        values = np.frombuffer(self._right, dtype=np.uint8).astype(np.float64)
+        values[values == _NO_CHOICES] = _NAN
+        return values
 
     @property
     def lengths(self) -> Codes:
@@ -121,8 +121,8 @@ class InterviewColumns:
         """The overall scores with other switches; None where the interviews were not recorded for it."""
         if (decay, early_stop) == (self._scorer.decay, self._scorer.early_stop):
             return self.scores()
-        found = self._variants.get((decay, early_stop))
-        return None if found is None else np.frombuffer(found[1], dtype=np.float64)
+        variant = self._variants.get((decay, early_stop))
+        return None if variant is None else np.frombuffer(variant[1], dtype=np.float64)
 
     def rounds(self) -> Codes:
         """The number of its round, from 0, for each of ``verdicts``."""
@@ -134,8 +134,8 @@ class InterviewColumns:
     def running(self) -> dict[str, list[Any]]:
         """The mean of the first n scored interviews with its 95% interval, at no more than ``POINTS`` of the n."""
         scores = self.scores()
-        known = ~np.isnan(scores)
-        scores, clusters = scores[known], self.clusters[known]
+        is_scored = ~np.isnan(scores)
+        scores, clusters = scores[is_scored], self.clusters[is_scored]
         if not len(scores):
             return {"n": [], "mean": [], "low": [], "high": []}
         at = np.unique(np.linspace(1, len(scores), min(POINTS, len(scores))).round().astype(np.int64))
@@ -163,17 +163,17 @@ class InterviewColumns:
         if not len(scored):
             return []
         ordered = scored[np.lexsort((self.numbers[scored], scores[scored]))]
-        found = [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
-        return list(dict.fromkeys(int(self.numbers[index]) for index in found))
+        chosen = [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
+        return list(dict.fromkeys(int(self.numbers[index]) for index in chosen))
 
 
 def _clustered_running_mean(scores: Floats, clusters: Codes, at: Codes) -> dict[str, list[Any]]:
     """The running mean of scores that come in clusters, at the numbers ``at``."""
     record: dict[str, list[Any]] = {"n": at.tolist(), "mean": [], "low": [], "high": []}
     for n in at.tolist():
-        told = clustered_score(scores[:n], [str(code) for code in clusters[:n].tolist()])
+        figures = clustered_score(scores[:n], [str(code) for code in clusters[:n].tolist()])
         for name in ("mean", "low", "high"):
-            record[name].append(told[name])
+            record[name].append(figures[name])
     return record
 
 
@@ -192,19 +192,20 @@ def round_figures(columns: Sequence[InterviewColumns], items: Sequence[Codes], s
     Scores are 0–100 by the scorer's mapping. ``items`` are the numbers of each interview's item; errors and intervals
     are clustered by them.
     """
-    total = sum(len(one.numbers) for one in columns)
-    most = max((int(one.lengths.max(initial=0)) for one in columns), default=0)
+    total = sum(len(column.numbers) for column in columns)
+    max_rounds = max((int(column.lengths.max(initial=0)) for column in columns), default=0)
     places = [
-        (one.rounds(), one.verdicts, np.repeat(codes, one.lengths)) for one, codes in zip(columns, items, strict=True)
+        (column.rounds(), column.verdicts, np.repeat(codes, column.lengths))
+        for column, codes in zip(columns, items, strict=True)
     ]
     worth = [scorer.combine([verdict]) or 0.0 for verdict in range(1, _SCORE_LEVELS)]
     rounds_found = []
-    for number in range(most):
+    for number in range(max_rounds):
         verdicts = np.concatenate([verdicts[rounds == number] for rounds, verdicts, _ in places])
         codes = np.concatenate([codes[rounds == number] for rounds, _, codes in places])
-        found = _mean_of_rounds(verdicts, codes, worth)
-        held = {"round": number + 1, "held": len(verdicts), "share_held": round_figure(len(verdicts) / total)}
-        rounds_found.append(held | clustered_record(found, SCORES))
+        mean = _mean_of_rounds(verdicts, codes, worth)
+        record = {"round": number + 1, "held": len(verdicts), "share_held": round_figure(len(verdicts) / total)}
+        rounds_found.append(record | clustered_record(mean, SCORES))
     return rounds_found
 
 
@@ -224,12 +225,15 @@ def with_rule_interval(score: Mapping[str, Any], cells: Sequence[StudyCell], sco
     probability 1 - (cells)·(1 - level), and in practice far more often. The record stays as it is where no rule ended a
     cell, where a cell was watched by none, or where the rule saw scores of another scorer.
     """
-    seen = [_confidence_sequence(cell, scorer) for cell in cells]
-    known = [one for one in seen if one is not None]
-    total = sum(one["n"] for one in known)
-    if len(known) < len(seen) or not total or all(cell.stopped_at is None for cell in cells):
+    sequences = [_confidence_sequence(cell, scorer) for cell in cells]
+    available = [sequence for sequence in sequences if sequence is not None]
+    total = sum(sequence["n"] for sequence in available)
+    if len(available) < len(sequences) or not total or all(cell.stopped_at is None for cell in cells):
         return dict(score)
-    ends = {end: round_figure(sum(one["n"] * one[end] for one in known) / total) for end in ("low", "high")}
+    ends = {
+        end: round_figure(sum(sequence["n"] * sequence[end] for sequence in available) / total)
+        for end in ("low", "high")
+    }
     return {**score, **ends}
 
 
@@ -278,17 +282,17 @@ class InterviewMaterial(Material):
         super().__init__(material.scoring, material.readings, material.catalogue)
         self.lent = lent
         codes = self.catalogue.codes
-        for one in self.readings:
-            dataset, columns = one.cell.dataset, one.columns
+        for reading in self.readings:
+            dataset, columns = reading.cell.dataset, reading.columns
             if isinstance(columns, InterviewColumns):
                 self.catalogue.join(codes(dataset, columns.items), codes(dataset, columns.clusters))
-            elif lent is not None and lent.holds(one):
-                known = lent.clusters(Pool(one.cell.candidate, dataset, [one], self.catalogue))
-                items, clusters = (np.array(list(side), dtype=np.int64) for side in (known, known.values()))
+            elif lent is not None and lent.holds(reading):
+                cluster_of = lent.clusters(Pool(reading.cell.candidate, dataset, [reading], self.catalogue))
+                items, clusters = (np.array(list(side), dtype=np.int64) for side in (cluster_of, cluster_of.values()))
                 self.catalogue.join(items, clusters)
         self.pools, self.by_items = (
-            [InterviewPool(one.candidate, one.dataset, one.readings, self.catalogue, lent) for one in found]
-            for found in (pools(self.readings, self.catalogue, _conditions), pools(self.readings, self.catalogue))
+            [InterviewPool(pool.candidate, pool.dataset, pool.readings, self.catalogue, lent) for pool in group]
+            for group in (pools(self.readings, self.catalogue, _conditions), pools(self.readings, self.catalogue))
         )
 
     @property
@@ -297,7 +301,7 @@ class InterviewMaterial(Material):
         return scorer
 
     @property
-    def whole(self) -> list[InterviewPool]:
+    def overall_pools(self) -> list[InterviewPool]:
         """The pools of all datasets, or of the only one, of candidates that were interviewed."""
         several = len({pool.dataset for pool in self.pools}) > 1
         return [pool for pool in self.pools if (pool.dataset is None or not several) and pool.parts]
@@ -312,15 +316,15 @@ class InterviewPool(Pool):
     @property
     def parts(self) -> list[tuple[StudyCell, str, InterviewColumns]]:
         """The interviews, each with its cell and dataset."""
-        held = [one for one in self.readings if isinstance(one.columns, InterviewColumns)]
-        return [(one.cell, one.cell.dataset, one.columns) for one in held]
+        interviewed = [reading for reading in self.readings if isinstance(reading.columns, InterviewColumns)]
+        return [(reading.cell, reading.cell.dataset, reading.columns) for reading in interviewed]
 
     @property
     def interviews(self) -> int:
         return sum(len(columns.numbers) for _, _, columns in self.parts)
 
     def labels(self, codes: Codes) -> list[str]:
-        return self.catalogue.named(codes)
+        return self.catalogue.labels_of(codes)
 
     def codes(self) -> Codes:
         """The item of each interview, in the order of ``column``; numbers of the catalogue."""
@@ -340,16 +344,16 @@ class InterviewPool(Pool):
 
     def variant(self, decay: bool, early_stop: bool) -> dict[str, Any]:
         """The overall score with other switches, empty where some interviews were not recorded for it."""
-        found = [columns.variant(decay, early_stop) for _, _, columns in self.parts]
-        known = [column for column in found if column is not None]
-        if len(known) < len(found):
+        variants = [columns.variant(decay, early_stop) for _, _, columns in self.parts]
+        available = [column for column in variants if column is not None]
+        if len(available) < len(variants):
             return dict(EMPTY_MEAN)
-        return clustered_score(concatenate_columns(known), self.labels(self.clusters()))
+        return clustered_score(concatenate_columns(available), self.labels(self.clusters()))
 
     def score(self, scorer: Scorer) -> dict[str, Any]:
         """The mean score, with the interval of the rule that ended the interviews, where one did."""
-        found = clustered_score(self.column("overall"), self.labels(self.clusters()))
-        return with_rule_interval(found, [cell for cell, _, _ in self.parts], scorer)
+        record = clustered_score(self.column("overall"), self.labels(self.clusters()))
+        return with_rule_interval(record, [cell for cell, _, _ in self.parts], scorer)
 
     def record(self, scorer: Scorer) -> dict[str, Any]:
         """The pooled figures as the report shows them."""
@@ -359,7 +363,7 @@ class InterviewPool(Pool):
             merged.merge(columns.aggregate)
         plain, codes = merged.to_dict(), self.codes()
         labels = self.labels(self.clusters())
-        begun = [one.cell for one in readings if one.result is not None]
+        begun = [reading.cell for reading in readings if reading.result is not None]
         record: dict[str, Any] = {
             "scenario": parts[0][0].scenario if parts else readings[0].cell.scenario,
             "candidate": self.candidate,
@@ -417,24 +421,24 @@ class InterviewPool(Pool):
         if method is None or not self.parts:
             return None
         right, codes = lent.right(self, method)
-        share = dict.fromkeys(codes.tolist(), 0.0)
+        balance = dict.fromkeys(codes.tolist(), 0.0)
         for code, value in zip(codes.tolist(), right.tolist(), strict=True):
-            share[code] += value - 0.5
-        met, scores = self.codes(), self.column("overall")
+            balance[code] += value - 0.5
+        interviewed, scores = self.codes(), self.column("overall")
         labels = self.labels(self.clusters())
-        asked = np.array([share.get(code, np.nan) for code in met.tolist()], dtype=np.float64)
+        balances = np.array([balance.get(code, np.nan) for code in interviewed.tolist()], dtype=np.float64)
         return {
             "by": method,
-            "n": len(np.unique(met[~np.isnan(asked)])),
-            "right": clustered_score(np.where(asked > 0, scores, np.nan), labels),
-            "wrong": clustered_score(np.where(asked <= 0, scores, np.nan), labels),
+            "n": len(np.unique(interviewed[~np.isnan(balances)])),
+            "right": clustered_score(np.where(balances > 0, scores, np.nan), labels),
+            "wrong": clustered_score(np.where(balances <= 0, scores, np.nan), labels),
         }
 
 
-def pools_by_dataset(found: Sequence[InterviewPool]) -> list[tuple[str | None, list[InterviewPool]]]:
+def pools_by_dataset(interview_pools: Sequence[InterviewPool]) -> list[tuple[str | None, list[InterviewPool]]]:
     """The pools of candidates that were interviewed, by dataset, all datasets last."""
     groups: dict[str | None, list[InterviewPool]] = {}
-    for pool in found:
+    for pool in interview_pools:
         if pool.interviews:
             groups.setdefault(pool.dataset, []).append(pool)
     return sorted(groups.items(), key=lambda group: group[0] is None)
@@ -451,9 +455,9 @@ def _conditions(reading: RunReading) -> Conditions | None:
         return None
     asked_by = "a recording" if cell.repeats("interactor") else cell.label("interactor")
     pack = cell.manifest.get("pack") or {}
-    found = {"evaluator": cell.evaluator, "interactor": asked_by, "rounds": cell.settings("rounds")}
-    found["pack"] = f"{pack['name']} {pack['digest'][:6]}" if pack else None
-    return tuple((name, str(value)) for name, value in found.items() if value is not None)
+    values = {"evaluator": cell.evaluator, "interactor": asked_by, "rounds": cell.settings("rounds")}
+    values["pack"] = f"{pack['name']} {pack['digest'][:6]}" if pack else None
+    return tuple((name, str(value)) for name, value in values.items() if value is not None)
 
 
 def _items_needed(score: Mapping[str, Any], size: float) -> dict[str, int] | None:
@@ -464,9 +468,9 @@ def _items_needed(score: Mapping[str, Any], size: float) -> dict[str, int] | Non
     if not score["se"]:
         return None
     low, high = SCORES
-    share = (score["mean"] - low) / (high - low)
-    spread = (score["se"] / (high - low)) ** 2 * (score["items"] - 1) / (share * (1 - share))
-    needed = (items_for_bounded(width / (high - low), share, min(1.0, spread), LEVEL) for width in HALF_WIDTHS)
+    level = (score["mean"] - low) / (high - low)
+    spread = (score["se"] / (high - low)) ** 2 * (score["items"] - 1) / (level * (1 - level))
+    needed = (items_for_bounded(width / (high - low), level, min(1.0, spread), LEVEL) for width in HALF_WIDTHS)
     return {f"{width:g}": math.ceil(size * count) for width, count in zip(HALF_WIDTHS, needed, strict=True)}
 
 

@@ -37,7 +37,7 @@ class InterviewStudy(SystemStudy):
     by_item: ClassVar[bool] = True
     settings: ClassVar[tuple[str, ...]] = ("rounds",)
     takes_static: ClassVar[bool] = True
-    drawn: ClassVar[bool] = True
+    has_plots: ClassVar[bool] = True
 
     def make_sections(self) -> Sequence[Section[Any]]:
         return [
@@ -62,25 +62,25 @@ class InterviewStudy(SystemStudy):
         Its switches are those of the runs; where they differ, both are on, for interviews that went on after a flag can
         be cut there, but those that ended there cannot go on.
         """
-        known = next((one for one in SCORERS if one == name), None)
-        if name is not None and known is None:
+        scorer = next((scorer_name for scorer_name in SCORERS if scorer_name == name), None)
+        if name is not None and scorer is None:
             raise ConfigurationError(f"unknown scorer '{name}'; known: {', '.join(SCORERS)}")
         recorded = [cell.manifest["settings"] for cell in cells if cell.scenario == methods.NAME and cell.manifest]
         names = list(dict.fromkeys(settings["scorer"] for settings in recorded))
-        if known is None and len(names) > 1:
+        if scorer is None and len(names) > 1:
             raise ConfigurationError(f"the runs have different scorers ({', '.join(names)}); choose one with --scorer")
         switches = {
             switch: next(iter(values)) if len(values) == 1 else True
             for switch in ("decay", "early_stop")
             for values in [{settings[switch] for settings in recorded}]
         }
-        return Scorer(known or (names[0] if names else "official"), **switches)
+        return Scorer(scorer or (names[0] if names else "official"), **switches)
 
     def read(self, readings: Sequence[RunReading], scoring: Scorer, items: ItemNumbers) -> None:
         cell = readings[0].cell
         aggregate = KievalAggregate(scoring, cell.manifest)
         stopping = bool(cell.settings("early_stop"))
-        columns = {label: InterviewColumns(one, items, stopping) for label, one in aggregate.candidates.items()}
+        columns = {label: InterviewColumns(own, items, stopping) for label, own in aggregate.candidates.items()}
         for ended in ended_conversations(readings[0]):
             if ended.failed:
                 aggregate.add_failure(ended.key, ended.result)
@@ -88,10 +88,10 @@ class InterviewStudy(SystemStudy):
                 interview = Interview.from_record(ended.result)
                 columns[interview.candidate].add(ended.number, interview)
         results = aggregate.report()["candidates"]
-        for one in readings:
-            result = results[one.cell.candidate]
-            one.fill(aggregate, result, readings[0].damaged, columns[one.cell.candidate])
-            one.ended, one.usage = result["interviews"] + result["failed"], result["usage"]
+        for reading in readings:
+            result = results[reading.cell.candidate]
+            reading.fill(aggregate, result, readings[0].damaged, columns[reading.cell.candidate])
+            reading.ended, reading.usage = result["interviews"] + result["failed"], result["usage"]
 
     def material(self, readings: list[RunReading], scoring: Scorer, catalogue: ItemCatalogue) -> InterviewMaterial:
         return InterviewMaterial(Material(scoring, readings, catalogue), self.lent)
@@ -100,22 +100,22 @@ class InterviewStudy(SystemStudy):
         return {"scorer": scoring.describe()}
 
     def facts(self, common: dict[str, Any], readings: Sequence[RunReading]) -> dict[str, Any]:
-        read = [one for one in readings if one.result is not None]
-        held = [one for one in read if isinstance(one.columns, InterviewColumns)]
-        results = [one.result for one in held if one.result is not None]
-        asked = [one.cell.label("interactor") for one in readings]
+        read = [reading for reading in readings if reading.result is not None]
+        interviewed = [reading for reading in read if isinstance(reading.columns, InterviewColumns)]
+        results = [reading.result for reading in interviewed if reading.result is not None]
+        labels = [reading.cell.label("interactor") for reading in readings]
         facts = insert_after(
-            common, "evaluators", interactors=list(dict.fromkeys(one for one in asked if one is not None))
+            common, "evaluators", interactors=list(dict.fromkeys(label for label in labels if label is not None))
         )
         facts = insert_after(
             facts,
             "tiers",
-            rounds=sorted({one.cell.settings("rounds") for one in held}),
-            recorded_with_early_stop=sorted({one.cell.settings("early_stop") for one in held}),
-            interviews=sum(one["interviews"] for one in results),
+            rounds=sorted({reading.cell.settings("rounds") for reading in interviewed}),
+            recorded_with_early_stop=sorted({reading.cell.settings("early_stop") for reading in interviewed}),
+            interviews=sum(result["interviews"] for result in results),
         )
-        verdicts = sum(one["verdicts"] for one in results)
-        probes = sum(one.ended for one in static_readings(self.lent, read))
+        verdicts = sum(result["verdicts"] for result in results)
+        probes = sum(reading.ended for reading in static_readings(self.lent, read))
         return insert_after(facts, "failed", verdicts=verdicts, probes=probes)
 
     def cell(self, common: dict[str, Any], reading: RunReading, scoring: Scorer) -> dict[str, Any]:
@@ -143,11 +143,11 @@ class InterviewStudy(SystemStudy):
             return interval({"value": score["mean"], "low": score["low"], "high": score["high"]})
         return mean(score)
 
-    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
-        yield from record_rows(place, "", cell["result"] or {})
-        for one in cell.get("by_round", []):
-            yield from round_rows(place, one)
-        yield from running_rows(place, cell.get("running", {"n": []}))
+    def cell_rows(self, cell: Record, prefix: Row) -> Iterator[Row]:
+        yield from record_rows(prefix, "", cell["result"] or {})
+        for record in cell.get("by_round", []):
+            yield from round_rows(prefix, record)
+        yield from running_rows(prefix, cell.get("running", {"n": []}))
 
     def page_facts(self, common: dict[str, str], report: Record) -> dict[str, str]:
         return methods.page_facts(common, report)

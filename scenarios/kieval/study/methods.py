@@ -50,9 +50,9 @@ def title_facts(report: Record) -> str:
     return f"{scorer}seed{'s' * (len(facts['seeds']) > 1)} {seeds}, tier {tiers}"
 
 
-def row_prefix(report: Record, **where: Any) -> dict[str, Any]:
+def row_prefix(report: Record, **columns: Any) -> dict[str, Any]:
     """The first columns of a figure in long form that is of the whole study."""
-    return {"scenario": NAME, "scorer": report["scorer"], **where}
+    return {"scenario": NAME, "scorer": report["scorer"], **columns}
 
 
 def page_facts(common: dict[str, str], report: Record) -> dict[str, str]:
@@ -92,13 +92,13 @@ def origin(report: Record) -> str:
 def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]:
     """How figures are computed, as terms and their descriptions."""
     scorer, cells = str(report["scorer"]), report["cells"]
-    found: list[tuple[str, str]] = []
+    entries: list[tuple[str, str]] = []
     if _totals(report)["interviews"]:
-        known = _SCORERS.get(scorer.split(" ")[0], "")
+        description = _SCORERS.get(scorer.split(" ")[0], "")
         switched = " No decay: all rounds weigh the same." if "no decay" in scorer else ""
         switched += " No early stop: flags of talks that went on are ignored." if "no early stop" in scorer else ""
-        found = [
-            (f"Score, scorer {scorer}", known + switched),
+        entries = [
+            (f"Score, scorer {scorer}", description + switched),
             (
                 "Errors and intervals",
                 "Standard errors are clustered by item: talks about one item under several seeds or evaluators are "
@@ -122,7 +122,7 @@ def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]
             ),
         ]
     if lent is not None and any(cell["scenario"] != NAME for cell in cells):
-        found += lent.explained()
+        entries += lent.explanations()
     if (report.get("correlations") or {}).get("figures"):
         text = (
             "Coefficients over models with two-sided p-values; pooled over datasets they take figures of one model for "
@@ -130,13 +130,15 @@ def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]
             "accuracy; a model is off the line beyond three expected spreads of the residuals, its own standard errors "
             "joined. Of few models without errors, chance alone often puts one off the line."
         )
-        found.append(("Correlations and lines", text))
-    return found
+        entries.append(("Correlations and lines", text))
+    return entries
 
 
 def accuracy_label(source: str | None, lent: StaticFigures | None) -> str:
     """Where accuracies come from, for an axis."""
-    return FIRST_ANSWER if not source or source == FIRST_ANSWER else source if lent is None else lent.said(source)
+    return (
+        FIRST_ANSWER if not source or source == FIRST_ANSWER else source if lent is None else lent.method_label(source)
+    )
 
 
 def of_interviews(report: Record) -> list[Record]:
@@ -166,8 +168,8 @@ def _finished_text(totals: Mapping[str, int]) -> str:
     return f"{totals['interviews']:,} finished of {totals['planned']:,} planned"
 
 
-def _share_of(part: int, whole: int, of: str) -> str:
-    return f"{percentage(part, whole)} ({part:,} of {whole:,} {of})" if whole else ""
+def _share_of(part: int, total: int, unit: str) -> str:
+    return f"{percentage(part, total)} ({part:,} of {total:,} {unit})" if total else ""
 
 
 def _stopped_by_rule(cells: Sequence[Record]) -> str:
@@ -182,11 +184,11 @@ def _stopped_by_rule(cells: Sequence[Record]) -> str:
 
 def _outliers(lines: Sequence[tuple[str, Record]], side: str) -> str:
     """The models off the line, each with the datasets where it is."""
-    found: dict[str, list[str]] = {}
+    datasets_of: dict[str, list[str]] = {}
     for dataset, line in lines:
         for model in line[side]:
-            found.setdefault(model, []).append(dataset)
-    return "; ".join(f"{model} ({join_names(datasets)})" for model, datasets in found.items()) or "none"
+            datasets_of.setdefault(model, []).append(dataset)
+    return "; ".join(f"{model} ({join_names(datasets)})" for model, datasets in datasets_of.items()) or "none"
 
 
 def accuracy_source(pooled: Sequence[Record], lent: StaticFigures | None) -> str:
@@ -211,9 +213,9 @@ def accuracy_of(row: Record, source: str) -> dict[str, Any]:
 
 def unanswered_of(row: Record, source: str) -> float | None:
     """The share of the items, 0–1, whose answer by that source names no choice, which accuracy counts as not right."""
-    found = row if source == FIRST_ANSWER else (row["probe"] or {}).get("unanswered", {}).get(source, {})
-    share: float | None = found.get("unanswered_rate")
-    return share
+    record = row if source == FIRST_ANSWER else (row["probe"] or {}).get("unanswered", {}).get(source, {})
+    rate: float | None = record.get("unanswered_rate")
+    return rate
 
 
 def is_too_seldom_answered(row: Record, source: str) -> bool:
@@ -236,9 +238,9 @@ def _source_title(source: str) -> str:
 Drawing = tuple[str, str]  # an SVG, and what to say of it in one line
 
 
-def plot_group(report: Record, anchor: str, heading: str, caption: str, drawn: Sequence[Drawing]) -> list[Plot]:
+def plot_group(report: Record, anchor: str, heading: str, caption: str, panels: Sequence[Drawing]) -> list[Plot]:
     """One kind of drawing, none where it has no panel."""
-    return [Plot(anchor, heading, caption, origin(report), drawn)] if drawn else []
+    return [Plot(anchor, heading, caption, origin(report), panels)] if panels else []
 
 
 def overlap_sentence(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -246,8 +248,8 @@ def overlap_sentence(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
     if not groups:
         return ""
     several = len({dataset for dataset, _ in groups}) > 1
-    told = "; ".join(join_names(names) + (f" ({dataset})" if several else "") for dataset, names in groups)
-    return f" One line is drawn for candidates whose figures are the same throughout: {told}."
+    text = "; ".join(join_names(names) + (f" ({dataset})" if several else "") for dataset, names in groups)
+    return f" One line is drawn for candidates whose figures are the same throughout: {text}."
 
 
 def ranked_candidates(report: Record) -> list[str]:
@@ -263,10 +265,10 @@ def ranked_candidates(report: Record) -> list[str]:
 
 def rows_by_dataset(report: Record) -> Iterable[tuple[str, list[Record]]]:
     """Each dataset with the pooled interviews of its candidates, best candidates first."""
-    place = {name: index for index, name in enumerate(ranked_candidates(report))}
+    rank = {name: index for index, name in enumerate(ranked_candidates(report))}
     rows = [row for row in report["pooled"] if row["dataset"] is not None and row["n_observations"]]
     for name in dict.fromkeys(row["dataset"] for row in rows):
-        yield name, sorted((row for row in rows if row["dataset"] == name), key=lambda row: place[row["candidate"]])
+        yield name, sorted((row for row in rows if row["dataset"] == name), key=lambda row: rank[row["candidate"]])
 
 
 def dataset_names(report: Record) -> list[str]:

@@ -42,8 +42,8 @@ def round_plots(report: Record) -> list[Plot]:
 
 
 def _survival(record: Record) -> line_plots.RoundValue | None:
-    share = record.get("share_held")
-    return None if share is None else line_plots.RoundValue(record["round"], 100 * share)
+    rate = record.get("share_held")
+    return None if rate is None else line_plots.RoundValue(record["round"], 100 * rate)
 
 
 def _round_scores(record: Record) -> line_plots.RoundValue | None:
@@ -57,15 +57,15 @@ def _round_plot(
     anchor: str,
     heading: str,
     caption: str,
-    said: str,
+    label: str,
     read: Callable[[Record], line_plots.RoundValue | None],
 ) -> list[Plot]:
     draw = line_plots.survival_plot if read is _survival else line_plots.round_score_plot
-    drawn: list[Drawing] = []
-    many, shared = False, list[tuple[str, list[str]]]()
+    panels: list[Drawing] = []
+    crowded, shared = False, list[tuple[str, list[str]]]()
     everywhere = list(rows_by_dataset(report))
-    known = {row["candidate"] for _, pooled in everywhere for row in pooled}
-    order = [candidate for candidate in ranked_candidates(report) if candidate in known]
+    interviewed = {row["candidate"] for _, pooled in everywhere for row in pooled}
+    order = [candidate for candidate in ranked_candidates(report) if candidate in interviewed]
     for name, pooled in everywhere:
         steps: dict[str, list[line_plots.RoundValue]] = {candidate: [] for candidate in order}
         for row in pooled:
@@ -73,22 +73,22 @@ def _round_plot(
                 step for record in row.get("by_round") or () if (step := read(record)) is not None
             ]
         # One without interviews here keeps its place, so that a colour means the same candidate in every panel.
-        curves = [line_plots.RoundCurve(candidate, found) for candidate, found in steps.items()]
+        curves = [line_plots.RoundCurve(candidate, values) for candidate, values in steps.items()]
         if any(steps.values()):
-            many |= len(curves) > plot_style.LINES
+            crowded |= len(curves) > plot_style.LINES
             shared += [(name, group) for group in line_plots.overlapping(curves)]
             n = [row["n_observations"] for row in pooled if steps[row["candidate"]]]
             title = f"{short_dataset_name(name)} (n = {number_range(n)} talks each)"
             last = [f"{curve.name} {curve.steps[-1].value:.0f}" for curve in curves if curve.steps]
-            drawn.append((draw(title, curves), f"{name}: {said}: {join_names(last)}"))
+            panels.append((draw(title, curves), f"{name}: {label}: {join_names(last)}"))
     caption += overlap_sentence(shared)
-    if many:
+    if crowded:
         caption += (
             f" More than {plot_style.LINES} candidates are rows of numbers, the stronger their tint the higher, "
             f"without "
             "intervals."
         )
-    return plot_group(report, anchor, heading, caption, drawn)
+    return plot_group(report, anchor, heading, caption, panels)
 
 
 class StopsSection(Section[InterviewMaterial]):
@@ -102,23 +102,26 @@ class StopsSection(Section[InterviewMaterial]):
             | {f"failed: {name}": count for name, count in row["failures"].items()}
             for row in of_interviews(report)  # all datasets, where there are several, come last
         }
-        names = sorted({name for one in every.values() for name in one})
-        rows = [[candidate, *(str(one.get(name, 0)) for name in names)] for candidate, one in every.items()]
+        names = sorted({name for counts in every.values() for name in counts})
+        rows = [[candidate, *(str(counts.get(name, 0)) for name in names)] for candidate, counts in every.items()]
         return [(f"Why talks ended early: {title_facts(report)}", ["candidate", *names], rows if names else [])]
 
     def plots(self, report: Record) -> list[Plot]:
-        found = {
+        stops_by_dataset = {
             name: [drawings.StopCounts(row["candidate"], row["n_observations"], _stop_reasons(row)) for row in pooled]
             for name, pooled in rows_by_dataset(report)
         }
-        reasons = drawings.shown_reasons(one for stops in found.values() for one in stops)
-        drawn: list[Drawing] = []
-        for name, stops in found.items():
+        reasons = drawings.shown_reasons(candidate for stops in stops_by_dataset.values() for candidate in stops)
+        panels: list[Drawing] = []
+        for name, stops in stops_by_dataset.items():
             if reasons[0]:
-                title = f"{short_dataset_name(name)} (n = {number_range(one.talks for one in stops)} talks each)"
-                shares = [f"{one.name} {100 * sum(one.reasons.values()) / one.talks:.0f}%" for one in stops]
+                title = f"{short_dataset_name(name)} (n = {number_range(counts.talks for counts in stops)} talks each)"
+                shares = [
+                    f"{candidate.name} {100 * sum(candidate.reasons.values()) / candidate.talks:.0f}%"
+                    for candidate in stops
+                ]
                 label = f"{name}: talks that stopped early: {join_names(shares)}"
-                drawn.append((drawings.stop_plot(title, stops, reasons), label))
+                panels.append((drawings.stop_plot(title, stops, reasons), label))
         caption = (
             "Shares of talks that stopped early, by reason, and of those that held all their rounds. Numbers stand in "
             "parts of 9% and more. Talks that failed are not counted. Long coloured parts say that a score rests on "
@@ -126,7 +129,7 @@ class StopsSection(Section[InterviewMaterial]):
         )
         if reasons[1]:
             caption += f" The rarest reasons are drawn together: {join_names(reasons[1])}."
-        return plot_group(report, "stops", "Why talks stopped", caption, drawn)
+        return plot_group(report, "stops", "Why talks stopped", caption, panels)
 
 
 def _stop_reasons(row: Record) -> dict[str, int]:
@@ -141,25 +144,25 @@ class RunningMeans(Section[InterviewMaterial]):
     subject = Subject.COURSE
 
     def plots(self, report: Record) -> list[Plot]:
-        drawn: list[Drawing] = []
-        many, shared = False, list[tuple[str, list[str]]]()
+        panels: list[Drawing] = []
+        crowded, shared = False, list[tuple[str, list[str]]]()
         runs = [(cell, run) for cell in report["cells"] if (run := _running_points(cell.get("running"))) is not None]
-        known = {cell["candidate"] for cell, _ in runs}
-        order = [candidate for candidate in ranked_candidates(report) if candidate in known]
+        candidates = {cell["candidate"] for cell, _ in runs}
+        order = [candidate for candidate in ranked_candidates(report) if candidate in candidates]
         for name in dataset_names(report):
             here: dict[str, list[line_plots.RunningMean]] = {candidate: [] for candidate in order}
             for cell, run in runs:
                 if cell["dataset"] == name:
                     here[cell["candidate"]].append(run)
-            kept = [line_plots.CandidateRuns(candidate, found) for candidate, found in here.items()]
+            tracks = [line_plots.CandidateRuns(candidate, candidate_runs) for candidate, candidate_runs in here.items()]
             if any(here.values()):
-                many |= len(kept) > plot_style.LINES
-                shared += [(name, group) for group in line_plots.overlapping(kept)]
-                n = [run.n[-1] for track in kept for run in track.runs]
+                crowded |= len(tracks) > plot_style.LINES
+                shared += [(name, group) for group in line_plots.overlapping(tracks)]
+                n = [run.n[-1] for track in tracks for run in track.runs]
                 title = f"{short_dataset_name(name)} (n = {number_range(n)} talks a run)"
-                last = [f"{track.name} {track.runs[0].mean[-1]:.1f}" for track in kept if track.runs]
-                drawn.append(
-                    (line_plots.running_mean_plot(title, kept), f"{name}: last running mean of {join_names(last)}")
+                last = [f"{track.name} {track.runs[0].mean[-1]:.1f}" for track in tracks if track.runs]
+                panels.append(
+                    (line_plots.running_mean_plot(title, tracks), f"{name}: last running mean of {join_names(last)}")
                 )
         caption = (
             "The mean score of the first talks, in their seeded order, with its 95% interval at each number of talks; "
@@ -168,20 +171,20 @@ class RunningMeans(Section[InterviewMaterial]):
             "change little."
         )
         caption += overlap_sentence(shared)
-        if many:
+        if crowded:
             caption += (
                 f" More than {plot_style.LINES} candidates have a strip each, which shows the mean less its last "
                 f"value, all "
                 "at one scale."
             )
-        return plot_group(report, "running", "Running mean", caption, drawn)
+        return plot_group(report, "running", "Running mean", caption, panels)
 
 
-def running_rows(place: Row, record: Record) -> Iterator[Row]:
+def running_rows(prefix: Row, record: Record) -> Iterator[Row]:
     """A cell's running mean in long form, a row for each n."""
     for index, n in enumerate(record["n"]):
         ends = {name: record[name][index] for name in ("low", "high")}
-        yield figure_row(place, "running", value=record["mean"][index], n=n, **ends)
+        yield figure_row(prefix, "running", value=record["mean"][index], n=n, **ends)
 
 
 def _running_points(record: Record | None) -> line_plots.RunningMean | None:

@@ -58,20 +58,24 @@ class Results(Section[InterviewMaterial]):
         return [_main_table(report), _aspect_table(report)]
 
     def rows(self, report: Record) -> Iterator[Row]:
-        for one in report["pooled"]:
-            place = {name: one[name] for name in ("scenario", "candidate", "dataset")} | {"scorer": report["scorer"]}
-            yield from record_rows(place, "", {name: value for name, value in one.items() if name not in _LABEL_FIELDS})
-            for held in one["by_round"]:
-                yield from round_rows(place, held)
+        for record in report["pooled"]:
+            prefix = {name: record[name] for name in ("scenario", "candidate", "dataset")} | {
+                "scorer": report["scorer"]
+            }
+            yield from record_rows(
+                prefix, "", {name: value for name, value in record.items() if name not in _LABEL_FIELDS}
+            )
+            for round_record in record["by_round"]:
+                yield from round_rows(prefix, round_record)
 
     def plots(self, report: Record) -> list[Plot]:
         return [*_aspect_plots(report), *round_plots(report)]
 
 
-def round_rows(place: Row, record: Record) -> Iterator[Row]:
+def round_rows(prefix: Row, record: Record) -> Iterator[Row]:
     name = f"round.{record['round']}"
-    yield figure_row(place, f"{name}.score", **mean_row(record))
-    yield figure_row(place, f"{name}.share_held", value=record["share_held"], n=record["held"])
+    yield figure_row(prefix, f"{name}.score", **mean_row(record))
+    yield figure_row(prefix, f"{name}.share_held", value=record["share_held"], n=record["held"])
 
 
 def _main_table(report: Record) -> Table:
@@ -91,18 +95,18 @@ def _main_table(report: Record) -> Table:
         own = {row["dataset"]: row for row in rows if row["candidate"] == candidate}
         line = [candidate]
         for name in datasets if several else []:
-            one = own.get(name)
-            line += ["–"] * 3 if one is None else _score_cells(one, sources[name])
+            dataset_row = own.get(name)
+            line += ["–"] * 3 if dataset_row is None else _score_cells(dataset_row, sources[name])
         # A mean over fewer datasets than the others' would be compared with theirs.
-        whole = own.get(None if several else datasets[0])
-        complete = whole is not None and all(name in own and own[name]["score"]["n"] for name in datasets)
-        shown = whole or next(iter(own.values()))
+        overall = own.get(None if several else datasets[0])
+        complete = overall is not None and all(name in own and own[name]["score"]["n"] for name in datasets)
+        summary = overall or next(iter(own.values()))
         accuracy, score, rounds = (
-            _score_cells(shown, source if several else sources[datasets[0]]) if complete else ["–"] * 3
+            _score_cells(summary, source if several else sources[datasets[0]]) if complete else ["–"] * 3
         )
-        line += [accuracy, score, number(shown["score"]["se"]) if complete else "–", rounds]
-        line += [str(shown["score"]["n"]), percent(shown["unanswered_rate"]), percent(shown["unscored_rate"])]
-        cells.append([*line, percent(shown["parse_failure_rate"]), str(shown["failed"])])
+        line += [accuracy, score, number(summary["score"]["se"]) if complete else "–", rounds]
+        line += [str(summary["score"]["n"]), percent(summary["unanswered_rate"]), percent(summary["unscored_rate"])]
+        cells.append([*line, percent(summary["parse_failure_rate"]), str(summary["failed"])])
     kinds = {**sources, None: source}
     if any(accuracy_of(row, kinds[row["dataset"]])["mean"] is not None for row in rows) or not any(
         row.get("free") for row in rows
@@ -111,8 +115,8 @@ def _main_table(report: Record) -> Table:
         title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; accuracy: {kind}"
         return (title, header, cells)
     title = f"KIEval on {', '.join(datasets)}: {title_facts(report)}; questions without choices have no accuracy"
-    kept = [place for place, name in enumerate(header) if not name.endswith(("accuracy", " acc", "unanswered"))]
-    return (title, [header[at] for at in kept], [[line[at] for at in kept] for line in cells])
+    columns = [index for index, name in enumerate(header) if not name.endswith(("accuracy", " acc", "unanswered"))]
+    return (title, [header[at] for at in columns], [[line[at] for at in columns] for line in cells])
 
 
 def _score_cells(row: Record, source: str) -> list[str]:
@@ -132,7 +136,7 @@ def _aspect_table(report: Record) -> Table:
 
 
 def _aspect_plots(report: Record) -> list[Plot]:
-    drawn: list[Drawing] = []
+    panels: list[Drawing] = []
     for name, pooled in rows_by_dataset(report):
         overall = {row["candidate"]: dot for row in pooled if (dot := _plot_point(row["score"])) is not None}
         marks = {
@@ -144,12 +148,14 @@ def _aspect_plots(report: Record) -> list[Plot]:
             n = [row["score"].get("n", row["n_observations"]) for row in pooled if row["candidate"] in overall]
             title = f"{short_dataset_name(name)} (n = {number_range(n)} talks each)"
             means = [f"{candidate} {dot.value:.1f}" for candidate, dot in overall.items()]
-            drawn.append((drawings.aspect_plot(title, overall, marks), f"{name}: overall score of {join_names(means)}"))
+            panels.append(
+                (drawings.aspect_plot(title, overall, marks), f"{name}: overall score of {join_names(means)}")
+            )
     caption = (
         "Means over talks of the five aspects, and of the overall score with its 95% interval, errors clustered by "
         "item. An aspect far from the bar is where a candidate is strong or weak beyond its overall level."
     )
-    return plot_group(report, "aspects", "Aspects", caption, drawn)
+    return plot_group(report, "aspects", "Aspects", caption, panels)
 
 
 def _plot_point(record: Record | None) -> drawings.AspectMean | None:
@@ -202,8 +208,8 @@ def _by_item(report: Record) -> Table:
         static = row["probe"]
         line = [row["candidate"], row["dataset"] or "all"]
         line += [mean_and_interval(static["accuracy"].get(name)) for name in methods]
-        found = static.get("joined")
-        line += ["–"] * 3 if found is None else [str(found["n"]), mean(found["right"]), mean(found["wrong"])]
+        joined = static.get("joined")
+        line += ["–"] * 3 if joined is None else [str(joined["n"]), mean(joined["right"]), mean(joined["wrong"])]
         lines.append(line)
     header = ["candidate", "dataset", *(name.replace("_", " ") for name in methods)]
     header += ["items in both", "KIEval where right", "KIEval where wrong"]
@@ -219,14 +225,14 @@ class Ablation(Section[InterviewMaterial]):
         """A variant without early stop has figures of a candidate only if all of its interviews were recorded without
         it.
         """
-        whole, accuracy = material.whole, _candidate_accuracies(material, report)
+        pools, accuracy = material.overall_pools, _candidate_accuracies(material, report)
         variants = []
         for decay, early_stop in SWITCHES:
-            found = {pool.candidate: pool.variant(decay, early_stop) for pool in whole}
+            scores = {pool.candidate: pool.variant(decay, early_stop) for pool in pools}
             pairs = [
-                (accuracy[name], one["mean"])
-                for name, one in found.items()
-                if name in accuracy and one["mean"] is not None
+                (accuracy[name], score["mean"])
+                for name, score in scores.items()
+                if name in accuracy and score["mean"] is not None
             ]
             related = pearson([x for x, _ in pairs], [y for _, y in pairs])
             variants.append(
@@ -234,7 +240,7 @@ class Ablation(Section[InterviewMaterial]):
                     "scorer": Scorer(material.scorer.name, decay, early_stop).describe(),
                     "decay": decay,
                     "early_stop": early_stop,
-                    "candidates": found,
+                    "candidates": scores,
                     "accuracy": None
                     if related is None
                     else {"r": round_figure(related[0]), "p": round_significant(related[1]), "n": len(pairs)},
@@ -243,35 +249,40 @@ class Ablation(Section[InterviewMaterial]):
         return variants
 
     def tables(self, report: Record) -> list[Table]:
-        found = report["ablation"]
-        header = ["candidate", *(_switch_names(one) for one in found)]
-        candidates = list(dict.fromkeys(name for one in found for name in one["candidates"]))
-        rows = [[name, *(mean(one["candidates"].get(name)) for one in found)] for name in candidates]
-        if any(one["accuracy"] is not None for one in found):
-            rows.append(["r with accuracy", *(number(one["accuracy"] and one["accuracy"]["r"], 3) for one in found)])
+        variants = report["ablation"]
+        header = ["candidate", *(_switch_names(variant) for variant in variants)]
+        candidates = list(dict.fromkeys(name for variant in variants for name in variant["candidates"]))
+        rows = [[name, *(mean(variant["candidates"].get(name)) for variant in variants)] for name in candidates]
+        if any(variant["accuracy"] is not None for variant in variants):
+            rows.append(
+                [
+                    "r with accuracy",
+                    *(number(variant["accuracy"] and variant["accuracy"]["r"], 3) for variant in variants),
+                ]
+            )
         note = "talks that were ended at a flag have no score without early stop"
         title = f"KIEval with decaying weights (DW) and early stop (ES) on and off: {title_facts(report)}; {note}"
         return [(title, header, rows)]
 
     def rows(self, report: Record) -> Iterator[Row]:
         for variant in report["ablation"]:
-            for candidate, found in variant["candidates"].items():
-                where = row_prefix(report, candidate=candidate) | {"scorer": variant["scorer"]}
-                yield figure_row(where, "ablation", **mean_row(found))
+            for candidate, score in variant["candidates"].items():
+                prefix = row_prefix(report, candidate=candidate) | {"scorer": variant["scorer"]}
+                yield figure_row(prefix, "ablation", **mean_row(score))
 
 
 def _candidate_accuracies(material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, float]:
     """The accuracy of each candidate over all datasets, of those that answer often enough."""
-    source, whole = report["correlations"]["accuracy"], {id(pool) for pool in material.whole}
+    source, pool_ids = report["correlations"]["accuracy"], {id(pool) for pool in material.overall_pools}
     return {
-        row["candidate"]: found["mean"]
+        row["candidate"]: record["mean"]
         for pool, row in zip(material.pools, report["pooled"], strict=True)
-        if id(pool) in whole
-        and (found := accuracy_of(row, source))["mean"] is not None
+        if id(pool) in pool_ids
+        and (record := accuracy_of(row, source))["mean"] is not None
         and not is_too_seldom_answered(row, source)
     }
 
 
-def _switch_names(one: Mapping[str, Any]) -> str:
-    on = [name for name, switch in (("DW", one["decay"]), ("ES", one["early_stop"])) if switch]
+def _switch_names(variant: Mapping[str, Any]) -> str:
+    on = [name for name, switch in (("DW", variant["decay"]), ("ES", variant["early_stop"])) if switch]
     return " + ".join(on) or "neither"

@@ -17,7 +17,7 @@ from viva.orchestration.launch import new_run
 from viva.orchestration.python_api import load
 from viva.reports.studies.rating_sheet import run_sheet
 from viva.scenarios.audit.audit_cases import AuditCase, AuditSettings, open_cases, reply_cases
-from viva.scenarios.audit.audit_protocol import as_list, pad_answer, split_sentences
+from viva.scenarios.audit.audit_protocol import pad_answer, split_sentences, to_markdown_list
 from viva.scenarios.audit.audit_report import JudgeVerdicts, findings, summary_sentence
 from viva.scenarios.audit.scenario import Audit, families_of
 from viva.scenarios.contract import RecordedReply
@@ -83,7 +83,7 @@ def test_variants_keep_every_sentence() -> None:
     longer = pad_answer(text, ["Well now."], "Again: {sentence}.", "key")
     assert longer.startswith("Well now. First point. Again: First point. Well now. Second point! Again: Second point.")
     assert split_sentences(text) == ["First point.", "Second point!", "Third point without a mark"]
-    assert as_list(text, "Answer").splitlines()[2:] == [
+    assert to_markdown_list(text, "Answer").splitlines()[2:] == [
         "- **First** point.",
         "- **Second** point!",
         "- **Third** point without a mark",
@@ -183,8 +183,8 @@ def test_single_answer_grading_is_reported_by_judge(tmp_path: Path) -> None:
     tasks = [{"id": str(at), "question": f"q{at}", "answer": "a", "reference": "r" * (at % 2)} for at in range(5)]
     which, out = SingleAnswerGrading(tasks), tmp_path / "run"
     settings = GradingSettings(tasks=str(out / "tasks.jsonl"), judge=["simulated:g", "simulated:h"], scale="letters")
-    assert which.given_tasks is not None
-    launch = new_run(which, settings, out, VirtualClock(), files={"tasks.jsonl": which.given_tasks.to_lines()})
+    assert which.inline_tasks is not None
+    launch = new_run(which, settings, out, VirtualClock(), files={"tasks.jsonl": which.inline_tasks.to_lines()})
     assert launch.clock.run(launch.run).how == "done"
     report = load(out).report()
     assert {label: one["measures"]["score"]["n"] for label, one in report["candidates"].items()} == {"g": 5, "h": 5}
@@ -198,7 +198,7 @@ def test_no_interval_of_an_effect_excludes_0_beside_a_p_that_does_not_refute_it(
 
     def said(count: int) -> JudgeVerdicts:
         verdicts: dict[str, float | None] = {"first": 1.0, "second": -1.0}
-        return JudgeVerdicts(said={"verbosity": {f"case {at}": verdicts for at in range(count)}})
+        return JudgeVerdicts(by_question={"verbosity": {f"case {at}": verdicts for at in range(count)}})
 
     [alone] = findings({"six": said(6)}, {}, ["verbosity"])
     assert (alone["found"], alone["effect"]["low"] > 0.0) == (True, True)

@@ -47,7 +47,7 @@ def _settings(data: Path, **more: Any) -> FunctionChatSettings:
 
 def _shown(settings: FunctionChatSettings, turn: Any) -> View:
     """What a candidate is sent with a turn."""
-    return TurnProtocol(open_prompts(settings, ""), Sampling(), Sampling()).shown(turn).view
+    return TurnProtocol(open_prompts(settings, ""), Sampling(), Sampling()).context_of(turn).view
 
 
 def _language(settings: FunctionChatSettings) -> str:

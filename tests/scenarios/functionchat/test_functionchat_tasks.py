@@ -47,7 +47,7 @@ def test_the_shipped_examples_can_be_read_and_solved() -> None:
     tasks = list(open_tasks("examples", limit=None, seed=1))
     assert len(tasks) >= 2
     for task in tasks:
-        workshop = ToolSimulator.of(task)
+        workshop = ToolSimulator.from_task(task)
         assert workshop.missing()
         for wanted in task.expected:
             result = workshop.answer(_call(wanted.name, json.dumps(wanted.arguments)))
@@ -65,7 +65,7 @@ def test_scripted_results_are_looked_up_by_the_arguments_they_name() -> None:
         {"name": "find", "arguments": {"what": "salt"}, "result": {"left": 2}},
         {"name": "find", "result": "nothing left"},
     ]
-    workshop = ToolSimulator.of(_task(results=results))
+    workshop = ToolSimulator.from_task(_task(results=results))
     assert workshop.answer(_call("find", '{"what": "salt", "where": "top"}')) == '{"left":2}'
     assert workshop.answer(_call("find", '{"what": "sugar"}')) == "nothing left"
     assert "error" in json.loads(workshop.answer(_call("send", "{}")))
@@ -77,7 +77,7 @@ def test_scripted_results_are_looked_up_by_the_arguments_they_name() -> None:
     [("find", "{", "not JSON"), ("find", "[1]", "not a JSON object"), ("fetch", "{}", "no function fetch")],
 )
 def test_calls_that_cannot_be_made_are_told_and_do_not_count(name: str, arguments: str, problem: str) -> None:
-    workshop = ToolSimulator.of(_task())
+    workshop = ToolSimulator.from_task(_task())
     assert problem in json.loads(workshop.answer(_call(name, arguments)))["error"]
     assert workshop.calls == []
 
@@ -87,7 +87,7 @@ def test_a_python_tool_works_on_a_state_of_its_talk() -> None:
         python=f"{__name__}:pantry", state={"shelf": {"salt": 2}}, forbidden=[], expected_state={"sent": ["Ida", "Bo"]}
     )
     grant(__name__)
-    first, second = ToolSimulator.of(task), ToolSimulator.of(task)
+    first, second = ToolSimulator.from_task(task), ToolSimulator.from_task(task)
     assert first.answer(_call("find", '{"what": "salt"}')) == '{"left":2}'
     assert json.loads(first.answer(_call("send", ""))) == {"error": "to whom?"}
     assert not first.state_reached()
@@ -99,7 +99,7 @@ def test_a_python_tool_works_on_a_state_of_its_talk() -> None:
 
 def test_expected_calls_may_come_in_any_order_and_each_serves_once() -> None:
     wanted = [{"name": "find"}, {"name": "find", "arguments": {"what": "salt"}}]
-    workshop = ToolSimulator.of(_task(expected=wanted))
+    workshop = ToolSimulator.from_task(_task(expected=wanted))
     workshop.answer(_call("find", '{"what": "salt"}'))
     assert workshop.missing() in ([0], [1])
     # The first call could serve both expectations, the second only one: both are met all the same.
@@ -182,7 +182,7 @@ def test_jsonl_and_yaml_mean_the_same_and_the_seed_draws(tmp_path: Path) -> None
 def test_a_call_without_what_is_required_never_reaches_a_python_tool() -> None:
     needed = {"name": "find", "parameters": {"properties": {"what": {"type": "string"}}, "required": ["what"]}}
     grant(__name__)
-    workshop = ToolSimulator.of(
+    workshop = ToolSimulator.from_task(
         _task(tools=[needed, TOOLS[1]], python=f"{__name__}:pantry", state={"shelf": {}}, expected=[{"name": "find"}])
     )
     assert json.loads(workshop.answer(_call("find", "{}"))) == {"error": "find requires what"}
@@ -190,5 +190,7 @@ def test_a_call_without_what_is_required_never_reaches_a_python_tool() -> None:
 
 
 def test_a_scripted_result_may_have_numbers_as_keys() -> None:
-    workshop = ToolSimulator.of(_task(results=[{"name": "find", "result": {101: "free"}}], expected=[{"name": "find"}]))
+    workshop = ToolSimulator.from_task(
+        _task(results=[{"name": "find", "result": {101: "free"}}], expected=[{"name": "find"}])
+    )
     assert json.loads(workshop.answer(_call("find", "{}"))) == {"101": "free"}
