@@ -30,9 +30,9 @@ def has_question_mark(text: str) -> bool:
 def contains(text: str, what: str | list[str], ignore_case: bool = True, every: bool = False) -> bool:
     """Whether the text holds a phrase: one of several, or ``every`` one of them."""
     phrases = [what] if isinstance(what, str) else what
-    said = text.casefold() if ignore_case else text
-    found = [(phrase.casefold() if ignore_case else phrase) in said for phrase in phrases]
-    return all(found) if every else any(found)
+    folded = text.casefold() if ignore_case else text
+    hits = [(phrase.casefold() if ignore_case else phrase) in folded for phrase in phrases]
+    return all(hits) if every else any(hits)
 
 
 def matches(text: str, pattern: str, ignore_case: bool = False) -> int:
@@ -55,8 +55,8 @@ def follows_schema(text: str, schema: dict[str, Any], fenced: bool = True) -> di
     if not errors:
         return {"valid": True, "problem": None}
     error = errors[0]
-    where = ".".join(map(str, error.path)) or "the whole"
-    return {"valid": False, "problem": f"{where}: {error.validator}"}
+    path = ".".join(map(str, error.path)) or "the whole"
+    return {"valid": False, "problem": f"{path}: {error.validator}"}
 
 
 def refusal(text: str) -> bool:
@@ -114,7 +114,7 @@ def words(text: str) -> int:
 
 def sentences(text: str) -> int:
     """Sentences, told by their final marks."""
-    return sum(bool(_WORD.search(one)) for one in _SENTENCE.findall(text))
+    return sum(bool(_WORD.search(sentence)) for sentence in _SENTENCE.findall(text))
 
 
 def flesch_reading_ease(text: str) -> float | None:
@@ -172,23 +172,23 @@ def turns(dialog: Dialog) -> int:
 def messages_per_role(unit: Dialog | Turn) -> dict[str, int]:
     """How many messages each role has."""
     counts: dict[str, int] = {}
-    for one in unit.messages:
-        counts[one.role] = counts.get(one.role, 0) + 1
+    for message in unit.messages:
+        counts[message.role] = counts.get(message.role, 0) + 1
     return dict(sorted(counts.items()))
 
 
 def latency(unit: Turn | Message | Dialog) -> float | None:
     """Seconds that answers took, as they were recorded, added up. None where nobody recorded them."""
-    known = [one.latency for one in _messages_of(unit) if one.latency is not None]
-    return math.fsum(known) if known else None
+    latencies = [message.latency for message in _messages_of(unit) if message.latency is not None]
+    return math.fsum(latencies) if latencies else None
 
 
 def tokens(unit: Turn | Message | Dialog) -> dict[str, int] | None:
     """Tokens of prompts and answers, as they were recorded. None where nobody recorded them."""
-    known = [one.tokens for one in _messages_of(unit) if one.tokens]
-    if not known:
+    counts = [message.tokens for message in _messages_of(unit) if message.tokens]
+    if not counts:
         return None
-    return {kind: sum(one.get(kind, 0) for one in known) for kind in ("prompt", "completion")}
+    return {kind: sum(message.get(kind, 0) for message in counts) for kind in ("prompt", "completion")}
 
 
 def tool_calls(unit: Turn | Message | Dialog) -> int:
@@ -237,8 +237,8 @@ def tool_call_shape(call: ToolCall, tools: list[dict[str, Any]]) -> dict[str, An
         return _invalid("arguments are not JSON")
     if not isinstance(arguments, dict):
         return _invalid("arguments are no object")
-    errors = sorted(f"{'.'.join(map(str, one.path)) or 'arguments'}: {one.validator}"
-                    for one in find_schema_violations(declared[call.name], arguments))  # fmt: skip
+    errors = sorted(f"{'.'.join(map(str, violation.path)) or 'arguments'}: {violation.validator}"
+                    for violation in find_schema_violations(declared[call.name], arguments))  # fmt: skip
     return _invalid(errors[0]) if errors else {"valid": True, "problem": None}
 
 
@@ -277,9 +277,9 @@ def moderation(
         headers["Authorization"] = f"Bearer {value}"
     request = urllib.request.Request(url, json.dumps({"model": model, "input": text}).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=seconds) as answer:
-            told = json.loads(answer.read(_MAX_BYTES))
-        result = told["results"][0]
+        with urllib.request.urlopen(request, timeout=seconds) as response:
+            reply = json.loads(response.read(_MAX_BYTES))
+        result = reply["results"][0]
         scores = {str(name): float(score) for name, score in result["category_scores"].items()}
         return {"flagged": bool(result["flagged"]), **dict(sorted(scores.items()))}
     except urllib.error.HTTPError as error:

@@ -43,23 +43,23 @@ def expand_paths(patterns: Sequence[str], folder: Path) -> list[Path]:
     :param folder: relative patterns begin here.
     :raises DatasetError: a pattern stands for no file; the message names it.
     """
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for pattern in patterns:
-        whole = Path(pattern).expanduser()
-        whole = whole if whole.is_absolute() else folder / whole
+        full = Path(pattern).expanduser()
+        full = full if full.is_absolute() else folder / full
         # The folder's own name may hold brackets: only what the user wrote is a pattern, unless a file has that name.
-        root = Path(glob.escape(str(folder))) / pattern if whole.is_relative_to(folder) else whole
-        named = [whole] if whole.exists() else [Path(one) for one in glob.glob(str(root), recursive=True)]
-        files = [one for one in named if one.is_file() or is_run_path(one)]
+        root = Path(glob.escape(str(folder))) / pattern if full.is_relative_to(folder) else full
+        matches = [full] if full.exists() else [Path(match) for match in glob.glob(str(root), recursive=True)]
+        files = [match for match in matches if match.is_file() or is_run_path(match)]
         if not files:
-            what = "is a folder without a run in it" if named else "there is no such file"
-            raise DatasetError(f"{what}; patterns begin at {folder.resolve()}", path=pattern)
-        found.update(files)
-    return sorted(found)
+            problem = "is a folder without a run in it" if matches else "there is no such file"
+            raise DatasetError(f"{problem}; patterns begin at {folder.resolve()}", path=pattern)
+        paths.update(files)
+    return sorted(paths)
 
 
 def read_files(
-    paths: Sequence[Path], form: LogForm | None = None, known: set[bytes] | None = None
+    paths: Sequence[Path], form: LogForm | None = None, known_ids: set[bytes] | None = None
 ) -> Iterator[Dialog | UnreadableRecord]:
     """The dialogs of several files, each with an id of its own, lines that cannot be read too: where an id was there
     before, the later one is called ``FILESTEM:ID`` instead, or with a number behind it. ``#`` becomes ``:``, for behind
@@ -68,16 +68,16 @@ def read_files(
     :param known: digests of the ids so far; added to.
     :raises DatasetError: as ``read_dialogs``.
     """
-    known = set() if known is None else known
+    known_ids = set() if known_ids is None else known_ids
     for path in paths:
-        for one in read_dialogs(path, form):
-            own = one.id.replace("#", ":") if isinstance(one, Dialog) else default_id(path, one.line)
-            id_ = _unique_id(own, path, known)
-            known.add(_id_digest(id_))
-            if isinstance(one, Dialog) and id_ != one.id:
-                yield replace(one, id=id_, metadata={"id": one.id, **one.metadata})
+        for entry in read_dialogs(path, form):
+            own = entry.id.replace("#", ":") if isinstance(entry, Dialog) else default_id(path, entry.line)
+            id_ = _unique_id(own, path, known_ids)
+            known_ids.add(_id_digest(id_))
+            if isinstance(entry, Dialog) and id_ != entry.id:
+                yield replace(entry, id=id_, metadata={"id": entry.id, **entry.metadata})
             else:
-                yield one if isinstance(one, Dialog) else replace(one, id=id_)
+                yield entry if isinstance(entry, Dialog) else replace(entry, id=id_)
 
 
 def read_dialogs(path: Path, form: LogForm | None = None) -> Iterator[Dialog | UnreadableRecord]:
@@ -95,10 +95,10 @@ def read_dialogs(path: Path, form: LogForm | None = None) -> Iterator[Dialog | U
             try:
                 if isinstance(raw, DatasetError):
                     raise raw
-                one: Dialog | UnreadableRecord = dialog_from_record(raw, default_id(path, line))
+                dialog: Dialog | UnreadableRecord = dialog_from_record(raw, default_id(path, line))
             except (FieldError, DatasetError) as error:
-                one = unreadable_record(path, line, error)
-            yield one
+                dialog = unreadable_record(path, line, error)
+            yield dialog
     else:
         yield from read_log(path, detected, lambda: _read_records(path))
 
@@ -139,16 +139,16 @@ def _is_one_json_text(path: Path) -> bool:
     return begun
 
 
-def _unique_id(id_: str, path: Path, known: set[bytes]) -> str:
+def _unique_id(id_: str, path: Path, known_ids: set[bytes]) -> str:
     """An id that no dialog has yet."""
-    if _id_digest(id_) not in known:
+    if _id_digest(id_) not in known_ids:
         return id_
-    named = id_ if id_.startswith(f"{path.stem}:") else f"{path.stem}:{id_}"
+    base = id_ if id_.startswith(f"{path.stem}:") else f"{path.stem}:{id_}"
     number = 2
-    found = named
-    while _id_digest(found) in known:
-        found, number = f"{named}:{number}", number + 1
-    return found
+    candidate = base
+    while _id_digest(candidate) in known_ids:
+        candidate, number = f"{base}:{number}", number + 1
+    return candidate
 
 
 def _id_digest(id_: str) -> bytes:
@@ -170,42 +170,42 @@ class DialogTasks:
     def __init__(self, files: Sequence[Path], limit: int | None = None) -> None:
         self.files = list(files)
         self._limit = limit
-        self._first = ChangeDetector()
+        self._changes = ChangeDetector()
         self.unreadable = 0
         digest = hashlib.sha256()
         for task in self._read():
             self.unreadable += task.dialog is None
             record = task.to_record()
-            self._first.add(record)
+            self._changes.add(record)
             digest.update(orjson.dumps(record, option=orjson.OPT_SORT_KEYS) + b"\n")
-        if not self._first:
+        if not self._changes:
             raise ConfigurationError(f"{', '.join(map(str, self.files))}: hold no conversation")
         self.digest = digest.hexdigest()[:16]
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self._changes)
 
     def __iter__(self) -> Iterator[DialogTask]:
-        found = 0
-        for place, task in enumerate(self._read()):
-            self._first.check(place, task.to_record(), task.id, self._place)
-            found += 1
+        count = 0
+        for position, task in enumerate(self._read()):
+            self._changes.check(position, task.to_record(), task.id, self._current_file)
+            count += 1
             yield task
-        self._first.check_end(found, len(self._first), ", ".join(map(str, self.files)))
+        self._changes.check_end(count, len(self._changes), ", ".join(map(str, self.files)))
 
     def _read(self) -> Iterator[DialogTask]:
-        taken = 0
-        known: set[bytes] = set()
+        count = 0
+        known_ids: set[bytes] = set()
         for file in self.files:
-            self._place = str(file)
-            for one in read_files([file], known=known):
-                if self._limit is not None and taken == self._limit:
+            self._current_file = str(file)
+            for entry in read_files([file], known_ids=known_ids):
+                if self._limit is not None and count == self._limit:
                     return
-                taken += 1
-                if isinstance(one, UnreadableRecord):
-                    yield DialogTask(one.id, None, one.message, str(one.path), one.line)
+                count += 1
+                if isinstance(entry, UnreadableRecord):
+                    yield DialogTask(entry.id, None, entry.message, str(entry.path), entry.line)
                 else:
-                    yield DialogTask(one.id, one)
+                    yield DialogTask(entry.id, entry)
 
     def to_record(self, name: str) -> dict[str, Any]:
         """What the manifest says of them."""
@@ -241,14 +241,14 @@ class WatchedTasks:
             else:
                 batch.append(DialogTask.from_record(orjson.loads(line)))
 
-    def recovered(self) -> dict[str, Any] | None:
+    def recover(self) -> dict[str, Any] | None:
         """Cut off what was not written whole; where the log goes on, None at its beginning."""
         state: bytes | None = None
-        end = place = 0
+        end = position = 0
         for line in self._lines():
-            place += len(line)
+            position += len(line)
             if line.startswith(STATE_PREFIX):
-                state, end = line, place
+                state, end = line, position
         if self._file.exists() and self._file.stat().st_size > end:
             with self._file.open("r+b") as file:
                 file.truncate(end)

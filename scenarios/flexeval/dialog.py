@@ -66,16 +66,16 @@ class Message:
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON data; what is empty is left out."""
-        found: dict[str, Any] = {"role": self.role, "content": self.content}
+        record: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
-            found["tool_calls"] = [[call.id, call.name, call.arguments] for call in self.tool_calls]
+            record["tool_calls"] = [[call.id, call.name, call.arguments] for call in self.tool_calls]
         for key in ("name", "call_id", "latency", "new"):
             if (value := getattr(self, key)) not in ("", None, False):
-                found[key] = value
+                record[key] = value
         for key in ("tokens", "metadata"):
             if value := getattr(self, key):
-                found[key] = dict(value)
-        return found
+                record[key] = dict(value)
+        return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,29 +93,29 @@ class Turn:
     @property
     def text(self) -> str:
         """What was said, a paragraph a message; tools' results left out."""
-        return "\n\n".join(one.content for one in self.messages if one.role != "tool" and one.content)
+        return "\n\n".join(message.content for message in self.messages if message.role != "tool" and message.content)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """All calls of its messages, in order."""
-        return tuple(call for one in self.messages for call in one.tool_calls)
+        return tuple(call for message in self.messages for call in message.tool_calls)
 
     @property
     def new(self) -> bool:
         """Whether it was said in this run."""
-        return any(one.new for one in self.messages)
+        return any(message.new for message in self.messages)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The metadata of its messages together; of a key that comes twice the last value counts."""
-        return {key: value for one in self.messages for key, value in one.metadata.items()}
+        return {key: value for message in self.messages for key, value in message.metadata.items()}
 
 
 @dataclass(frozen=True)
 class Dialog:
     """A dialog: its messages, and what is known of it. ``id`` is unique among a run's dialogs.
 
-    Messages and tool calls are numbered, and a tool's result put with its call, when it is made with ``of``.
+    Messages and tool calls are numbered, and a tool's result put with its call, when it is made with ``from_messages``.
     """
 
     id: str
@@ -123,7 +123,7 @@ class Dialog:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, id_: str, messages: Sequence[Message], metadata: Mapping[str, Any] | None = None) -> Dialog:
+    def from_messages(cls, id_: str, messages: Sequence[Message], metadata: Mapping[str, Any] | None = None) -> Dialog:
         """A dialog of messages whose numbers are not yet known."""
         return cls(id_, tuple(_number_messages(messages)), metadata or {})
 
@@ -140,17 +140,19 @@ class Dialog:
     @property
     def new(self) -> bool:
         """Whether any of it was said in this run."""
-        return any(one.new for one in self.messages)
+        return any(message.new for message in self.messages)
 
     @property
     def text(self) -> str:
         """All messages but the system's, each behind its role."""
-        return "\n\n".join(f"{one.role}: {one.content}" for one in self.messages if one.role != "system")
+        return "\n\n".join(
+            f"{message.role}: {message.content}" for message in self.messages if message.role != "system"
+        )
 
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
         """Its turns, in order."""
-        found: list[Turn] = []
+        turns: list[Turn] = []
         begin = 0
         while begin < len(self.messages):
             number = self.messages[begin].turn
@@ -160,15 +162,15 @@ class Dialog:
                 continue
             while end < len(self.messages) and self.messages[end].turn in (number, None):
                 end += 1
-            said = tuple(one for one in self.messages[begin:end] if one.turn is not None)
-            found.append(Turn(_side_of(said[0].role), said, number, self.messages[:begin]))
+            messages = tuple(message for message in self.messages[begin:end] if message.turn is not None)
+            turns.append(Turn(_side_of(messages[0].role), messages, number, self.messages[:begin]))
             begin = end
-        return tuple(found)
+        return tuple(turns)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """All tool calls, in order."""
-        return tuple(call for one in self.messages for call in one.tool_calls)
+        return tuple(call for message in self.messages for call in message.tool_calls)
 
     def units(self, level: Level) -> Sequence[Dialog | Turn | Message | ToolCall]:
         """What metrics of a level are computed on, in order."""
@@ -178,20 +180,20 @@ class Dialog:
             return self.turns
         return self.messages if level == "message" else self.tool_calls
 
-    def grown(self, messages: Sequence[Message]) -> Dialog:
+    def extended(self, messages: Sequence[Message]) -> Dialog:
         """The same dialog with more messages behind it."""
-        return Dialog.of(self.id, (*self.messages, *messages), self.metadata)
+        return Dialog.from_messages(self.id, (*self.messages, *messages), self.metadata)
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON data, from which ``from_record`` makes the dialog again."""
-        found: dict[str, Any] = {"id": self.id, "messages": [one.to_record() for one in self.messages]}
-        return found | ({"metadata": dict(self.metadata)} if self.metadata else {})
+        record: dict[str, Any] = {"id": self.id, "messages": [message.to_record() for message in self.messages]}
+        return record | ({"metadata": dict(self.metadata)} if self.metadata else {})
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Dialog:
         """The dialog of a record that ``to_record`` made."""
-        return cls.of(
-            str(record["id"]), [message_from_record(one) for one in record["messages"]], record.get("metadata")
+        return cls.from_messages(
+            str(record["id"]), [message_from_record(message) for message in record["messages"]], record.get("metadata")
         )
 
 
@@ -202,8 +204,8 @@ LEVEL_OF: dict[type, Level] = {Dialog: "conversation", Turn: "turn", Message: "m
 def message_from_record(record: Mapping[str, Any]) -> Message:
     """The message of a record that ``Message.to_record`` made; not yet numbered."""
     calls = tuple(ToolCall(name, arguments, id_) for id_, name, arguments in record.get("tool_calls", ()))
-    rest = {key: record[key] for key in ("name", "call_id", "latency", "tokens", "metadata", "new") if key in record}
-    return Message(record["role"], record["content"], calls, **rest)
+    fields = {key: record[key] for key in ("name", "call_id", "latency", "tokens", "metadata", "new") if key in record}
+    return Message(record["role"], record["content"], calls, **fields)
 
 
 def _side_of(role: str) -> str:
@@ -212,25 +214,25 @@ def _side_of(role: str) -> str:
 
 def _result_of_call(messages: Sequence[Message], index: int, id_: str) -> str | None:
     """What the first tool message behind this place says of a call; some endpoints give ids anew in each turn."""
-    for one in messages[index + 1 :]:
-        if one.role == "tool" and one.call_id == id_:
-            return one.content
-        if one.role == "assistant" and any(call.id == id_ for call in one.tool_calls):
+    for message in messages[index + 1 :]:
+        if message.role == "tool" and message.call_id == id_:
+            return message.content
+        if message.role == "assistant" and any(call.id == id_ for call in message.tool_calls):
             return None
     return None
 
 
 def _number_messages(messages: Sequence[Message]) -> Iterator[Message]:
     side, turn, calls = "", -1, 0
-    for index, one in enumerate(messages):
-        if one.role != "system" and _side_of(one.role) != side:
-            side, turn = _side_of(one.role), turn + 1
+    for index, message in enumerate(messages):
+        if message.role != "system" and _side_of(message.role) != side:
+            side, turn = _side_of(message.role), turn + 1
         numbered = []
-        for call in one.tool_calls:
+        for call in message.tool_calls:
             result = _result_of_call(messages, index, call.id) if call.id else None
             numbered.append(ToolCall(call.name, call.arguments, call.id, result, calls, index))
             calls += 1
-        number = None if one.role == "system" else turn
+        number = None if message.role == "system" else turn
         # By hand: ``dataclasses.replace`` takes three times as long, and every message comes here several times.
-        yield Message(one.role, one.content, tuple(numbered), one.name, one.call_id, one.latency, one.tokens,
-                      one.metadata, one.new, index, number)  # fmt: skip
+        yield Message(message.role, message.content, tuple(numbered), message.name, message.call_id, message.latency,
+                      message.tokens, message.metadata, message.new, index, number)  # fmt: skip

@@ -12,7 +12,7 @@ from viva.engine.run_folder import RunFolder
 from viva.reports.page import count_of
 from viva.scoring.comparison import adjust_p_values, measure_shortfall
 
-from .metric_figures import decided_tests, keeps_bounds, statistic, test_figures
+from .metric_figures import decided_tests, meets_bounds, statistic, test_figures
 from .metric_values import SystemValues, read_values_by_system
 from .scales import TESTS_NAME
 from .spec import Bounds, Threshold
@@ -45,18 +45,18 @@ class ThresholdCheck:
         """Plain data."""
         return asdict(self)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The check in a sentence, as an assertion would put it."""
-        told = f"{self.name}: {self.system}: "
+        prefix = f"{self.name}: {self.system}: "
         if self.found is None:
-            return told + self.reason
+            return prefix + self.reason
         if self.p is not None:
-            moved = f"{self.was:.6g} -> {self.found:.6g} ({self.found - (self.was or 0.0):+.6g})"
-            return told + f"{moved}, expected {self.bound}; p = {self.p:.3g} over {self.n} conversations"
+            change = f"{self.was:.6g} -> {self.found:.6g} ({self.found - (self.was or 0.0):+.6g})"
+            return prefix + f"{change}, expected {self.bound}; p = {self.p:.3g} over {self.n} conversations"
         if self.limit is None:
-            return told + f"found {self.found:.6g}, expected {self.bound} ({self._rests_on})"
-        way = "above the maximum" if self.found > self.limit else "below the minimum"
-        return told + f"{self.found:.6g} is {self.by:.6g} {way} of {self.limit:.6g} ({self._rests_on})"
+            return prefix + f"found {self.found:.6g}, expected {self.bound} ({self._rests_on})"
+        side = "above the maximum" if self.found > self.limit else "below the minimum"
+        return prefix + f"{self.found:.6g} is {self.by:.6g} {side} of {self.limit:.6g} ({self._rests_on})"
 
     @property
     def _rests_on(self) -> str:
@@ -77,21 +77,21 @@ def check_gate(
     :param failed: by system, conversations that failed.
     :param baseline: the systems of the run that is compared with; None without one.
     """
-    found: list[ThresholdCheck] = []
+    checks: list[ThresholdCheck] = []
     raw: list[float | None] = []
     for label, collected in systems.items():
         for threshold in thresholds:
             if threshold.at_least is not None or threshold.at_most is not None:
-                found.append(_check_bounds(label, collected, threshold, passes, failed.get(label, {})))
+                checks.append(_check_bounds(label, collected, threshold, passes, failed.get(label, {})))
                 raw.append(None)
-            for way, margin in (("fall", threshold.fall), ("rise", threshold.rise)):
+            for direction, margin in (("fall", threshold.fall), ("rise", threshold.rise)):
                 if margin is not None:
-                    check = _check_against_baseline(label, collected, threshold, passes, baseline, way, margin)
-                    found.append(check)
+                    check = _check_against_baseline(label, collected, threshold, passes, baseline, direction, margin)
+                    checks.append(check)
                     raw.append(check.p)
-    mended = adjust_p_values(raw)
-    return [one if p is None else replace(one, p=p, broken=p < alpha, by=one.by if p < alpha else 0.0)
-            for one, p in zip(found, mended, strict=True)]  # fmt: skip
+    corrected = adjust_p_values(raw)
+    return [check if p is None else replace(check, p=p, broken=p < alpha, by=check.by if p < alpha else 0.0)
+            for check, p in zip(checks, corrected, strict=True)]  # fmt: skip
 
 
 def _check_bounds(
@@ -99,47 +99,49 @@ def _check_bounds(
 ) -> ThresholdCheck:
     bounds = [f"{sign} {bound:g}" for sign, bound in ((">=", threshold.at_least), ("<=", threshold.at_most))
               if bound is not None]  # fmt: skip
-    told = " and ".join(bounds)
+    bound_text = " and ".join(bounds)
     value, n = _threshold_figure(collected, threshold, passes, failed)
     series = collected.series.get(threshold.metric)
     errors = 0
     if series is not None and threshold.statistic != "errors":
-        errors = series.error_count(collected.chosen(threshold.where))
+        errors = series.error_count(collected.matching_tests(threshold.where))
     if value is None:
-        reason = _why_missing(collected, threshold, failed)
-        return ThresholdCheck(label, threshold.name, None, told, True, n=n, reason=reason, errors=errors)
+        reason = _missing_reason(collected, threshold, failed)
+        return ThresholdCheck(label, threshold.name, None, bound_text, True, n=n, reason=reason, errors=errors)
     under = 0.0 if threshold.at_least is None else max(0.0, threshold.at_least - value)
     over = 0.0 if threshold.at_most is None else max(0.0, value - threshold.at_most)
-    beyond = max(under, over)
-    broken = beyond > 1e-12
+    distance = max(under, over)
+    broken = distance > 1e-12
     limit = None if not broken else threshold.at_most if over > under else threshold.at_least
-    return ThresholdCheck(label, threshold.name, value, told, broken, beyond, n=n, limit=limit, errors=errors)
+    return ThresholdCheck(label, threshold.name, value, bound_text, broken, distance, n=n, limit=limit, errors=errors)
 
 
-def _why_missing(collected: SystemValues, threshold: Threshold, failed: Mapping[str, int]) -> str:
+def _missing_reason(collected: SystemValues, threshold: Threshold, failed: Mapping[str, int]) -> str:
     """Why there is no figure for a threshold."""
     if threshold.metric == TESTS_NAME:
-        chosen = collected.chosen(threshold.where)
+        chosen = collected.matching_tests(threshold.where)
         tests = len(collected.tests) + sum(failed.values()) if chosen is None else int(chosen.sum())
         return f"all {tests:,} tests are undecided: in each a value is an error, or its conversation failed" if tests \
             else "there is no test"  # fmt: skip
     series = collected.series.get(threshold.metric)
     if series is None:
         return "nothing was measured that it could rest on"
-    values = len(series.taken(threshold.role, collected.chosen(threshold.where)).rows)
-    told = [f"{values:,} values are no figures to compute it from"] if values else []
-    if wrong := sum(series.errors.values()):
-        most = max(series.errors, key=lambda reason: series.errors[reason])
-        told.append(f"{wrong:,} of {wrong + len(series.tests):,} values are errors, such as {most}")
-    told += [f"{series.empty:,} values are None"] if series.empty else []
-    told += [f"{series.skipped:,} times `when` did not hold"] if series.skipped else []
-    return "; ".join(told) or "nothing was measured that it could rest on"
+    values = len(series.select(threshold.role, collected.matching_tests(threshold.where)).rows)
+    parts = [f"{values:,} values are no figures to compute it from"] if values else []
+    if error_count := sum(series.errors.values()):
+        most_frequent = max(series.errors, key=lambda reason: series.errors[reason])
+        parts.append(
+            f"{error_count:,} of {error_count + len(series.tests):,} values are errors, such as {most_frequent}"
+        )
+    parts += [f"{series.empty:,} values are None"] if series.empty else []
+    parts += [f"{series.skipped:,} times `when` did not hold"] if series.skipped else []
+    return "; ".join(parts) or "nothing was measured that it could rest on"
 
 
 def _threshold_figure(
     collected: SystemValues, threshold: Threshold, passes: Mapping[str, Bounds], failed: Mapping[str, int]
 ) -> tuple[float | None, int]:
-    chosen = collected.chosen(threshold.where)
+    chosen = collected.matching_tests(threshold.where)
     if threshold.metric == TESTS_NAME:
         figures = test_figures(collected, passes, failed, chosen)
         if figures is None or figures["rate"] is None:
@@ -151,7 +153,7 @@ def _threshold_figure(
     series = collected.series.get(threshold.metric)
     if series is None:
         return None, 0
-    values = series.taken(threshold.role, chosen)
+    values = series.select(threshold.role, chosen)
     bounds = passes.get(threshold.metric)
     if threshold.statistic.startswith("pass^"):
         alone = test_figures(collected, {threshold.metric: bounds}, {}, chosen)
@@ -166,40 +168,44 @@ def _check_against_baseline(
     threshold: Threshold,
     passes: Mapping[str, Bounds],
     baseline: Mapping[str, SystemValues] | None,
-    way: str,
+    direction: str,
     margin: float,
 ) -> ThresholdCheck:
-    bound = f"no {way} by more than {margin:g}" if margin else f"no {way}"
+    bound = f"no {direction} by more than {margin:g}" if margin else f"no {direction}"
     if baseline is None:
         reason = "there is no baseline to compare with; give --baseline RUN, or `baseline:` in the suite"
         return ThresholdCheck(label, threshold.name, None, bound, True, reason=reason)
-    other = baseline.get(label) or (next(iter(baseline.values())) if len(baseline) == 1 else None)
-    if other is None:
+    baseline_values = baseline.get(label) or (next(iter(baseline.values())) if len(baseline) == 1 else None)
+    if baseline_values is None:
         reason = f"the baseline has no system '{label}'; it has {', '.join(baseline)}"
         return ThresholdCheck(label, threshold.name, None, bound, True, reason=reason)
-    now, then = (_means_by_dialog(one, threshold, passes) for one in (collected, other))
-    fall = measure_shortfall(now, then, margin) if way == "fall" else measure_shortfall(then, now, margin)
+    means, baseline_means = (_means_by_dialog(system, threshold, passes) for system in (collected, baseline_values))
+    fall = (
+        measure_shortfall(means, baseline_means, margin)
+        if direction == "fall"
+        else measure_shortfall(baseline_means, means, margin)
+    )
     if fall is None:
-        reason = f"no conversation was measured in both runs: {_why_missing(collected, threshold, {})}"
+        reason = f"no conversation was measured in both runs: {_missing_reason(collected, threshold, {})}"
         return ThresholdCheck(label, threshold.name, None, bound, True, reason=reason)
-    found, before = (fall.first, fall.second) if way == "fall" else (fall.second, fall.first)
-    beyond = fall.second - fall.first - margin
-    return ThresholdCheck(label, threshold.name, found, bound, False, max(0.0, beyond), before, fall.p, fall.n)
+    value, before = (fall.first, fall.second) if direction == "fall" else (fall.second, fall.first)
+    excess = fall.second - fall.first - margin
+    return ThresholdCheck(label, threshold.name, value, bound, False, max(0.0, excess), before, fall.p, fall.n)
 
 
 def _means_by_dialog(collected: SystemValues, threshold: Threshold, passes: Mapping[str, Bounds]) -> _ByDialog:
     """The mean of a metric's values in each conversation, over its units and repeats."""
-    chosen = collected.chosen(threshold.where)
+    chosen = collected.matching_tests(threshold.where)
     if threshold.metric == TESTS_NAME:
         means = collected.means(*decided_tests(collected, passes, chosen)) if passes else {}
         return {(dialog, ""): mean for dialog, mean in means.items()}
     series = collected.series.get(threshold.metric)
     if series is None:
         return {}
-    values = series.taken(threshold.role, chosen)
+    values = series.select(threshold.role, chosen)
     if threshold.statistic == "pass_rate":
-        kept = [float(keeps_bounds(value, passes.get(threshold.metric))) for value in values.values()]
-        means = collected.means(values.tests, kept)
+        passed = [float(meets_bounds(value, passes.get(threshold.metric))) for value in values.values()]
+        means = collected.means(values.tests, passed)
     else:
         means = collected.means(values.number_tests, values.numbers.tolist())
     return {(dialog, ""): mean for dialog, mean in means.items()}

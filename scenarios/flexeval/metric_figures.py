@@ -25,17 +25,17 @@ def number_figures(collected: SystemValues, values: SeriesValues, scale: Scale |
     share's. Without a scale it is Student's, from five conversations on.
     """
     numbers = values.numbers
-    found: dict[str, Any] = {"n": len(numbers)}
+    figures: dict[str, Any] = {"n": len(numbers)}
     if not len(numbers):
-        return found
+        return figures
     mean = clustered_mean(numbers, collected.dialogs(values.number_tests))
     assert mean is not None
     truth = are_truth_values(numbers)
     ends = mean.ends(*(TRUTH_SCALE if truth else scale or (-math.inf, math.inf)), rate=truth)
-    median, high = (float(one) for one in np.percentile(numbers, (50, 98)))
-    found |= {"mean": mean.mean, "se": mean.se, "low": ends and ends.low, "high": ends and ends.high}
-    found |= {"median": median, "p98": high, "min": float(numbers.min()), "max": float(numbers.max())}
-    return {key: round(one, 9) if isinstance(one, float) else one for key, one in found.items()}
+    median, high = (float(figure) for figure in np.percentile(numbers, (50, 98)))
+    figures |= {"mean": mean.mean, "se": mean.se, "low": ends and ends.low, "high": ends and ends.high}
+    figures |= {"median": median, "p98": high, "min": float(numbers.min()), "max": float(numbers.max())}
+    return {key: round(figure, 9) if isinstance(figure, float) else figure for key, figure in figures.items()}
 
 
 def statistic(
@@ -54,9 +54,9 @@ def statistic(
     if name == "count":
         return float(len(values.rows))
     if name == "errors":
-        wrong = values.series.error_count(tests)
-        whole = wrong + len(values.series.taken(None, tests).rows)
-        return wrong / whole if whole else None
+        errors = values.series.error_count(tests)
+        checked = errors + len(values.series.select(None, tests).rows)
+        return errors / checked if checked else None
     if name == "pass_rate":
         rate = pass_rate(collected, values, passes)
         return None if rate is None else rate["mean"]
@@ -78,8 +78,8 @@ def statistic(
 
 def pass_rate(collected: SystemValues, values: SeriesValues, passes: Bounds | None) -> dict[str, Any] | None:
     """Return the share of values that pass (numbers without ``passes``: that are not 0), None without values."""
-    kept = [float(keeps_bounds(value, passes)) for value in values.values()]
-    return _rate_record(kept, collected.dialogs(values.tests))
+    passed = [float(meets_bounds(value, passes)) for value in values.values()]
+    return _rate_record(passed, collected.dialogs(values.tests))
 
 
 def flat_value(value: Any) -> float | str | tuple[float, str]:
@@ -89,18 +89,18 @@ def flat_value(value: Any) -> float | str | tuple[float, str]:
     return value if isinstance(value, str) else float(value or 0.0)
 
 
-def keeps_bounds(value: float | str | tuple[float, str], passes: Bounds | None) -> bool:
+def meets_bounds(value: float | str | tuple[float, str], passes: Bounds | None) -> bool:
     """Whether a value keeps the bounds; of a rubric, its score or its choice, as the bounds ask."""
     if passes is None:
         return not isinstance(value, str) and bool(value[0] if isinstance(value, tuple) else value)
     if not isinstance(value, tuple):
-        return passes.hold(value)
-    by_choice = isinstance(passes.equals, str) or any(isinstance(one, str) for one in passes.among or ())
-    return passes.hold(value[1] if by_choice else value[0])
+        return passes.allow(value)
+    by_choice = isinstance(passes.equals, str) or any(isinstance(choice, str) for choice in passes.among or ())
+    return passes.allow(value[1] if by_choice else value[0])
 
 
-def _rate_record(kept: Sequence[float], clusters: Sequence[str]) -> dict[str, Any] | None:
-    mean = clustered_mean(kept, clusters)
+def _rate_record(passed: Sequence[float], clusters: Sequence[str]) -> dict[str, Any] | None:
+    mean = clustered_mean(passed, clusters)
     if mean is None:
         return None
     ends = mean.bounded_interval(0.0, 1.0, rate=True)
@@ -123,9 +123,9 @@ def _wrong_and_undecided(
         if series is None:
             continue
         undecided[list(series.failed_tests)] = True
-        values = series.taken(None, None)
+        values = series.select(None, None)
         wrong = [
-            test for test, value in zip(values.tests, values.values(), strict=True) if not keeps_bounds(value, passes)
+            test for test, value in zip(values.tests, values.values(), strict=True) if not meets_bounds(value, passes)
         ]
         bad[wrong] = True
     return bad, undecided
@@ -158,44 +158,44 @@ def test_figures(
     if not checks:
         return None
     bad, undecided = _wrong_and_undecided(collected, checks)
-    of = np.ones(len(undecided), dtype=bool) if chosen is None else chosen
-    decided = np.flatnonzero(~undecided & of)
+    selected = np.ones(len(undecided), dtype=bool) if chosen is None else chosen
+    decided = np.flatnonzero(~undecided & selected)
     tries: dict[str, list[int]] = {}
     for test in decided:
         tries.setdefault(collected.tests[test].dialog, []).append(int(not bad[test]))
-    every = sorted((len(one), sum(one)) for one in tries.values())
-    most = max((n for n, _ in every), default=0)
+    tallies = sorted((len(outcomes), sum(outcomes)) for outcomes in tries.values())
+    max_tries = max((n for n, _ in tallies), default=0)
     rate = _rate_record([float(not bad[test]) for test in decided], [collected.tests[test].dialog for test in decided])
     hats = {}
-    for k in range(1, most + 1):
-        mean = pass_hat_k(every, k)
+    for k in range(1, max_tries + 1):
+        mean = pass_hat_k(tallies, k)
         hats[str(k)] = {"mean": mean.mean, "se": mean.standard_error, "n": mean.n}
-    not_decided = int((undecided & of).sum()) + sum(failed.values())
-    return {"tests": int(of.sum()) + sum(failed.values()), "passed": int((~bad[decided]).sum()),
+    not_decided = int((undecided & selected).sum()) + sum(failed.values())
+    return {"tests": int(selected.sum()) + sum(failed.values()), "passed": int((~bad[decided]).sum()),
             "undecided": not_decided, "rate": rate, "pass^k": hats}  # fmt: skip
 
 
 def class_figures(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Precision, recall and F1 of each class against the labels; a class is every label and every answer."""
     counts = Counter(pairs)
-    found = {}
-    for name in sorted({one for pair in pairs for one in pair}):
+    figures = {}
+    for name in sorted({category for pair in pairs for category in pair}):
         true = counts[(name, name)]
-        told = sum(count for (_, answer), count in counts.items() if answer == name)
-        there = sum(count for (label, _), count in counts.items() if label == name)
-        found[name] = {
-            "precision": true / told if told else None,
-            "recall": true / there if there else None,
-            "f1": 2 * true / (told + there),
-            "labels": there,
-            "answers": told,
+        answered = sum(count for (_, answer), count in counts.items() if answer == name)
+        labelled = sum(count for (label, _), count in counts.items() if label == name)
+        figures[name] = {
+            "precision": true / answered if answered else None,
+            "recall": true / labelled if labelled else None,
+            "f1": 2 * true / (answered + labelled),
+            "labels": labelled,
+            "answers": answered,
         }
-    return found
+    return figures
 
 
 def class_f1(classes: Mapping[str, Any], name: str) -> float | None:
     """The F1 of a class, or the mean of all classes that are labels (macro F1) where ``name`` is empty."""
     if name:
         return None if name not in classes else float(classes[name]["f1"])
-    every = [one["f1"] for one in classes.values() if one["labels"]]
-    return math.fsum(every) / len(every) if every else None
+    scores = [figures["f1"] for figures in classes.values() if figures["labels"]]
+    return math.fsum(scores) / len(scores) if scores else None

@@ -54,7 +54,7 @@ class MetricSeries:
         """Count the values that are errors, of some tests if wanted."""
         return sum(count for test, count in self.failed_tests.items() if tests is None or tests[test])
 
-    def taken(self, role: str | None, tests: NDArray[np.bool_] | None) -> SeriesValues:
+    def select(self, role: str | None, tests: NDArray[np.bool_] | None) -> SeriesValues:
         """Its values, of one role and of some tests if wanted."""
         rows = np.ones(len(self.tests), dtype=bool)
         if role is not None:
@@ -74,66 +74,66 @@ class SeriesValues:
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
         """The numbers among them."""
-        every = self._of(self.series.numbers, np.float64)
-        found: NDArray[np.float64] = every[~np.isnan(every)]
-        return found
+        column = self._column(self.series.numbers, np.float64)
+        numbers: NDArray[np.float64] = column[~np.isnan(column)]
+        return numbers
 
     @cached_property
     def number_tests(self) -> NDArray[np.int64]:
         """The test of each number."""
-        every = self._of(self.series.numbers, np.float64)
-        found: NDArray[np.int64] = self._of(self.series.tests, np.intc)[~np.isnan(every)].astype(np.int64)
-        return found
+        column = self._column(self.series.numbers, np.float64)
+        tests: NDArray[np.int64] = self._column(self.series.tests, np.intc)[~np.isnan(column)].astype(np.int64)
+        return tests
 
     @property
     def units(self) -> NDArray[np.int64]:
         """The unit of each row."""
-        return self._of(self.series.units, np.intc).astype(np.int64)
+        return self._column(self.series.units, np.intc).astype(np.int64)
 
     @property
     def tests(self) -> NDArray[np.int64]:
         """The test of each row."""
-        return self._of(self.series.tests, np.intc).astype(np.int64)
+        return self._column(self.series.tests, np.intc).astype(np.int64)
 
     @property
     def roles(self) -> list[str]:
         """The role of each row."""
-        return [ROLES[code] for code in self._of(self.series.roles, np.int8)]
+        return [ROLES[code] for code in self._column(self.series.roles, np.int8)]
 
     def values(self) -> list[float | str | tuple[float, str]]:
         """Each row's value: a number, a category, or a rubric's score with its choice."""
         names = list(self.series.categories)
-        found: list[float | str | tuple[float, str]] = []
+        values: list[float | str | tuple[float, str]] = []
         for row in self.rows:
             number, choice = self.series.numbers[row], self.series.choices[row]
             if choice < 0:
-                found.append(number)
+                values.append(number)
             else:
-                found.append(names[choice] if number != number else (number, names[choice]))
-        return found
+                values.append(names[choice] if number != number else (number, names[choice]))
+        return values
 
     def counts(self) -> dict[str, int]:
         """How often each category stands there, by name."""
-        codes = self._of(self.series.choices, np.intc)
+        codes = self._column(self.series.choices, np.intc)
         counted = np.bincount(codes[codes >= 0], minlength=len(self.series.categories))
         return {name: int(counted[code]) for name, code in sorted(self.series.categories.items()) if counted[code]}
 
     def labelled(self) -> list[tuple[str, str]]:
         """Label and category of each row that has both; of a number, its shortest form is the category."""
         names = list(self.series.categories)
-        found = []
+        pairs = []
         for row in self.rows:
             label = self.series.labels.get(int(row))
             if label is not None:
                 choice, number = self.series.choices[row], self.series.numbers[row]
-                found.append((label, names[choice] if choice >= 0 else f"{number:g}"))
-        return found
+                pairs.append((label, names[choice] if choice >= 0 else f"{number:g}"))
+        return pairs
 
-    def where(self, keep: NDArray[np.bool_]) -> SeriesValues:
+    def select_rows(self, keep: NDArray[np.bool_]) -> SeriesValues:
         """Those of its rows."""
         return SeriesValues(self.series, self.rows[keep])
 
-    def _of(self, column: Any, kind: Any) -> NDArray[Any]:
+    def _column(self, column: Any, kind: Any) -> NDArray[Any]:
         return np.frombuffer(column, dtype=kind)[self.rows] if len(column) else np.zeros(0, dtype=kind)
 
 
@@ -150,13 +150,14 @@ def read_values_by_system(journal: Path, labels: Collection[str]) -> dict[str, S
 
     :raises JournalError: it cannot be read.
     """
-    found = {label: SystemValues() for label in labels}
+    systems = {label: SystemValues() for label in labels}
     with History(journal) as history:
         for ended in history.ended():
-            label = max((one for one in found if ended.key.startswith(f"{one}/")), key=len, default=None)
+            labels_of_key = (label for label in systems if ended.key.startswith(f"{label}/"))
+            label = max(labels_of_key, key=len, default=None)
             if label is not None and not ended.failed and "dialog" in ended.result:
-                found[label].add(ended.result)
-    return found
+                systems[label].add(ended.result)
+    return systems
 
 
 class SystemValues:
@@ -170,16 +171,16 @@ class SystemValues:
         """One conversation's record."""
         test = len(self.tests)
         self.tests.append(DialogTest(record["dialog"], record["metadata"]))
-        for name, one in record["metrics"].items():
+        for name, metric in record["metrics"].items():
             series = self._series(name)
-            series.skipped += one["skipped"]
-            for error in one["errors"]:
+            series.skipped += metric["skipped"]
+            for error in metric["errors"]:
                 message = " ".join(str(error[2]).split())  # whole in the results
                 message = message if len(message) <= _MAX_REASON else f"{message[:_MAX_REASON]}…"
                 series.fail(test, f"{error[1]}: {message}" + (f" (at {error[3]})" if error[3] else ""))
-            roles = _role_lookup(record["roles"], one.get("level", ""))
+            roles = _role_lookup(record["roles"], metric.get("level", ""))
             labels = dict(record["labels"].get(name, ()))
-            for unit, value in one["values"]:
+            for unit, value in metric["values"]:
                 self._add(name, test, unit, roles(unit), value, labels.get(unit))
 
     def _add(self, name: str, test: int, unit: int, role: str, value: Any, label: str | None) -> None:
@@ -188,8 +189,8 @@ class SystemValues:
             if "expected" in value:
                 self._series(f"{name}.expected").add(test, unit, role, value["expected"], None, None)
         elif isinstance(value, Mapping):
-            for key, one in value.items():
-                self._add(f"{name}.{key}", test, unit, role, one, None)
+            for key, part in value.items():
+                self._add(f"{name}.{key}", test, unit, role, part, None)
         elif value is None:
             self._series(name).empty += 1
         elif isinstance(value, str):
@@ -200,11 +201,11 @@ class SystemValues:
     def _series(self, name: str) -> MetricSeries:
         return self.series.setdefault(name, MetricSeries())
 
-    def chosen(self, where: Mapping[str, Any]) -> NDArray[np.bool_] | None:
+    def matching_tests(self, metadata: Mapping[str, Any]) -> NDArray[np.bool_] | None:
         """Which tests have this metadata; None stands for all."""
-        if not where:
+        if not metadata:
             return None
-        return np.array([all(str(test.metadata.get(key)) == str(value) for key, value in where.items())
+        return np.array([all(str(test.metadata.get(key)) == str(value) for key, value in metadata.items())
                          for test in self.tests], dtype=bool)  # fmt: skip
 
     def means(self, tests: NDArray[np.int64], values: Iterable[float]) -> dict[str, float]:
@@ -212,7 +213,7 @@ class SystemValues:
         sums: dict[str, list[float]] = {}
         for dialog, value in zip(self.dialogs(tests), values, strict=True):
             sums.setdefault(dialog, []).append(value)
-        return {dialog: one[0] if len(one) == 1 else math.fsum(one) / len(one) for dialog, one in sums.items()}
+        return {dialog: own[0] if len(own) == 1 else math.fsum(own) / len(own) for dialog, own in sums.items()}
 
     def dialogs(self, tests: NDArray[np.int64]) -> list[str]:
         """The conversation of each test."""
@@ -220,5 +221,5 @@ class SystemValues:
 
 
 def _role_lookup(roles: Mapping[str, Sequence[str]], level: str) -> Callable[[int], str]:
-    known = roles.get(level, ())
-    return lambda unit: known[unit] if unit is not None and unit < len(known) else ""
+    unit_roles = roles.get(level, ())
+    return lambda unit: unit_roles[unit] if unit is not None and unit < len(unit_roles) else ""

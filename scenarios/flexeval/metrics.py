@@ -70,10 +70,10 @@ def load_function(reference: str) -> Function:
             raise ConfigurationError(f"there is no function '{reference}'; built in: {', '.join(BUILTIN)}")
         return BUILTIN[reference]
     function = _attribute(holder, name)
-    if wrong := _describe_non_function(function):
-        there = ", ".join(_own_functions(holder)) or "none"
-        told = f"there is no function '{name}'" if function is None else f"'{name}' is {wrong}, not a function"
-        raise ConfigurationError(f"function '{reference}': {told}; functions there: {there}")
+    if kind := _describe_non_function(function):
+        names = ", ".join(_own_functions(holder)) or "none"
+        problem = f"there is no function '{name}'" if function is None else f"'{name}' is {kind}, not a function"
+        raise ConfigurationError(f"function '{reference}': {problem}; functions there: {names}")
     check_defined_here(holder, function, name)
     return function  # type: ignore[no-any-return]
 
@@ -119,34 +119,36 @@ def find_function(name: str, files: Sequence[str]) -> MetricFunction:
 
 
 def _unknown_function(name: str, files: Sequence[str]) -> ConfigurationError:
-    own = [one for file in files for one in _own_functions(import_file(Path(file)))]
-    alike = get_close_matches(name, [*own, *BUILTIN], 1)
-    hint = f"; did you mean '{alike[0]}'?" if alike else ""
-    there = f"in the suite's files: {', '.join(own) or 'none'}; " if files else ""
-    return ConfigurationError(f"there is no function '{name}'{hint} {there}built in: {', '.join(BUILTIN)}")
+    own = [function_name for file in files for function_name in _own_functions(import_file(Path(file)))]
+    similar = get_close_matches(name, [*own, *BUILTIN], 1)
+    hint = f"; did you mean '{similar[0]}'?" if similar else ""
+    own_text = f"in the suite's files: {', '.join(own) or 'none'}; " if files else ""
+    return ConfigurationError(f"there is no function '{name}'{hint} {own_text}built in: {', '.join(BUILTIN)}")
 
 
 def _own_functions(holder: Any) -> list[str]:
     """The functions that a module defines itself."""
     return [
-        one for one, value in vars(holder).items() if inspect.isfunction(value) and value.__module__ == holder.__name__
+        name
+        for name, value in vars(holder).items()
+        if inspect.isfunction(value) and value.__module__ == holder.__name__
     ]
 
 
-def check_arguments(found: MetricFunction, arguments: Mapping[str, Any]) -> None:
+def check_arguments(function: MetricFunction, arguments: Mapping[str, Any]) -> None:
     """See that a function takes these arguments besides the unit.
 
     :raises ConfigurationError: it does not; the message names which.
     """
     try:
-        signature = inspect.signature(load_function(found.reference))
+        signature = inspect.signature(load_function(function.reference))
     except (TypeError, ValueError):  # of C: it says so when it is called
         return
     try:
         signature.bind(None, **arguments)
     except TypeError as error:
-        told = str(error).replace("a required argument", "the required argument")
-        raise ConfigurationError(f"function '{found.reference}' takes {signature}: {told}") from None
+        problem = str(error).replace("a required argument", "the required argument")
+        raise ConfigurationError(f"function '{function.reference}' takes {signature}: {problem}") from None
 
 
 def _levels_and_kind(function: Function, reference: str) -> tuple[tuple[Level, ...], str]:
@@ -189,12 +191,12 @@ def _source_digest(reference: str, function: Function) -> str:
 
 def adopt_digests(metrics: Sequence[dict[str, Any]], recorded: Sequence[Mapping[str, Any]]) -> None:
     """Let built-in functions of version 1 keep the digests that earlier versions of this program recorded for them."""
-    earlier = {one["name"]: one for one in recorded}
+    earlier = {record["name"]: record for record in recorded}
     for metric in metrics:
-        before = earlier.get(metric["name"], metric)
-        same = metric["reference"] in BUILTIN and before["reference"] == metric["reference"]
-        if same and metric["digest"] == "version 1" and _FILE_DIGEST.fullmatch(before["digest"]):
-            metric["digest"] = before["digest"]
+        previous = earlier.get(metric["name"], metric)
+        is_same = metric["reference"] in BUILTIN and previous["reference"] == metric["reference"]
+        if is_same and metric["digest"] == "version 1" and _FILE_DIGEST.fullmatch(previous["digest"]):
+            metric["digest"] = previous["digest"]
 
 
 _DEPTH = {level: depth for depth, level in enumerate(LEVELS)}  # a unit lies within one of each level above it
@@ -242,8 +244,8 @@ class ResolvedMetric:
     @classmethod
     def from_manifest(cls, record: Mapping[str, Any]) -> ResolvedMetric:
         """The metric of a record that ``to_manifest`` made; its function is not looked for."""
-        rest = {key: value for key, value in record.items() if key not in ("metric", "levels")}
-        return cls(spec=Metric.model_validate(record["metric"]), levels=tuple(record["levels"]), **rest)
+        fields = {key: value for key, value in record.items() if key not in ("metric", "levels")}
+        return cls(spec=Metric.model_validate(record["metric"]), levels=tuple(record["levels"]), **fields)
 
     def to_record(self) -> dict[str, Any]:
         """What a worker process needs, as plain data."""
@@ -255,11 +257,11 @@ class ResolvedMetric:
             "takes": self.takes,
             "arguments": self.spec.arguments,
             "seconds": self.spec.seconds,
-            "when": [[level, one.model_dump(exclude_none=True)] for level, one in self.conditions],
+            "when": [[level, condition.model_dump(exclude_none=True)] for level, condition in self.conditions],
         }
 
 
-def resolve_metrics(suite: Suite, graders: Sequence[str] = (), where: str = "suite") -> list[ResolvedMetric]:
+def resolve_metrics(suite: Suite, graders: Sequence[str] = (), source: str = "suite") -> list[ResolvedMetric]:
     """The metrics of a suite in an order in which they can be computed. A rubric that several graders grade is a metric
     for each of them, ``NAME@GRADER``. ``where`` names the suite in errors.
 
@@ -267,24 +269,24 @@ def resolve_metrics(suite: Suite, graders: Sequence[str] = (), where: str = "sui
         condition names none, or conditions go round in a circle.
     """
     by_name: dict[str, Metric] = {}
-    for metric in [one for every in suite.metrics for one in _one_for_each_grader(every, graders, where)]:
+    for metric in [copy for spec in suite.metrics for copy in _expand_graders(spec, graders, source)]:
         if metric.name in by_name:
             raise ConfigurationError(
-                f"{where}: two metrics are called '{metric.name}'; give one of them a `name` of its own"
+                f"{source}: two metrics are called '{metric.name}'; give one of them a `name` of its own"
             )
         by_name[metric.name] = metric
-    order = _topological_order(by_name, where)
-    found: dict[str, ResolvedMetric] = {}
+    order = _topological_order(by_name, source)
+    resolved: dict[str, ResolvedMetric] = {}
     for name in order:
-        found[name] = _resolve_metric(by_name[name], suite, found, where)
-    return [found[name] for name in order]
+        resolved[name] = _resolve_metric(by_name[name], suite, resolved, source)
+    return [resolved[name] for name in order]
 
 
-def _one_for_each_grader(metric: Metric, graders: Sequence[str], where: str) -> list[Metric]:
+def _expand_graders(metric: Metric, graders: Sequence[str], source: str) -> list[Metric]:
     """A metric once for each of its graders."""
     if metric.grader is not None and metric.grader not in graders:
         raise ConfigurationError(
-            f"{where}: metric '{metric.name}': there is no grader '{metric.grader}'; known: "
+            f"{source}: metric '{metric.name}': there is no grader '{metric.grader}'; known: "
             f"{', '.join(graders) or 'none'}"
         )
     if metric.rubric is None or metric.grader is not None or len(graders) < 2:
@@ -292,35 +294,35 @@ def _one_for_each_grader(metric: Metric, graders: Sequence[str], where: str) -> 
     return [metric.model_copy(update={"name": f"{metric.name}@{label}", "grader": label}) for label in graders]
 
 
-def _topological_order(metrics: Mapping[str, Metric], where: str) -> list[str]:
+def _topological_order(metrics: Mapping[str, Metric], source: str) -> list[str]:
     """The names, each behind those that it depends on; otherwise as they stand in the suite."""
-    done: list[str] = []
+    order: list[str] = []
     path: list[str] = []
 
     def visit(name: str) -> None:
-        if name in done:
+        if name in order:
             return
         if name in path:
             circle = " -> ".join([*path[path.index(name) :], name])
-            raise ConfigurationError(f"{where}: metrics depend on each other in a circle: {circle}")
+            raise ConfigurationError(f"{source}: metrics depend on each other in a circle: {circle}")
         path.append(name)
         for condition in metrics[name].when:
             if condition.metric not in metrics:
-                known = ", ".join(metrics)
+                names = ", ".join(metrics)
                 raise ConfigurationError(
-                    f"{where}: metric '{name}': `when` names the metric '{condition.metric}', which is not there; "
-                    f"there are: {known}"
+                    f"{source}: metric '{name}': `when` names the metric '{condition.metric}', which is not there; "
+                    f"there are: {names}"
                 )
             visit(condition.metric)
         path.pop()
-        done.append(name)
+        order.append(name)
 
     for name in metrics:
         visit(name)
-    return done
+    return order
 
 
-def _resolve_metric(metric: Metric, suite: Suite, earlier: Mapping[str, ResolvedMetric], where: str) -> ResolvedMetric:
+def _resolve_metric(metric: Metric, suite: Suite, earlier: Mapping[str, ResolvedMetric], source: str) -> ResolvedMetric:
     try:
         if metric.function is not None:
             function = find_function(metric.function, suite.functions)
@@ -337,14 +339,19 @@ def _resolve_metric(metric: Metric, suite: Suite, earlier: Mapping[str, Resolved
             assert metric.rubric is not None
             level, parts = metric.level or rubrics[metric.rubric].level, {}
     except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: metric '{metric.name}': {error}") from None
+        raise ConfigurationError(f"{source}: metric '{metric.name}': {error}") from None
     stage = 0
     for condition in metric.when:
-        other = earlier[condition.metric]
-        _check_levels(metric.name, level, other, condition, where)
-        stage = max(stage, other.stage + (0 if other.by_function else 1))
+        dependency = earlier[condition.metric]
+        _check_levels(metric.name, level, dependency, condition, source)
+        stage = max(stage, dependency.stage + (0 if dependency.by_function else 1))
     return ResolvedMetric(
-        metric.name, metric, level, stage, levels=tuple(earlier[one.metric].level for one in metric.when), **parts
+        metric.name,
+        metric,
+        level,
+        stage,
+        levels=tuple(earlier[condition.metric].level for condition in metric.when),
+        **parts,
     )
 
 
@@ -356,11 +363,11 @@ def _choose_level(metric: Metric, allowed: Sequence[Level]) -> Level:
     return metric.level
 
 
-def _check_levels(name: str, level: Level, other: ResolvedMetric, condition: Condition, where: str) -> None:
-    if _DEPTH[other.level] > _DEPTH[level]:
+def _check_levels(name: str, level: Level, dependency: ResolvedMetric, condition: Condition, source: str) -> None:
+    if _DEPTH[dependency.level] > _DEPTH[level]:
         raise ConfigurationError(
-            f"{where}: metric '{name}' of each {level} cannot depend on '{other.name}', which each {other.level} has: "
-            f"there may be several in one {level}; measure both on one level"
+            f"{source}: metric '{name}' is computed on each {level} and cannot depend on '{dependency.name}', which is "
+            f"computed on each {dependency.level}: one {level} may have several; compute both on the same level"
         )
 
 
@@ -371,52 +378,52 @@ UnitValues = dict[str, dict[int, Any]]
 
 
 def measure(
-    dialog: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], all_: bool, known: MetricRecords
+    dialog: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], all_: bool, earlier: MetricRecords
 ) -> MetricRecords:
     """The values of metrics (``Measured.to_record``) on a dialog (``Dialog.to_record``).
 
     :param all_: whether also of what was said before this run.
     :param known: what metrics of earlier stages have given.
     """
-    whole = Dialog.from_record(dialog)
-    found: MetricRecords = {}
-    values = unit_values(known)
+    full_dialog = Dialog.from_record(dialog)
+    records: MetricRecords = {}
+    values = unit_values(earlier)
     shared: dict[bytes, list[Any]] = {}
     with _alarm_handler():
         for metric in metrics:
-            found[metric["name"]] = one = _compute_metric(whole, metric, all_, values, shared)
-            values |= unit_values({metric["name"]: one})
-    return found
+            records[metric["name"]] = record = _compute_metric(full_dialog, metric, all_, values, shared)
+            values |= unit_values({metric["name"]: record})
+    return records
 
 
-def unit_values(found: MetricRecords) -> UnitValues:
+def unit_values(records: MetricRecords) -> UnitValues:
     """The values by metric and unit."""
-    return {name: dict(one["values"]) for name, one in found.items()}
+    return {name: dict(record["values"]) for name, record in records.items()}
 
 
 def _compute_metric(
-    dialog: Dialog, metric: Mapping[str, Any], all_: bool, known: UnitValues, shared: dict[bytes, list[Any]]
+    dialog: Dialog, metric: Mapping[str, Any], all_: bool, earlier: UnitValues, shared: dict[bytes, list[Any]]
 ) -> dict[str, Any]:
-    one: dict[str, Any] = {"values": [], "errors": [], "skipped": 0}
+    record: dict[str, Any] = {"values": [], "errors": [], "skipped": 0}
     conditions = [(level, Condition.model_validate(when)) for level, when in metric["when"]]
     function = load_function(metric["reference"])
-    same = orjson.dumps([metric["reference"], metric["arguments"]], option=orjson.OPT_SORT_KEYS)
+    call_key = orjson.dumps([metric["reference"], metric["arguments"]], option=orjson.OPT_SORT_KEYS)
     level = metric["level"]
     for unit in select_units(dialog, level, metric["role"], all_):
-        if not conditions_hold(dialog, unit, level, conditions, known):
-            one["skipped"] += 1
+        if not conditions_hold(dialog, unit, level, conditions, earlier):
+            record["skipped"] += 1
             continue
-        key = b"%b %b %d" % (same, level.encode(), unit.index)
+        key = b"%b %b %d" % (call_key, level.encode(), unit.index)
         if key not in shared:  # another metric may ask the same of it
             shared[key] = _call_function(
                 function, _function_argument(unit, metric["takes"]), metric["arguments"], metric["seconds"]
             )
         value, error = shared[key]
         if error is None:
-            one["values"].append([unit.index, value])
+            record["values"].append([unit.index, value])
         else:
-            one["errors"].append([unit.index, error["type"], error["message"][:2000], error["at"]])
-    return one
+            record["errors"].append([unit.index, error["type"], error["message"][:2000], error["at"]])
+    return record
 
 
 def select_units(dialog: Dialog, level: Level, role: str | None, all_: bool) -> Iterator[Unit]:
@@ -431,16 +438,22 @@ def _is_new(dialog: Dialog, unit: Unit) -> bool:
 
 
 def conditions_hold(
-    dialog: Dialog, unit: Unit, level: Level, conditions: Sequence[tuple[Level, Condition]], known: UnitValues
+    dialog: Dialog,
+    unit: Unit,
+    level: Level,
+    conditions: Sequence[tuple[Level, Condition]],
+    values_by_metric: UnitValues,
 ) -> bool:
     """Whether all conditions, each with the level of its metric, hold for a unit of ``level``. Where the other metric
     has no value, its condition does not.
     """
-    for other, condition in conditions:
-        value = known[condition.metric].get(_containing_index(dialog, unit, level, other) + condition.position)
+    for other_level, condition in conditions:
+        value = values_by_metric[condition.metric].get(
+            _containing_index(dialog, unit, level, other_level) + condition.position
+        )
         if isinstance(value, dict):
             value = _condition_value(value, condition)
-        if value is None or not condition.hold(value):
+        if value is None or not condition.allow(value):
             return False
     return True
 
@@ -450,20 +463,22 @@ def _condition_value(value: Mapping[str, Any], condition: Condition) -> Any:
     if condition.value is not None:
         return value.get(condition.value)
     if "choice" in value:
-        by_choice = isinstance(condition.equals, str) or any(isinstance(one, str) for one in condition.among or ())
+        by_choice = isinstance(condition.equals, str) or any(
+            isinstance(option, str) for option in condition.among or ()
+        )
         return value["choice"] if by_choice else value["score"]
     return next(iter(value.values()), None) if len(value) == 1 else None
 
 
-def _containing_index(dialog: Dialog, unit: Unit, level: Level, other: Level) -> int:
+def _containing_index(dialog: Dialog, unit: Unit, level: Level, other_level: Level) -> int:
     """The index, on another level, of what holds a unit."""
-    if other == level:
+    if other_level == level:
         return unit.index
-    if other == "conversation":
+    if other_level == "conversation":
         return 0
     if isinstance(unit, ToolCall):
         message = dialog.messages[unit.message]
-        return message.index if other == "message" else message.turn if message.turn is not None else -1
+        return message.index if other_level == "message" else message.turn if message.turn is not None else -1
     return unit.turn if isinstance(unit, Message) and unit.turn is not None else -1
 
 
@@ -473,7 +488,7 @@ def _function_argument(unit: Unit, takes: str) -> Any:
     if takes == "text":
         return unit.text
     messages = unit.messages if isinstance(unit, Dialog | Turn) else (unit,)
-    return [{"role": one.role, "content": one.text} for one in messages]
+    return [{"role": message.role, "content": message.text} for message in messages]
 
 
 def _call_function(
@@ -504,11 +519,13 @@ def normalize_value(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool) or (type(value) is float and math.isfinite(value)):
         return value  # most values by far
-    if isinstance(value, list | tuple) and value and all(isinstance(one, dict) and {"name", "value"} <= one.keys()
-                                                          for one in value):  # fmt: skip
-        value = {str(one["name"]): one["value"] for one in value}
+    if isinstance(value, list | tuple) and value and all(isinstance(entry, dict) and {"name", "value"} <= entry.keys()
+                                                          for entry in value):  # fmt: skip
+        value = {str(entry["name"]): entry["value"] for entry in value}
     value = (
-        {str(key): _plain_value(one) for key, one in value.items()} if isinstance(value, dict) else _plain_value(value)
+        {str(key): _plain_value(part) for key, part in value.items()}
+        if isinstance(value, dict)
+        else _plain_value(value)
     )
     to_json_bytes(value)  # numbers that are not finite, texts without end
     return value
@@ -535,11 +552,11 @@ def _alarm_handler() -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise TimeoutError("no result within its time limit (`seconds`)")
 
-    before = signal.signal(signal.SIGALRM, stop)
+    previous = signal.signal(signal.SIGALRM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous)
 
 
 @contextmanager

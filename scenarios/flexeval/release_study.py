@@ -36,9 +36,9 @@ class FlexEvalStudy(SystemStudy):
         super().read(readings, scoring, items)
         run = readings[0].cell.run
         assert run is not None
-        found = read_values_by_system(run.journal, [reading.cell.candidate for reading in readings])
+        systems = read_values_by_system(run.journal, [reading.cell.candidate for reading in readings])
         for reading in readings:
-            reading.columns = found[reading.cell.candidate]
+            reading.columns = systems[reading.cell.candidate]
 
     def findings(self, report: Record) -> list[Findings]:
         """Whether each release passes its gate, and how many of its tests do, suite by suite."""
@@ -48,10 +48,10 @@ class FlexEvalStudy(SystemStudy):
                 suites.setdefault(cell["dataset"], []).append(cell)
         return [_suite_findings(name, cells) for name, cells in suites.items()]
 
-    def cell_rows(self, cell: Record, place: Row) -> Iterator[Row]:
+    def cell_rows(self, cell: Record, prefix: Row) -> Iterator[Row]:
         metrics = (cell["result"] or {}).get("metrics", {})
         for name, metric in metrics.items():
-            yield from record_rows(place, name, {key: one for key, one in metric.items() if key != "errors"})
+            yield from record_rows(prefix, name, {key: figure for key, figure in metric.items() if key != "errors"})
 
 
 def _suite_findings(suite: str, cells: Sequence[Record]) -> Findings:
@@ -71,7 +71,7 @@ def _suite_findings(suite: str, cells: Sequence[Record]) -> Findings:
             value, low, high = (100 * rate[end] for end in ("mean", "low", "high"))
             standings.append(RankedCandidate(name, value, low, high, rate["n"], bool(broken), ", ".join(broken)))
     sentences.sort(key=lambda sentence: " breaks its gate" not in sentence)
-    standings.sort(key=lambda one: -(one.value or 0.0))
+    standings.sort(key=lambda standing: -(standing.value or 0.0))
     return Findings(sentences, "tests passed, percent" if standings else "", standings, suite)
 
 
@@ -86,69 +86,84 @@ class ReleaseSection(Section[Material]):
     def compute(self, material: Material, report: Mapping[str, Any]) -> list[dict[str, Any]]:
         """By suite and metric the figures of each release, and the others' differences from the first, item by item."""
         suites: dict[str, list[RunReading]] = {}
-        for one in material.readings:
-            if one.result is not None:
-                suites.setdefault(one.cell.dataset, []).append(one)
+        for reading in material.readings:
+            if reading.result is not None:
+                suites.setdefault(reading.cell.dataset, []).append(reading)
         return [
-            metric for name, readings in suites.items() for metric in self._of_suite(name, readings, len(suites) > 1)
+            metric
+            for name, readings in suites.items()
+            for metric in self._compare_suite(name, readings, len(suites) > 1)
         ]
 
-    def _of_suite(self, suite: str, readings: Sequence[RunReading], several: bool) -> list[dict[str, Any]]:
-        names = list(dict.fromkeys(name for one in readings for name in one.result.get("metrics", {})))  # type: ignore[union-attr]
-        found: list[dict[str, Any]] = []
+    def _compare_suite(self, suite: str, readings: Sequence[RunReading], several: bool) -> list[dict[str, Any]]:
+        names = list(dict.fromkeys(name for reading in readings for name in reading.result.get("metrics", {})))  # type: ignore[union-attr]
+        metrics: list[dict[str, Any]] = []
         scales = rubric_scales(readings[0].cell.manifest)
         for name in names:
             releases = []
-            for one in readings:
-                metric = (one.result or {}).get("metrics", {}).get(name)
+            for reading in readings:
+                metric = (reading.result or {}).get("metrics", {}).get(name)
                 if metric is not None and (metric["n"] or metric["errors_total"]):
-                    releases.append({"release": _release_name(one, readings), **metric})
+                    releases.append({"release": _release_name(reading, readings), **metric})
             if releases:
-                told = {"suite": suite} if several else {}
-                against = self._against(name, readings, scales.get(name))
-                found.append(told | {"metric": name, "releases": releases, "against": against})
-        every = [one for metric in found for one in metric["against"]]
-        for one, p in zip(every, adjust_p_values([one["p"] for one in every]), strict=True):
-            one["p_corrected"] = p
-        return found
+                prefix = {"suite": suite} if several else {}
+                against = self._differences(name, readings, scales.get(name))
+                metrics.append(prefix | {"metric": name, "releases": releases, "against": against})
+        comparisons = [difference for metric in metrics for difference in metric["against"]]
+        for difference, p in zip(
+            comparisons, adjust_p_values([difference["p"] for difference in comparisons]), strict=True
+        ):
+            difference["p_corrected"] = p
+        return metrics
 
-    def _against(self, name: str, readings: Sequence[RunReading], scale: Scale | None) -> list[dict[str, Any]]:
-        first, *others = readings
+    def _differences(self, name: str, readings: Sequence[RunReading], scale: Scale | None) -> list[dict[str, Any]]:
+        first, *later = readings
         base = _means_by_item(first.columns, name)
-        found = []
-        for other in others if base else ():
-            own = _means_by_item(other.columns, name)
+        differences = []
+        for reading in later if base else ():
+            own = _means_by_item(reading.columns, name)
             if not own:
                 continue
-            ends = scale_width(scale, [_numbers(one.columns, name) for one in (first, other)])
+            ends = scale_width(scale, [_numbers(release.columns, name) for release in (first, reading)])
             scores = {"own": {(item, ""): value for item, value in own.items()},
                       "base": {(item, ""): value for item, value in base.items()}}  # fmt: skip
-            one = compare("own", "base", scores, highest=ends or _beyond_range(base, own))
-            if one.mean is not None:
-                told = {"release": _release_name(other, readings), "difference": one.mean, "p": one.p, "n": one.n}
+            comparison = compare("own", "base", scores, highest=ends or _beyond_range(base, own))
+            if comparison.mean is not None:
+                record = {
+                    "release": _release_name(reading, readings),
+                    "difference": comparison.mean,
+                    "p": comparison.p,
+                    "n": comparison.n,
+                }
                 # Of numbers without ends it is Student's, as that of each release's mean is.
                 student = None if ends is not None else _mean_difference(own, base)
-                interval = one.difference if ends is not None else student and extend_to_zero(student, one.p)
-                found.append(told | {"low": interval and interval.low, "high": interval and interval.high})
-        return found
+                interval = (
+                    comparison.difference if ends is not None else student and extend_to_zero(student, comparison.p)
+                )
+                differences.append(record | {"low": interval and interval.low, "high": interval and interval.high})
+        return differences
 
     def tables(self, report: Record) -> list[Table]:
         rows, differences = [], []
         for metric in report[self.key]:
             name = _metric_name(metric)
-            for one in metric["releases"]:
-                rate = one.get("pass_rate")
-                row = [name, one["release"], f"{one['n']:,}"]
-                row += [mean_and_interval(one, 3) if "mean" in one else DASH, number(one.get("p98"), 3)]
-                row += [DASH if rate is None else f"{100 * rate['mean']:.1f}%", f"{one['errors_total']:,}"]
+            for figures in metric["releases"]:
+                rate = figures.get("pass_rate")
+                row = [name, figures["release"], f"{figures['n']:,}"]
+                row += [mean_and_interval(figures, 3) if "mean" in figures else DASH, number(figures.get("p98"), 3)]
+                row += [DASH if rate is None else f"{100 * rate['mean']:.1f}%", f"{figures['errors_total']:,}"]
                 rows.append(row)
-            for one in metric["against"]:
-                ends = f" ({number(one['low'], 3)} to {number(one['high'], 3)})" if one["low"] is not None else ""
-                row = [name, one["release"], f"{signed(one['difference'], 3)}{ends}"]
-                differences.append([*row, p_value(one["p"]), p_value(one["p_corrected"]), f"{one['n']:,}"])
+            for figures in metric["against"]:
+                ends = (
+                    f" ({number(figures['low'], 3)} to {number(figures['high'], 3)})"
+                    if figures["low"] is not None
+                    else ""
+                )
+                row = [name, figures["release"], f"{signed(figures['difference'], 3)}{ends}"]
+                differences.append([*row, p_value(figures["p"]), p_value(figures["p_corrected"]), f"{figures['n']:,}"])
         head = ["metric", "release", "n", "mean", "p98", "passed", "errors"]
         against = ["metric", "release", "difference", "p", "Holm p", "conversations"]
-        firsts = {one["releases"][0]["release"] for one in report[self.key]}
+        firsts = {figures["releases"][0]["release"] for figures in report[self.key]}
         first = firsts.pop() if len(firsts) == 1 else "the first"
         return [
             ("Releases side by side", head, rows),
@@ -162,29 +177,29 @@ class ReleaseSection(Section[Material]):
         kinds: list[tuple[str, str]] = []
         classes: list[tuple[str, str]] = []
         for name, rows in _panels(report[self.key]).items():
-            bars = {row: row_plots.Bar(one["p98"]) for row, one in rows.items() if _has_percentiles(one)}
+            bars = {row: row_plots.Bar(record["p98"]) for row, record in rows.items() if _has_percentiles(record)}
             if bars and len(tails) < _MAX_PLOTTED:
-                told = ", ".join(f"{row} {bar.value:.3g}" for row, bar in bars.items())
-                tails.append((row_plots.bar_plot(name, bars, "98th percentile"), f"{name}: {told}"))
-            counts = {row: one["counts"] for row, one in rows.items() if one.get("counts")}
-            order = sorted({category for one in counts.values() for category in one})
+                summary = ", ".join(f"{row} {bar.value:.3g}" for row, bar in bars.items())
+                tails.append((row_plots.bar_plot(name, bars, "98th percentile"), f"{name}: {summary}"))
+            counts = {row: record["counts"] for row, record in rows.items() if record.get("counts")}
+            order = sorted({category for record in counts.values() for category in record})
             if counts and len(order) <= row_plots.MAX_CATEGORIES and len(kinds) < _MAX_PLOTTED:
                 kinds.append((row_plots.stacked_bar_plot(name, counts, order), f"{name}: {', '.join(order)}"))
-            f1 = {row: {kind: figures["f1"] for kind, figures in one["classes"].items()}
-                  for row, one in rows.items() if one.get("classes")}  # fmt: skip
-            order = sorted({kind for one in f1.values() for kind in one})
+            f1 = {row: {kind: figures["f1"] for kind, figures in record["classes"].items()}
+                  for row, record in rows.items() if record.get("classes")}  # fmt: skip
+            order = sorted({kind for record in f1.values() for kind in record})
             if f1 and len(order) <= row_plots.MAX_CATEGORIES:
-                told = "; ".join(f"{row} {', '.join(f'{kind} {value:.3g}' for kind, value in one.items())}"
-                                 for row, one in f1.items())  # fmt: skip
-                classes.append((row_plots.grouped_bar_plot(name, f1, order, "F1"), f"{name}: {told}"))
+                summary = "; ".join(f"{row} {', '.join(f'{kind} {value:.3g}' for kind, value in record.items())}"
+                                 for row, record in f1.items())  # fmt: skip
+                classes.append((row_plots.grouped_bar_plot(name, f1, order, "F1"), f"{name}: {summary}"))
         origin = f"{len(report['cells'])} releases"
         beyond = "Two of a hundred values lie beyond it."
-        drawn = [
+        plots = [
             ("tails", "98th percentile by release", beyond, tails),
             ("categories", "Categories by release", "How often each category was given.", kinds),
             ("classes", "F1 by class", "Agreement with the given labels, each class as the positive one.", classes),
         ]
-        return [Plot(anchor, heading, caption, origin, panels) for anchor, heading, caption, panels in drawn if panels]
+        return [Plot(anchor, heading, caption, origin, panels) for anchor, heading, caption, panels in plots if panels]
 
 
 def _metric_name(metric: Mapping[str, Any]) -> str:
@@ -196,15 +211,15 @@ def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """By panel its rows: of each metric its releases, and of a rubric that several graders grade (``NAME@GRADER``) each
     release by each grader.
     """
-    found: dict[str, dict[str, Any]] = {}
+    panels: dict[str, dict[str, Any]] = {}
     for metric in metrics:
         name, _, grader = _metric_name(metric).partition("@")
-        for one in metric["releases"]:
-            row = one["release"]
+        for release in metric["releases"]:
+            row = release["release"]
             if grader:
                 row = grader if len(metric["releases"]) == 1 else f"{row}, {grader}"
-            found.setdefault(name, {})[row] = one
-    return found
+            panels.setdefault(name, {})[row] = release
+    return panels
 
 
 def _has_percentiles(figures: Mapping[str, Any]) -> bool:
@@ -215,18 +230,18 @@ def _has_percentiles(figures: Mapping[str, Any]) -> bool:
 
 def _release_name(reading: RunReading, readings: Sequence[RunReading]) -> str:
     """The system's label where no two are alike, else the run's name, too."""
-    alike = sum(one.cell.candidate == reading.cell.candidate for one in readings)
+    alike = sum(other_reading.cell.candidate == reading.cell.candidate for other_reading in readings)
     return reading.cell.candidate if alike == 1 else reading.cell.name
 
 
 def _numbers(collected: SystemValues, name: str) -> NDArray[np.float64]:
     """A metric's numbers, those of all conversations and units."""
-    return collected.series[name].taken(None, None).numbers
+    return collected.series[name].select(None, None).numbers
 
 
 def _beyond_range(*means: Mapping[str, float]) -> float:
     """Further apart than two of these are."""
-    return 2 * max(abs(value) for one in means for value in one.values()) or 1.0
+    return 2 * max(abs(value) for values in means for value in values.values()) or 1.0
 
 
 def _mean_difference(own: Mapping[str, float], base: Mapping[str, float]) -> Estimate | None:
@@ -241,5 +256,5 @@ def _means_by_item(collected: SystemValues, name: str) -> dict[str, float]:
     series = collected.series.get(name)
     if series is None:
         return {}
-    values = series.taken(None, None)
+    values = series.select(None, None)
     return collected.means(values.number_tests, values.numbers.tolist())

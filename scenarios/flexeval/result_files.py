@@ -148,20 +148,20 @@ def missing_tests(path: Path) -> list[tuple[str, _Row]]:
     with History(folder.journal) as history:
         if len(history.ended_numbers()) == manifest["dataset"]["chosen"] * len(labels) * repeats:
             return []
-        ended = {one.key for one in history.ended()}
+        ended = {record.key for record in history.ended()}
     try:
         tasks = DialogTasks([Path(file) for file in manifest["dataset"]["files"]], manifest["settings"]["n"])
     except ConfigurationError:
         return []
-    found = []
+    missing = []
     for task in tasks:
         for label in labels:
             for repeat in range(1, repeats + 1):
                 key = f"{label}/{task.id}" + (f"#{repeat}" if repeat > 1 else "")
                 if key not in ended:
                     row = {"key": key, "conversation": task.id, "candidate": label, "repeat": repeat}
-                    found.append((key, row | {"status": "untested"}))
-    return found
+                    missing.append((key, row | {"status": "untested"}))
+    return missing
 
 
 def _conversation_row(
@@ -171,17 +171,19 @@ def _conversation_row(
     id_ = str((item or {}).get("id", name))
     repeat = name.removeprefix(id_).removeprefix("#")
     row: _Row = {"key": key, "conversation": id_, "candidate": label, "repeat": int(repeat or 1)}
-    whole = None if item is None or "problem" in item else Dialog.from_record(item)
+    recorded = None if item is None or "problem" in item else Dialog.from_record(item)
     if failed:
         row |= {"status": "failed", "reason": f"{result['type']}: {result['message']}"}
     elif "stopped" in result:
         row |= {"status": "stopped", "reason": f"{result['stopped']['by']}: {result['stopped']['reason']}"}
     else:
         row |= {"status": "finished", "reason": None, "passed": result.get("passed")}
-    dialog = whole
-    if whole is not None and not failed and "said" in result:
-        kept = whole.messages[: result["kept"]]
-        dialog = Dialog.of(whole.id, [*kept, *map(message_from_record, result["said"])], whole.metadata)
+    dialog = recorded
+    if recorded is not None and not failed and "said" in result:
+        kept_messages = recorded.messages[: result["kept"]]
+        dialog = Dialog.from_messages(
+            recorded.id, [*kept_messages, *map(message_from_record, result["said"])], recorded.metadata
+        )
     row |= {"messages": 0 if dialog is None else len(dialog.messages)}
     row["metadata"] = None if dialog is None else _json(dialog.metadata)
     yield "conversations", row
@@ -194,36 +196,41 @@ def _conversation_row(
 def _dialog_rows(key: str, dialog: Dialog) -> Iterator[tuple[str, _Row]]:
     for turn in dialog.turns:
         yield "turns", {"key": key, "turn": turn.index, "role": turn.role, "text": turn.text, "new": int(turn.new)}
-    for one in dialog.messages:
+    for message in dialog.messages:
         yield (
             "messages",
             {
                 "key": key,
-                "message": one.index,
-                "turn": one.turn,
-                "role": one.role,
-                "content": one.content,
-                "new": int(one.new),
-                "latency": one.latency,
-                "prompt_tokens": one.tokens.get("prompt"),
-                "completion_tokens": one.tokens.get("completion"),
-                "metadata": _json(one.metadata) if one.metadata else None,
+                "message": message.index,
+                "turn": message.turn,
+                "role": message.role,
+                "content": message.content,
+                "new": int(message.new),
+                "latency": message.latency,
+                "prompt_tokens": message.tokens.get("prompt"),
+                "completion_tokens": message.tokens.get("completion"),
+                "metadata": _json(message.metadata) if message.metadata else None,
             },
         )
     for call in dialog.tool_calls:
-        told = {"name": call.name, "arguments": call.arguments, "result": call.result}
-        yield "tool_calls", {"key": key, "tool_call": call.index, "message": call.message, **told}
+        call_fields = {"name": call.name, "arguments": call.arguments, "result": call.result}
+        yield "tool_calls", {"key": key, "tool_call": call.index, "message": call.message, **call_fields}
 
 
 def _metric_rows(key: str, result: Mapping[str, Any]) -> Iterator[tuple[str, _Row]]:
-    for name, one in result["metrics"].items():
-        roles = result["roles"].get(one["level"], ())
+    for name, metric in result["metrics"].items():
+        roles = result["roles"].get(metric["level"], ())
         labels = dict(result["labels"].get(name, ()))
-        for unit, value in one["values"]:
-            row = {"key": key, "level": one["level"], "unit": unit, "role": roles[unit] if unit < len(roles) else None}
+        for unit, value in metric["values"]:
+            row = {
+                "key": key,
+                "level": metric["level"],
+                "unit": unit,
+                "role": roles[unit] if unit < len(roles) else None,
+            }
             yield from (("metrics", row | part) for part in _value_rows(name, value, labels.get(unit)))
-        for unit, kind, message, *_ in one["errors"]:
-            row = {"key": key, "metric": name, "level": one["level"], "unit": unit}
+        for unit, kind, message, *_ in metric["errors"]:
+            row = {"key": key, "metric": name, "level": metric["level"], "unit": unit}
             yield "metrics", row | {"role": roles[unit] if unit is not None and unit < len(roles) else None,
                                     "error": f"{kind}: {message}"}  # fmt: skip
 
@@ -251,17 +258,17 @@ def export_tables(path: Path, target: Path, kind: str) -> list[Path]:
     :raises ConfigurationError: a file cannot be written, or pyarrow is not there.
     """
     database = write_results(path)
-    found = []
+    files = []
     try:
         target.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(database)) as connection:
             for table, columns in TABLE_COLUMNS.items():
                 file = target / f"{table}.{'jsonl' if kind == 'json' else kind}"
                 _write_table(connection.execute(f"SELECT * FROM {table}"), list(columns), columns, file, kind)
-                found.append(file)
+                files.append(file)
     except OSError as error:
         raise ConfigurationError(f"{target}: cannot be written: {error.strerror}") from None
-    return found
+    return files
 
 
 def _write_table(rows: sqlite3.Cursor, names: list[str], kinds: Mapping[str, str], file: Path, kind: str) -> None:
@@ -303,30 +310,32 @@ def write_junit(aggregate: SuiteAggregate, path: Path, run: Path) -> None:
     report = aggregate.report()
     checks = aggregate.gate()
     suites = Xml.Element("testsuites", name="viva")
-    for label, one in report["candidates"].items():
+    for label, record in report["candidates"].items():
         own = [check for check in checks if check.system == label]
         broken = sum(check.broken for check in own)
-        told = {
+        attributes = {
             "name": _xml_text(f"{report['suite']}.{label}"),
             "tests": str(len(own) + 1),
             "failures": str(broken),
-            "errors": str(int(one["failed"] > 0)),
+            "errors": str(int(record["failed"] > 0)),
         }
-        suite = Xml.SubElement(suites, "testsuite", told)
+        suite = Xml.SubElement(suites, "testsuite", attributes)
         properties = Xml.SubElement(suite, "properties")
-        facts = {"run": str(run), "conversations": str(one["conversations"]), "seed": str(report["seed"])}
+        facts = {"run": str(run), "conversations": str(record["conversations"]), "seed": str(report["seed"])}
         for name, value in facts.items():
             Xml.SubElement(properties, "property", name=name, value=_xml_text(value))
         for check in own:
-            case = Xml.SubElement(suite, "testcase", classname=told["name"], name=_xml_text(check.name), time="0")
+            case = Xml.SubElement(suite, "testcase", classname=attributes["name"], name=_xml_text(check.name), time="0")
             if check.broken:
                 Xml.SubElement(
-                    case, "failure", message=_xml_text(check.told()), type="ThresholdBroken"
-                ).text = _xml_text(check.told())
-        case = Xml.SubElement(suite, "testcase", classname=told["name"], name="every conversation was held", time="0")
-        if one["failed"]:
-            reasons = [f"{count} x {reason}" for reason, count in one["failure_reasons"].items()]
-            message = f"{one['failed']} conversations failed"
+                    case, "failure", message=_xml_text(check.describe()), type="ThresholdBroken"
+                ).text = _xml_text(check.describe())
+        case = Xml.SubElement(
+            suite, "testcase", classname=attributes["name"], name="every conversation was held", time="0"
+        )
+        if record["failed"]:
+            reasons = [f"{count} x {reason}" for reason, count in record["failure_reasons"].items()]
+            message = f"{record['failed']} conversations failed"
             Xml.SubElement(case, "error", message=message, type="ConversationFailed").text = _xml_text(
                 "\n".join(reasons)
             )
@@ -341,4 +350,6 @@ def write_junit(aggregate: SuiteAggregate, path: Path, run: Path) -> None:
 
 def _xml_text(value: str) -> str:
     """Without what XML cannot hold."""
-    return "".join(one if one >= " " or one in "\t\n" else " " for one in escape_controls(value))
+    return "".join(
+        character if character >= " " or character in "\t\n" else " " for character in escape_controls(value)
+    )

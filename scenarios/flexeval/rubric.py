@@ -70,10 +70,12 @@ def fill_prompt(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
         "completion": unit.text,
         "content": unit.text,
         "turn": unit.text,
-        "input": next((one.content for one in reversed(before) if one.role not in (unit.role, "system", "tool")), ""),
-        "system": "\n\n".join(one.content for one in dialog.messages if one.role == "system"),
-        "tool_calls": "\n".join(call.text for one in own for call in one.tool_calls),
-        "user": "\n\n".join(one.content for one in [*before, *own] if one.role == "user"),
+        "input": next(
+            (message.content for message in reversed(before) if message.role not in (unit.role, "system", "tool")), ""
+        ),
+        "system": "\n\n".join(message.content for message in dialog.messages if message.role == "system"),
+        "tool_calls": "\n".join(call.text for message in own for call in message.tool_calls),
+        "user": "\n\n".join(message.content for message in [*before, *own] if message.role == "user"),
     }
     return _PLACEHOLDER.sub(lambda match: texts[match[1]], rubric.prompt)
 
@@ -81,10 +83,10 @@ def fill_prompt(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
 def transcript_text(messages: list[Message]) -> str:
     """Messages as text, each behind its role; tools' calls and results in their places."""
     lines = []
-    for one in messages:
-        if one.content:
-            lines.append(f"{one.role}: {one.content}")
-        lines += [f"{one.role} calls {call.text}" for call in one.tool_calls]
+    for message in messages:
+        if message.content:
+            lines.append(f"{message.role}: {message.content}")
+        lines += [f"{message.role} calls {call.text}" for call in message.tool_calls]
     return "\n\n".join(lines)
 
 
@@ -117,26 +119,26 @@ class Grader:
         :raises MalformedOutput: no answer could be read.
         :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
         """
-        read: list[tuple[str, str, float | None]] = []
+        votes_read: list[tuple[str, str, float | None]] = []
         problem = ""
         for _ in range(votes):
             try:
-                read.append(await self._vote(rubric, question, hint, judged))
+                votes_read.append(await self._vote(rubric, question, hint, judged))
             except MalformedOutput as error:
                 problem = str(error)
-        if not read:
+        if not votes_read:
             raise MalformedOutput(problem)
-        counts = Counter(choice for choice, _, _ in read)
-        choice = max(rubric.choice_scores, key=lambda one: counts[one])
-        scores = [rubric.choice_scores[one] for one, _, _ in read]
-        expected = [one for _, _, one in read if one is not None]
-        found: dict[str, Any] = {"score": math.fsum(scores) / len(scores), "choice": choice}
-        found["reasoning"] = next(reasons for one, reasons, _ in read if one == choice)
-        if len(expected) == len(read):
-            found["expected"] = math.fsum(expected) / len(expected)
+        counts = Counter(choice for choice, _, _ in votes_read)
+        choice = max(rubric.choice_scores, key=lambda option: counts[option])
+        scores = [rubric.choice_scores[vote] for vote, _, _ in votes_read]
+        expected = [score for _, _, score in votes_read if score is not None]
+        record: dict[str, Any] = {"score": math.fsum(scores) / len(scores), "choice": choice}
+        record["reasoning"] = next(reasons for vote, reasons, _ in votes_read if vote == choice)
+        if len(expected) == len(votes_read):
+            record["expected"] = math.fsum(expected) / len(expected)
         if votes > 1:
-            found |= {"votes": dict(sorted(counts.items())), "unread": votes - len(read)}
-        return found
+            record |= {"votes": dict(sorted(counts.items())), "unread": votes - len(votes_read)}
+        return record
 
     async def _vote(self, rubric: Rubric, question: str, hint: Any, judged: str) -> tuple[str, str, float | None]:
         choices = ", ".join(f'"{choice}"' for choice in rubric.choice_scores)
@@ -184,14 +186,14 @@ def read_choice(rubric: Rubric, completion: Completion, judged: str = "") -> tup
     """
     body = readable_text(completion.text).strip()
     exact = {choice.strip().casefold(): choice for choice in rubric.choice_scores}
-    for read in (
+    for reader in (
         (_choice_in_last_line, _choice_in_objects)
         if rubric.answer == "line"
         else (_choice_in_objects, _choice_in_last_line)
     ):
-        found = read(body, exact, judged)
-        if found is not None:
-            return found
+        result = reader(body, exact, judged)
+        if result is not None:
+            return result
     cut = "; it was cut off at the token limit" if completion.finish == "length" else ""
     if not body:
         raise MalformedOutput(f"it is empty{cut}")
@@ -199,17 +201,17 @@ def read_choice(rubric: Rubric, completion: Completion, judged: str = "") -> tup
 
 
 def _choice_in_objects(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
-    named = []
+    choices = []
     for _, value in unquoted_objects(body, judged):
         if "choice" in value:
             choice = exact.get(str(value["choice"]).strip().casefold())
             if choice is None:
                 raise MalformedOutput(f"its choice is {str(value['choice'])[:60]!r}, which is none of the choices")
             reasons = value.get("reasoning")
-            named.append((choice, reasons.strip() if isinstance(reasons, str) else ""))
-    if len({choice for choice, _ in named}) > 1:
+            choices.append((choice, reasons.strip() if isinstance(reasons, str) else ""))
+    if len({choice for choice, _ in choices}) > 1:
         raise MalformedOutput("it holds choices that differ")
-    return named[0] if named else None
+    return choices[0] if choices else None
 
 
 def _choice_in_last_line(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
@@ -222,7 +224,7 @@ def _choice_in_last_line(body: str, exact: Mapping[str, str], judged: str) -> tu
         choice = exact.get(line)
         if choice is not None:
             return choice, "\n".join(lines[:number]).strip()
-        if any(_is_choice(line, one) for one in exact):
+        if any(_is_choice(line, known_choice) for known_choice in exact):
             return None
     return None
 
@@ -239,24 +241,24 @@ def expected_score(rubric: Rubric, completion: Completion, choice: str) -> float
     logprobs = completion.logprobs
     if not logprobs:
         return None
-    place = completion.text.rfind(choice)
+    position = completion.text.rfind(choice)
     start = 0
-    for text, own, others in logprobs:
-        if start <= place < start + len(text):
-            return _weighted_mean(rubric, {text: own, **others}, text[: place - start])
+    for text, logprob, alternatives in logprobs:
+        if start <= position < start + len(text):
+            return _weighted_mean(rubric, {text: logprob, **alternatives}, text[: position - start])
         start += len(text)
     return None
 
 
-def _weighted_mean(rubric: Rubric, logprobs: Mapping[str, float], before: str) -> float | None:
+def _weighted_mean(rubric: Rubric, logprobs: Mapping[str, float], prefix: str) -> float | None:
     weights: dict[str, float] = {}
     for token, logprob in logprobs.items():
-        begun = token.removeprefix(before).strip().strip('"')
-        fits = [choice for choice in rubric.choice_scores if begun and choice.startswith(begun)]
-        if len(fits) > 1:
+        beginning = token.removeprefix(prefix).strip().strip('"')
+        matches = [choice for choice in rubric.choice_scores if beginning and choice.startswith(beginning)]
+        if len(matches) > 1:
             return None
-        if fits:
-            weights[fits[0]] = weights.get(fits[0], 0.0) + math.exp(min(0.0, logprob))
+        if matches:
+            weights[matches[0]] = weights.get(matches[0], 0.0) + math.exp(min(0.0, logprob))
     total = math.fsum(weights.values())
     if not total:
         return None

@@ -79,11 +79,11 @@ class FlexEvalSettings(RunSettings):
         if not isinstance(data, Mapping) or not isinstance(data.get("suite"), str) or data.keys() >= _RUN_OPTIONS:
             return data
         suite = read_named_suite(data["suite"], context_folder(info)).suite
-        live = bool(data.get("watched"))
-        told: dict[str, Any] = {
-            "candidate": [RECORDED_MODEL] if live else system_models(suite),
-            "interactor": suite.interactor if suite.complete == "dialog" and not live else None,
-            "repeats": 1 if live else suite.repeats,
+        is_watched = bool(data.get("watched"))
+        defaults: dict[str, Any] = {
+            "candidate": [RECORDED_MODEL] if is_watched else system_models(suite),
+            "interactor": suite.interactor if suite.complete == "dialog" and not is_watched else None,
+            "repeats": 1 if is_watched else suite.repeats,
             "baseline": suite.baseline,
             "seed": suite.seed,
             "concurrency": suite.concurrency,
@@ -94,14 +94,14 @@ class FlexEvalSettings(RunSettings):
         }
         if not (data.get("grader") or data.get("graders")):
             models = list(grader_models(suite).values())
-            told |= {"grader": models[0]} if len(models) == 1 else {"graders": models}
-        return {**{name: value for name, value in told.items() if value is not None}, **data}
+            defaults |= {"grader": models[0]} if len(models) == 1 else {"graders": models}
+        return {**{name: value for name, value in defaults.items() if value is not None}, **data}
 
     @field_validator("suite")
     @classmethod
     def _suite_by_full_path(cls, name: str, info: ValidationInfo) -> str:
-        file, hash_, wanted = name.partition("#")
-        return f"{absolute_file(file, context_folder(info))}{hash_}{wanted}"
+        file, hash_, suite_name = name.partition("#")
+        return f"{absolute_file(file, context_folder(info))}{hash_}{suite_name}"
 
     @field_validator("baseline")
     @classmethod
@@ -123,8 +123,8 @@ _RUN_OPTIONS = frozenset({"suite", "candidate", "grader", "graders", "interactor
 
 def read_named_suite(name: str, folder: Path = Path()) -> SuiteFile:
     """Read the suite of ``FILE`` or ``FILE#NAME``."""
-    file, _, wanted = name.partition("#")
-    return read_suite(folder / file, wanted or None)
+    file, _, suite_name = name.partition("#")
+    return read_suite(folder / file, suite_name or None)
 
 
 def system_models(suite: Suite) -> list[str]:
@@ -135,7 +135,10 @@ def system_models(suite: Suite) -> list[str]:
         return [suite.system]
     if "url" in suite.system:
         return [with_label(inline_name(suite.system), "application")]
-    return [with_label(one if isinstance(one, str) else inline_name(one), label) for label, one in suite.system.items()]
+    return [
+        with_label(system if isinstance(system, str) else inline_name(system), label)
+        for label, system in suite.system.items()
+    ]
 
 
 def grader_models(suite: Suite) -> dict[str, str]:
@@ -159,18 +162,22 @@ def render_conversation(recorded: RecordedConversation, sides: Mapping[str, Side
     """The dialog, a turn a message, and behind it the graders' answers."""
     task = recorded.task if isinstance(recorded.task, Mapping) else {}
     result = recorded.result if isinstance(recorded.result, Mapping) else {}
-    calls = {role: [one for one in recorded.entries if isinstance(one, Exchange) and one.role == role]
+    calls = {role: [entry for entry in recorded.entries if isinstance(entry, Exchange) and entry.role == role]
              for role in (CANDIDATE, INTERACTOR)}  # fmt: skip
     turns: list[RenderedTurn] = []
     dialog = None if "messages" not in task else _complete_dialog(Dialog.from_record(task), result)
     if dialog is not None:
-        turns = [_render_message(one, calls, sides) for one in dialog.messages if one.role != "tool" or not one.call_id]
-        turns = [one for one in turns if one.text or one.tools or one.call is not None]
+        turns = [
+            _render_message(message, calls, sides)
+            for message in dialog.messages
+            if message.role != "tool" or not message.call_id
+        ]
+        turns = [turn for turn in turns if turn.text or turn.tools or turn.call is not None]
         _add_marks(dialog, turns, result)
     if "said" not in result:  # it failed, or goes on: what the system has said stands behind what it was given
-        turns += [render_entry(one, sides) for one in calls[CANDIDATE] if one.completion is not None]
-    turns += [_render_grader(one, sides) for one in recorded.entries
-              if isinstance(one, Exchange) and one.role not in calls]  # fmt: skip
+        turns += [render_entry(call, sides) for call in calls[CANDIDATE] if call.completion is not None]
+    turns += [_render_grader(entry, sides) for entry in recorded.entries
+              if isinstance(entry, Exchange) and entry.role not in calls]  # fmt: skip
     marks = _unit_marks(result, "conversation").get(0, [])
     return RenderedConversation([*turns, *pending_turns(recorded, sides)], marks)
 
@@ -180,11 +187,11 @@ def summarize_result(result: Mapping[str, Any]) -> ResultSummary:
     if "metrics" not in result:
         return ResultSummary(end=f"{result['stopped']['by']}: {result['stopped']['reason']}")
     aspects: dict[str, float] = {}
-    for name, one in result["metrics"].items():
-        numbers = [float(value) for _, value in map(_unit_value, one["values"]) if isinstance(value, int | float)]
+    for name, metric in result["metrics"].items():
+        numbers = [float(value) for _, value in map(_unit_value, metric["values"]) if isinstance(value, int | float)]
         if numbers:
             aspects[name] = sum(numbers) / len(numbers)
-    errors = sum(len(one["errors"]) for one in result["metrics"].values())
+    errors = sum(len(metric["errors"]) for metric in result["metrics"].values())
     passed = result.get("passed")
     end = {True: "passed", False: "failed", None: "measured"}[passed]
     if errors:
@@ -195,19 +202,19 @@ def summarize_result(result: Mapping[str, Any]) -> ResultSummary:
 def _complete_dialog(task: Dialog, result: Mapping[str, Any]) -> Dialog:
     if "said" not in result:
         return task
-    said = [message_from_record(one) for one in result["said"]]
-    return Dialog.of(task.id, [*task.messages[: result["kept"]], *said], task.metadata)
+    messages = [message_from_record(message) for message in result["said"]]
+    return Dialog.from_messages(task.id, [*task.messages[: result["kept"]], *messages], task.metadata)
 
 
-def _render_message(one: Message, calls: Mapping[str, list[Exchange]], sides: Mapping[str, Side]) -> RenderedTurn:
-    side: Side = {"user": "asking", "assistant": "given", "tool": "tool"}.get(one.role, "given")  # type: ignore[assignment]
-    role = (CANDIDATE if one.role == "assistant" else INTERACTOR) if one.new else ""
-    turn = RenderedTurn(one.role, one.content, sides.get(role, side))
-    turn.tools = [ToolUse(call.name, call.arguments, call.result) for call in one.tool_calls]
+def _render_message(message: Message, calls: Mapping[str, list[Exchange]], sides: Mapping[str, Side]) -> RenderedTurn:
+    side: Side = {"user": "asking", "assistant": "given", "tool": "tool"}.get(message.role, "given")  # type: ignore[assignment]
+    role = (CANDIDATE if message.role == "assistant" else INTERACTOR) if message.new else ""
+    turn = RenderedTurn(message.role, message.content, sides.get(role, side))
+    turn.tools = [ToolUse(call.name, call.arguments, call.result) for call in message.tool_calls]
     if role and calls[role]:
         turn.call = calls[role].pop(0)
         turn.speaker = role
-    turn.round = one.index  # until it is marked: which message it is
+    turn.round = message.index  # until it is marked: which message it is
     return turn
 
 
@@ -216,38 +223,38 @@ def _add_marks(dialog: Dialog, turns: list[RenderedTurn], result: Mapping[str, A
     by_message = {turn.round: turn for turn in turns}
     for turn in turns:
         turn.round = None
-    places = {
-        "turn": {one.index: one.messages[-1].index for one in dialog.turns},
-        "message": {one.index: one.index for one in dialog.messages},
-        "tool_call": {one.index: one.message for one in dialog.tool_calls},
+    message_of_unit = {
+        "turn": {turn.index: turn.messages[-1].index for turn in dialog.turns},
+        "message": {message.index: message.index for message in dialog.messages},
+        "tool_call": {call.index: call.message for call in dialog.tool_calls},
     }
-    for level, messages in places.items():
+    for level, messages in message_of_unit.items():
         for unit, marks in _unit_marks(result, level).items():
-            place = messages.get(unit)
-            while place is not None and place >= 0 and place not in by_message:
-                place -= 1  # a tool's result is shown with its call
-            if place in by_message:
-                by_message[place].marks += marks
+            index = messages.get(unit)
+            while index is not None and index >= 0 and index not in by_message:
+                index -= 1  # a tool's result is shown with its call
+            if index in by_message:
+                by_message[index].marks += marks
 
 
 def _unit_marks(result: Mapping[str, Any], level: str) -> dict[int, list[Mark]]:
-    found: dict[int, list[Mark]] = {}
-    for name, one in result.get("metrics", {}).items():
-        if one["level"] != level:
+    marks: dict[int, list[Mark]] = {}
+    for name, metric in result.get("metrics", {}).items():
+        if metric["level"] != level:
             continue
-        for unit, value in one["values"]:
-            found.setdefault(unit, []).append(_value_mark(name, value))
-        for unit, kind, message, *_ in one["errors"]:
-            found.setdefault(unit or 0, []).append(Mark(name, "no value", 0, f"{kind}: {message}"))
-    return found
+        for unit, value in metric["values"]:
+            marks.setdefault(unit, []).append(_value_mark(name, value))
+        for unit, kind, message, *_ in metric["errors"]:
+            marks.setdefault(unit or 0, []).append(Mark(name, "no value", 0, f"{kind}: {message}"))
+    return marks
 
 
 def _value_mark(name: str, value: Any) -> Mark:
     if isinstance(value, Mapping) and "choice" in value:
         return Mark(name, f"{value['choice']} ({number(value['score'], 2)})", None, value["reasoning"])
     if isinstance(value, Mapping):
-        told = ", ".join(f"{key} {_format_value(part)}" for key, part in value.items())
-        return Mark(name, told if len(told) <= _MIN_ANSWER else f"{len(value)} values", None, told)
+        text = ", ".join(f"{key} {_format_value(part)}" for key, part in value.items())
+        return Mark(name, text if len(text) <= _MIN_ANSWER else f"{len(value)} values", None, text)
     return Mark(name, _format_value(value))
 
 
@@ -280,12 +287,12 @@ def _unit_value(pair: list[Any]) -> tuple[int, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _GraderRole(Role):
-    """One of several graders; ``place`` in the setting ``graders``."""
+    """One of several graders; ``index`` is its position in the setting ``graders``."""
 
-    place: int = 0
+    index: int = 0
 
     def models(self, settings: RunSettings) -> list[str]:
-        return [settings.graders[self.place]]  # type: ignore[attr-defined]
+        return [settings.graders[self.index]]  # type: ignore[attr-defined]
 
 
 class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, SupportsStudy):
@@ -302,30 +309,30 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
 
     def roles_of(self, settings: FlexEvalSettings) -> tuple[Role, ...]:
         candidate, grader, interactor = self.roles
-        found = [candidate]
+        roles = [candidate]
         if settings.graders:
             labels = model_labels(settings.graders)
-            found += [_GraderRole(f"{GRADER}-{label}", place=place) for place, label in enumerate(labels)]
+            roles += [_GraderRole(f"{GRADER}-{label}", index=index) for index, label in enumerate(labels)]
         elif settings.grader is not None:
-            found.append(grader)
-        return (*found, *([interactor] if settings.interactor is not None else []))
+            roles.append(grader)
+        return (*roles, *([interactor] if settings.interactor is not None else []))
 
     def prepare(self, settings: FlexEvalSettings) -> Prepared[DialogTask]:
         file = read_named_suite(settings.suite)
-        suite, where = file.suite, settings.suite
+        suite, source = file.suite, settings.suite
         if settings.watched is not None:
             suite = suite.model_copy(update={"complete": "none", "scored": "new"})
         graders = self._graders(settings, suite)
-        metrics = resolve_metrics(suite, list(graders), where)
+        metrics = resolve_metrics(suite, list(graders), source)
         for metric in metrics:
             if not metric.by_function and not graders:
                 raise ConfigurationError(
-                    f"{where}: metric '{metric.name}' is graded by a rubric, and there is no grader; write "
+                    f"{source}: metric '{metric.name}' is graded by a rubric, and there is no grader; write "
                     "`grader: MODEL` there, or give --grader MODEL"
                 )
-        check_thresholds(suite, metrics, where)
+        check_thresholds(suite, metrics, source)
         repeats = settings.repeats if settings.watched is None else None
-        check_attainable(suite, metrics, where, repeats=repeats)
+        check_attainable(suite, metrics, source, repeats=repeats)
         if settings.baseline is not None:
             check_baseline(Path(settings.baseline))
         if suite.complete != "dialog" and settings.interactor is not None:
@@ -334,22 +341,26 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
         if settings.watched is not None:
             tasks = WatchedTasks(Path(settings.watched))
         else:
-            tasks = DialogTasks(_conversation_paths(suite, file.folder, where), settings.n)
+            tasks = DialogTasks(_conversation_paths(suite, file.folder, source), settings.n)
         notes = [*file.notes, *unbreakable_notes(suite, metrics)]
-        if repeats is not None and (most := required_repeats(suite)) > repeats:
-            notes.append(f"pass^{most} needs {most} repeats, and is broken without; give --repeats {most}")
-        if settings.baseline is None and any(one.fall is not None or one.rise is not None for one in suite.thresholds):
+        if repeats is not None and (needed := required_repeats(suite)) > repeats:
+            notes.append(f"pass^{needed} needs {needed} repeats, and is broken without; give --repeats {needed}")
+        if settings.baseline is None and any(
+            threshold.fall is not None or threshold.rise is not None for threshold in suite.thresholds
+        ):
             notes.append(
                 "thresholds with `fall` or `rise` need a baseline, and are broken without; give --baseline RUN"
             )
-        if settings.baseline is not None and all(one.fall is one.rise is None for one in suite.thresholds):
+        if settings.baseline is not None and all(
+            threshold.fall is threshold.rise is None for threshold in suite.thresholds
+        ):
             notes.append(f"baseline {settings.baseline}: no threshold has `fall` or `rise`, so nothing is compared")
         if tasks.unreadable:
             notes.append(f"{tasks.unreadable} of {len(tasks)} conversations cannot be read; they count as failed")
-        told = suite.model_dump(mode="json", exclude_none=True)
+        suite_record = suite.model_dump(mode="json", exclude_none=True)
         records = {
             "dataset": tasks.to_record(suite.name),
-            "suite": told,
+            "suite": suite_record,
             "metrics": [metric.to_manifest() for metric in metrics],
             "graders": graders,
         }
@@ -372,7 +383,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
     ) -> Converse[DialogTask]:
         assert pack is not None
         suite = Suite.model_validate(records["suite"])
-        metrics = [ResolvedMetric.from_manifest(one) for one in records["metrics"]]
+        metrics = [ResolvedMetric.from_manifest(metric) for metric in records["metrics"]]
         return SuiteProtocol(suite, metrics, records["graders"], pack, plays=settings.interactor is not None).hold
 
     def plugins(self) -> dict[str, dict[str, str]]:
@@ -403,25 +414,25 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
         return SuiteAggregate(manifest, scoring)
 
 
-def _conversation_paths(suite: Suite, folder: Path, where: str) -> list[Path]:
+def _conversation_paths(suite: Suite, folder: Path, source: str) -> list[Path]:
     try:
         return expand_paths(suite.conversations, folder)
     except DatasetError as error:
-        raise ConfigurationError(f"{where}: conversations: {error}") from None
+        raise ConfigurationError(f"{source}: conversations: {error}") from None
 
 
-def check_thresholds(suite: Suite, metrics: list[ResolvedMetric], where: str) -> None:
+def check_thresholds(suite: Suite, metrics: list[ResolvedMetric], source: str) -> None:
     """See that each threshold names a metric that there is.
 
     :raises ConfigurationError: one does not.
     """
     names = {metric.name for metric in metrics}
-    for place, threshold in enumerate(suite.thresholds):
+    for index, threshold in enumerate(suite.thresholds):
         name = threshold.metric
         if name not in names and name.rpartition(".")[0] not in names and name != TESTS_NAME:
             known = ", ".join([*sorted(names), TESTS_NAME])
             raise ConfigurationError(
-                f"{where}: thresholds.{place}: there is no metric '{name}'; known: {known} (all metrics with `passes`)"
+                f"{source}: thresholds.{index}: there is no metric '{name}'; known: {known} (all metrics with `passes`)"
                 f"{did_you_mean(name, [*names, TESTS_NAME])}"
             )
 

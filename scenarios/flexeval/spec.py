@@ -19,7 +19,6 @@ def _file_name(name: str) -> str:
 
 
 FileName = Annotated[str, AfterValidator(_file_name)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class _SpecModel(BaseModel):
@@ -40,7 +39,7 @@ class Bounds(_SpecModel):
             raise ValueError("says nothing; give at_least, at_most, equals or among")
         return self
 
-    def hold(self, value: Any) -> bool:
+    def allow(self, value: Any) -> bool:
         """Whether a value keeps them."""
         number = isinstance(value, int | float)
         if self.at_least is not None and not (number and value >= self.at_least):
@@ -49,14 +48,14 @@ class Bounds(_SpecModel):
             return False
         if self.equals is not None and not _equal_values(value, self.equals):
             return False
-        return self.among is None or any(_equal_values(value, one) for one in self.among)
+        return self.among is None or any(_equal_values(value, option) for option in self.among)
 
 
-def _equal_values(value: Any, wanted: Scalar) -> bool:
-    if isinstance(value, bool) or isinstance(wanted, bool):
+def _equal_values(value: Any, expected: Scalar) -> bool:
+    if isinstance(value, bool) or isinstance(expected, bool):
         # A function may say yes by 1, and a suite ask for it by true.
-        return bool(value == wanted) and not isinstance(value, str) and not isinstance(wanted, str)
-    return bool(value == wanted)
+        return bool(value == expected) and not isinstance(value, str) and not isinstance(expected, str)
+    return bool(value == expected)
 
 
 class Condition(Bounds):
@@ -165,15 +164,15 @@ class Threshold(_SpecModel):
     @property
     def name(self) -> str:
         """What it is called in reports and test results."""
-        of = f"{self.statistic}({self.metric})"
-        told = [f"role {self.role}"] if self.role else []
-        told += [f"{key} {value}" for key, value in self.where.items()]
+        figure = f"{self.statistic}({self.metric})"
+        filters = [f"role {self.role}"] if self.role else []
+        filters += [f"{key} {value}" for key, value in self.where.items()]
         bounds = [
             f"{word} {getattr(self, field):g}"
             for field, word in _BOUND_WORDS.items()
             if getattr(self, field) is not None
         ]
-        return " ".join([of, *([f"[{', '.join(told)}]"] if told else []), ", ".join(bounds)])
+        return " ".join([figure, *([f"[{', '.join(filters)}]"] if filters else []), ", ".join(bounds)])
 
 
 _BOUND_WORDS = {"at_least": ">=", "at_most": "<=", "fall": "falls by at most", "rise": "rises by at most"}

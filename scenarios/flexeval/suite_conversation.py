@@ -21,7 +21,7 @@ from viva.engine.tools import ToolCall as EngineCall
 
 from ..simulated_knowledge import judgement
 from .dialog import Dialog, Message, ToolCall, Unit
-from .metric_figures import flat_value, keeps_bounds
+from .metric_figures import flat_value, meets_bounds
 from .metrics import MetricRecords, ResolvedMetric, conditions_hold, measure, select_units, unit_values
 from .rubric import Grader, fill_prompt, grader_sampling, transcript_text
 from .spec import Rubric, Suite
@@ -70,16 +70,16 @@ class GraderPersona:
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
         """Its reasons and choice; another one as often as it is ``noisy``."""
         names = [name for name, _ in self.choices]
-        right = self.label if self.label in names else self._seen()
+        right = self.label if self.label in names else self._perceived_choice()
         if chance[1] < model.noise:
-            others = [name for name in names if name != right]
-            right = others[int(chance[2] * len(others))]
+            wrong = [name for name in names if name != right]
+            right = wrong[int(chance[2] * len(wrong))]
         text = f'{{"reasoning": "Seen in the words themselves.", "choice": "{right}"}}'
         if request.sampling.schema is None:
             text = f"Seen in the words themselves.\n{right}"
         return judgement(model, text, chance), None
 
-    def _seen(self) -> str:
+    def _perceived_choice(self) -> str:
         ordered = [name for name, _ in sorted(self.choices, key=lambda choice: choice[1])]
         if self.text.startswith(AGREEMENT):
             return ordered[0]
@@ -96,7 +96,7 @@ class DialogRunner:
         self._conversation, self._suite, self._pack, self._plays = conversation, suite, pack, plays
         self._sampling = Sampling(temperature=suite.temperature, max_tokens=suite.max_tokens)
 
-    async def completed(self, dialog: Dialog) -> Dialog:
+    async def complete(self, dialog: Dialog) -> Dialog:
         """The dialog with what the system has answered; as it is where it is scored as it stands.
 
         :raises TaskError: there is nothing to answer.
@@ -105,55 +105,55 @@ class DialogRunner:
             self._conversation.tell(lambda: _transcript_lines(dialog.messages))
             return dialog
         if self._suite.complete == "last":
-            return await self._last(dialog)
-        return await self._anew(dialog)
+            return await self._answer_last(dialog)
+        return await self._rerun(dialog)
 
-    async def _last(self, dialog: Dialog) -> Dialog:
-        kept = list(dialog.messages)
-        while kept and kept[-1].role != "user":
-            kept.pop()
-        if not kept:
+    async def _answer_last(self, dialog: Dialog) -> Dialog:
+        messages = list(dialog.messages)
+        while messages and messages[-1].role != "user":
+            messages.pop()
+        if not messages:
             raise TaskError(f"{dialog.id}: no user message to answer; write `complete: none` to score it as it stands")
         view = View()
-        for one in kept:
-            _append_message(view, one)
-        self._conversation.tell(lambda: _transcript_lines(kept))
+        for message in messages:
+            _append_message(view, message)
+        self._conversation.tell(lambda: _transcript_lines(messages))
         answer = await self._answer(view, dialog)
-        return Dialog.of(dialog.id, [*kept, answer], dialog.metadata)
+        return Dialog.from_messages(dialog.id, [*messages, answer], dialog.metadata)
 
-    async def _anew(self, dialog: Dialog) -> Dialog:
+    async def _rerun(self, dialog: Dialog) -> Dialog:
         """System messages first, then exchange by exchange: the user's words as recorded, or the interactor's."""
-        begun = [one for one in dialog.messages if one.role == "system"]
-        asked = [one for one in dialog.messages if one.role == "user"]
-        if not asked:
+        system_messages = [message for message in dialog.messages if message.role == "system"]
+        questions = [message for message in dialog.messages if message.role == "user"]
+        if not questions:
             raise TaskError(f"{dialog.id}: no user message to hold the dialog anew from")
-        exchanges = self._suite.play.exchanges or len(asked)
-        view, said_now = View(), list(begun)
-        for one in begun:
-            _append_message(view, one)
-        self._conversation.tell(lambda: _transcript_lines(begun))
+        exchanges = self._suite.play.exchanges or len(questions)
+        view, messages = View(), list(system_messages)
+        for message in system_messages:
+            _append_message(view, message)
+        self._conversation.tell(lambda: _transcript_lines(system_messages))
         user = _UserPlayer(self._conversation, self._suite, self._pack, dialog) if self._plays else None
         last = ""
         for number in range(exchanges):
             if user is not None:
-                words = await user.says(last)
-            elif number < len(asked):
-                words = asked[number].content
-                self._conversation.tell(lambda words=words: [("user", words)])  # type: ignore[misc]
+                text = await user.next_message(last)
+            elif number < len(questions):
+                text = questions[number].content
+                self._conversation.tell(lambda text=text: [("user", text)])  # type: ignore[misc]
             else:
                 break
-            question = Message("user", words, new=user is not None)
+            question = Message("user", text, new=user is not None)
             _append_message(view, question)
             answer = await self._answer(view, dialog)
             _append_message(view, answer)
-            said_now += [question, answer]
+            messages += [question, answer]
             last = answer.content
-        return Dialog.of(dialog.id, said_now, dialog.metadata)
+        return Dialog.from_messages(dialog.id, messages, dialog.metadata)
 
     async def _answer(self, view: View, dialog: Dialog) -> Message:
         tools = dialog.metadata.get("tools")
         toolbox = Toolbox(tools) if isinstance(tools, list) and tools else None
-        last = next((one.content for one in reversed(view.messages) if one.role == "user"), "")
+        last = next((message.content for message in reversed(view.messages) if message.role == "user"), "")
         completion = await self._conversation.generate(
             CANDIDATE, view, self._sampling, tools=toolbox, hint=CandidatePersona(last)
         )
@@ -165,22 +165,22 @@ class _UserPlayer:
 
     def __init__(self, conversation: Conversation, suite: Suite, pack: PromptPack, dialog: Dialog) -> None:
         self._conversation, self._pack = conversation, pack
-        self._recorded = [one.content for one in dialog.messages if one.role == "user"]
-        self._asked = 0
+        self._recorded = [message.content for message in dialog.messages if message.role == "user"]
+        self._turn_count = 0
         self._view = View()
-        recorded = transcript_text([one for one in dialog.messages if one.role != "system"])
+        recorded = transcript_text([message for message in dialog.messages if message.role != "system"])
         persona = suite.play.persona or str(dialog.metadata.get("persona", ""))
         self._view.append("system", pack.render("user.system", persona=persona, recorded=recorded))
         self._sampling = Sampling(temperature=0.7, max_tokens=400)
 
-    async def says(self, answer: str) -> str:
+    async def next_message(self, answer: str) -> str:
         """Its next words, after the system's last answer ("" at the beginning).
 
         :raises ConversationStopped: it said nothing, twice.
         """
         self._view.append("user", answer or self._pack.render("user.begin"))
-        hint = UserPersona(self._recorded[min(self._asked, len(self._recorded) - 1)])
-        self._asked += 1
+        hint = UserPersona(self._recorded[min(self._turn_count, len(self._recorded) - 1)])
+        self._turn_count += 1
         for _ in range(2):
             completion = await self._conversation.generate(INTERACTOR, self._view, self._sampling, hint=hint)
             if completion.text.strip():
@@ -191,13 +191,15 @@ class _UserPlayer:
 
 def _transcript_lines(messages: Sequence[Message]) -> list[tuple[str, str]]:
     """Messages as lines of a transcript."""
-    return [(one.role, one.content or " ".join(call.text for call in one.tool_calls)) for one in messages]
+    return [
+        (message.role, message.content or " ".join(call.text for call in message.tool_calls)) for message in messages
+    ]
 
 
-def _append_message(view: View, one: Message) -> None:
-    role = one.role if one.role in ("system", "user", "assistant", "tool") else "user"
-    calls = _engine_calls(one.tool_calls)
-    view.append(role, one.content, calls=calls, call_id=one.call_id, name=one.name)  # type: ignore[arg-type]
+def _append_message(view: View, message: Message) -> None:
+    role = message.role if message.role in ("system", "user", "assistant", "tool") else "user"
+    calls = _engine_calls(message.tool_calls)
+    view.append(role, message.content, calls=calls, call_id=message.call_id, name=message.name)  # type: ignore[arg-type]
 
 
 def _engine_calls(calls: Sequence[ToolCall]) -> list[EngineCall]:
@@ -259,12 +261,12 @@ class SuiteProtocol:
         self._suite, self._pack, self._plays = suite, pack, plays
         self._graders = dict(graders)
         self._stages = [
-            ([one for one in metrics if one.stage == stage and one.by_function],
-             [one for one in metrics if one.stage == stage and not one.by_function])
-            for stage in sorted({one.stage for one in metrics})
+            ([metric for metric in metrics if metric.stage == stage and metric.by_function],
+             [metric for metric in metrics if metric.stage == stage and not metric.by_function])
+            for stage in sorted({metric.stage for metric in metrics})
         ]  # fmt: skip
         self._metrics = metrics
-        self._told = {one.name: one.to_record() | {"code": one.digest} for one in metrics}
+        self._metric_records = {metric.name: metric.to_record() | {"code": metric.digest} for metric in metrics}
 
     async def hold(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
         """The record of one conversation.
@@ -274,70 +276,75 @@ class SuiteProtocol:
         if task.dialog is None:
             raise TaskError(f"{task.path}:{task.line}: {task.problem}")
         record: dict[str, Any] = {"dialog": task.id}
-        dialog, found = task.dialog, {}
+        dialog, records = task.dialog, {}
         try:
-            dialog = await DialogRunner(conversation, self._suite, self._pack, plays=self._plays).completed(dialog)
-            found = await self._measured(conversation, dialog)
+            dialog = await DialogRunner(conversation, self._suite, self._pack, plays=self._plays).complete(dialog)
+            records = await self._measure(conversation, dialog)
         except ConversationStopped as stop:
             record["stopped"] = {"by": stop.by, "reason": stop.reason}
         record |= {
-            "kept": (kept := self._kept(dialog)),  # so many of the recorded messages, and behind them:
-            "said": [one.to_record() for one in dialog.messages[kept:]],
+            "kept": (kept_count := self._count_recorded(dialog)),  # so many of the recorded messages, and behind them:
+            "said": [message.to_record() for message in dialog.messages[kept_count:]],
             "metadata": {key: value for key, value in dialog.metadata.items() if isinstance(value, str | int | float)},
             "roles": {level: [unit.role for unit in dialog.units(level)] for level in _metric_levels(self._metrics)},
-            "labels": self._labels(dialog, found),
-            "metrics": found,
-            "passed": self._passed(found),
+            "labels": self._labels(dialog, records),
+            "metrics": records,
+            "passed": self._is_passed(records),
             "usage": {role: used.to_record() for role, used in sorted(conversation.usage.items())},
         }
         return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
-    def _passed(self, found: MetricRecords) -> bool | None:
+    def _is_passed(self, records: MetricRecords) -> bool | None:
         """Whether every value of every metric with ``passes`` keeps it; None where nothing has, or one is an error."""
-        checks = [(found.get(one.name), one.spec.passes) for one in self._metrics if one.spec.passes is not None]
-        if not checks or any(one is None or one["errors"] for one, _ in checks):
+        checks = [
+            (records.get(metric.name), metric.spec.passes) for metric in self._metrics if metric.spec.passes is not None
+        ]
+        if not checks or any(record is None or record["errors"] for record, _ in checks):
             return None
         return all(
-            keeps_bounds(flat_value(value), passes) for one, passes in checks if one for _, value in one["values"]
+            meets_bounds(flat_value(value), passes)
+            for record, passes in checks
+            if record
+            for _, value in record["values"]
         )
 
-    def _kept(self, dialog: Dialog) -> int:
+    def _count_recorded(self, dialog: Dialog) -> int:
         if self._suite.complete == "dialog":
             return 0
-        return sum(not one.new for one in dialog.messages)
+        return sum(not message.new for message in dialog.messages)
 
-    async def _measured(self, conversation: Conversation, dialog: Dialog) -> MetricRecords:
-        found: MetricRecords = {}
+    async def _measure(self, conversation: Conversation, dialog: Dialog) -> MetricRecords:
+        records: MetricRecords = {}
         graded: dict[tuple[str, str, int, int], Any] = {}  # another metric may have the same rubric
         for functions, rubrics in self._stages:
             if functions:
-                found |= await self._computed(conversation, dialog, functions, found)
+                records |= await self._compute(conversation, dialog, functions, records)
             for metric in rubrics:
-                found[metric.name] = await self._graded(conversation, dialog, metric, found, graded)
-        return {one.name: {"level": one.level} | found[one.name] for one in self._metrics}
+                records[metric.name] = await self._grade(conversation, dialog, metric, records, graded)
+        return {entry.name: {"level": entry.level} | records[entry.name] for entry in self._metrics}
 
-    async def _computed(
-        self, conversation: Conversation, dialog: Dialog, metrics: Sequence[ResolvedMetric], found: MetricRecords
+    async def _compute(
+        self, conversation: Conversation, dialog: Dialog, metrics: Sequence[ResolvedMetric], records: MetricRecords
     ) -> MetricRecords:
         """All function metrics of a stage at once; one by one where that fails, so that only the culprit does."""
-        known = {name: found[name] for one in metrics for condition in one.spec.when
-                 if (name := condition.metric) in found}  # fmt: skip
+        earlier = {name: records[name] for entry in metrics for condition in entry.spec.when
+                 if (name := condition.metric) in records}  # fmt: skip
         record, all_ = dialog.to_record(), self._suite.scores_all
 
-        async def step(chosen: Sequence[ResolvedMetric], before: MetricRecords) -> Any:
-            told = [self._told[one.name] for one in chosen]
-            limit = _START_SECONDS + sum(len(dialog.units(one.level)) * _OVERHEAD_SECONDS for one in chosen)
-            limit += 1.5 * max(one.spec.seconds for one in chosen)
-            arguments = (record, told, all_, before)
+        async def step(chosen: Sequence[ResolvedMetric], previous: MetricRecords) -> Any:
+            metric_records = [self._metric_records[entry.name] for entry in chosen]
+            limit = _START_SECONDS + sum(len(dialog.units(entry.level)) * _OVERHEAD_SECONDS for entry in chosen)
+            limit += 1.5 * max(entry.spec.seconds for entry in chosen)
+            arguments = (record, metric_records, all_, previous)
             return await conversation.compute("metrics", measure, *arguments, limit=limit, where="process")
 
-        computed = await step(metrics, known)
+        computed = await step(metrics, earlier)
         if not computed.failed:
             return dict(computed.value)
         one_by_one: MetricRecords = {}
         for metric in metrics:
             if len(metrics) > 1:
-                computed = await step([metric], known | one_by_one)
+                computed = await step([metric], earlier | one_by_one)
             if computed.failed:
                 error = computed.error
                 failed = [[None, error["type"], error["message"][:2000], error["at"]]]
@@ -346,12 +353,12 @@ class SuiteProtocol:
                 one_by_one |= computed.value
         return one_by_one
 
-    async def _graded(
+    async def _grade(
         self,
         conversation: Conversation,
         dialog: Dialog,
         metric: ResolvedMetric,
-        found: MetricRecords,
+        records: MetricRecords,
         graded: dict[tuple[str, str, int, int], Any],
     ) -> dict[str, Any]:
         suite, spec = self._suite, metric.spec
@@ -361,35 +368,35 @@ class SuiteProtocol:
         role = self._graders[spec.grader or next(iter(self._graders))]
         sampling: Sampling = grader_sampling(suite.grader_tokens, suite.grader_temperature, spec.votes, spec.expected)
         grader = Grader(conversation, role, self._pack, sampling)
-        one: dict[str, Any] = {"values": [], "errors": [], "skipped": 0}
-        known = unit_values(found)
+        record: dict[str, Any] = {"values": [], "errors": [], "skipped": 0}
+        values_by_metric = unit_values(records)
         for unit in select_units(dialog, metric.level, spec.role, suite.scores_all):
-            if not conditions_hold(dialog, unit, metric.level, metric.conditions, known):
-                one["skipped"] += 1
+            if not conditions_hold(dialog, unit, metric.level, metric.conditions, values_by_metric):
+                record["skipped"] += 1
                 continue
-            same = (spec.rubric, role, spec.votes, unit.index)
-            if metric.level == rubric.level and same in graded:
-                one["values"].append([unit.index, graded[same]])
+            key = (spec.rubric, role, spec.votes, unit.index)
+            if metric.level == rubric.level and key in graded:
+                record["values"].append([unit.index, graded[key]])
                 continue
             hint = GraderPersona(tuple(rubric.choice_scores.items()), unit.text, self._label(dialog, unit, metric))
             try:
                 question = fill_prompt(rubric, dialog, unit)
                 value = await grader.grade(rubric, question, spec.votes, hint, transcript_text(list(dialog.messages)))
-                one["values"].append([unit.index, value])
+                record["values"].append([unit.index, value])
                 if metric.level == rubric.level:
-                    graded[same] = value
+                    graded[key] = value
             except MalformedOutput as error:
-                one["errors"].append([unit.index, "MalformedOutput", f"the grader's answer: {error}", ""])
-        return one
+                record["errors"].append([unit.index, "MalformedOutput", f"the grader's answer: {error}", ""])
+        return record
 
-    def _labels(self, dialog: Dialog, found: MetricRecords) -> dict[str, list[list[Any]]]:
+    def _labels(self, dialog: Dialog, records: MetricRecords) -> dict[str, list[list[Any]]]:
         """The right answers, by metric, of the units that have one."""
         labels = {}
         for metric in self._metrics:
-            if metric.spec.label is not None and metric.name in found:
-                told = [[unit.index, label] for unit in select_units(dialog, metric.level, metric.spec.role, True)
+            if metric.spec.label is not None and metric.name in records:
+                pairs = [[unit.index, label] for unit in select_units(dialog, metric.level, metric.spec.role, True)
                         if (label := self._label(dialog, unit, metric)) is not None]  # fmt: skip
-                labels[metric.name] = told
+                labels[metric.name] = pairs
         return labels
 
     def _label(self, dialog: Dialog, unit: Unit, metric: ResolvedMetric) -> str | None:
@@ -401,4 +408,4 @@ class SuiteProtocol:
 
 
 def _metric_levels(metrics: Sequence[ResolvedMetric]) -> list[Any]:
-    return sorted({one.level for one in metrics} - {"conversation"})
+    return sorted({metric.level for metric in metrics} - {"conversation"})

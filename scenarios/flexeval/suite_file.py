@@ -56,42 +56,42 @@ def read_suite(path: Path, name: str | None = None) -> SuiteFile:
 
 def _self_contained(suite: Suite, folder: Path, path: Path, line: LineOf) -> Suite:
     rubrics = _read_suite_rubrics(suite, folder, path, line)
-    functions = [str(_permitted_path(folder, one, path, line(["functions", place]), f"functions.{place}"))
-                 for place, one in enumerate(suite.functions)]  # fmt: skip
+    functions = [str(_permitted_path(folder, file, path, line(["functions", index]), f"functions.{index}"))
+                 for index, file in enumerate(suite.functions)]  # fmt: skip
     metrics = []
-    for place, metric in enumerate(suite.metrics):
-        where = f"{path}:{line(['metrics', place])}: metrics.{place}"
+    for index, metric in enumerate(suite.metrics):
+        source = f"{path}:{line(['metrics', index])}: metrics.{index}"
         if metric.rubric is not None and metric.rubric not in rubrics:
             if metric.rubric not in BUILTIN_RUBRICS:
-                known = ", ".join([*rubrics, *BUILTIN_RUBRICS])
-                raise ConfigurationError(f"{where}: there is no rubric '{metric.rubric}'; known: {known}")
+                known_rubrics = ", ".join([*rubrics, *BUILTIN_RUBRICS])
+                raise ConfigurationError(f"{source}: there is no rubric '{metric.rubric}'; known: {known_rubrics}")
             rubrics[metric.rubric] = builtin_rubric(metric.rubric)
         if metric.function is not None and metric.function.partition("#")[0].endswith(".py"):
-            file, _, wanted = metric.function.partition("#")
+            file, _, metric_name = metric.function.partition("#")
             full = _permitted_path(
-                folder, file, path, line(["metrics", place, "function"]), f"metrics.{place}.function"
+                folder, file, path, line(["metrics", index, "function"]), f"metrics.{index}.function"
             )
-            metric = metric.model_copy(update={"function": f"{full}#{wanted or metric.name}"})
+            metric = metric.model_copy(update={"function": f"{full}#{metric_name or metric.name}"})
         elif metric.function is not None and ":" in metric.function:
-            at = f"{path}:{line(['metrics', place, 'function'])}: metrics.{place}.function: "
-            permissions().check_code(metric.function.partition(":")[0], at)
+            prefix = f"{path}:{line(['metrics', index, 'function'])}: metrics.{index}.function: "
+            permissions().check_code(metric.function.partition(":")[0], prefix)
         metrics.append(metric)
-    for within, mapping in _applications(suite):
-        parse_mapping(mapping, str(path), partial(_line_below, line, within))
+    for keys, mapping in _applications(suite):
+        parse_mapping(mapping, str(path), partial(_line_below, line, keys))
     models = {
         "interactor": None if suite.interactor is None else with_absolute_path(suite.interactor, folder),
         "grader": _with_full_paths(suite.grader, folder),
         "system": _with_full_paths(suite.system, folder),
     }
     baseline = None if suite.baseline is None else str((folder / suite.baseline).absolute())
-    check_names({name: one for name, one in models.items() if one is not None}, str(path), folder, line)
+    check_names({name: model for name, model in models.items() if model is not None}, str(path), folder, line)
     return suite.model_copy(
         update={"rubrics": rubrics, "functions": functions, "metrics": metrics, "baseline": baseline, **models}
     )
 
 
-def _line_below(line: LineOf, within: tuple[str, ...], path: Sequence[str | int]) -> int:
-    return line([*within, *path])
+def _line_below(line: LineOf, keys: tuple[str, ...], path: Sequence[str | int]) -> int:
+    return line([*keys, *path])
 
 
 def _applications(suite: Suite) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -100,7 +100,7 @@ def _applications(suite: Suite) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
         return []
     if "url" in suite.system:
         return [(("system",), suite.system)]
-    return [(("system", label), one) for label, one in suite.system.items() if isinstance(one, dict)]
+    return [(("system", label), system) for label, system in suite.system.items() if isinstance(system, dict)]
 
 
 def _with_full_paths(models: Any, folder: Path) -> Any:
@@ -108,7 +108,8 @@ def _with_full_paths(models: Any, folder: Path) -> Any:
         return with_absolute_path(models, folder)
     if isinstance(models, Mapping):
         return {
-            label: with_absolute_path(one, folder) if isinstance(one, str) else one for label, one in models.items()
+            label: with_absolute_path(model, folder) if isinstance(model, str) else model
+            for label, model in models.items()
         }
     return models
 
@@ -116,14 +117,14 @@ def _with_full_paths(models: Any, folder: Path) -> Any:
 def _read_suite_rubrics(suite: Suite, folder: Path, path: Path, line: LineOf) -> dict[str, Rubric]:
     if isinstance(suite.rubrics, dict):
         return dict(suite.rubrics)
-    found: dict[str, Rubric] = {}
-    for place, name in enumerate(suite.rubrics):
-        file = _existing_path(folder, name, path, line(["rubrics", place]))
+    rubrics: dict[str, Rubric] = {}
+    for index, name in enumerate(suite.rubrics):
+        file = _existing_path(folder, name, path, line(["rubrics", index]))
         for key, rubric in read_rubrics(file).items():
-            if key in found:
+            if key in rubrics:
                 raise ConfigurationError(f"{file}: rubric '{key}' stands in an earlier file, too; name it otherwise")
-            found[key] = rubric
-    return found
+            rubrics[key] = rubric
+    return rubrics
 
 
 def read_rubrics(file: Path) -> dict[str, Rubric]:
@@ -134,10 +135,10 @@ def read_rubrics(file: Path) -> dict[str, Rubric]:
     value, line = parse_with_lines(read_text(file), str(file))
     if not isinstance(value, dict) or not value:
         raise ConfigurationError(f"{file}:1: expected rubrics by name, found {describe_type(value)}")
-    found = {}
+    rubrics = {}
     for name, body in convert_rubrics(value).items():
-        found[str(name)] = validate_yaml(Rubric, body, file, partial(_line_below, line, (name,)))
-    return found
+        rubrics[str(name)] = validate_yaml(Rubric, body, file, partial(_line_below, line, (name,)))
+    return rubrics
 
 
 def _existing_path(folder: Path, name: str, path: Path, line: int) -> Path:

@@ -36,7 +36,7 @@ class _Counterpart:
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    argument_names: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, str] | None = None
     differs: str = ""
 
@@ -62,8 +62,10 @@ COUNTERPARTS: dict[str, _Counterpart] = {
     "count_numeric_tool_call_params_by_name": _Counterpart(
         "tool_call_arguments", {"numeric": True}, differs="counts the numeric arguments; there it gives their values"
     ),
-    "message_matches_regex": _Counterpart("matches", renamed={"expression": "pattern"}, values=_NO_NAMES),
-    "count_of_parts_matching_regex": _Counterpart("matches", renamed={"expression": "pattern"}, values=_NO_NAMES),
+    "message_matches_regex": _Counterpart("matches", argument_names={"expression": "pattern"}, values=_NO_NAMES),
+    "count_of_parts_matching_regex": _Counterpart(
+        "matches", argument_names={"expression": "pattern"}, values=_NO_NAMES
+    ),
     "openai_moderation_api": _Counterpart("moderation"),
 }
 # Functions and rubrics of upstream's own that nothing stands for here.
@@ -101,20 +103,20 @@ class _UpstreamMetric:
 
     kind: str
     raw: Mapping[str, Any]
-    place: str
+    location: str
     name: str
     level: str
     kwargs: dict[str, Any]
-    ours: str = ""
-    left_out: str = ""
+    converted_name: str = ""
+    omission: str = ""
 
     def __str__(self) -> str:
-        told = ", ".join(f"{key}: {value}" for key, value in self.kwargs.items())
-        return f"{self.place} ({self.name}{f' with {told}' if told else ''}, {self.level})"
+        arguments = ", ".join(f"{key}: {value}" for key, value in self.kwargs.items())
+        return f"{self.location} ({self.name}{f' with {arguments}' if arguments else ''}, {self.level})"
 
 
 def convert_metrics(
-    metrics: Any, own: Sequence[str], rubrics: Sequence[str], where: str, notes: list[str]
+    metrics: Any, own: Sequence[str], rubrics: Sequence[str], source: str, notes: list[str]
 ) -> list[dict[str, Any]]:
     """The metrics in our form.
 
@@ -126,141 +128,146 @@ def convert_metrics(
     items = [
         item
         for kind in ("function", "rubric")
-        for item in _read_metrics(_read_list(metrics, kind, f"{where}: metrics"), kind, where)
+        for item in _read_metrics(_read_list(metrics, kind, f"{source}: metrics"), kind, source)
     ]
     notes += [f"metrics.{key}: unknown, and left out" for key in sorted(set(metrics) - {"function", "rubric"})]
     items = _with_unique_names(items, notes)
-    parents = {id(item): _parents(item, items, where) for item in items}
+    parents = {id(item): _find_parents(item, items, source) for item in items}
     for item in items:
-        item.left_out = _why_left_out(item, own, rubrics)
+        item.omission = _omission_reason(item, own, rubrics)
     _leave_out_dependents(items, parents)
-    notes += [f"{item}: left out: {item.left_out}" for item in items if item.left_out]
-    return [_convert_metric(item, parents[id(item)], own, notes) for item in items if not item.left_out]
+    notes += [f"{item}: left out: {item.omission}" for item in items if item.omission]
+    return [_convert_metric(item, parents[id(item)], own, notes) for item in items if not item.omission]
 
 
-def _read_list(holder: Any, key: str, where: str) -> list[Any]:
+def _read_list(holder: Any, key: str, source: str) -> list[Any]:
     if not isinstance(holder, Mapping):
-        raise ConfigurationError(f"{where}: expected `function` and `rubric`, found {holder!r:.60}")
+        raise ConfigurationError(f"{source}: expected `function` and `rubric`, found {holder!r:.60}")
     value = holder.get(key)
     if value is not None and not isinstance(value, list):
-        raise ConfigurationError(f"{where}.{key}: expected a list, found {value!r:.60}")
+        raise ConfigurationError(f"{source}.{key}: expected a list, found {value!r:.60}")
     return value or []
 
 
-def _read_metrics(values: Sequence[Any], kind: str, where: str) -> list[_UpstreamMetric]:
-    found = []
+def _read_metrics(values: Sequence[Any], kind: str, source: str) -> list[_UpstreamMetric]:
+    metrics = []
     for number, raw in enumerate(values):
-        place = f"metrics.{kind}[{number}]"
+        location = f"metrics.{kind}[{number}]"
         if not isinstance(raw, Mapping) or not isinstance(raw.get("name"), str) or not raw["name"]:
-            raise ConfigurationError(f"{where}: {place}: expected an object with a name, found {raw!r:.60}")
+            raise ConfigurationError(f"{source}: {location}: expected an object with a name, found {raw!r:.60}")
         level = raw.get("metric_level") or "Turn"
         if level not in LEVELS_UPSTREAM:
             raise ConfigurationError(
-                f"{where}: {place}: metric_level {level!r:.40} is none of {', '.join(LEVELS_UPSTREAM)}"
+                f"{source}: {location}: metric_level {level!r:.40} is none of {', '.join(LEVELS_UPSTREAM)}"
             )
         kwargs = raw.get("kwargs") or {}
         if not isinstance(kwargs, Mapping):
-            raise ConfigurationError(f"{where}: {place}: kwargs: expected an object, found {kwargs!r:.60}")
-        found.append(_UpstreamMetric(kind, raw, place, raw["name"], level, dict(kwargs)))
-    return found
+            raise ConfigurationError(f"{source}: {location}: kwargs: expected an object, found {kwargs!r:.60}")
+        metrics.append(_UpstreamMetric(kind, raw, location, raw["name"], level, dict(kwargs)))
+    return metrics
 
 
 def _with_unique_names(items: Sequence[_UpstreamMetric], notes: list[str]) -> list[_UpstreamMetric]:
     """The items, each with a name of its own: upstream's, with arguments and level where several share it."""
-    kept: list[_UpstreamMetric] = []
+    unique: list[_UpstreamMetric] = []
     for item in items:
-        same = (one for one in kept if (one.name, one.level, one.kwargs) == (item.name, item.level, item.kwargs))
-        twin = next((one for one in same if one.kind == item.kind and one.raw == item.raw), None)
+        same = (
+            other for other in unique if (other.name, other.level, other.kwargs) == (item.name, item.level, item.kwargs)
+        )
+        twin = next((other for other in same if other.kind == item.kind and other.raw == item.raw), None)
         if twin is None:
-            kept.append(item)
+            unique.append(item)
         else:
-            notes.append(f"{item}: stands there before, at {twin.place}; left out")
-    plain = Counter(one.name for one in kept)
-    argued = Counter(_with_arguments(one) for one in kept)
-    taken: Counter[str] = Counter()
-    for item in kept:
-        name = item.name if plain[item.name] == 1 else _with_arguments(item)
-        if plain[item.name] > 1 and argued[_with_arguments(item)] > 1:
+            notes.append(f"{item}: stands there before, at {twin.location}; left out")
+    by_name = Counter(other.name for other in unique)
+    by_arguments = Counter(_name_with_arguments(other) for other in unique)
+    uses: Counter[str] = Counter()
+    for item in unique:
+        name = item.name if by_name[item.name] == 1 else _name_with_arguments(item)
+        if by_name[item.name] > 1 and by_arguments[_name_with_arguments(item)] > 1:
             name = f"{name}_{LEVELS_UPSTREAM[item.level]}"
         name = re.sub(r"[^\w .()=,-]", "_", name)[:_MAX_NAME]
-        taken[name] += 1
-        item.ours = name if taken[name] == 1 else f"{name[: _MAX_NAME - 4]}_{taken[name]}"
-    return kept
+        uses[name] += 1
+        item.converted_name = name if uses[name] == 1 else f"{name[: _MAX_NAME - 4]}_{uses[name]}"
+    return unique
 
 
-def _with_arguments(item: _UpstreamMetric) -> str:
+def _name_with_arguments(item: _UpstreamMetric) -> str:
     return "_".join([item.name, *(str(value) for value in item.kwargs.values())])
 
 
-def _parents(
-    item: _UpstreamMetric, items: Sequence[_UpstreamMetric], where: str
+def _find_parents(
+    item: _UpstreamMetric, items: Sequence[_UpstreamMetric], source: str
 ) -> list[tuple[_UpstreamMetric, Mapping[str, Any]]]:
     """What a metric depends on: each dependency's metric, and the dependency."""
-    found = []
-    for number, raw in enumerate(_read_list(item.raw, "depends_on", f"{where}: {item}")):
-        at = f"{where}: {item}: depends_on[{number}]"
+    parents = []
+    for number, raw in enumerate(_read_list(item.raw, "depends_on", f"{source}: {item}")):
+        location = f"{source}: {item}: depends_on[{number}]"
         if not isinstance(raw, Mapping):
-            raise ConfigurationError(f"{at}: expected an object, found {raw!r:.60}")
+            raise ConfigurationError(f"{location}: expected an object, found {raw!r:.60}")
         if unknown := sorted(set(raw) - _DEPENDENCY_KEYS):
             raise ConfigurationError(
-                f"{at}: unknown field {unknown[0]!r}; known: {', '.join(sorted(_DEPENDENCY_KEYS))}"
+                f"{location}: unknown field {unknown[0]!r}; known: {', '.join(sorted(_DEPENDENCY_KEYS))}"
             )
         position = raw.get("relative_object_position", 0)
         if not isinstance(position, int) or isinstance(position, bool) or position > 0:
             raise ConfigurationError(
-                f"{at}: relative_object_position {position!r}: expected 0 (the same one) or less (one before it)"
+                f"{location}: relative_object_position {position!r}: expected 0 (the same one) or less (one before it)"
             )
         if raw.get("metric_level") is not None and raw["metric_level"] not in LEVELS_UPSTREAM:
             raise ConfigurationError(
-                f"{at}: metric_level {raw['metric_level']!r} is none of {', '.join(LEVELS_UPSTREAM)}"
+                f"{location}: metric_level {raw['metric_level']!r} is none of {', '.join(LEVELS_UPSTREAM)}"
             )
         for bound in ("metric_min_value", "metric_max_value"):
             if isinstance(raw.get(bound), bool) or not isinstance(raw.get(bound), int | float | None):
-                raise ConfigurationError(f"{at}: {bound}: expected a number, found {raw[bound]!r:.60}")
-        found.append((_find_parent(raw, item, items, at), raw))
-    return found
+                raise ConfigurationError(f"{location}: {bound}: expected a number, found {raw[bound]!r:.60}")
+        parents.append((_find_parent(raw, item, items, location), raw))
+    return parents
 
 
 def _find_parent(
-    raw: Mapping[str, Any], child: _UpstreamMetric, items: Sequence[_UpstreamMetric], at: str
+    raw: Mapping[str, Any], child: _UpstreamMetric, items: Sequence[_UpstreamMetric], location: str
 ) -> _UpstreamMetric:
     """The one metric that a dependency names."""
-    found = [one for one in items if one is not child]
+    candidates = [metric for metric in items if metric is not child]
     if raw.get("name") is not None:
-        found = [one for one in found if one.name == raw["name"]]
-    if not found:
-        known = ", ".join(dict.fromkeys(one.name for one in items if one is not child)) or "no other metric"
-        raise ConfigurationError(f"{at}: there is no metric {raw.get('name')!r}; there are: {known}")
-    named = found
-    if raw.get("type") is not None:
-        found = [one for one in found if one.kind == raw["type"]]
-    if raw.get("metric_level") is not None:
-        found = [one for one in found if one.level == raw["metric_level"]]
-    if raw.get("kwargs") is not None:
-        found = [one for one in found if one.kwargs == raw["kwargs"]]
-    if not found:
-        raise ConfigurationError(f"{at}: no metric has what it asks for; of that name there are: {_join_names(named)}")
-    if len(found) > 1:  # earlier versions allowed dependencies within one level alone
-        found = [one for one in found if one.level == child.level] or found
-    if len(found) > 1:
-        raise ConfigurationError(
-            f"{at}: may mean several metrics: {_join_names(found)}; give `kwargs`, `metric_level` or `type` to tell "
-            f"them "
-            "apart (`metric_name` names a value, not a metric)"
+        candidates = [metric for metric in candidates if metric.name == raw["name"]]
+    if not candidates:
+        known_names = (
+            ", ".join(dict.fromkeys(metric.name for metric in items if metric is not child)) or "no other metric"
         )
-    return found[0]
+        raise ConfigurationError(f"{location}: there is no metric {raw.get('name')!r}; there are: {known_names}")
+    namesakes = candidates
+    if raw.get("type") is not None:
+        candidates = [metric for metric in candidates if metric.kind == raw["type"]]
+    if raw.get("metric_level") is not None:
+        candidates = [metric for metric in candidates if metric.level == raw["metric_level"]]
+    if raw.get("kwargs") is not None:
+        candidates = [metric for metric in candidates if metric.kwargs == raw["kwargs"]]
+    if not candidates:
+        raise ConfigurationError(
+            f"{location}: no metric has what it asks for; of that name there are: {_join_names(namesakes)}"
+        )
+    if len(candidates) > 1:  # earlier versions allowed dependencies within one level alone
+        candidates = [metric for metric in candidates if metric.level == child.level] or candidates
+    if len(candidates) > 1:
+        raise ConfigurationError(
+            f"{location}: matches several metrics: {_join_names(candidates)}; add `kwargs`, `metric_level` or `type` "
+            "to pick one (`metric_name` names a value, not a metric)"
+        )
+    return candidates[0]
 
 
 def _join_names(items: Sequence[_UpstreamMetric]) -> str:
     return "; ".join(map(str, items))
 
 
-def _why_left_out(item: _UpstreamMetric, own: Sequence[str], rubrics: Sequence[str]) -> str:
+def _omission_reason(item: _UpstreamMetric, own: Sequence[str], rubrics: Sequence[str]) -> str:
     if old := next((key for key in _OBSOLETE_KEYS if item.raw.get(key)), None):
         return f"there is nothing like `{old}` here"
     if item.kind == "rubric":
-        known = item.name in rubrics or item.name in BUILTIN_RUBRICS
-        return "" if known or item.name not in _UNMAPPED_RUBRICS else (
+        is_known = item.name in rubrics or item.name in BUILTIN_RUBRICS
+        return "" if is_known or item.name not in _UNMAPPED_RUBRICS else (
             "its rubric comes with upstream and not with this program; put it into a file under `rubric_paths`"
         )  # fmt: skip
     if item.name in own or item.name in BUILTIN or item.name not in _UNMAPPED:
@@ -275,9 +282,9 @@ def _leave_out_dependents(
     while changed:
         changed = False
         for item in items:
-            gone = next((parent for parent, _ in parents[id(item)] if parent.left_out), None)
-            if gone is not None and not item.left_out:
-                item.left_out, changed = f"it depends on {gone.ours}, which is left out", True
+            missing = next((parent for parent, _ in parents[id(item)] if parent.omission), None)
+            if missing is not None and not item.omission:
+                item.omission, changed = f"it depends on {missing.converted_name}, which is left out", True
 
 
 def _convert_metric(
@@ -286,45 +293,48 @@ def _convert_metric(
     own: Sequence[str],
     notes: list[str],
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": item.ours}
+    converted: dict[str, Any] = {"name": item.converted_name}
     if item.kind == "rubric":
-        found["rubric"] = item.name
+        converted["rubric"] = item.name
         if item.kwargs:
             notes.append(f"{item}: kwargs: a rubric takes none here; left out")
     else:
-        ours = None if item.name in own else COUNTERPARTS.get(item.name)
-        found["function"] = item.name if ours is None else ours.name
+        counterpart = None if item.name in own else COUNTERPARTS.get(item.name)
+        converted["function"] = item.name if counterpart is None else counterpart.name
         arguments = item.kwargs
-        if ours is not None:
-            arguments = {**ours.arguments, **{ours.renamed.get(key, key): value for key, value in item.kwargs.items()}}
-            if ours.differs:
-                notes.append(f"{item}: measured by `{ours.name}`, which {ours.differs}")
+        if counterpart is not None:
+            arguments = {
+                **counterpart.arguments,
+                **{counterpart.argument_names.get(key, key): value for key, value in item.kwargs.items()},
+            }
+            if counterpart.differs:
+                notes.append(f"{item}: measured by `{counterpart.name}`, which {counterpart.differs}")
         if arguments:
-            found["arguments"] = arguments
-    found["level"] = LEVELS_UPSTREAM[item.level]
+            converted["arguments"] = arguments
+    converted["level"] = LEVELS_UPSTREAM[item.level]
     notes += [f"{item}: {key}: unknown, and left out" for key in sorted(set(item.raw) - _METRIC_KEYS)]
     if parents:
-        found["when"] = [_convert_condition(parent, raw, own) for parent, raw in parents]
-    return found
+        converted["when"] = [_convert_condition(parent, raw, own) for parent, raw in parents]
+    return converted
 
 
 def _convert_condition(parent: _UpstreamMetric, raw: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"metric": parent.ours}
+    condition: dict[str, Any] = {"metric": parent.converted_name}
     value = raw.get("metric_name")
     if value is not None and value != parent.name:
         values = COUNTERPARTS[parent.name].values if parent.name in COUNTERPARTS and parent.name not in own else None
-        renamed = value if values is None else values.get(value)
-        if renamed is not None:
-            found["value"] = renamed
+        value_name = value if values is None else values.get(value)
+        if value_name is not None:
+            condition["value"] = value_name
     if raw.get("relative_object_position"):
-        found["position"] = raw["relative_object_position"]
+        condition["position"] = raw["relative_object_position"]
     low, high = raw.get("metric_min_value"), raw.get("metric_max_value")
     if low is not None or high is None:
         # Without bounds upstream asks for any number at all, by the same one.
-        found["at_least"] = -sys.float_info.max if low is None else low
+        condition["at_least"] = -sys.float_info.max if low is None else low
     if high is not None:
-        found["at_most"] = high
-    return found
+        condition["at_most"] = high
+    return condition
 
 
 _SUITE_KEYS = {"data", "metrics", "do_completion", "grader_llm", "completion_llm", "name", "notes"}
@@ -343,10 +353,10 @@ def suite_names(value: Any) -> list[str]:
         return []
     return [
         str(name)
-        for name, one in value.items()
-        if isinstance(one, Mapping)
-        and isinstance(one.get("metrics"), Mapping)
-        and one["metrics"].keys() & {"function", "rubric"}
+        for name, body in value.items()
+        if isinstance(body, Mapping)
+        and isinstance(body.get("metrics"), Mapping)
+        and body["metrics"].keys() & {"function", "rubric"}
     ]
 
 
@@ -361,45 +371,48 @@ def convert_suite(value: Mapping[str, Any], path: Path, name: str | None = None)
         if name is not None and name != value["eval"].get("name"):
             raise ConfigurationError(f"{path}: holds one suite; leave '#{name}' out")
         suite, own = dict(value["eval"]), dict(value)
-        found_name = str(suite.get("name") or path.stem)
+        suite_name = str(suite.get("name") or path.stem)
     else:
-        found_name = _choose_suite(suite_names(value), path, name)
-        suite, own = dict(value[found_name]), {}
-    where = f"{path}: suite '{found_name}'"
+        suite_name = _choose_suite(suite_names(value), path, name)
+        suite, own = dict(value[suite_name]), {}
+    source = f"{path}: suite '{suite_name}'"
     notes: list[str] = []
-    found: dict[str, Any] = {"name": found_name}
-    found["conversations"] = _conversation_files(suite.get("data"), own.get("data_sources"), path, where, notes)
-    found["complete"] = "last" if suite.get("do_completion") else "none"
+    converted: dict[str, Any] = {"name": suite_name}
+    converted["conversations"] = _conversation_files(suite.get("data"), own.get("data_sources"), path, source, notes)
+    converted["complete"] = "last" if suite.get("do_completion") else "none"
     if suite.get("do_completion") and (
-        model := _convert_model(suite.get("completion_llm"), "completion_llm", where, notes)
+        model := _convert_model(suite.get("completion_llm"), "completion_llm", source, notes)
     ):
-        found["system"] = model
+        converted["system"] = model
     if suite.get("completion_llm") and not suite.get("do_completion"):
         notes.append("completion_llm: not asked, for do_completion is off")
-    if model := _convert_model(suite.get("grader_llm"), "grader_llm", where, notes):
-        found["grader"] = model
+    if model := _convert_model(suite.get("grader_llm"), "grader_llm", source, notes):
+        converted["grader"] = model
     files = _existing_files(own.get("function_modules"), "function_modules", path, notes)
     rubrics = _existing_files(own.get("rubric_paths"), "rubric_paths", path, notes)
-    names = [one for file in files for one in _function_names(path.parent / file)]
-    known = [str(one) for file in rubrics for one in read_yaml(path.parent / file) or ()]
-    found["metrics"] = convert_metrics(suite.get("metrics"), names, known, where, notes)
-    if not found["metrics"]:
-        raise ConfigurationError(f"{where}: none of its metrics maps: {'; '.join(notes)}")
-    found |= {key: of for key, of in (("functions", files), ("rubrics", rubrics)) if of}
-    _convert_rest(own, suite, found, notes)
-    return found, [f"{found_name}: {note}" for note in notes]
+    names = [function for file in files for function in _function_names(path.parent / file)]
+    known_rubrics = [str(rubric) for file in rubrics for rubric in read_yaml(path.parent / file) or ()]
+    converted["metrics"] = convert_metrics(suite.get("metrics"), names, known_rubrics, source, notes)
+    if not converted["metrics"]:
+        raise ConfigurationError(f"{source}: none of its metrics maps: {'; '.join(notes)}")
+    converted |= {key: paths for key, paths in (("functions", files), ("rubrics", rubrics)) if paths}
+    _convert_rest(own, suite, converted, notes)
+    return converted, [f"{suite_name}: {note}" for note in notes]
 
 
 def convert_rubrics(value: Mapping[str, Any]) -> dict[str, Any]:
     """The rubrics of a rubric file in our form: those that say nothing else have their choice on a line, as their
     prompts ask for it.
     """
-    found: dict[str, Any] = {}
+    rubrics: dict[str, Any] = {}
     for name, body in value.items():
         if isinstance(body, Mapping) and "choice_scores" in body:
-            body = {"answer": "line", **{key: one for key, one in body.items() if one is not None and key != "name"}}
-        found[str(name)] = body
-    return found
+            body = {
+                "answer": "line",
+                **{key: field_value for key, field_value in body.items() if field_value is not None and key != "name"},
+            }
+        rubrics[str(name)] = body
+    return rubrics
 
 
 def _choose_suite(names: Sequence[str], path: Path, name: str | None) -> str:
@@ -411,61 +424,61 @@ def _choose_suite(names: Sequence[str], path: Path, name: str | None) -> str:
     raise ConfigurationError(f"{path}: {problem}; name one of them as {path.name}#NAME: {', '.join(names)}")
 
 
-def _conversation_files(data: Any, sources: Any, path: Path, where: str, notes: list[str]) -> list[str]:
+def _conversation_files(data: Any, sources: Any, path: Path, source: str, notes: list[str]) -> list[str]:
     """The files of conversations, those that are not read named."""
-    found: list[str] = []
+    files: list[str] = []
     for key, values in (("data", data), ("data_sources", sources)):
         if values is not None and not isinstance(values, list):
-            raise ConfigurationError(f"{where}: {key}: expected a list, found {values!r:.60}")
-        for number, one in enumerate(values or ()):
-            at = f"{key}[{number}]"
-            named = one.get("path") if isinstance(one, Mapping) else one
-            if not isinstance(named, str):
-                kind = one.get("type") if isinstance(one, Mapping) else one
-                notes.append(f"{at}: {kind!r:.60} names no file; left out")
-            elif Path(named).suffix in (".db", ".sqlite") or (
-                isinstance(one, Mapping) and one.get("format") == "langgraph_sqlite"
+            raise ConfigurationError(f"{source}: {key}: expected a list, found {values!r:.60}")
+        for number, entry in enumerate(values or ()):
+            location = f"{key}[{number}]"
+            name = entry.get("path") if isinstance(entry, Mapping) else entry
+            if not isinstance(name, str):
+                kind = entry.get("type") if isinstance(entry, Mapping) else entry
+                notes.append(f"{location}: {kind!r:.60} names no file; left out")
+            elif Path(name).suffix in (".db", ".sqlite") or (
+                isinstance(entry, Mapping) and entry.get("format") == "langgraph_sqlite"
             ):
-                notes.append(f"{at}: {named}: checkpoints of LangGraph are not read; left out")
+                notes.append(f"{location}: {name}: checkpoints of LangGraph are not read; left out")
             else:
-                found.append(_resolve_path(named, path, at, notes))
-    if not found:
-        told = f": {'; '.join(notes)}" if notes else ""
-        raise ConfigurationError(f"{where}: names no conversations that can be read{told}")
-    return list(dict.fromkeys(found))
+                files.append(_resolve_path(name, path, location, notes))
+    if not files:
+        reasons = f": {'; '.join(notes)}" if notes else ""
+        raise ConfigurationError(f"{source}: names no conversations that can be read{reasons}")
+    return list(dict.fromkeys(files))
 
 
-def _resolve_path(named: str, path: Path, at: str, notes: list[str]) -> str:
+def _resolve_path(name: str, path: Path, location: str, notes: list[str]) -> str:
     """A path as it is found from the suite's file. Upstream's paths begin at the folder in which it is started: that
     may be any folder above the file.
     """
     folder = path.parent.absolute()
-    if Path(named).is_absolute() or (folder / named).exists():
-        return named
-    above = next((one for one in folder.parents if (one / named).exists()), None)
+    if Path(name).is_absolute() or (folder / name).exists():
+        return name
+    above = next((parent for parent in folder.parents if (parent / name).exists()), None)
     if above is not None:
-        return str(above / named)
-    beside = Path(named).name
+        return str(above / name)
+    beside = Path(name).name
     if (folder / beside).exists():
-        notes.append(f"{at}: {named} is not there; {beside} beside the suite's file is read")
+        notes.append(f"{location}: {name} is not there; {beside} beside the suite's file is read")
         return beside
-    return named
+    return name
 
 
 def _existing_files(values: Any, field: str, path: Path, notes: list[str]) -> list[str]:
     """The files of a list that are there."""
-    found = []
-    for number, one in enumerate(values if isinstance(values, list) else []):
-        at = f"{field}[{number}]"
-        if not isinstance(one, str):
-            notes.append(f"{at}: {one!r:.60} is no file; left out")
+    files = []
+    for number, name in enumerate(values if isinstance(values, list) else []):
+        location = f"{field}[{number}]"
+        if not isinstance(name, str):
+            notes.append(f"{location}: {name!r:.60} is no file; left out")
             continue
-        file = _resolve_path(one, path, at, notes)
+        file = _resolve_path(name, path, location, notes)
         if (path.parent / file).is_file():
-            found.append(file)
+            files.append(file)
         else:
-            notes.append(f"{at}: {one} is not there; left out")
-    return found
+            notes.append(f"{location}: {name} is not there; left out")
+    return files
 
 
 def _function_names(file: Path) -> list[str]:
@@ -474,15 +487,15 @@ def _function_names(file: Path) -> list[str]:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
         raise ConfigurationError(f"{file}: cannot be read as Python: {error}") from None
-    return [one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
-def _convert_model(value: Any, field: str, where: str, notes: list[str]) -> str | None:
+def _convert_model(value: Any, field: str, source: str, notes: list[str]) -> str | None:
     """The model that stands for one of upstream's completion functions; None where none does."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("function_name"), str):
-        raise ConfigurationError(f"{where}: {field}: expected function_name and kwargs, found {value!r:.60}")
+        raise ConfigurationError(f"{source}: {field}: expected function_name and kwargs, found {value!r:.60}")
     function, kwargs = value["function_name"], dict(value.get("kwargs") or {})
     if value.get("include_system_prompt") is False:
         notes.append(f"{field}: include_system_prompt: the system is sent system messages here")
@@ -491,29 +504,31 @@ def _convert_model(value: Any, field: str, where: str, notes: list[str]) -> str 
         # Their suites write \n in plain YAML scalars, where it stays two characters.
         text = kwargs.pop("response").replace("\\n", "\n")
     model = kwargs.pop("model_name", None) if function != "gpt_3p5_turbo" else "gpt-3.5-turbo"
-    found = None
+    converted = None
     if text is not None:
-        found = f"fixed:?label=echo&text={quote(text, safe='')}"
+        converted = f"fixed:?label=echo&text={quote(text, safe='')}"
     elif function in ("open_ai_completion", "open_ai_completion_async", "gpt_3p5_turbo") and model:
         key = kwargs.pop("api_key_name", None) or kwargs.pop("key_name", None)
-        found = f"openai:{model}" + (f"?key_env={key}" if key not in (None, "OPENAI_API_KEY") else "")
+        converted = f"openai:{model}" + (f"?key_env={key}" if key not in (None, "OPENAI_API_KEY") else "")
     elif function in ("jan_completion", "lm_studio_completion") and model and isinstance(kwargs.get("endpoint"), str):
-        found = f"openai:{kwargs.pop('endpoint')}#{model}"
-    if found is None:
+        converted = f"openai:{kwargs.pop('endpoint')}#{model}"
+    if converted is None:
         notes.append(f"{field}: {function}: nothing here stands for it; name a model as `system` or `grader`")
         return None
     notes += [f"{field}: {key}: left out; options of models stand in their names or in the suite" for key in kwargs]
-    return found
+    return converted
 
 
-def _convert_rest(own: Mapping[str, Any], suite: Mapping[str, Any], found: dict[str, Any], notes: list[str]) -> None:
+def _convert_rest(
+    own: Mapping[str, Any], suite: Mapping[str, Any], converted: dict[str, Any], notes: list[str]
+) -> None:
     """Take over what maps of the rest, and name what does not."""
     config = own.get("config")
     for key, value in config.items() if isinstance(config, Mapping) else ():
         if key == "nb_evaluations_per_thread" and isinstance(value, int) and value > 0:
-            found["repeats"] = value
+            converted["repeats"] = value
         elif key == "random_seed_conversation_sampling" and isinstance(value, int):
-            found["seed"] = value
+            converted["seed"] = value
         else:
             notes.append(f"config.{key}: has no counterpart here; left out")
     unknown = [key for key in own if key not in _RUN_KEYS] + [key for key in suite if key not in _SUITE_KEYS]

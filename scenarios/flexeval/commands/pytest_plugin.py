@@ -43,10 +43,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 class SuiteNode(pytest.Collector):
     """A suite; ``held`` is its run's results, there once its first test has run."""
 
-    def __init__(self, suite: str, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self, suite: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self.suite = suite
-        self._held: SuiteAggregate | Exception | None = None
+        self._results: SuiteAggregate | Exception | None = None
 
     def collect(self) -> Iterator[pytest.Item]:
         """One test for each threshold of each system, and one for the conversations.
@@ -63,9 +63,9 @@ class SuiteNode(pytest.Collector):
             prepared = PreparedRun(SCENARIO, self._settings())
         except VivaError as error:
             raise pytest.UsageError(f"--viva {self.suite}: {error}") from None
-        names = [one.name for one in Suite.model_validate(prepared.opened.records["suite"]).thresholds]
+        thresholds = [threshold.name for threshold in Suite.model_validate(prepared.opened.records["suite"]).thresholds]
         for label in prepared.lineups:
-            for name in dict.fromkeys(names):
+            for name in dict.fromkeys(thresholds):
                 yield ThresholdItem.from_parent(self, name=f"{label}: {name}", system=label, threshold=name)
         yield ConversationsItem.from_parent(self, name="every conversation was held")
 
@@ -80,16 +80,16 @@ class SuiteNode(pytest.Collector):
         baseline = self.config.getoption("--viva-baseline")
         return suite_settings(self.suite, {"candidate": candidate and [candidate], "baseline": baseline})
 
-    def held(self) -> SuiteAggregate:
+    def results(self) -> SuiteAggregate:
         """The results; the suite is run if it has not been.
 
         :raises VivaError: the run failed.
         """
-        if self._held is None:
-            self._held = self._run()
-        if isinstance(self._held, Exception):
-            raise self._held
-        return self._held
+        if self._results is None:
+            self._results = self._run()
+        if isinstance(self._results, Exception):
+            raise self._results
+        return self._results
 
     def _run(self) -> SuiteAggregate | Exception:
         from viva.engine.errors import VivaError
@@ -132,15 +132,15 @@ class _Item(pytest.Item):
 class ThresholdItem(_Item):
     """One threshold of one system."""
 
-    def __init__(self, system: str, threshold: str, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self, system: str, threshold: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self._system, self._threshold = system, threshold
 
     def runtest(self) -> None:
         """:raises ThresholdBroken: it does not hold."""
-        checks: list[ThresholdCheck] = self.parent.held().gate()
-        own = [one for one in checks if one.system == self._system and one.name == self._threshold]
-        broken = [one.told() for one in own if one.broken]
+        checks: list[ThresholdCheck] = self.parent.results().gate()
+        own_checks = [check for check in checks if check.system == self._system and check.name == self._threshold]
+        broken = [check.describe() for check in own_checks if check.broken]
         if broken:
             raise ThresholdBroken("\n    ".join(broken))
 
@@ -150,11 +150,11 @@ class ConversationsItem(_Item):
 
     def runtest(self) -> None:
         """:raises ThresholdBroken: some failed."""
-        report = self.parent.held().report()
+        report = self.parent.results().report()
         failed = [
             f"{label}: {count} conversations failed: {reason}"
-            for label, one in report["candidates"].items()
-            for reason, count in one.get("failure_reasons", {}).items()
+            for label, record in report["candidates"].items()
+            for reason, count in record.get("failure_reasons", {}).items()
         ]
         if failed:
             raise ThresholdBroken("\n    ".join(failed))

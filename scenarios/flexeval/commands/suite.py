@@ -59,13 +59,13 @@ def run(
     from ..scenario import SCENARIO
 
     check_output_files({"--junit": junit}, [Path(suite.partition("#")[0])])
-    given: dict[str, Any] = {"candidate": candidate, "grader": grader, "baseline": baseline, "repeats": repeats}
-    given |= {"n": n, "seed": seed, "concurrency": concurrency, "max_cost": max_cost}
-    launch = new_run(SCENARIO, suite_settings(suite, given), out or fresh_folder("suite"))
+    options: dict[str, Any] = {"candidate": candidate, "grader": grader, "baseline": baseline, "repeats": repeats}
+    options |= {"n": n, "seed": seed, "concurrency": concurrency, "max_cost": max_cost}
+    launch = new_run(SCENARIO, suite_settings(suite, options), out or fresh_folder("suite"))
     run_and_report(launch, junit=junit, json=json, max_failures=max_failures)
 
 
-def suite_settings(suite: str, given: dict[str, Any]) -> FlexEvalSettings:
+def suite_settings(suite: str, options: dict[str, Any]) -> FlexEvalSettings:
     """The settings of a suite's run with what was given besides; what is empty counts as not given.
 
     :raises ConfigurationError: the suite, or what was given, is wrong.
@@ -74,7 +74,7 @@ def suite_settings(suite: str, given: dict[str, Any]) -> FlexEvalSettings:
 
     from ..scenario import SCENARIO
 
-    chosen = {name: str(value) if isinstance(value, Path) else value for name, value in given.items() if value}
+    chosen = {name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value}
     return read_settings(SCENARIO.settings, {"suite": suite, **chosen}, None)
 
 
@@ -91,22 +91,22 @@ def run_and_report(launch: Launch, *, junit: Path | None, json: bool, max_failur
     for note in launch.prepared.notes:
         print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
     budget = SoftBudget(launch)
-    held: RunResult = run_launch(launch)
+    result: RunResult = run_launch(launch)
     write_results(launch.folder.path)
     if json:
-        print_json(held.aggregate.report())
+        print_json(result.aggregate.report())
     else:
-        print_tables(held.aggregate.tables())
-    broken = report_gate(held.aggregate, junit, launch.folder.path)
+        print_tables(result.aggregate.tables())
+    broken = report_gate(result.aggregate, junit, launch.folder.path)
     missing = missing_tests(launch.folder.path)
     if missing:
-        named = ", ".join(key for key, _ in missing[:_MAX_SHOWN]) + (", …" if len(missing) > _MAX_SHOWN else "")
-        print(f"viva: {len(missing):,} tests were not made: {named}", file=sys.stderr)
+        keys = ", ".join(key for key, _ in missing[:_MAX_SHOWN]) + (", …" if len(missing) > _MAX_SHOWN else "")
+        print(f"viva: {len(missing):,} tests were not made: {keys}", file=sys.stderr)
     code = None
-    if held.outcome.how == "done" or budget.used is not None:
-        enough = held.outcome.failed + len(missing) <= max_failures
-        code = FAILED if broken else DONE if enough else FAILURES
-    exit_with(launch, held, max_failures, code)
+    if result.outcome.how == "done" or budget.used is not None:
+        acceptable = result.outcome.failed + len(missing) <= max_failures
+        code = FAILED if broken else DONE if acceptable else FAILURES
+    exit_with(launch, result, max_failures, code)
 
 
 def report_gate(aggregate: Any, junit: Path | None, path: Path) -> bool:
@@ -116,7 +116,7 @@ def report_gate(aggregate: Any, junit: Path | None, path: Path) -> bool:
     checks = aggregate.gate()
     broken = [check for check in checks if check.broken]
     for check in broken:
-        print(f"viva: BROKEN: {check.told()}", file=sys.stderr)
+        print(f"viva: BROKEN: {check.describe()}", file=sys.stderr)
     if checks and not broken:
         print(f"viva: the gate holds: {len(checks)} thresholds", file=sys.stderr)
     if junit is not None:
@@ -170,15 +170,17 @@ def check(suite: SuiteFile) -> None:
     for note in prepared.notes:
         print(f"viva: note: {escape_controls(note)}", file=sys.stderr)
     records = prepared.opened.records
-    told = records["suite"]
-    typer.echo(f"{told['name']}: {len(prepared.opened.tasks):,} conversations, {', '.join(prepared.lineups)}")
-    typer.echo(f"  {prepared.total:,} tests ({told['complete']}), {len(told.get('thresholds', []))} thresholds")
+    body = records["suite"]
+    typer.echo(f"{body['name']}: {len(prepared.opened.tasks):,} conversations, {', '.join(prepared.lineups)}")
+    typer.echo(f"  {prepared.total:,} tests ({body['complete']}), {len(body.get('thresholds', []))} thresholds")
     for metric in records["metrics"]:
         spec = metric["metric"]
-        what = f"function {metric['reference']}" if metric["reference"] else f"rubric {spec['rubric']}"
+        source = f"function {metric['reference']}" if metric["reference"] else f"rubric {spec['rubric']}"
         role = f" of the {spec['role']}" if "role" in spec else ""
-        after = f", where {', '.join(one['metric'] for one in spec['when'])} allows" if spec.get("when") else ""
-        typer.echo(f"  {metric['name']}: {what}, each {metric['level']}{role}{after}")
+        condition_text = (
+            f", where {', '.join(condition['metric'] for condition in spec['when'])} allows" if spec.get("when") else ""
+        )
+        typer.echo(f"  {metric['name']}: {source}, each {metric['level']}{role}{condition_text}")
 
 
 def schema(
@@ -204,9 +206,9 @@ def init(
 
     from viva.engine.errors import ConfigurationError
 
-    there = [name for name in _TEMPLATE_FILES if (folder / name).exists()]
-    if there:
-        raise ConfigurationError(f"{folder}: holds {', '.join(there)} already; name another folder")
+    existing = [name for name in _TEMPLATE_FILES if (folder / name).exists()]
+    if existing:
+        raise ConfigurationError(f"{folder}: holds {', '.join(existing)} already; name another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in _TEMPLATE_FILES:
@@ -214,10 +216,10 @@ def init(
             (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from None
-    for name, what in zip(
+    for name, description in zip(
         _TEMPLATE_FILES, ("the suite, with comments", "ten conversations", "metrics of your own"), strict=True
     ):
-        typer.echo(f"{folder / name}: {what}")
+        typer.echo(f"{folder / name}: {description}")
     typer.echo(f"run it with: viva suite run {shlex.quote(str(folder / 'suite.yaml'))}")
 
 
@@ -292,25 +294,25 @@ class _WatchDisplay:
         self.note = ""
         self._aggregate: Any = empty_results(folder)
         self._tally = RunProgress(self._aggregate)
-        self._told: set[str] = set()
+        self._broken: set[str] = set()
 
-    def hear(self, event: Any) -> None:
+    def on_event(self, event: Any) -> None:
         """The listener of every batch."""
         self._tally.hear(event)
 
-    def batch_done(self, count: int) -> None:
+    def on_batch(self, count: int) -> None:
         """Say what a batch has brought."""
         tally = self._tally
-        said = f"{count:,} new, {tally.done:,} in all" + (f", {tally.failed:,} failed" if tally.failed else "")
-        print(f"viva: {said}; {self._aggregate.headline()}", file=sys.stderr, flush=True)
+        counts = f"{count:,} new, {tally.done:,} in all" + (f", {tally.failed:,} failed" if tally.failed else "")
+        print(f"viva: {counts}; {self._aggregate.headline()}", file=sys.stderr, flush=True)
         for check in self._aggregate.gate():
             name = f"{check.system} {check.name}"
-            if check.broken and check.found is not None and name not in self._told:
-                self._told.add(name)
-                print(f"viva: BROKEN: {check.told()}", file=sys.stderr, flush=True)
-            elif not check.broken and name in self._told:
-                self._told.discard(name)
-                print(f"viva: holds again: {check.told()}", file=sys.stderr, flush=True)
+            if check.broken and check.found is not None and name not in self._broken:
+                self._broken.add(name)
+                print(f"viva: BROKEN: {check.describe()}", file=sys.stderr, flush=True)
+            elif not check.broken and name in self._broken:
+                self._broken.discard(name)
+                print(f"viva: holds again: {check.describe()}", file=sys.stderr, flush=True)
 
     async def show(self) -> None:
         """Nothing moves between batches."""
@@ -343,7 +345,7 @@ def _open_watcher(log: Path, suite: str, path: Path) -> tuple[Any, _WatchDisplay
         folder = RunFolder.create(path, prepared.manifest())
     clock = RealClock()
     display = _WatchDisplay(folder, clock)
-    return Watcher(log, folder, prepared, clock, display.hear, display.batch_done), display
+    return Watcher(log, folder, prepared, clock, display.on_event, display.on_batch), display
 
 
 app = typer.Typer(

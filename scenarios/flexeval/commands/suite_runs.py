@@ -50,9 +50,9 @@ class SoftBudget:
         self.used: str | None = None
         for setting in _BUDGET_SETTINGS.values():
             setattr(launch.settings, setting, None)
-        launch.events.listen(self._hear)
+        launch.events.listen(self._on_event)
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self._began = event.at
         elif isinstance(event, CallFinished) and not event.replayed and self.used is None:
@@ -87,15 +87,15 @@ class Watcher:
         folder: RunFolder,
         prepared: PreparedRun,
         clock: Clock,
-        hear: Callable[[Event], None],
-        batch_done: Callable[[int], None],
+        on_event: Callable[[Event], None],
+        on_batch: Callable[[int], None],
     ) -> None:
         self._folder, self._prepared, self._clock = folder, prepared, clock
-        self._hear, self._batch_done = hear, batch_done
+        self._on_event, self._on_batch = on_event, on_batch
         self._spool = folder.path / SPOOL_FILE
-        self._growing = GrowingFile(log, WatchedTasks(self._spool).recovered())
+        self._growing = GrowingFile(log, WatchedTasks(self._spool).recover())
         self._log = GrowingLog(log)
-        self.taken = len(prepared.opened.tasks)
+        self.count = len(prepared.opened.tasks)
         self.outcome: Outcome | None = None
         self._launch: Launch | None = None
         self._stopping = anyio.Event()
@@ -117,19 +117,19 @@ class Watcher:
         if self._launch is not None and self._launch.runner is not None:
             self._launch.runner.halt()
 
-    async def follow(self, seconds: float | None, ready: Callable[[Any], None] | None = None) -> None:
+    async def follow(self, seconds: float | None, on_ready: Callable[[Any], None] | None = None) -> None:
         """Score what is there, and what comes, looking every so many ``seconds``; None: what is there, then stop.
 
         :raises VivaError: the log, a model or the folder cannot be used.
         """
-        if ready is not None:
-            ready(self)
+        if on_ready is not None:
+            on_ready(self)
         async with BackendPool(self._clock, lambda event: None) as pool:
             computer = StepExecutor(self._clock)
             slots = Slots(self._prepared.settings.concurrency)
             shared = SharedResources(pool, slots, LoopYield(), computer)
             try:
-                if self.taken:
+                if self.count:
                     await self._run(self._prepared, shared, resumed=True)
                 while not self._stopping.is_set():
                     more = await self._batch(shared)
@@ -144,30 +144,30 @@ class Watcher:
 
     async def _batch(self, shared: SharedResources) -> bool:
         """Take and score what is new; False where nothing was."""
-        found: list[DialogTask] = []
+        tasks: list[DialogTask] = []
         for line, text in self._growing.lines():
-            found += [_make_task(one, self.taken + len(found) + place)
-                      for place, one in enumerate(self._log.take(line, text))]  # fmt: skip
-            if len(found) >= _MAX_BATCH:
+            tasks += [_make_task(entry, self.count + len(tasks) + position)
+                      for position, entry in enumerate(self._log.take(line, text))]  # fmt: skip
+            if len(tasks) >= _MAX_BATCH:
                 break
-        if not found:
+        if not tasks:
             return False
-        self._keep(found)
+        self._keep(tasks)
         prepared = self._prepared
-        batch = PreparedBatch(prepared, found, self.taken * len(prepared.lineups))
-        self.taken += len(found)
+        batch = PreparedBatch(prepared, tasks, self.count * len(prepared.lineups))
+        self.count += len(tasks)
         await self._run(batch, shared, resumed=False)
-        self._batch_done(len(found))
+        self._on_batch(len(tasks))
         return True
 
-    def _keep(self, found: list[DialogTask]) -> None:
+    def _keep(self, tasks: list[DialogTask]) -> None:
         """Put dialogs into the folder for good, together with where the next line of the log begins.
 
         :raises JournalError: the folder cannot be written.
         """
         try:
             with self._spool.open("ab") as spool:
-                spool.write(b"".join(orjson.dumps(one.to_record()) + b"\n" for one in found))
+                spool.write(b"".join(orjson.dumps(task.to_record()) + b"\n" for task in tasks))
                 spool.write(STATE_PREFIX + orjson.dumps(self._growing.state) + b"}\n")
                 spool.flush()
                 os.fsync(spool.fileno())
@@ -176,7 +176,7 @@ class Watcher:
 
     async def _run(self, prepared: PreparedRun, shared: SharedResources, *, resumed: bool) -> None:
         self._launch = launch = Launch(prepared, self._folder, self._clock, resumed=resumed)
-        launch.events.listen(self._hear)
+        launch.events.listen(self._on_event)
         self.outcome = await launch.run(shared=shared)
         if self.outcome.error is not None:
             raise self.outcome.error
@@ -185,21 +185,21 @@ class Watcher:
 class PreparedBatch(PreparedRun):
     """The watched run, with the tasks of one batch alone; ``first`` is the number of its first conversation."""
 
-    def __init__(self, whole: PreparedRun, tasks: list[DialogTask], first: int) -> None:
-        vars(self).update(vars(whole))
-        self.opened: Prepared[Any] = Prepared(tasks, whole.opened.records)
+    def __init__(self, watched: PreparedRun, tasks: list[DialogTask], first: int) -> None:
+        vars(self).update(vars(watched))
+        self.opened: Prepared[Any] = Prepared(tasks, watched.opened.records)
         self.first = first
         self.total = len(tasks) * len(self.lineups)
 
 
-def _make_task(one: GrownDialog | UnreadableRecord, number: int) -> DialogTask:
+def _make_task(entry: GrownDialog | UnreadableRecord, number: int) -> DialogTask:
     """The task of what a line has brought; ``number`` tells it from others of the same conversation."""
-    if isinstance(one, UnreadableRecord):
-        return DialogTask(f"{one.id}@{number}", None, one.message, str(one.path), one.line)
-    id_ = f"{one.dialog.id}@{number}".replace("#", ":")
-    messages, known = [], one.known
-    for message in one.dialog.messages:
-        counts = message.role != "system"
-        messages.append(replace(message, new=counts and known <= 0))
-        known -= counts
-    return DialogTask(id_, Dialog.of(id_, messages, one.dialog.metadata))
+    if isinstance(entry, UnreadableRecord):
+        return DialogTask(f"{entry.id}@{number}", None, entry.message, str(entry.path), entry.line)
+    id_ = f"{entry.dialog.id}@{number}".replace("#", ":")
+    messages, remaining = [], entry.known_count
+    for message in entry.dialog.messages:
+        is_counted = message.role != "system"
+        messages.append(replace(message, new=is_counted and remaining <= 0))
+        remaining -= is_counted
+    return DialogTask(id_, Dialog.from_messages(id_, messages, entry.dialog.metadata))

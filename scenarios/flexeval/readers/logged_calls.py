@@ -25,7 +25,7 @@ class LoggedCall:
 
     conversation: str
     id: str
-    sent: Sequence[Message]
+    prompt: Sequence[Message]
     answer: Sequence[Message]
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -48,15 +48,17 @@ class JoinedCalls:
 
     def dialog(self, call: LoggedCall) -> Dialog:
         """The dialog as its latest call holds it."""
-        messages, place = [], 0
-        for one in (*call.sent, *call.answer):
-            if one.role != "system":
-                if place in self.measured:
-                    latency, tokens, metadata = self.measured[place]
-                    one = replace(one, latency=latency, tokens=tokens, metadata={**one.metadata, **metadata})
-                place += 1
-            messages.append(one)
-        return Dialog.of(self.id, messages, call.metadata)
+        messages, position = [], 0
+        for message in (*call.prompt, *call.answer):
+            if message.role != "system":
+                if position in self.measured:
+                    latency, tokens, metadata = self.measured[position]
+                    message = replace(
+                        message, latency=latency, tokens=tokens, metadata={**message.metadata, **metadata}
+                    )
+                position += 1
+            messages.append(message)
+        return Dialog.from_messages(self.id, messages, call.metadata)
 
 
 class CallIndex:
@@ -66,33 +68,33 @@ class CallIndex:
         forgotten begins anew.
     """
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = most
+    def __init__(self, capacity: int | None = None) -> None:
+        self._capacity = capacity
         self._conversations: OrderedDict[str, list[JoinedCalls]] = OrderedDict()
 
     def __iter__(self) -> Iterator[JoinedCalls]:
-        return (one for several in self._conversations.values() for one in several)
+        return (joined for dialogs in self._conversations.values() for joined in dialogs)
 
-    def add(self, call: LoggedCall, place: tuple[int, int], name: str) -> tuple[JoinedCalls, int] | None:
+    def add(self, call: LoggedCall, position: tuple[int, int], name: str) -> tuple[JoinedCalls, int] | None:
         """Take the next call in; ``place`` is its line and its number in the line, ``name`` the id of its dialog where
         the log gives none.
 
         Returns its dialog, and how many messages were known of it, system messages left out; None where nothing of the
         call is new, or it holds no message.
         """
-        spoken = [one for one in (*call.sent, *call.answer) if one.role != "system"]
+        spoken = [message for message in (*call.prompt, *call.answer) if message.role != "system"]
         if not spoken:
             return None
         digests, frames = _prefix_digests(spoken), _prefix_digests(spoken, answers=False)
-        answer_at = len(spoken) - sum(one.role != "system" for one in call.answer)
+        answer_at = len(spoken) - sum(message.role != "system" for message in call.answer)
         joined = self._related(call, spoken, digests, frames, answer_at)
-        known = 0 if joined is None else len(joined)
+        known_count = 0 if joined is None else len(joined)
         if joined is None:
             joined = self._begin(call, name)
-        elif known >= len(spoken):
+        elif known_count >= len(spoken):
             self._measure(joined, spoken, answer_at)
             return None
-        joined.digests, joined.frame, joined.latest = digests, frames[-_DIGEST_BYTES:], place
+        joined.digests, joined.frame, joined.latest = digests, frames[-_DIGEST_BYTES:], position
         self._measure(joined, spoken, answer_at)
         if not call.conversation:
             self._conversations[_last_digest_key(digests)] = [
@@ -100,7 +102,7 @@ class CallIndex:
                 joined,
             ]
         self._forget()
-        return joined, known
+        return joined, known_count
 
     def _related(
         self, call: LoggedCall, spoken: Sequence[Message], digests: bytes, frames: bytes, answer_at: int
@@ -111,44 +113,47 @@ class CallIndex:
             for end in range(answer_at, 0, -1):
                 if spoken[end - 1].role == "assistant":
                     key = _last_digest_key(digests[: end * _DIGEST_BYTES])
-                    if several := self._conversations.pop(key, None):
-                        if several[1:]:
-                            self._conversations[key] = several[1:]
-                        return several[0]
+                    if matches := self._conversations.pop(key, None):
+                        if matches[1:]:
+                            self._conversations[key] = matches[1:]
+                        return matches[0]
             return None
-        found = edited = None
-        for one in self._conversations.get(call.conversation, ()):
-            shared = min(len(one.digests), len(digests))
-            if one.digests[shared - _DIGEST_BYTES : shared] == digests[shared - _DIGEST_BYTES : shared]:
-                if len(one.digests) >= len(digests):
-                    return one
-                if found is None or len(one) > len(found):
-                    found = one
+        match = edited = None
+        for candidate in self._conversations.get(call.conversation, ()):
+            shared = min(len(candidate.digests), len(digests))
+            if candidate.digests[shared - _DIGEST_BYTES : shared] == digests[shared - _DIGEST_BYTES : shared]:
+                if len(candidate.digests) >= len(digests):
+                    return candidate
+                if match is None or len(candidate) > len(match):
+                    match = candidate
             # Applications trim and rewrite answers before they send them back; of answers given anew the latest counts.
-            elif len(one) <= answer_at and frames[len(one.digests) - _DIGEST_BYTES : len(one.digests)] == one.frame:
-                edited = one if edited is None or len(one) >= len(edited) else edited
-        if found is None or (edited is not None and len(edited) > len(found)):
-            found = edited
-        if found is not None:
+            elif (
+                len(candidate) <= answer_at
+                and frames[len(candidate.digests) - _DIGEST_BYTES : len(candidate.digests)] == candidate.frame
+            ):
+                edited = candidate if edited is None or len(candidate) >= len(edited) else edited
+        if match is None or (edited is not None and len(edited) > len(match)):
+            match = edited
+        if match is not None:
             self._conversations.move_to_end(call.conversation)
-        return found
+        return match
 
     def _begin(self, call: LoggedCall, name: str) -> JoinedCalls:
         if not call.conversation:
             return JoinedCalls(call.id or name)
-        several = self._conversations.setdefault(call.conversation, [])
-        id_ = call.conversation if not several else f"{call.conversation}:{len(several) + 1}"
-        several.append(JoinedCalls(id_))
+        dialogs = self._conversations.setdefault(call.conversation, [])
+        id_ = call.conversation if not dialogs else f"{call.conversation}:{len(dialogs) + 1}"
+        dialogs.append(JoinedCalls(id_))
         self._conversations.move_to_end(call.conversation)
-        return several[-1]
+        return dialogs[-1]
 
     def _measure(self, joined: JoinedCalls, spoken: Sequence[Message], answer_at: int) -> None:
-        for place, one in enumerate(spoken[answer_at:], answer_at):
-            if place not in joined.measured and (one.latency is not None or one.tokens or one.metadata):
-                joined.measured[place] = (one.latency, one.tokens, one.metadata)
+        for position, message in enumerate(spoken[answer_at:], answer_at):
+            if position not in joined.measured and (message.latency is not None or message.tokens or message.metadata):
+                joined.measured[position] = (message.latency, message.tokens, message.metadata)
 
     def _forget(self) -> None:
-        while self._most is not None and len(self._conversations) > self._most:
+        while self._capacity is not None and len(self._conversations) > self._capacity:
             self._conversations.popitem(last=False)
 
 
@@ -159,16 +164,16 @@ def _last_digest_key(digests: bytes) -> str:
 
 def _prefix_digests(messages: Sequence[Message], answers: bool = True) -> bytes:
     """Of each message the digest of everything up to it; without ``answers`` the words of assistants left out."""
-    found, chain = bytearray(), b""
-    for one in messages:
-        parts: list[Any] = [one.role]
-        if answers or one.role != "assistant":
-            parts.append(one.content.strip().encode("utf-8", "replace").decode())
-        parts += [(call.name, _canonical_json(call.arguments)) for call in one.tool_calls]
-        said = orjson.dumps(parts)
-        chain = blake2b(chain + said, digest_size=_DIGEST_BYTES).digest()
-        found += chain
-    return bytes(found)
+    digests, chain = bytearray(), b""
+    for message in messages:
+        parts: list[Any] = [message.role]
+        if answers or message.role != "assistant":
+            parts.append(message.content.strip().encode("utf-8", "replace").decode())
+        parts += [(call.name, _canonical_json(call.arguments)) for call in message.tool_calls]
+        data = orjson.dumps(parts)
+        chain = blake2b(chain + data, digest_size=_DIGEST_BYTES).digest()
+        digests += chain
+    return bytes(digests)
 
 
 def _canonical_json(arguments: str) -> str:

@@ -86,19 +86,19 @@ class GrowingFile:
         :raises DatasetError: the file is no text, or cannot be read.
         """
         try:
-            if not self._opened():
+            if not self._ensure_open():
                 return
-            yield from self._rest()
-            while self._replaced():
-                yield from self._rest(last=True)
-                self._begin_anew("was replaced")
-                if not self._opened():
+            yield from self._read_lines()
+            while self._is_replaced():
+                yield from self._read_lines(last=True)
+                self._reopen("was replaced")
+                if not self._ensure_open():
                     return
-                yield from self._rest()
+                yield from self._read_lines()
         except OSError as error:
             raise DatasetError(f"cannot be read: {error.strerror}", path=str(self.path)) from None
 
-    def _opened(self) -> bool:
+    def _ensure_open(self) -> bool:
         """See that the file is open and is the one that was followed; False where there is none."""
         if self._file is None:
             if not self.path.exists():
@@ -108,10 +108,10 @@ class GrowingFile:
                 self._file = FileIO(self.path)
             except FileNotFoundError:
                 return False
-            found = os.fstat(self._file.fileno())
-            if self._offset and (found.st_dev, found.st_ino) != self._inode:
+            status = os.fstat(self._file.fileno())
+            if self._offset and (status.st_dev, status.st_ino) != self._inode:
                 self._restart("was replaced since it was last looked at; what the earlier one had besides is not read")
-            self._inode = (found.st_dev, found.st_ino)
+            self._inode = (status.st_dev, status.st_ino)
         if os.fstat(self._file.fileno()).st_size < self._offset or not self._same_head():
             self._restart("was cut; it is read from its beginning")
             self._same_head()
@@ -129,7 +129,7 @@ class GrowingFile:
             self._head = f"{len(head)}:{_head_digest(head)}"
         return same
 
-    def _rest(self, last: bool = False) -> Iterator[tuple[int, str | BadLine]]:
+    def _read_lines(self, last: bool = False) -> Iterator[tuple[int, str | BadLine]]:
         """The complete lines behind the offset; ``last``: what stands behind the last one is a line, too."""
         assert self._file is not None
         file = BufferedReader(self._file)  # a new one each time: what an old one holds may have changed in the file
@@ -137,16 +137,16 @@ class GrowingFile:
             file.seek(self._offset)
             while True:
                 line = file.readline(MAX_LINE_BYTES + 1)
-                whole = line.endswith(b"\n")
-                if not line or not (whole or last or len(line) > MAX_LINE_BYTES):
+                complete = line.endswith(b"\n")
+                if not line or not (complete or last or len(line) > MAX_LINE_BYTES):
                     return
                 self._offset += len(line)
                 if self._skipping:
-                    self._skipping = not whole
+                    self._skipping = not complete
                     continue
                 self._line += 1
                 if len(line) > MAX_LINE_BYTES:
-                    self._skipping = not whole
+                    self._skipping = not complete
                     yield self._line, BadLine(f"has more than {MAX_LINE_BYTES:,} bytes; a line may have as many", 0)
                 else:
                     yield self._line, line_text(line.removeprefix(_BOM) if self._line == 1 else line)
@@ -154,22 +154,22 @@ class GrowingFile:
             with suppress(ValueError):  # closed meanwhile
                 file.detach()
 
-    def _replaced(self) -> bool:
+    def _is_replaced(self) -> bool:
         """Whether another file stands under the name by now."""
         with suppress(FileNotFoundError):
-            found = self.path.stat()
-            return (found.st_dev, found.st_ino) != self._inode
+            status = self.path.stat()
+            return (status.st_dev, status.st_ino) != self._inode
         return False
 
-    def _begin_anew(self, what: str) -> None:
+    def _reopen(self, event: str) -> None:
         self.close()
-        self._restart(f"{what}; the new file is read from its beginning")
+        self._restart(f"{event}; the new file is read from its beginning")
         self._inode = (0, 0)
 
-    def _restart(self, what: str) -> None:
+    def _restart(self, event: str) -> None:
         self._offset = self._line = 0
         self._head, self._skipping = "", False
-        self.notes.append(f"{self.path} {what}")
+        self.notes.append(f"{self.path} {event}")
 
 
 def _head_digest(head: bytes) -> str:
@@ -191,7 +191,7 @@ class GrownDialog:
     """
 
     dialog: Dialog
-    known: int
+    known_count: int
 
 
 def detect_form(raw: Raw) -> LogForm | None:
@@ -214,7 +214,7 @@ def read_log(path: Path, form: LogForm, records: Callable[[], Iterator[Record]])
     for line, raw in records():
         try:
             for number, call in enumerate(_logged_calls(raw, form)):
-                if not call.sent and not call.answer:
+                if not call.prompt and not call.answer:
                     silent, first = silent + 1, first or line
                 else:
                     index.add(call, (line, number), default_id(path, line))
@@ -222,13 +222,13 @@ def read_log(path: Path, form: LogForm, records: Callable[[], Iterator[Record]])
             yield unreadable_record(path, line, error)
     if silent:
         yield UnreadableRecord(str(path), first, _NO_MESSAGES_NOTE.format(count=f"{silent:,}"))
-    wanted: dict[int, dict[int, JoinedCalls]] = {}
-    for one in index:
-        wanted.setdefault(one.latest[0], {})[one.latest[1]] = one
-    for line, raw in records() if wanted else ():
-        for number, call in enumerate(_logged_calls(raw, form)) if line in wanted else ():
-            if number in wanted[line]:
-                yield wanted[line][number].dialog(call)
+    latest_calls: dict[int, dict[int, JoinedCalls]] = {}
+    for joined in index:
+        latest_calls.setdefault(joined.latest[0], {})[joined.latest[1]] = joined
+    for line, raw in records() if latest_calls else ():
+        for number, call in enumerate(_logged_calls(raw, form)) if line in latest_calls else ():
+            if number in latest_calls[line]:
+                yield latest_calls[line][number].dialog(call)
 
 
 class GrowingLog:
@@ -238,10 +238,10 @@ class GrowingLog:
     :param most: of how many conversations it is remembered how far they were; the latest ones.
     """
 
-    def __init__(self, path: Path, form: LogForm | None = None, most: int = MAX_REMEMBERED) -> None:
+    def __init__(self, path: Path, form: LogForm | None = None, capacity: int = MAX_REMEMBERED) -> None:
         self._path = path
         self.form = form
-        self._index = CallIndex(most)
+        self._index = CallIndex(capacity)
 
     def take(self, line: int, text: str | BadLine) -> Iterator[GrownDialog | UnreadableRecord]:
         """What the next line says; ``line`` is its 1-based number."""
@@ -259,18 +259,18 @@ class GrowingLog:
             yield unreadable_record(self._path, line, error)
 
     def _grown(self, raw: Raw | DatasetError, line: int) -> Iterator[GrownDialog | UnreadableRecord]:
-        place = default_id(self._path, line)
+        fallback_id = default_id(self._path, line)
         if self.form not in ("spans", "requests"):
             if isinstance(raw, DatasetError):
                 raise raw
-            yield GrownDialog(dialog_from_record(raw, place), 0)
+            yield GrownDialog(dialog_from_record(raw, fallback_id), 0)
             return
         for number, call in enumerate(_logged_calls(raw, self.form)):
-            if not call.sent and not call.answer:
+            if not call.prompt and not call.answer:
                 yield UnreadableRecord(str(self._path), line, _NO_MESSAGES_NOTE.format(count=1))
-            elif found := self._index.add(call, (line, number), place):
-                joined, known = found
-                yield GrownDialog(joined.dialog(call), known)
+            elif addition := self._index.add(call, (line, number), fallback_id):
+                joined, known_count = addition
+                yield GrownDialog(joined.dialog(call), known_count)
 
 
 def _logged_calls(raw: Raw | DatasetError, form: LogForm) -> Iterator[LoggedCall]:

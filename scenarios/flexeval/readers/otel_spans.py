@@ -42,9 +42,9 @@ def read_attributes(value: Any, field: str) -> dict[str, Any]:
         return {}
     if isinstance(value, Mapping):
         return dict(value)
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) and "key" in one for one in value):
+    if not isinstance(value, list) or not all(isinstance(pair, Mapping) and "key" in pair for pair in value):
         raise FieldError(field, f"expected an object or a list of keys and values, found {preview(value)}")
-    return {str(one["key"]): _plain_value(one.get("value")) for one in value}
+    return {str(pair["key"]): _plain_value(pair.get("value")) for pair in value}
 
 
 def span_messages(
@@ -54,32 +54,32 @@ def span_messages(
 
     :raises FieldError: a message is not as the conventions say; ``field`` is the path of the span's fields.
     """
-    told = [*_event_bodies(events, field), *_attribute_events(attributes, field)]
+    bodies = [*_event_bodies(events, field), *_attribute_events(attributes, field)]
     # The conventions moved messages from attributes to events, and back to attributes of another name.
     details = dict(attributes)
-    for name, body in told:
+    for name, body in bodies:
         if name == "gen_ai.client.inference.operation.details":
             details.update(body)
     path = f"{field}attributes."
-    sent = _messages_with_parts(details, "gen_ai.input.messages", path)
+    prompt = _messages_with_parts(details, "gen_ai.input.messages", path)
     answers = _messages_with_parts(details, "gen_ai.output.messages", path)
     if instructions := _system_message(details, path):
-        sent.insert(0, instructions)
-    if not sent and not answers:
-        sent, answers = _messages_of_events(told, field)
-    if not sent and not answers:
-        sent, answers = (
+        prompt.insert(0, instructions)
+    if not prompt and not answers:
+        prompt, answers = _messages_of_events(bodies, field)
+    if not prompt and not answers:
+        prompt, answers = (
             _messages_of_numbered(attributes, "prompt", path),
             _messages_of_numbered(attributes, "completion", path),
         )
-    if not sent and not answers:
+    if not prompt and not answers:
         texts = dict(attributes)
-        for name, body in told:
+        for name, body in bodies:
             if name in ("gen_ai.content.prompt", "gen_ai.content.completion"):
                 texts.update(body)
-        sent = _messages_of_text(texts.get("gen_ai.prompt"), "user", f"{path}gen_ai.prompt")
+        prompt = _messages_of_text(texts.get("gen_ai.prompt"), "user", f"{path}gen_ai.prompt")
         answers = _messages_of_text(texts.get("gen_ai.completion"), "assistant", f"{path}gen_ai.completion")
-    return link_tool_results(sent), [link_tool_results([one])[0] for one in answers]
+    return link_tool_results(prompt), [link_tool_results([answer])[0] for answer in answers]
 
 
 def _plain_value(value: Any) -> Any:
@@ -97,7 +97,9 @@ def _plain_value(value: Any) -> Any:
     for key in ("arrayValue", "kvlistValue"):
         if isinstance(value.get(key), Mapping):
             values = value[key].get("values") or []
-            return [_plain_value(one) for one in values] if key == "arrayValue" else read_attributes(values, key)
+            return (
+                [_plain_value(element) for element in values] if key == "arrayValue" else read_attributes(values, key)
+            )
     return None
 
 
@@ -117,7 +119,7 @@ def _messages_with_parts(attributes: Mapping[str, Any], name: str, path: str) ->
     values = _parse_json(attributes[name], path + name)
     if not isinstance(values, list):
         raise FieldError(path + name, f"expected a list of messages, found {preview(values)}")
-    return [one for index, raw in enumerate(values) for one in _split_parts(raw, f"{path}{name}[{index}]")]
+    return [message for index, raw in enumerate(values) for message in _split_parts(raw, f"{path}{name}[{index}]")]
 
 
 def _system_message(attributes: Mapping[str, Any], path: str) -> Message | None:
@@ -138,7 +140,7 @@ def _split_parts(raw: Any, field: str) -> list[Message]:
         raise FieldError(f"{field}.parts", f"expected a list, found {preview(parts)}")
     role = parse_role(raw.get("role"), f"{field}.role")
     metadata = {key: value for key, value in raw.items() if key not in ("role", "parts", "name") and value is not None}
-    texts, thoughts, others = [], [], []
+    texts, thoughts, other_kinds = [], [], []
     calls: list[ToolCall] = []
     results: list[Message] = []
     for index, part in enumerate(parts):
@@ -153,16 +155,16 @@ def _split_parts(raw: Any, field: str) -> list[Message]:
         elif kind == "reasoning":
             thoughts.append(to_text(part.get("content", "")))
         elif isinstance(kind, str):
-            others.append(kind)
+            other_kinds.append(kind)
         else:
             raise FieldError(f"{field}.parts[{index}]", f"expected a part with a type, found {preview(part)}")
     metadata |= {"reasoning": "\n".join(thoughts)} if thoughts else {}
-    metadata |= {"parts": others} if others else {}
-    if results and not (texts or calls or others):
+    metadata |= {"parts": other_kinds} if other_kinds else {}
+    if results and not (texts or calls or other_kinds):
         return results
     name = raw.get("name")
-    said = Message(role, "\n".join(texts), tuple(calls), name if isinstance(name, str) else "", metadata=metadata)
-    return [*results, said]
+    message = Message(role, "\n".join(texts), tuple(calls), name if isinstance(name, str) else "", metadata=metadata)
+    return [*results, message]
 
 
 def _part_tool_call(part: Mapping[str, Any], field: str) -> ToolCall:
@@ -179,15 +181,15 @@ def _part_id(part: Mapping[str, Any]) -> str:
 
 def _event_bodies(events: Sequence[Mapping[str, Any]], field: str) -> list[tuple[str, dict[str, Any]]]:
     """The events with their names and bodies: attributes, or an object as JSON text in one of them."""
-    found = []
+    bodies = []
     for index, event in enumerate(events):
         body = read_attributes(event.get("attributes"), f"{field}events[{index}].attributes")
         inner = body.pop("gen_ai.event.content", None)
         if inner is not None:
             value = _parse_json(inner, f"{field}events[{index}].gen_ai.event.content")
             body |= value if isinstance(value, dict) else {"content": to_text(value)}
-        found.append((str(event.get("name", "")), body))
-    return found
+        bodies.append((str(event.get("name", "")), body))
+    return bodies
 
 
 def _attribute_events(attributes: Mapping[str, Any], field: str) -> list[tuple[str, dict[str, Any]]]:
@@ -195,57 +197,59 @@ def _attribute_events(attributes: Mapping[str, Any], field: str) -> list[tuple[s
     values = attributes.get("events")
     if values is None or (isinstance(values, str) and not values.lstrip().startswith("[")):
         return []
-    found = _parse_json(values, f"{field}attributes.events")
-    return [(str(one.get("event.name", "")), dict(one)) for one in found or () if isinstance(one, Mapping)]
+    events = _parse_json(values, f"{field}attributes.events")
+    return [(str(event.get("event.name", "")), dict(event)) for event in events or () if isinstance(event, Mapping)]
 
 
-def _messages_of_events(told: Sequence[tuple[str, dict[str, Any]]], field: str) -> tuple[list[Message], list[Message]]:
-    sent, answers = [], []
-    for index, (name, body) in enumerate(told):
-        where = f"{field}events[{index}]"
+def _messages_of_events(
+    bodies: Sequence[tuple[str, dict[str, Any]]], field: str
+) -> tuple[list[Message], list[Message]]:
+    prompt, answers = [], []
+    for index, (name, body) in enumerate(bodies):
+        path = f"{field}events[{index}]"
         if name == "gen_ai.choice":
-            message = _parse_json(body.get("message", {"content": body.get("content")}), f"{where}.message")
+            message = _parse_json(body.get("message", {"content": body.get("content")}), f"{path}.message")
             if isinstance(message, Mapping):
                 finish = {"finish_reason": body["finish_reason"]} if body.get("finish_reason") else {}
                 calls = {"tool_calls": body["tool_calls"]} if "tool_calls" in body else {}
-                answers.append(_event_message({"role": "assistant", **message, **finish, **calls}, where))
+                answers.append(_event_message({"role": "assistant", **message, **finish, **calls}, path))
         elif name in _EVENT_ROLES:
-            sent.append(_event_message({"role": _EVENT_ROLES[name], **body}, where))
-    return sent, answers
+            prompt.append(_event_message({"role": _EVENT_ROLES[name], **body}, path))
+    return prompt, answers
 
 
 def _event_message(body: Mapping[str, Any], field: str) -> Message:
-    kept = {key: value for key, value in body.items() if not key.startswith(("gen_ai.", "event."))}
-    if isinstance(kept.get("tool_calls"), str):
-        kept["tool_calls"] = _parse_json(kept["tool_calls"], f"{field}.tool_calls")
-    if kept["role"] == "tool" and "id" in kept:
-        kept["tool_call_id"] = kept.pop("id")
-    if kept.get("content") is None:
-        kept["content"] = ""
-    elif not isinstance(kept["content"], str | list):
-        kept["content"] = to_text(kept["content"])
-    return read_message(kept, field)
+    fields = {key: value for key, value in body.items() if not key.startswith(("gen_ai.", "event."))}
+    if isinstance(fields.get("tool_calls"), str):
+        fields["tool_calls"] = _parse_json(fields["tool_calls"], f"{field}.tool_calls")
+    if fields["role"] == "tool" and "id" in fields:
+        fields["tool_call_id"] = fields.pop("id")
+    if fields.get("content") is None:
+        fields["content"] = ""
+    elif not isinstance(fields["content"], str | list):
+        fields["content"] = to_text(fields["content"])
+    return read_message(fields, field)
 
 
-def _messages_of_numbered(attributes: Mapping[str, Any], which: str, path: str) -> list[Message]:
+def _messages_of_numbered(attributes: Mapping[str, Any], kind: str, path: str) -> list[Message]:
     """The messages of attributes such as ``gen_ai.prompt.0.content``."""
-    found: dict[int, dict[str, Any]] = {}
+    fields_by_number: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
-        if (match := _NUMBERED.match(key)) and match[1] == which:
-            found.setdefault(int(match[2]), {})[match[3]] = value
+        if (match := _NUMBERED.match(key)) and match[1] == kind:
+            fields_by_number.setdefault(int(match[2]), {})[match[3]] = value
     messages = []
-    for number, fields in sorted(found.items()):
+    for number, fields in sorted(fields_by_number.items()):
         calls: dict[int, dict[str, Any]] = {}
-        for key in [one for one in fields if one.startswith("tool_calls.")]:
+        for key in [name for name in fields if name.startswith("tool_calls.")]:
             if match := _NUMBERED_CALL.match(key):
                 calls.setdefault(int(match[1]), {})[match[2]] = fields.pop(key)
-        role = fields.setdefault("role", "user" if which == "prompt" else "assistant")
+        role = fields.setdefault("role", "user" if kind == "prompt" else "assistant")
         content = fields.get("content")
         if isinstance(content, str) and content.startswith('[{"type"'):  # parts as JSON text
-            content = _parse_json(content, f"{path}gen_ai.{which}.{number}.content")
-        made = {**fields, "content": "" if content is None else content}
-        made |= {"tool_calls": [one for _, one in sorted(calls.items())]} if calls else {}
-        messages.append(read_message(made | {"role": role}, f"{path}gen_ai.{which}.{number}"))
+            content = _parse_json(content, f"{path}gen_ai.{kind}.{number}.content")
+        record = {**fields, "content": "" if content is None else content}
+        record |= {"tool_calls": [call for _, call in sorted(calls.items())]} if calls else {}
+        messages.append(read_message(record | {"role": role}, f"{path}gen_ai.{kind}.{number}"))
     return messages
 
 
@@ -261,9 +265,9 @@ def _messages_of_text(value: Any, role: str, field: str) -> list[Message]:
         except orjson.JSONDecodeError:
             return [Message(role, value)]
     values = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, Mapping) for one in values):
+    if not all(isinstance(record, Mapping) for record in values):
         return [Message(role, to_text(value))]
-    return [_event_message({"role": role, **one}, f"{field}[{index}]") for index, one in enumerate(values)]
+    return [_event_message({"role": role, **record}, f"{field}[{index}]") for index, record in enumerate(values)]
 
 
 _EXPORT_KEYS = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
@@ -291,7 +295,7 @@ def span_calls(raw: Raw) -> Iterator[LoggedCall]:
     for span, resource, field in _each_span(raw):
         attributes = read_attributes(span.get("attributes"), f"{field}attributes")
         if any(key.startswith("gen_ai.") for key in attributes) or any(
-            str(one.get("name", "")).startswith("gen_ai.") for one in _span_events(span, field)
+            str(event.get("name", "")).startswith("gen_ai.") for event in _span_events(span, field)
         ):
             if attributes.get("gen_ai.operation.name") in _SKIPPED_OPERATIONS:
                 continue
@@ -307,19 +311,19 @@ def _each_span(raw: Raw) -> Iterator[tuple[Mapping[str, Any], dict[str, Any], st
         yield raw, read_attributes(inner, "resource.attributes"), ""
         return
     for key in exports:
-        for index, one in enumerate(_read_objects(raw, key, "")):
+        for index, export in enumerate(_read_objects(raw, key, "")):
             path = f"{key}[{index}]."
-            resource = one.get("resource")
+            resource = export.get("resource")
             inner = resource.get("attributes") if isinstance(resource, Mapping) else None
-            known = read_attributes(inner, f"{path}resource.attributes")
+            resource_attributes = read_attributes(inner, f"{path}resource.attributes")
             scopes = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "scopeLogs", "scope_logs")
-            for scope in (name for name in scopes if name in one):
-                for place, group in enumerate(_read_objects(one, scope, path)):
+            for scope in (name for name in scopes if name in export):
+                for position, group in enumerate(_read_objects(export, scope, path)):
                     for list_ in (name for name in ("spans", "logRecords", "log_records") if name in group):
-                        within = f"{path}{scope}[{place}]."
-                        for number, span in enumerate(_read_objects(group, list_, within)):
-                            if list_ == "spans" or _is_details(span, within):
-                                yield span, known, f"{within}{list_}[{number}]."
+                        group_path = f"{path}{scope}[{position}]."
+                        for number, span in enumerate(_read_objects(group, list_, group_path)):
+                            if list_ == "spans" or _is_details(span, group_path):
+                                yield span, resource_attributes, f"{group_path}{list_}[{number}]."
 
 
 def _is_details(record: Mapping[str, Any], field: str) -> bool:
@@ -329,7 +333,7 @@ def _is_details(record: Mapping[str, Any], field: str) -> bool:
 
 def _read_objects(holder: Mapping[str, Any], key: str, path: str) -> list[Mapping[str, Any]]:
     value = holder[key]
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+    if not isinstance(value, list) or not all(isinstance(element, Mapping) for element in value):
         raise FieldError(f"{path}{key}", f"expected a list of objects, found {preview(value)}")
     return value
 
@@ -341,7 +345,7 @@ def _span_events(span: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]
 def _logged_call(
     span: Mapping[str, Any], attributes: dict[str, Any], resource: dict[str, Any], field: str
 ) -> LoggedCall:
-    sent, answers = span_messages(attributes, _span_events(span, field), field)
+    prompt, answers = span_messages(attributes, _span_events(span, field), field)
     trace = _first_text(span, "trace_id", "traceId")
     conversation = next((str(attributes[key]) for key in _CONVERSATION_ATTRIBUTES if attributes.get(key)), trace)
     answer: list[Message] = []
@@ -349,7 +353,7 @@ def _logged_call(
         first = answers[0]
         own = {**first.metadata, **_metadata(attributes)}
         if answers[1:]:
-            own["other_choices"] = [one.content for one in answers[1:]]
+            own["other_choices"] = [choice.content for choice in answers[1:]]
         answer = [replace(first, latency=_read_latency(span), tokens=_read_tokens(attributes), metadata=own)]
     metadata = dict(resource)
     if TOOLS_ATTRIBUTE in attributes:
@@ -359,7 +363,7 @@ def _logged_call(
         ("2", "ERROR")
     ):
         metadata["error"] = status.get("message") or status.get("description") or attributes.get("error.type", "error")
-    return LoggedCall(conversation, _first_text(span, "span_id", "spanId"), sent, answer, metadata)
+    return LoggedCall(conversation, _first_text(span, "span_id", "spanId"), prompt, answer, metadata)
 
 
 def _first_text(span: Mapping[str, Any], *names: str) -> str:
@@ -373,18 +377,18 @@ def _first_text(span: Mapping[str, Any], *names: str) -> str:
 
 def _metadata(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """All attributes that hold no message, under their names; the model also as ``model``."""
-    found = {key: value for key, value in attributes.items() if not CONTENT_ATTRIBUTE.match(key)}
+    metadata = {key: value for key, value in attributes.items() if not CONTENT_ATTRIBUTE.match(key)}
     model = attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")
-    return found if model is None else {**found, "model": model}
+    return metadata if model is None else {**metadata, "model": model}
 
 
 def _read_tokens(attributes: Mapping[str, Any]) -> dict[str, int]:
-    found = {}
+    tokens = {}
     for name, keys in _USAGE_ATTRIBUTES.items():
         value = next((attributes[key] for key in keys if key in attributes), None)
         if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-            found[name] = int(value)
-    return found
+            tokens[name] = int(value)
+    return tokens
 
 
 def _read_latency(span: Mapping[str, Any]) -> float | None:
@@ -403,7 +407,7 @@ def _nanoseconds(span: Mapping[str, Any], *names: str) -> int | None:
         return value * (1 if value > 10**17 else 1000 if value > 10**14 else 10**6 if value > 10**11 else 10**9)
     if isinstance(value, float):
         return int(value * 1e9)
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(one, int) for one in value):
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(number, int) for number in value):
         return int(value[0]) * 10**9 + int(value[1])  # seconds and nanoseconds, as JavaScript's exporter writes them
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None

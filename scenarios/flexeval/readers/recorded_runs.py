@@ -43,7 +43,7 @@ def read_run(path: Path) -> Iterator[Dialog | UnreadableRecord]:
     folder = path.parent if path.name in _RUN_FILES else path
     try:
         run = RunFolder.open(folder)
-        held = _RunReader(run.manifest)
+        reader = _RunReader(run.manifest)
         with History(run.journal) as history, anyio.from_thread.start_blocking_portal() as portal:
             for number in sorted(history.ended_numbers(failed=False)):
                 started = history.started(number)
@@ -53,12 +53,12 @@ def read_run(path: Path) -> Iterator[Dialog | UnreadableRecord]:
                     continue
                 calls = history.calls(number)  # in this thread: the portal has one of its own
                 try:
-                    rerun = portal.call(held.again, calls, number, key, item)
+                    replay = portal.call(reader.replay, calls, number, key, item)
                 except Exception as error:  # of a system that reads its tasks otherwise today
-                    told = f"conversation {key} cannot be held again: {type(error).__name__}: {error}"
-                    yield UnreadableRecord(str(folder), number, told)
+                    problem = f"conversation {key} cannot be held again: {type(error).__name__}: {error}"
+                    yield UnreadableRecord(str(folder), number, problem)
                     continue
-                yield from _conversation_dialogs(rerun, held.role, key, number, folder, held.label(key))
+                yield from _conversation_dialogs(replay, reader.role, key, number, folder, reader.label(key))
     except (ConfigurationError, JournalError) as error:
         raise DatasetError(f"cannot be read as a run: {error}", path=str(folder)) from None
 
@@ -67,47 +67,47 @@ class _RunReader:
     """A run's scenario, ready to hold its conversations again. ``role`` is the one whose models are compared."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
-        which = scenario_of_manifest(manifest)
+        scenario = scenario_of_manifest(manifest)
         try:
-            settings = which.settings.model_validate({**which.settings.formerly, **manifest["settings"]})
+            settings = scenario.settings.model_validate({**scenario.settings.formerly, **manifest["settings"]})
         except (ValidationError, KeyError) as error:
             raise ConfigurationError(f"its settings cannot be used here: {str(error)[:300]}") from None
         prompts = manifest.get("prompts")
         if prompts is not None:
             settings.remember_prompts(prompts)
         pack = None
-        if which.templates is not None and prompts is not None:
-            pack = which.templates.read(prompts, manifest["pack"]["name"])
-        many = compared_role(which.roles_of(settings))
-        self.role = many.name
-        self._labels = list(manifest["models"][many.name])
+        if scenario.templates is not None and prompts is not None:
+            pack = scenario.templates.read(prompts, manifest["pack"]["name"])
+        role = compared_role(scenario.roles_of(settings))
+        self.role = role.name
+        self._labels = list(manifest["models"][role.name])
         self._seed = manifest["seed"]
-        self._task = which.task
-        self._converse = which.protocol(settings, pack, {**manifest, "settings": settings.model_dump(mode="json")})
+        self._task = scenario.task
+        self._converse = scenario.protocol(settings, pack, {**manifest, "settings": settings.model_dump(mode="json")})
 
     def label(self, key: str) -> str:
         """The label of the compared model in a conversation's key."""
         return label_of_key(key, self._labels)
 
-    async def again(self, calls: Sequence[RecordedCall], number: int, key: str, item: Any) -> Replay:
+    async def replay(self, calls: Sequence[RecordedCall], number: int, key: str, item: Any) -> Replay:
         """A conversation, held again against its calls."""
         task, label = self._task(item), self.label(key)
-        told = key.removeprefix(f"{label}/{task.id}").removeprefix("#")
-        repeat = int(told) if told.isdigit() else 1
+        suffix = key.removeprefix(f"{label}/{task.id}").removeprefix("#")
+        repeat = int(suffix) if suffix.isdigit() else 1
         return await replay_conversation(
             self._converse, task, calls, seed=self._seed, number=number, key=key, label=label, repeat=repeat
         )
 
 
 def _conversation_dialogs(
-    rerun: Replay, role: str, key: str, number: int, folder: Path, label: str
+    replay: Replay, role: str, key: str, number: int, folder: Path, label: str
 ) -> Iterator[Dialog | UnreadableRecord]:
     index = CallIndex()
-    found: dict[int, tuple[JoinedCalls, LoggedCall]] = {}
-    said: dict[int, dict[int, Message]] = {}
+    calls_by_dialog: dict[int, tuple[JoinedCalls, LoggedCall]] = {}
+    answers: dict[int, dict[int, Message]] = {}
     metadata = {"model": label, "conversation": key, "run": folder.resolve().name}
     unknown = False
-    for place, entry in enumerate(rerun.lines):
+    for position, entry in enumerate(replay.lines):
         if not isinstance(entry, Exchange) or entry.role != role or entry.completion is None:
             continue
         if entry.completion.likelihoods is not None:  # a text that was read is no dialog
@@ -115,33 +115,35 @@ def _conversation_dialogs(
         if entry.messages is None:
             unknown = True
             continue
-        sent, answer = [_sent_message(one) for one in entry.messages], _answer_message(entry)
-        call = LoggedCall(key, "", sent, [answer], metadata)
-        if added := index.add(call, (number, place), key):
-            found[id(added[0])] = (added[0], call)
-            said.setdefault(id(added[0]), {})[len(sent)] = answer
-    if unknown or not found:
-        problem = rerun.problem or f"the {role} was asked nothing in it"
+        messages, answer = [_sent_message(message) for message in entry.messages], _answer_message(entry)
+        call = LoggedCall(key, "", messages, [answer], metadata)
+        if added := index.add(call, (number, position), key):
+            calls_by_dialog[id(added[0])] = (added[0], call)
+            answers.setdefault(id(added[0]), {})[len(messages)] = answer
+    if unknown or not calls_by_dialog:
+        problem = replay.problem or f"the {role} was asked nothing in it"
         yield UnreadableRecord(
             str(folder), number, f"conversation {key}: what the {role} was sent is not known: {problem}"
         )
-    for which, (joined, call) in found.items():
+    for dialog_id, (joined, call) in calls_by_dialog.items():
         # A protocol may cut an answer before it goes on; what was said is what counts.
-        sent = [said[which].get(place, one) for place, one in enumerate(call.sent)]
-        yield joined.dialog(LoggedCall(key, "", sent, call.answer, metadata))
+        messages = [answers[dialog_id].get(position, message) for position, message in enumerate(call.prompt)]
+        yield joined.dialog(LoggedCall(key, "", messages, call.answer, metadata))
 
 
-def _sent_message(sent: SentMessage) -> Message:
-    return Message(sent.role, sent.content, _read_calls(sent.calls), sent.name, sent.call_id)
+def _sent_message(message: SentMessage) -> Message:
+    return Message(message.role, message.content, _read_calls(message.calls), message.name, message.call_id)
 
 
 def _answer_message(entry: Exchange) -> Message:
-    said = entry.completion
-    assert said is not None
-    metadata = {"finish_reason": said.finish} | ({"thoughts": said.thoughts} if said.thoughts else {})
-    tokens = {"prompt": said.prompt_tokens, "completion": said.completion_tokens}
-    return Message("assistant", said.text, _read_calls(said.calls or ()), "", "", said.latency, tokens, metadata)
+    completion = entry.completion
+    assert completion is not None
+    metadata = {"finish_reason": completion.finish} | ({"thoughts": completion.thoughts} if completion.thoughts else {})
+    tokens = {"prompt": completion.prompt_tokens, "completion": completion.completion_tokens}
+    return Message(
+        "assistant", completion.text, _read_calls(completion.calls or ()), "", "", completion.latency, tokens, metadata
+    )
 
 
 def _read_calls(calls: Any) -> tuple[ToolCall, ...]:
-    return tuple(ToolCall(one.name, one.arguments, one.id) for one in calls)
+    return tuple(ToolCall(call.name, call.arguments, call.id) for call in calls)

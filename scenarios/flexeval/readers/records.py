@@ -53,24 +53,24 @@ def read_message(raw: Any, field: str) -> Message:
     """
     if not isinstance(raw, Mapping):
         raise FieldError(field, f"expected an object with role and content, found {preview(raw)}")
-    rest = dict(raw)
-    given = rest.pop("role", None)
-    role = parse_role(given, f"{field}.role")
-    if role != given:
-        rest["role"] = given
-    calls = _read_tool_calls(rest.pop("tool_calls", None), f"{field}.tool_calls")
-    if (old := rest.pop("function_call", None)) is not None:
+    fields = dict(raw)
+    recorded_role = fields.pop("role", None)
+    role = parse_role(recorded_role, f"{field}.role")
+    if role != recorded_role:
+        fields["role"] = recorded_role
+    calls = _read_tool_calls(fields.pop("tool_calls", None), f"{field}.tool_calls")
+    if (old := fields.pop("function_call", None)) is not None:
         calls.append(read_tool_call(old, f"{field}.function_call"))
-    content, others = content_text(rest.pop("content", None), f"{field}.content")
-    if content is None and isinstance(rest.get("refusal"), str):
-        content = rest["refusal"]
+    content, other_kinds = content_text(fields.pop("content", None), f"{field}.content")
+    if content is None and isinstance(fields.get("refusal"), str):
+        content = fields["refusal"]
     if content is None and role != "assistant":
         raise FieldError(f"{field}.content", "is missing")
-    call_id, name = (_required_text(rest, key, field) for key in ("tool_call_id", "name"))
-    latency, tokens = _pop_seconds(rest), _pop_tokens(rest)
-    if others:
-        rest["parts"] = others
-    metadata = flatten_metadata(rest)
+    call_id, name = (_required_text(fields, key, field) for key in ("tool_call_id", "name"))
+    latency, tokens = _pop_seconds(fields), _pop_tokens(fields)
+    if other_kinds:
+        fields["parts"] = other_kinds
+    metadata = flatten_metadata(fields)
     return Message(
         role,
         content or "",
@@ -105,7 +105,7 @@ def content_text(content: Any, field: str) -> tuple[str | None, list[str]]:
         return content, []
     if not isinstance(content, list):
         raise FieldError(field, f"expected text or a list of parts, found {preview(content)}")
-    texts, others = [], []
+    texts, other_kinds = [], []
     for index, part in enumerate(content):
         if isinstance(part, str):
             texts.append(part)
@@ -119,8 +119,8 @@ def content_text(content: Any, field: str) -> tuple[str | None, list[str]]:
         elif kind in _TEXT_PARTS:
             raise FieldError(f"{field}[{index}].text", f"expected text, found {preview(text)}")
         else:
-            others.append(kind)
-    return ("\n".join(texts) if texts or content else None), others
+            other_kinds.append(kind)
+    return ("\n".join(texts) if texts or content else None), other_kinds
 
 
 def read_tool_call(raw: Any, field: str) -> ToolCall:
@@ -128,7 +128,7 @@ def read_tool_call(raw: Any, field: str) -> ToolCall:
 
     :raises FieldError: it names no function.
     """
-    if isinstance(raw, list) and len(raw) == 3 and all(isinstance(one, str) for one in raw):
+    if isinstance(raw, list) and len(raw) == 3 and all(isinstance(element, str) for element in raw):
         return ToolCall(raw[1], raw[2], raw[0])
     if not isinstance(raw, Mapping):
         raise FieldError(field, f"expected an object, found {preview(raw)}")
@@ -150,34 +150,34 @@ def link_tool_results(messages: Sequence[Message]) -> list[Message]:
     """The messages with an id for every call, and for every tool's result that of the call that it answers: of the
     calls so far without a result, the first of that function, or the first where the result names none.
     """
-    found: list[Message] = []
+    linked: list[Message] = []
     waiting: list[ToolCall] = []
     number = 0
-    for one in messages:
+    for message in messages:
         calls = []
-        for call in one.tool_calls:
+        for call in message.tool_calls:
             number += 1
             calls.append(call if call.id else replace(call, id=f"call-{number}"))
         waiting += calls
-        call_id = one.call_id
-        if one.role == "tool" and not call_id:
-            answered = next((call for call in waiting if one.name in ("", call.name)), None)
+        call_id = message.call_id
+        if message.role == "tool" and not call_id:
+            answered = next((call for call in waiting if message.name in ("", call.name)), None)
             call_id = "" if answered is None else answered.id
-        if one.role == "tool":
+        if message.role == "tool":
             waiting = [call for call in waiting if call.id != call_id]
-        changed = call_id != one.call_id or calls != list(one.tool_calls)
-        found.append(replace(one, tool_calls=tuple(calls), call_id=call_id) if changed else one)
-    return found
+        changed = call_id != message.call_id or calls != list(message.tool_calls)
+        linked.append(replace(message, tool_calls=tuple(calls), call_id=call_id) if changed else message)
+    return linked
 
 
 def token_usage(raw: Any) -> dict[str, int]:
     """Counts of tokens, ``prompt`` and ``completion``, by whichever name they go; what is no count is left out."""
-    found = {}
+    counts = {}
     for name, keys in _TOKEN_KEYS.items() if isinstance(raw, Mapping) else ():
         value = next((raw[key] for key in keys if raw.get(key) is not None), None)
         if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == int(value):
-            found[name] = int(value)
-    return found
+            counts[name] = int(value)
+    return counts
 
 
 def parse_seconds(value: Any) -> float | None:
@@ -187,14 +187,14 @@ def parse_seconds(value: Any) -> float | None:
     return float(value)
 
 
-def flatten_metadata(rest: dict[str, Any]) -> dict[str, Any]:
+def flatten_metadata(fields: dict[str, Any]) -> dict[str, Any]:
     """What is left of a record as metadata: what stands under ``metadata`` is lifted out, nulls are left out."""
-    inner = rest.pop("metadata", None)
+    inner = fields.pop("metadata", None)
     if isinstance(inner, Mapping):
-        rest = {**inner, **rest}
+        fields = {**inner, **fields}
     elif inner is not None:
-        rest["metadata"] = inner
-    return {key: value for key, value in rest.items() if value is not None}
+        fields["metadata"] = inner
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _read_tool_calls(values: Any, field: str) -> list[ToolCall]:
@@ -202,28 +202,28 @@ def _read_tool_calls(values: Any, field: str) -> list[ToolCall]:
         return []
     if not isinstance(values, list):
         raise FieldError(field, f"expected a list of calls, found {preview(values)}")
-    return [read_tool_call(one, f"{field}[{index}]") for index, one in enumerate(values)]
+    return [read_tool_call(call, f"{field}[{index}]") for index, call in enumerate(values)]
 
 
-def _required_text(rest: dict[str, Any], key: str, field: str) -> str:
-    value = rest.pop(key, None)
+def _required_text(fields: dict[str, Any], key: str, field: str) -> str:
+    value = fields.pop(key, None)
     if value is not None and not isinstance(value, str):
         raise FieldError(f"{field}.{key}", f"expected text, found {preview(value)}")
     return value or ""
 
 
-def _pop_seconds(rest: dict[str, Any]) -> float | None:
-    found = parse_seconds(rest.get("latency"))
-    if found is not None:
-        del rest["latency"]
-    return found
+def _pop_seconds(fields: dict[str, Any]) -> float | None:
+    seconds = parse_seconds(fields.get("latency"))
+    if seconds is not None:
+        del fields["latency"]
+    return seconds
 
 
-def _pop_tokens(rest: dict[str, Any]) -> dict[str, int]:
+def _pop_tokens(fields: dict[str, Any]) -> dict[str, int]:
     for key in ("tokens", "usage"):
-        if found := token_usage(rest.get(key)):
-            del rest[key]
-            return found
+        if tokens := token_usage(fields.get(key)):
+            del fields[key]
+            return tokens
     return {}
 
 
@@ -260,35 +260,35 @@ def default_id(path: Path, line: int) -> str:
     return f"{path.stem}:{line}"
 
 
-def dialog_from_record(raw: Raw, place: str) -> Dialog:
+def dialog_from_record(raw: Raw, fallback_id: str) -> Dialog:
     """The dialog of a record. ``place`` is its id where the record gives none (``id``, ``conversation_id``); all keys
     besides the messages and the id are its metadata.
 
     :raises FieldError: the record holds no messages, or one that cannot be read.
     """
-    rest = dict(raw)
-    field = next((name for name in MESSAGE_LISTS if rest.get(name) is not None), None)
+    fields = dict(raw)
+    field = next((name for name in MESSAGE_LISTS if fields.get(name) is not None), None)
     if field is None:
-        known = ", ".join(list(rest)[:10]) or "nothing"
+        keys = ", ".join(list(fields)[:10]) or "nothing"
         raise FieldError(
             "messages",
             "is missing; the messages stand under 'messages' or 'input' (OpenAI's form) or 'conversations' "
-            f"(ShareGPT's); found: {known}",
+            f"(ShareGPT's); found: {keys}",
         )
-    values = rest.pop(field)
+    values = fields.pop(field)
     if field == "input" and isinstance(values, str):
         messages = [Message("user", values)]
     elif _is_sharegpt(values):
         messages = _sharegpt_messages(values, field)
-        if isinstance(rest.get("system"), str) and messages[0].role != "system":
-            messages.insert(0, Message("system", rest.pop("system")))
+        if isinstance(fields.get("system"), str) and messages[0].role != "system":
+            messages.insert(0, Message("system", fields.pop("system")))
     else:
         messages = read_messages(values, field)
     id_ = None
     for name in _ID_KEYS:
-        if id_ is None and (id_ := record_id(rest, name)) is not None:
-            del rest[name]
-    return Dialog.of(id_ or place, messages, flatten_metadata(rest))
+        if id_ is None and (id_ := record_id(fields, name)) is not None:
+            del fields[name]
+    return Dialog.from_messages(id_ or fallback_id, messages, flatten_metadata(fields))
 
 
 def _is_sharegpt(values: Any) -> bool:
@@ -302,19 +302,19 @@ def _sharegpt_messages(values: list[Any], field: str) -> list[Message]:
 def _sharegpt_message(raw: Any, field: str) -> Message:
     if not isinstance(raw, Mapping):
         raise FieldError(field, f"expected an object with from and value, found {preview(raw)}")
-    rest = dict(raw)
-    given, value = rest.pop("from", None), rest.pop("value", None)
+    fields = dict(raw)
+    sender, value = fields.pop("from", None), fields.pop("value", None)
     if value is None:
         raise FieldError(f"{field}.value", "is missing")
-    name = given.strip().lower() if isinstance(given, str) else ""
+    name = sender.strip().lower() if isinstance(sender, str) else ""
     if name in _CALL_ROLES:
-        return Message("assistant", "", _sharegpt_calls(value, f"{field}.value"), metadata=flatten_metadata(rest))
+        return Message("assistant", "", _sharegpt_calls(value, f"{field}.value"), metadata=flatten_metadata(fields))
     if name in _RESULT_ROLES:
-        return Message("tool", to_text(value), metadata=flatten_metadata(rest))
+        return Message("tool", to_text(value), metadata=flatten_metadata(fields))
     if not isinstance(value, str):
         raise FieldError(f"{field}.value", f"expected text, found {preview(value)}")
-    role = _SHAREGPT_ROLES.get(name) or parse_role(given, f"{field}.from")
-    return Message(role, value, metadata=flatten_metadata(rest))
+    role = _SHAREGPT_ROLES.get(name) or parse_role(sender, f"{field}.from")
+    return Message(role, value, metadata=flatten_metadata(fields))
 
 
 def _sharegpt_calls(value: Any, field: str) -> tuple[ToolCall, ...]:
@@ -326,4 +326,4 @@ def _sharegpt_calls(value: Any, field: str) -> tuple[ToolCall, ...]:
             raise FieldError(
                 field, f"expected a call as JSON with name and arguments, found {preview(value)}"
             ) from None
-    return tuple(read_tool_call(one, field) for one in (value if isinstance(value, list) else [value]))
+    return tuple(read_tool_call(call, field) for call in (value if isinstance(value, list) else [value]))

@@ -39,21 +39,27 @@ def request_calls(raw: Raw) -> Iterator[LoggedCall]:
         raise FieldError("request", f"is missing; expected 'request' or 'body' with messages, found: {_key_list(raw)}")
     if "messages" not in request:
         raise FieldError(f"{name}.messages", f"is missing; the request has: {_key_list(request)}")
-    sent = read_messages(request["messages"], f"{name}.messages")
-    given = raw.get("response")
-    if given is not None and not isinstance(given, Mapping):
-        raise FieldError("response", f"expected an object, found {preview(given)}")
-    response = given or {}
+    messages = read_messages(request["messages"], f"{name}.messages")
+    response = raw.get("response")
+    if response is not None and not isinstance(response, Mapping):
+        raise FieldError("response", f"expected an object, found {preview(response)}")
+    response = response or {}
     body = response["body"] if isinstance(response.get("body"), Mapping) else response
     metadata = _metadata(raw, name, request, response, body)
     answer = _answer_messages(body, _read_latency(raw), metadata)
     if not answer and (problem := raw.get("error") or response.get("error") or body.get("error")):
         metadata["error"] = problem
     conversation = next(
-        (str(one[key]) for one in _metadata_holders(raw, request) for key in _CONVERSATION_KEYS if one.get(key)), ""
+        (
+            str(holder[key])
+            for holder in _metadata_holders(raw, request)
+            for key in _CONVERSATION_KEYS
+            if holder.get(key)
+        ),
+        "",
     )
-    id_ = next((str(one) for one in (raw.get("custom_id"), body.get("id"), raw.get("id")) if one), "")
-    yield LoggedCall(conversation, id_, sent, answer, metadata)
+    id_ = next((str(value) for value in (raw.get("custom_id"), body.get("id"), raw.get("id")) if value), "")
+    yield LoggedCall(conversation, id_, messages, answer, metadata)
 
 
 def _request_body(raw: Raw) -> tuple[str, Mapping[str, Any] | None]:
@@ -68,16 +74,18 @@ def _request_body(raw: Raw) -> tuple[str, Mapping[str, Any] | None]:
 
 def _metadata_holders(raw: Raw, request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What may say to which conversation a request belongs."""
-    return [one for one in (raw, raw.get("metadata"), request.get("metadata"), request) if isinstance(one, Mapping)]
+    return [
+        holder for holder in (raw, raw.get("metadata"), request.get("metadata"), request) if isinstance(holder, Mapping)
+    ]
 
 
 def _read_latency(raw: Raw) -> float | None:
     for key in _SECOND_KEYS:
-        if (found := parse_seconds(raw.get(key))) is not None:
-            return found
+        if (value := parse_seconds(raw.get(key))) is not None:
+            return value
     for key in _MILLISECOND_KEYS:
-        if (found := parse_seconds(raw.get(key))) is not None:
-            return found / 1000
+        if (value := parse_seconds(raw.get(key))) is not None:
+            return value / 1000
     return None
 
 
@@ -85,7 +93,7 @@ def _answer_messages(body: Mapping[str, Any], latency: float | None, metadata: d
     choices = body.get("choices")
     if choices is None:
         return []
-    if not isinstance(choices, list) or not all(isinstance(one, Mapping) for one in choices):
+    if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
         raise FieldError("response.choices", f"expected a list of objects, found {preview(choices)}")
     messages = []
     for index, choice in enumerate(choices):
@@ -101,7 +109,7 @@ def _answer_messages(body: Mapping[str, Any], latency: float | None, metadata: d
     if (model := body.get("model") or metadata.get("model")) is not None:
         own["model"] = model
     if messages[1:]:
-        own["other_choices"] = [one.content for one in messages[1:]]
+        own["other_choices"] = [message.content for message in messages[1:]]
     tokens = token_usage(body.get("usage"))
     return [Message("assistant", first.content, first.tool_calls, first.name, "", latency, tokens, own)]
 
@@ -117,10 +125,12 @@ def _metadata(
 ) -> dict[str, Any]:
     """All that was logged besides the messages: of the record, and of the request and the response."""
     outer = {key: value for key, value in raw.items() if key not in (name.split(".")[0], "response")}
-    found: dict[str, Any] = {}
-    for one in (body, response, request, outer):
-        found |= {key: value for key, value in one.items() if key not in (*_CONTENT_KEYS, "body") and value is not None}
-    return found
+    metadata: dict[str, Any] = {}
+    for holder in (body, response, request, outer):
+        metadata |= {
+            key: value for key, value in holder.items() if key not in (*_CONTENT_KEYS, "body") and value is not None
+        }
+    return metadata
 
 
 def _key_list(raw: Mapping[str, Any]) -> str:

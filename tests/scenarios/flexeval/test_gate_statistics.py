@@ -326,7 +326,7 @@ def test_a_broken_threshold_says_how_far_it_is_from_its_end() -> None:
         Threshold(metric="words", at_most=3, at_least=1),
         Threshold(metric="words", at_most=4),
     ]
-    told = [check.told() for check in check_gate(thresholds, found, {}, {}, None, 0.05)]
+    told = [check.describe() for check in check_gate(thresholds, found, {}, {}, None, 0.05)]
     assert told == [
         "mean(words) >= 1000: app: 3.9 is 996.1 below the minimum of 1000 (n = 2)",
         "mean(words) >= 1, <= 3: app: 3.9 is 0.9 above the maximum of 3 (n = 2)",

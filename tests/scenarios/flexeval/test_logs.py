@@ -238,7 +238,7 @@ def test_a_growing_log_gives_complete_lines_and_goes_on_where_it_stood(tmp_path:
         file.write(f"{first[40:]}\n{second}\nnonsense\n{second[:9]}")
     one, two, bad = _taken(follower, log)
     assert isinstance(one, GrownDialog)
-    assert (one.known, len(one.dialog.messages), two.known, _texts(two.dialog)) == (0, 2, 2, TALK[:4])
+    assert (one.known_count, len(one.dialog.messages), two.known_count, _texts(two.dialog)) == (0, 2, 2, TALK[:4])
     assert one.dialog.id == two.dialog.id == "s"
     assert str(bad).startswith(f"{path}:3: not valid JSON")
     state = json.loads(json.dumps(follower.state))
@@ -309,10 +309,10 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_so_many_conversations_are_remembered(tmp_path: Path) -> None:
-    log = GrowingLog(tmp_path / "log.jsonl", most=2)
+    log = GrowingLog(tmp_path / "log.jsonl", capacity=2)
     sent = [json.dumps(_request(TALK[:1], "Hello.", session_id=name)) for name in "abc"]
     for line, text in enumerate(sent, 1):
-        assert [one.known for one in log.take(line, text) if isinstance(one, GrownDialog)] == [0]
+        assert [one.known_count for one in log.take(line, text) if isinstance(one, GrownDialog)] == [0]
     later = {name: json.dumps(_request(TALK[:3], "Four.", session_id=name)) for name in "ca"}
-    known = [one.known for text in later.values() for one in log.take(9, text) if isinstance(one, GrownDialog)]
+    known = [one.known_count for text in later.values() for one in log.take(9, text) if isinstance(one, GrownDialog)]
     assert known == [2, 0]

@@ -55,7 +55,7 @@ def test_a_dialog_written_as_a_record_is_read_back(tmp_path: Path) -> None:
         Message("tool", "2", call_id="c1", name="add"),
         Message("assistant", "2", tokens={"completion": 1}),
     ]
-    written = Dialog.of("d", messages, {"grade": 3})
+    written = Dialog.from_messages("d", messages, {"grade": 3})
     assert _one(tmp_path, written.to_record()) == written
 
 

@@ -86,7 +86,7 @@ def test_percentiles_and_means_are_numpys_whatever_the_order(values: list[float]
         collected = SystemValues()
         for value in order:
             collected.add(_record(f"d{value!r}", {"m": {"values": [[0, value]]}}))
-        return number_figures(collected, collected.series["m"].taken(None, None))
+        return number_figures(collected, collected.series["m"].select(None, None))
 
     found = figures(values)
     mixed = list(values)
@@ -110,7 +110,7 @@ def test_an_interval_stays_between_the_ends_of_a_scale_and_has_a_width(
     for number, units in enumerate(shares):
         values = [least + (most - least) * (round(share) if whole else share) for share in units]
         collected.add(_record(f"d{number}", {"m": {"values": list(enumerate(values))}}))
-    found = number_figures(collected, collected.series["m"].taken(None, None), kinds)
+    found = number_figures(collected, collected.series["m"].select(None, None), kinds)
     assert least <= found["low"] <= found["mean"] <= found["high"] <= most
     assert found["low"] < found["high"]
 
@@ -122,7 +122,7 @@ def test_an_interval_of_truth_values_is_a_shares() -> None:
     for number in range(10):
         collected.add(_record(f"d{number}", {"m": {"values": [[0, number < 9]]}, "all": {"values": [[0, True]]}}))
     for name, part in (("m", 9), ("all", 10)):
-        found = number_figures(collected, collected.series[name].taken(None, None))
+        found = number_figures(collected, collected.series[name].select(None, None))
         share = binomtest(part, 10).proportion_ci(method="wilson")
         assert (found["low"], found["high"]) == pytest.approx((share.low, share.high))
 
@@ -166,7 +166,7 @@ def test_bounds_hold_where_each_of_them_does(value: Any, least: Any, most: Any, 
 
     expected = (least is None or (number and value >= least)) and (most is None or (number and value <= most))
     expected = expected and (equals is None or same(equals)) and (among is None or any(map(same, among)))
-    assert Bounds(at_least=least, at_most=most, equals=equals, among=among).hold(value) is expected
+    assert Bounds(at_least=least, at_most=most, equals=equals, among=among).allow(value) is expected
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_bounds_hold_where_each_of_them_does(value: Any, least: Any, most: Any, 
 def _values(texts: list[tuple[str, str]], metrics: list[dict[str, Any]]) -> dict[str, dict[int, Any]]:
     """By metric and unit what is computed on a dialog of these messages."""
     suite = Suite.model_validate({"conversations": ["x"], "complete": "none", "metrics": metrics})
-    dialog = Dialog.of("d", [Message(role, text) for role, text in texts])
+    dialog = Dialog.from_messages("d", [Message(role, text) for role, text in texts])
     found = measure(dialog.to_record(), [one.to_record() for one in resolve_metrics(suite)], True, {})
     for name, one in found.items():
         assert not one["errors"], name

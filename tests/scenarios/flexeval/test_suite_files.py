@@ -38,7 +38,7 @@ LENGTH = [{"function": "length"}]
         (
             {"metrics": [{"name": "m", "function": "length", "level": "message"},
                          {"function": "words", "when": [{"metric": "m", "at_least": 1}]}]},
-            r"of each turn cannot depend on 'm', which each message has",
+            r"computed on each turn and cannot depend on 'm', which is computed on each message",
         ),
         ({"metrics": [{"function": "turns", "level": "turn"}]}, r"measures a conversation, not a turn"),
         ({"metrics": LENGTH, "thresholds": [{"metric": "lengt", "at_most": 3}]}, r"there is no metric 'lengt'"),

@@ -79,8 +79,8 @@ def test_all_that_stands_for_a_function_is_built_in_and_takes_what_it_is_given()
 @pytest.mark.parametrize(
     ("depends", "told"),
     [
-        ({"name": "is_role", "metric_name": "user"}, r"may mean several metrics: metrics\.function\[0\] \(is_role with "
-         r"role: user, Turn\); metrics\.function\[1\] .*give `kwargs`"),
+        ({"name": "is_role", "metric_name": "user"}, r"matches several metrics: metrics\.function\[0\] \(is_role with "
+         r"role: user, Turn\); metrics\.function\[1\] .*add `kwargs`"),
         ({"name": "is_rule"}, r"depends_on\[0\]: there is no metric 'is_rule'; there are: is_role"),
         ({"name": "is_role", "kwargs": {"role": "tool"}}, r"no metric has what it asks for; of that name there are"),
         ({"name": "is_role", "type": "rubric"}, r"no metric has what it asks for"),
@@ -187,7 +187,7 @@ def test_several_suites_want_a_name_and_data(tmp_path: Path) -> None:
 
 
 _FAIL = {
-    "config_failure_01": "may mean several metrics: .*role: assistant.*role: user",
+    "config_failure_01": "matches several metrics: .*role: assistant.*role: user",
     "config_failure_02": "there is no metric 'is_role2'; there are: is_role",
     "config_failure_03": "missing .*'role'",
     "config_failure_04": "unexpected keyword argument 'some_other_arg'",
