@@ -14,9 +14,10 @@ from dataclasses import dataclass
 FIRST_WINDOW = 16  # calls in flight at an endpoint that nothing is known of
 _STEP = 0.03  # share of the window that is tried beyond it later, one call at least
 _FLOOD, _FLOOD_SHARE = 8.0, 0.2  # more refusals in a row, or of the level that was refused: it is not the window
-_FEW, _FEW_WITHIN = 3, 60  # failures among so many answers that say something
-_FEWER, _FEWER_WITHIN = 2, 30  # that say it where they are expected
-_MANY, _MANY_WITHIN = 5, 800
+# Failures among so many answers that count as evidence.
+_BURST = 3, 60
+_EXPECTED_BURST = 2, 30  # near the pace that was refused last
+_TREND = 5, 800
 _FAST_GROWTH_SHARE = 1.1  # of the level that was refused last: taken there, the window opens fast again
 _SHORTEST_PROBE, _LONGEST_PROBE = 2.0, 60.0  # seconds between two such tries
 _BACK_OFF = 0.97  # share of the rate that was taken to go on with after a refusal
@@ -32,11 +33,11 @@ _MEMORY_SECONDS = 60.0  # seconds for which a level that was taken counts
 
 @dataclass(slots=True, frozen=True)
 class InFlightCall:
-    """A call on its way: when it left, how many were in flight with it, and whether the pace had held it back."""
+    """A call on its way: when it left, how many were in flight with it, and whether the pace delayed it."""
 
     at: float
     level: int
-    held: bool
+    paced: bool
 
 
 class AdaptiveLimit:
@@ -47,45 +48,45 @@ class AdaptiveLimit:
     def __init__(self, now: float, first: int | None = FIRST_WINDOW) -> None:
         self.window = math.inf if first is None else float(first)
         self.pace = math.inf  # calls a second
-        self._announced = math.inf  # the slowest pace that the endpoint itself named
-        self._named: dict[str, float] = {}  # such paces, by what they are of
+        self._announced_pace = math.inf  # the slowest pace that the endpoint itself named
+        self._announced_by_unit: dict[str, float] = {}  # such paces, by what they are of
         self._slow_start = first is not None
         self._since = -math.inf  # the last refusal that changed anything
         self._refusals = 0  # since then, without a call that was taken
         self._narrowing = False  # whether that changed the window
-        self._proved, self._proved_at = 0.0, now  # the widest level at which a call was taken
+        self._proven_level, self._proven_at = 0.0, now  # the widest level at which a call was taken
         self._ceiling = math.inf  # the level that was refused last
         self._probe, self._next_probe = _SHORTEST_PROBE, now
         self._ramp = False  # whether the pace doubles each second
-        self._growth, self._grown, self._quiet = _FASTEST_GROWTH, now, now
+        self._growth, self._grown_at, self._quiet_since = _FASTEST_GROWTH, now, now
         self._refused_pace = math.inf  # the pace at which the endpoint refused last
         self._rate = _AcceptedRate(now)
-        self._refusing, self._straining = _FailureEvidence(), _FailureEvidence()
-        self._free = now  # when the pace lets the next call go
+        self._refusal_evidence, self._overload_evidence = _FailureEvidence(), _FailureEvidence()
+        self._next_departure = now  # when the pace lets the next call go
 
     def wait(self, now: float, in_flight: int) -> float:
         """Seconds until a call may leave; without end where one must come back first."""
         if in_flight >= self.window and in_flight:
             return math.inf
-        return max(0.0, self._free - now)
+        return max(0.0, self._next_departure - now)
 
-    def sent(self, now: float, in_flight: int) -> InFlightCall:
+    def on_departure(self, now: float, in_flight: int) -> InFlightCall:
         """A call leaves; ``in_flight`` counts it."""
-        held = False
-        pace = min(self.pace, self._announced)
+        paced = False
+        pace = min(self.pace, self._announced_pace)
         if not math.isinf(pace):
-            held = self._free + 1.0 / pace > now
-            self._free = max(self._free, now) + 1.0 / pace
+            paced = self._next_departure + 1.0 / pace > now
+            self._next_departure = max(self._next_departure, now) + 1.0 / pace
         self._rate.add(now, 1)
-        return InFlightCall(now, in_flight, held)
+        return InFlightCall(now, in_flight, paced)
 
-    def taken(self, call: InFlightCall, now: float) -> None:
+    def succeeded(self, call: InFlightCall, now: float) -> None:
         """The endpoint answered a call."""
-        self._refusing.answers += 1
-        self._straining.answers += 1
+        self._refusal_evidence.answers += 1
+        self._overload_evidence.answers += 1
         level = min(call.level, self._ceiling - 1) if call.at < self._since else call.level
-        if level >= self._proved or now - self._proved_at > _MEMORY_SECONDS:
-            self._proved, self._proved_at = level, now
+        if level >= self._proven_level or now - self._proven_at > _MEMORY_SECONDS:
+            self._proven_level, self._proven_at = level, now
         if call.at < self._since:
             return
         self._refusals = 0
@@ -93,26 +94,28 @@ class AdaptiveLimit:
             self.window += 1.0 if 2 * call.level >= self.window else 0.0  # twice as many with each round of answers
         elif call.level >= self.window - 1:
             self._widen(now)
-        if call.held and self.pace <= self._announced:
-            self._quicken(now)
+        if call.paced and self.pace <= self._announced_pace:
+            self._speed_up(now)
 
     def refused(self, call: InFlightCall, now: float) -> None:
         """The endpoint said that this is too much."""
         self._rate.add(call.at, -1)
         self._refusals += 1
         flood = self._refusals > max(_FLOOD, _FLOOD_SHARE * self._ceiling)
-        wide = call.level > self._proved and not flood
+        wide = call.level > self._proven_level and not flood
         if call.at < self._since and not (flood and self._narrowing):
             # It left before the last change; where the window was at fault it says more exactly where its end is.
             if self._narrowing and wide:
                 self.window = min(self.window, max(1.0, call.level - 1.0))
             return
-        known = not math.isinf(self.pace) and abs(self.pace - self._refused_pace) <= _EQUAL_PACE_SHARE * self.pace
-        if not self._refusing.tells(call.level, (_FEWER, _FEWER_WITHIN) if known else (_FEW, _FEW_WITHIN)):
+        near_refused_pace = (
+            not math.isinf(self.pace) and abs(self.pace - self._refused_pace) <= _EQUAL_PACE_SHARE * self.pace
+        )
+        if not self._refusal_evidence.add(call.level, _EXPECTED_BURST if near_refused_pace else _BURST):
             return
         self._slow_start = False
         if wide:
-            self._ceiling = min(level for level in self._refusing.levels() if level > self._proved)
+            self._ceiling = min(level for level in self._refusal_evidence.levels() if level > self._proven_level)
             self.window = min(self.window, max(1.0, self._ceiling - 1.0))
             self._probe = min(_LONGEST_PROBE, 2.0 * self._probe)
         else:
@@ -120,37 +123,37 @@ class AdaptiveLimit:
             self.window = self.window if math.isinf(self.window) else max(1.0, math.floor(_BACK_OFF * self.window))
         self._begin(now, narrowing=wide)
 
-    def strained(self, call: InFlightCall, now: float) -> None:
+    def overloaded(self, call: InFlightCall, now: float) -> None:
         """The endpoint did not keep up: no answer in time, or it says that it is overloaded."""
-        if call.at >= self._since and self._straining.tells(call.level):
+        if call.at >= self._since and self._overload_evidence.add(call.level):
             self._slow_start = False
             self.window = max(1.0, math.floor(_OVERLOAD_FACTOR * min(self.window, call.level)))
             self._begin(now, narrowing=False)
 
-    def announced(self, now: float, what: str, remaining: float, seconds: float) -> None:
+    def on_rate_limit(self, now: float, unit: str, remaining: float, seconds: float) -> None:
         """The endpoint says that its bound on ``what`` leaves ``remaining`` more calls, and all again in ``seconds``.
 
         To spread what remains over that time is right for both kinds of counting that endpoints do: a window of time
         that begins anew, and a bucket that fills (where the pace meets the filling at half a bucket).
         """
         if seconds <= 0.0:
-            self._named[what] = math.inf
+            self._announced_by_unit[unit] = math.inf
         elif remaining >= 1.0:
-            self._named[what] = remaining / seconds
+            self._announced_by_unit[unit] = remaining / seconds
         else:
-            self._free = max(self._free, now + seconds)
-        self._announced = min(self._named.values(), default=math.inf)
+            self._next_departure = max(self._next_departure, now + seconds)
+        self._announced_pace = min(self._announced_by_unit.values(), default=math.inf)
 
     def statistics(self) -> dict[str, float]:
         """The bounds, where there are any: ``window`` of calls in flight, ``pace`` of calls a second."""
-        found = {"window": self.window, "pace": min(self.pace, self._announced)}
-        return {name: round(value, 3) for name, value in found.items() if not math.isinf(value)}
+        bounds = {"window": self.window, "pace": min(self.pace, self._announced_pace)}
+        return {name: round(value, 3) for name, value in bounds.items() if not math.isinf(value)}
 
     def _begin(self, now: float, *, narrowing: bool) -> None:
         self._since = now
         self._refusals = 1
-        self._refusing.clear()
-        self._straining.clear()
+        self._refusal_evidence.clear()
+        self._overload_evidence.clear()
         self._narrowing = narrowing
         self._next_probe = now + self._probe
 
@@ -167,7 +170,7 @@ class AdaptiveLimit:
         """Go on a little below the rate that was taken; where nothing is known of it, begin with a slow one."""
         if math.isinf(self.pace):
             self._ramp = flood or now < self._rate.began + _SHORT_SPAN
-            self.pace = _FIRST_PACE if self._ramp else max(_BACK_OFF * self._rate.measured(now, _SHORT_SPAN), 0.01)
+            self.pace = _FIRST_PACE if self._ramp else max(_BACK_OFF * self._rate.measure(now, _SHORT_SPAN), 0.01)
             self._rate.begin(now)
         elif self._ramp and now < self._rate.began + _SHORT_SPAN:  # what came before has used up what there was
             self.pace = max(1.0, _OVERLOAD_FACTOR * self.pace)
@@ -176,26 +179,26 @@ class AdaptiveLimit:
             self._growth = max(_SLOWEST_GROWTH, self._growth / 2)
             self.pace *= _BACK_OFF
         else:
-            rate = self._rate.measured(now, _SHORT_SPAN if self._ramp else _LONG_SPAN)
+            rate = self._rate.measure(now, _SHORT_SPAN if self._ramp else _LONG_SPAN)
             self._refused_pace, self._growth = self.pace, _FASTEST_GROWTH
             self.pace = max(_BACK_OFF * min(rate, self.pace), self.pace / 8, 0.01)
             if self._ramp:
                 self._ramp = False
                 self._rate.begin(now)
-        self._grown = self._quiet = now
+        self._grown_at = self._quiet_since = now
 
-    def _quicken(self, now: float) -> None:
+    def _speed_up(self, now: float) -> None:
         """The pace is what holds calls back, and one was taken."""
-        passed = min(1.0, max(0.0, now - self._grown))
+        passed = min(1.0, max(0.0, now - self._grown_at))
         if self._ramp:
             self.pace *= 2.0**passed
         else:
             if self.pace > (1.0 + _EQUAL_PACE_SHARE / 2) * self._refused_pace:
                 self._growth = min(_FASTEST_GROWTH, self._growth * 1.5**passed)
-            elif now - self._quiet > _QUIET_SECONDS:
-                self._growth, self._quiet = min(_FASTEST_GROWTH, 2.0 * self._growth), now
+            elif now - self._quiet_since > _QUIET_SECONDS:
+                self._growth, self._quiet_since = min(_FASTEST_GROWTH, 2.0 * self._growth), now
             self.pace *= 1.0 + self._growth * passed
-        self._grown = now
+        self._grown_at = now
 
 
 class _FailureEvidence:
@@ -203,15 +206,17 @@ class _FailureEvidence:
 
     def __init__(self) -> None:
         self.answers = 0  # of any kind
-        self._failures: deque[tuple[int, int]] = deque(maxlen=max(_FEW, _MANY))  # answers before it, and its level
+        self._failures: deque[tuple[int, int]] = deque(
+            maxlen=max(_BURST[0], _TREND[0])
+        )  # answers before it, and its level
 
-    def tells(self, level: int, few: tuple[int, int] = (_FEW, _FEW_WITHIN)) -> bool:
+    def add(self, level: int, burst: tuple[int, int] = _BURST) -> bool:
         """One more failure; whether there have been few within a short while, or many within a longer one."""
         self.answers += 1
         self._failures.append((self.answers, level))
         return any(
             len(self._failures) >= count and self.answers - self._failures[-count][0] < within
-            for count, within in (few, (_MANY, _MANY_WITHIN))
+            for count, within in (burst, _TREND)
         )
 
     def levels(self) -> list[int]:
@@ -244,12 +249,12 @@ class _AcceptedRate:
             while self._bins[0][0] < at - _LONG_SPAN:
                 self._bins.popleft()
             return
-        for one in reversed(self._bins):
-            if at >= one[0]:
-                one[1] += calls
+        for entry in reversed(self._bins):
+            if at >= entry[0]:
+                entry[1] += calls
                 return
 
-    def measured(self, now: float, longest: float) -> float:
+    def measure(self, now: float, longest: float) -> float:
         """The rate over ``longest`` seconds, or since the count began."""
         while self._bins and self._bins[0][0] < now - longest:
             self._bins.popleft()

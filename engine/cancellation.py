@@ -102,17 +102,17 @@ def _precedence(error: BaseException) -> int:
 
 
 class StopSignal:
-    """Whether a run was asked to stop (``asked``). ``enter`` makes it that of the current task and its children."""
+    """Whether a run was asked to stop (`requested`). ``enter`` makes it that of the current task and its children."""
 
-    __slots__ = ("_waits", "asked")
+    __slots__ = ("_waits", "requested")
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._waits: set[Callable[[], None]] = set()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Stop: waits before a request end at once."""
-        self.asked = True
+        self.requested = True
         for withdraw in list(self._waits):
             withdraw()
 
@@ -144,7 +144,7 @@ def withdrawable(withdraw: Callable[[], None]) -> Iterator[None]:
     if stop is None:
         yield
         return
-    if stop.asked:
+    if stop.requested:
         raise RunStopping
     stop._waits.add(withdraw)
     try:
@@ -156,34 +156,34 @@ def withdrawable(withdraw: Callable[[], None]) -> Iterator[None]:
 T = TypeVar("T")
 
 
-async def gather(asks: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool = False) -> list[T]:
+async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool = False) -> list[T]:
     """Await them all, begun in their order; one alone is awaited here, without a task of its own.
 
     Where any raises, the others still go on to their ends, so that what they ask of models does not depend on which of
     them is faster; then the error that decides (``stopping.decisive``, in the order in which they were given) is
     raised. With ``abandon`` the others are cancelled instead.
     """
-    if len(asks) == 1:
-        return [await asks[0]()]
-    found: dict[int, T] = {}
+    if len(calls) == 1:
+        return [await calls[0]()]
+    results: dict[int, T] = {}
     errors: dict[int, BaseException] = {}
 
-    async def ask(place: int) -> None:
+    async def run(index: int) -> None:
         try:
-            found[place] = await asks[place]()
+            results[index] = await calls[index]()
         except BaseException as error:
             if not is_failure(error):
                 raise
-            errors[place] = error
+            errors[index] = error
             if abandon:
                 group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
-        for place in range(len(asks)):
-            group.start_soon(ask, place)
+        for index in range(len(calls)):
+            group.start_soon(run, index)
     if errors:
-        raise deciding_error(BaseExceptionGroup("of parts at once", [errors[place] for place in sorted(errors)]))
-    return [found[place] for place in range(len(asks))]
+        raise deciding_error(BaseExceptionGroup("of parts at once", [errors[index] for index in sorted(errors)]))
+    return [results[index] for index in range(len(calls))]
 
 
 class ConversationCanceller:
@@ -203,13 +203,13 @@ class ConversationCanceller:
         """Cancel these conversations and wait until none of their calls is under way; the keys of those that were. The
         caller is not one of them.
         """
-        wanted = dict.fromkeys(keys, reason)
-        self._reasons = wanted | self._reasons
-        there = {key: self._under_way[key] for key in wanted if key in self._under_way}
-        ends = [guard.cancel() for guard in there.values()]
+        reasons = dict.fromkeys(keys, reason)
+        self._reasons = reasons | self._reasons
+        guards = {key: self._under_way[key] for key in reasons if key in self._under_way}
+        ends = [guard.cancel() for guard in guards.values()]
         for ended in ends:
             await ended.wait()
-        return list(there)
+        return list(guards)
 
 
 class _CancelGuard:

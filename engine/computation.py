@@ -23,7 +23,7 @@ from .errors import ConfigurationError
 from .steps import Result, is_coroutine_function, result_of_call, result_of_error, result_of_value, timeout_result
 from .worker_process import WorkerProcess, pack_request
 
-Where = Literal["thread", "process"]
+StepLocation = Literal["thread", "process"]
 _THREADS = 40
 
 
@@ -41,7 +41,7 @@ class StepExecutor:
         self._idle: list[WorkerProcess] = []
 
     async def run(
-        self, function: Callable[..., Any], arguments: Sequence[Any], limit: float, where: Where = "thread"
+        self, function: Callable[..., Any], arguments: Sequence[Any], limit: float, where: StepLocation = "thread"
     ) -> Result:
         """Call the function within ``limit`` seconds. A coroutine function is awaited in the event loop, where it is
         cancelled at the limit, unless it is to run in a process.
@@ -54,18 +54,18 @@ class StepExecutor:
             raise ConfigurationError(f"limit={limit!r}: expected a number of seconds above 0")
         if where == "process":
             async with _limiter_token(self._processes):
-                return await self._in_process(function, arguments, limit)
+                return await self._run_in_process(function, arguments, limit)
         if is_coroutine_function(function):
             return await _await_result(function, arguments, limit)
         async with _limiter_token(self._threads):
-            return await self._in_thread(lambda: result_of_call(function, arguments), limit, function)
+            return await self._run_in_thread(lambda: result_of_call(function, arguments), limit, function)
 
     def close(self) -> None:
         """End the workers that wait."""
         while self._idle:
             self._idle.pop().end()
 
-    async def _in_process(self, function: Callable[..., Any], arguments: Sequence[Any], limit: float) -> Result:
+    async def _run_in_process(self, function: Callable[..., Any], arguments: Sequence[Any], limit: float) -> Result:
         request = pack_request(function, arguments)
         if isinstance(request, tuple):
             return request
@@ -77,7 +77,7 @@ class StepExecutor:
                 break
             idle.end()
         try:
-            result = await self._in_thread(lambda: worker.ask(request, function, limit))
+            result = await self._run_in_thread(lambda: worker.ask(request, function, limit))
         except BaseException:  # cancelled: nobody wants the result any more
             worker.end()
             raise
@@ -85,25 +85,25 @@ class StepExecutor:
             self._idle.append(worker)
         return result
 
-    async def _in_thread(
+    async def _run_in_thread(
         self, work: Callable[[], Result], limit: float | None = None, function: Callable[..., Any] | None = None
     ) -> Result:
         """Do the work in a thread of its own, which is abandoned where that takes longer than the limit."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
 
-        def give(result: Result) -> None:
+        def deliver(result: Result) -> None:
             try:
                 loop.call_soon_threadsafe(_resolve, answer, result)
             except RuntimeError:  # the loop was closed: nobody waits for it any more
                 pass
 
         context = copy_context()  # what may be named there is what may be named here
-        thread = threading.Thread(target=lambda: give(context.run(work)), name="viva-compute", daemon=True)
+        thread = threading.Thread(target=lambda: deliver(context.run(work)), name="viva-compute", daemon=True)
         timer = None
         if limit is not None and function is not None:
             # The loop's own timers may be virtual ones, and stand still while a thread is waited for.
-            timer = threading.Timer(limit, give, (timeout_result(function, limit),))
+            timer = threading.Timer(limit, deliver, (timeout_result(function, limit),))
             timer.daemon = True
         with self._clock.external():
             thread.start()

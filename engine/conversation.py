@@ -20,7 +20,7 @@ from .budget import WATCH_PREFIX, Budget, Meter, RoleUsage
 from .cancellation import ConversationStopped as ConversationStopped
 from .cancellation import RunStopping, StopSignal
 from .clock import Clock
-from .computation import StepExecutor, Where
+from .computation import StepExecutor, StepLocation
 from .detectors import Detector, generate_with_detectors
 from .errors import AccountBlocked, ConfigurationError, JournalError, LimitReached, Unauthorized, Unreachable
 from .event_loop import LoopYield
@@ -45,7 +45,7 @@ class RunServices:
     journal: Journal
     events: EventStream
     meter: Meter
-    turnstile: LoopYield
+    loop_yield: LoopYield
     conversation_budget: Budget
     computer: StepExecutor
     stop: StopSignal = field(default_factory=StopSignal)
@@ -55,7 +55,7 @@ _AFFINITIES = count()
 _MAX_CALLS_OF_OTHERS = 1_000  # calls that others make while one that is to end waits for them: they may go on for ever
 # Turns of the event loop in which a part of a protocol goes on from the end of one call to the begin of its next.
 _IDLE_TURNS = 32
-_LAST = "\U0010ffff"  # behind the path of every branch
+_AFTER_ALL_BRANCHES = "\U0010ffff"  # behind the path of every branch
 _FREE, _BUSY, _MOVING = 0, 1, 2
 _INTERRUPTIONS = (RunStopping, LimitReached, ConversationStopped)  # ahead of a call: the others go on with theirs
 _ENDINGS = (*_INTERRUPTIONS, AccountBlocked, JournalError, Unauthorized, Unreachable)
@@ -178,28 +178,28 @@ class Conversation:
                 f"branch({name!r}): this branch is open already; keep what the first `branch` returned, or give the "
                 "other part a name of its own"
             )
-        made = copy.copy(self)
-        made.path = f"{self.path}{BRANCH_PREFIX}{name}" if self.path else name
-        made._roles, made._branches = {}, None
+        child = copy.copy(self)
+        child.path = f"{self.path}{BRANCH_PREFIX}{name}" if self.path else name
+        child._roles, child._branches = {}, None
         if self._meter is not None:
-            made._outer_meters = (*self._outer_meters, self._meter)
-            made._meter, made._own_meter = copy.copy(self._own_meter), copy.copy(self._own_meter)
+            child._outer_meters = (*self._outer_meters, self._meter)
+            child._meter, child._own_meter = copy.copy(self._own_meter), copy.copy(self._own_meter)
         if continuing:
-            here = self._state_of(continuing)
-            if here.after == _MOVING:
+            own_state = self._state_of(continuing)
+            if own_state.after == _MOVING:
                 raise self._refuse(f"branch({name!r}, continuing={continuing!r}): the branch that this is opened in "
                                    "continues the role itself; open both from where it began")  # fmt: skip
             if self._traffic.under_way:
                 raise self._refuse(f"branch({name!r}, continuing={continuing!r}): calls are in flight, and which of "
                                    "two parts has the next place would follow from latency; open all branches that "
                                    "continue a role before any part begins")  # fmt: skip
-            state = made._state_of(continuing)
-            state.stored, state.branch, state.calls = here.stored, here.branch, here.calls
+            state = child._state_of(continuing)
+            state.stored, state.branch, state.calls = own_state.stored, own_state.branch, own_state.calls
             state.after = _MOVING
-            here.calls += 1
-        self._branches[name] = made
+            own_state.calls += 1
+        self._branches[name] = child
         self._traffic.branched = True
-        return made
+        return child
 
     async def generate(
         self,
@@ -239,8 +239,8 @@ class Conversation:
             if completion is not None:
                 self._account(role, state, ordinal, backend, completion, services.clock.wall(), replayed=True)
             else:
-                if services.stop.asked or services.meter.bounded or self._meter is not None:
-                    self._require_turn()
+                if services.stop.requested or services.meter.bounded or self._meter is not None:
+                    self._begin_call()
                 else:
                     services.meter.under_way += 1
                 request = Request(
@@ -263,14 +263,14 @@ class Conversation:
                 )
                 completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
             if services.events.congested:
-                await services.events.room()
-            if not services.turnstile.pass_nowait():
-                await services.turnstile.enter()
+                await services.events.wait_for_room()
+            if not services.loop_yield.pass_nowait():
+                await services.loop_yield.enter()
             if watch:
-                self._judge_watch(completion, watch)
+                self._check_detectors(completion, watch)
             return completion
         except _ENDINGS as error:
-            await self._leave(error)
+            await self._on_ending(error)
             raise
         finally:
             state.state = state.after
@@ -294,7 +294,7 @@ class Conversation:
             if completion is not None:
                 self._account(role, state, ordinal, backend, completion, self._services.clock.wall(), replayed=True)
             else:
-                self._require_turn()
+                self._begin_call()
                 answer = backend.read(reading)
                 completion = await self._recorded_answer(role, state, ordinal, digest, backend, answer)
             return completion.likelihoods or []
@@ -306,7 +306,7 @@ class Conversation:
         *arguments: Any,
         key: Any = None,
         limit: float = 60.0,
-        where: Where = "thread",
+        where: StepLocation = "thread",
     ) -> Computed:
         """Have a function computed off the event loop, recorded and replayed as a call is: a metric, a tool, ….
 
@@ -325,7 +325,7 @@ class Conversation:
             recorded = completion = self._recall(role, state, ordinal, digest) if self._recorded else None
             if completion is None:
                 began = services.clock.now()
-                if services.stop.asked:
+                if services.stop.requested:
                     raise RunStopping
                 finish, data = await services.computer.run(function, arguments, limit, where)
                 completion = Completion(data.decode(), finish, latency=services.clock.now() - began)
@@ -371,7 +371,7 @@ class Conversation:
         The branches of what is stopped end with it, other parts go on.
         """
         if self._stopped is None:
-            self._spread(ConversationStopped(by, reason))
+            self._set_stopped(ConversationStopped(by, reason))
             self._services.events.publish(StopRequested(self._services.clock.wall(), self.key, by, reason))
         return self._stopped or ConversationStopped(by, reason)
 
@@ -387,17 +387,17 @@ class Conversation:
 
     async def settle(self) -> None:
         """Wait until the parts that go on have ended, as they do beside one that has raised (``asyncio.gather``)."""
-        await self._others_ended(0, _LAST)
+        await self._wait_for_others(0, _AFTER_ALL_BRANCHES)
 
     def close(self) -> None:
         """Refuse further calls: the conversation has ended, and what its protocol left behind is heard no more."""
-        self._spread(ConversationStopped("run", "the conversation has ended"))
+        self._set_stopped(ConversationStopped("run", "the conversation has ended"))
 
-    def _spread(self, stopped: ConversationStopped) -> None:
+    def _set_stopped(self, stopped: ConversationStopped) -> None:
         if self._stopped is None:
             self._stopped = stopped
         for branch in (self._branches or {}).values():
-            branch._spread(stopped)
+            branch._set_stopped(stopped)
 
     def _state_of(self, role: str) -> _RoleState:
         """The state of a role, or of a step by its journal's role; made where this is the first time."""
@@ -440,22 +440,22 @@ class Conversation:
             would ask now may follow from that, and must not be recorded.
         """
         if self._traffic.fatal is not None:
-            await self._others_ended(0)
+            await self._wait_for_others(0)
             raise self._traffic.fatal
         if self._stopped is not None:
-            await self._others_ended(0)
+            await self._wait_for_others(0)
             raise self._stopped
         if state.state == _MOVING:
             self._move(state, role)
             return
         step = role.startswith(STEP_PREFIX)
         name = role.removeprefix(STEP_PREFIX)
-        what, call = (f"the step '{name}'", "compute") if step else (f"the role '{name}'", "generate")
-        where = f"in the same branch '{self.path}'" if self.path else "outside of any branch, too"
+        subject, call = (f"the step '{name}'", "compute") if step else (f"the role '{name}'", "generate")
+        location = f"in the same branch '{self.path}'" if self.path else "outside of any branch, too"
         raise self._refuse(
-            f"{what} is asked while its last {'step' if step else 'call'} is in flight {where}: which of the two comes "
-            "first in seeds and journal would follow from latency. Give each part that runs at once a branch of its "
-            f'own: part = conversation.branch("NAME"), then part.{call}("{name}", …), or Agent(part, …)'
+            f"{subject} is asked while its last {'step' if step else 'call'} is in flight {location}: which of the two "
+            "comes first in seeds and journal would follow from latency. Give each part that runs at once a branch of "
+            f'its own: part = conversation.branch("NAME"), then part.{call}("{name}", …), or Agent(part, …)'
         )
 
     def _refuse(self, problem: str) -> ConfigurationError:
@@ -464,12 +464,12 @@ class Conversation:
         self._traffic.fatal = self._traffic.fatal or error
         return error
 
-    async def _leave(self, error: Exception) -> None:
+    async def _on_ending(self, error: Exception) -> None:
         """What remains to be done in a call that raises this."""
         if not isinstance(error, ConversationStopped):
             self._traffic.fatal = self._traffic.fatal or error
         if isinstance(error, _INTERRUPTIONS):
-            await self._others_ended(1)
+            await self._wait_for_others(1)
 
     @asynccontextmanager
     async def _in_flight(self, role: str) -> AsyncIterator[tuple[_RoleState, int]]:
@@ -482,11 +482,11 @@ class Conversation:
         try:
             yield state, state.calls - 1
             if services.events.congested:
-                await services.events.room()
-            if not services.turnstile.pass_nowait():
-                await services.turnstile.enter()
+                await services.events.wait_for_room()
+            if not services.loop_yield.pass_nowait():
+                await services.loop_yield.enter()
         except _ENDINGS as error:
-            await self._leave(error)
+            await self._on_ending(error)
             raise
         finally:
             state.state = state.after
@@ -494,25 +494,25 @@ class Conversation:
             if traffic.ended is not None:
                 traffic.ended.set()
 
-    async def _others_ended(self, own: int, path: str | None = None) -> None:
+    async def _wait_for_others(self, own: int, path: str | None = None) -> None:
         """Wait until no other call of the conversation is under way: what is under way is paid for, and is recorded.
 
         Parts that go on with further calls are waited for too, and of several that wait here the first by path leaves
         first. So neither how far the others get nor which part ends a task group depends on latency. ``own`` is 1 where
         the caller is a call under way itself, else 0.
         """
-        traffic, idle, left = self._traffic, 0, _MAX_CALLS_OF_OTHERS
+        traffic, idle, remaining = self._traffic, 0, _MAX_CALLS_OF_OTHERS
         path = self.path if path is None else path
         traffic.waiting.append(path)
         traffic.calls_waiting += own
         try:
-            while left:
+            while remaining:
                 if traffic.under_way > traffic.calls_waiting:
                     if traffic.ended is None:
                         traffic.ended = asyncio.Event()
                     traffic.ended.clear()
                     await traffic.ended.wait()
-                    idle, left = 0, left - 1
+                    idle, remaining = 0, remaining - 1
                 elif not traffic.branched or idle == _IDLE_TURNS:
                     return
                 else:
@@ -596,10 +596,10 @@ class Conversation:
         self._services.events.publish(Diverged(self._services.clock.wall(), self.key, role, ordinal, state.branch))
         return None
 
-    def _require_turn(self) -> None:
+    def _begin_call(self) -> None:
         """:raises RunStopping, LimitReached, ConversationStopped: no further call may begin."""
         services = self._services
-        if services.stop.asked:
+        if services.stop.requested:
             raise RunStopping
         now = services.clock.now()
         if self._meter is not None:
@@ -610,10 +610,10 @@ class Conversation:
                 raise self.stop("budget", str(error)) from error
         services.meter.begin(now)
 
-    def _judge_watch(self, completion: Completion, watch: Sequence[Callable[[], Detector]]) -> None:
+    def _check_detectors(self, completion: Completion, watch: Sequence[Callable[[], Detector]]) -> None:
         if completion.finish.startswith(WATCH_PREFIX):
             raise self.stop("detector", completion.finish.removeprefix(WATCH_PREFIX))
-        if (completion.calls and not completion.text) or completion.kept_silent is not None:
+        if (completion.calls and not completion.text) or completion.refusal_reason is not None:
             return  # a tool call is an answer, and text withheld by the endpoint is not an empty reply
         for make in watch:
             reason = make().finish(completion.text)
@@ -621,7 +621,7 @@ class Conversation:
                 raise self.stop("detector", reason)
 
     def _no_backend(self, role: str) -> NoReturn:
-        known = ", ".join(self._backends)
+        roles = ", ".join(self._backends)
         raise ConfigurationError(
-            f"conversation {self.key}: no model is named for the role '{role}'; there are: {known}"
+            f"conversation {self.key}: no model is named for the role '{role}'; there are: {roles}"
         )

@@ -15,7 +15,7 @@ from typing import Any, cast
 from .budget import Budget, Meter
 from .cancellation import EndOfRecord, deciding_error, is_failure
 from .clock import Clock, RealClock
-from .computation import StepExecutor, Where
+from .computation import StepExecutor, StepLocation
 from .conversation import Conversation, ConversationStopped, RunServices
 from .detectors import Detector
 from .event_loop import LoopYield
@@ -91,7 +91,7 @@ _IDLE_TURNS = 32
 class _ReplayConversation(Conversation):
     """A conversation that is answered from its record alone."""
 
-    __slots__ = ("_answers", "_superseded", "rerun")
+    __slots__ = ("_answers", "_superseded", "replay")
 
     def __init__(
         self, services: RunServices, number: int, key: str, recorded: Sequence[RecordedCall], label: str, repeat: int
@@ -100,15 +100,15 @@ class _ReplayConversation(Conversation):
         self._answers: dict[tuple[str, int], RecordedCall] = {}
         self._superseded: set[tuple[str, int]] = set()
         for call in recorded:
-            place = role_in_branch(call.branch, call.role), call.ordinal
+            position = role_in_branch(call.branch, call.role), call.ordinal
             # A call that was asked anew after a divergence stands there twice: the later one counts, and nothing that
             # was recorded before it and is not asked for.
-            if place in self._answers and not self._superseded:
+            if position in self._answers and not self._superseded:
                 self._superseded = set(self._answers)
-            self._answers.pop(place, None)
-            self._answers[place] = call
-            self._superseded.discard(place)
-        self.rerun = Replay()
+            self._answers.pop(position, None)
+            self._answers[position] = call
+            self._superseded.discard(position)
+        self.replay = Replay()
 
     async def generate(
         self,
@@ -122,16 +122,16 @@ class _ReplayConversation(Conversation):
     ) -> Completion:
         stored, ordinal = self._next(role)
         digest = request_digest(view, sampling, self._seeds.seed(stored, ordinal), tools)
-        asked = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
-        completion = await self._answer(asked, stored, digest)
+        exchange = Exchange(role, ordinal, None, view.messages, tools, sampling=sampling, hint=hint, branch=self.path)
+        completion = await self._answer(exchange, stored, digest)
         if watch:
-            self._judge_watch(completion, watch)
+            self._check_detectors(completion, watch)
         return completion
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
         stored, ordinal = self._next(role)
-        asked = Exchange(role, ordinal, None, reading=reading, branch=self.path)
-        completion = await self._answer(asked, stored, reading.digest())
+        exchange = Exchange(role, ordinal, None, reading=reading, branch=self.path)
+        completion = await self._answer(exchange, stored, reading.digest())
         return completion.likelihoods or []
 
     async def compute(
@@ -141,53 +141,53 @@ class _ReplayConversation(Conversation):
         *arguments: Any,
         key: Any = None,
         limit: float = 60.0,
-        where: Where = "thread",
+        where: StepLocation = "thread",
     ) -> Computed:
         stored, ordinal = self._next(STEP_PREFIX + name)
         self.computed[name] = self.computed.get(name, 0) + 1
         call, _ = await self._recorded_call(name, stored, ordinal, step_digest(name, arguments, key))
         computed = computed_from_record(call.completion)
-        self.rerun.lines.append(Step(name, ordinal, computed, self.path))
+        self.replay.lines.append(Step(name, ordinal, computed, self.path))
         return computed
 
     def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
-        self.rerun.lines += [Aside(party, text, self.path) for party, text in lines()]
+        self.replay.lines += [Aside(party, text, self.path) for party, text in lines()]
 
-    def rest(self) -> list[Entry]:
+    def unused_entries(self) -> list[Entry]:
         """The recorded calls that nobody has asked for, in their order."""
-        return [entry_from_record(call) for place, call in self._answers.items() if place not in self._superseded]
+        return [entry_from_record(call) for position, call in self._answers.items() if position not in self._superseded]
 
-    async def _answer(self, asked: Exchange, stored: str, digest: bytes) -> Completion:
+    async def _answer(self, exchange: Exchange, stored: str, digest: bytes) -> Completion:
         """The recorded answer; ``asked`` becomes a line of the transcript."""
-        call, same = await self._recorded_call(asked.role, stored, asked.ordinal, digest, asked)
-        asked.completion = call.completion
-        if not same:
-            asked.messages = asked.tools = asked.reading = asked.sampling = asked.hint = None
-        self.rerun.lines.append(asked)
-        self.usage[asked.role].add(call.completion)
+        call, matches = await self._recorded_call(exchange.role, stored, exchange.ordinal, digest, exchange)
+        exchange.completion = call.completion
+        if not matches:
+            exchange.messages = exchange.tools = exchange.reading = exchange.sampling = exchange.hint = None
+        self.replay.lines.append(exchange)
+        self.usage[exchange.role].add(call.completion)
         return call.completion
 
     async def _recorded_call(
-        self, name: str, stored: str, ordinal: int, digest: bytes, asked: Exchange | None = None
+        self, name: str, stored: str, ordinal: int, digest: bytes, exchange: Exchange | None = None
     ) -> tuple[RecordedCall, bool]:
         """The recorded call, and whether it was asked then what is asked now; where there is none, all ends here."""
         call = self._answers.pop((stored, ordinal), None)
         if call is None:
-            if asked is not None and self.rerun.problem is None:
-                self.rerun.unanswered.append(asked)
-            await self._others()
+            if exchange is not None and self.replay.problem is None:
+                self.replay.unanswered.append(exchange)
+            await self._run_overlapping_calls()
             raise EndOfRecord
-        same = call.digest == digest
-        if not same and self.rerun.problem is None:
-            self.rerun.problem = f"{name} #{ordinal} was asked otherwise when it was recorded"
-        return call, same
+        matches = call.digest == digest
+        if not matches and self.replay.problem is None:
+            self.replay.problem = f"{name} #{ordinal} was asked otherwise when it was recorded"
+        return call, matches
 
-    async def _others(self) -> None:
+    async def _run_overlapping_calls(self) -> None:
         """Let calls that overlap with an unanswered one go on as far as the record has their answers."""
-        turns, left = 0, len(self._answers)
+        turns, remaining = 0, len(self._answers)
         while turns < _IDLE_TURNS:
             await asyncio.sleep(0)
-            turns, left = (0 if len(self._answers) < left else turns + 1), len(self._answers)
+            turns, remaining = (0 if len(self._answers) < remaining else turns + 1), len(self._answers)
 
 
 def entry_from_record(call: RecordedCall) -> Exchange | Step:
@@ -232,9 +232,9 @@ async def replay_conversation(
         error = deciding_error(raised)
         if not isinstance(error, EndOfRecord | ConversationStopped):
             ended = f"{type(error).__name__}: {error}"
-    rerun = conversation.rerun
-    rest = conversation.rest()
-    rerun.lines += rest
-    if rest and rerun.problem is None:
-        rerun.problem = ended
-    return rerun
+    replay = conversation.replay
+    unused = conversation.unused_entries()
+    replay.lines += unused
+    if unused and replay.problem is None:
+        replay.problem = ended
+    return replay

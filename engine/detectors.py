@@ -54,29 +54,29 @@ class Repetition:
         self._length = 0
 
     def feed(self, piece: str) -> str | None:
-        place = 0
-        while place < len(piece):
-            step = piece[place : place + self._STEP - self._length % self._STEP]
+        start = 0
+        while start < len(piece):
+            step = piece[start : start + self._STEP - self._length % self._STEP]
             self._tail = (self._tail + step)[-self._longest * self._repeats :]
             self._length += len(step)
-            place += len(step)
-            if self._length % self._STEP == 0 and self._loops():
+            start += len(step)
+            if self._length % self._STEP == 0 and self._is_looping():
                 return "repetition"
         return None
 
     def finish(self, text: str) -> str | None:
-        whole = Repetition(self._repeats, self._shortest, self._longest)
-        return "repetition" if whole.feed(text) or whole._loops() else None
+        fresh = Repetition(self._repeats, self._shortest, self._longest)
+        return "repetition" if fresh.feed(text) or fresh._is_looping() else None
 
-    def _loops(self) -> bool:
+    def _is_looping(self) -> bool:
         tail = self._tail
         if len(tail) < self._shortest:
             return False
         # Only where the last characters stand once more can a period have begun; the nearest such place comes first.
         last = len(tail) - self._end
-        end, place = tail[last:], last
-        while (place := tail.rfind(end, 0, place + self._end - 1)) >= 0:
-            period = last - place
+        end, start = tail[last:], last
+        while (start := tail.rfind(end, 0, start + self._end - 1)) >= 0:
+            period = last - start
             if period > min(self._longest, len(tail) // self._repeats):
                 return False
             span = max(period * self._repeats, self._shortest)
@@ -100,14 +100,14 @@ class RoleShift:
 
     def feed(self, piece: str) -> str | None:
         *lines, self._line = (self._line + piece).split("\n")
-        shifted = any(self._shifted(line) for line in [*lines, self._line])
+        shifted = any(self._is_role_shift(line) for line in [*lines, self._line])
         self._line = self._line[:_LINE_BEGINNING]
         return "unpermitted_role_shift" if shifted else None
 
     def finish(self, text: str) -> str | None:
-        return "unpermitted_role_shift" if any(self._shifted(line) for line in text.split("\n")) else None
+        return "unpermitted_role_shift" if any(self._is_role_shift(line) for line in text.split("\n")) else None
 
-    def _shifted(self, line: str) -> bool:
+    def _is_role_shift(self, line: str) -> bool:
         # An indented line is code or data, where `user:` is a key like any other.
         line = line[:_LINE_BEGINNING]
         return not line.startswith("    ") and line.lstrip(" *#>").lower().startswith(self._markers)
@@ -163,9 +163,9 @@ async def generate_with_detectors(
     began = clock.now()
     try:
         return await backend.generate(request)
-    except _DetectorStop as found:
+    except _DetectorStop as stop:
         text = "".join(pieces)
         # The endpoint never got to say what this cost; four characters a token is the usual rule of thumb.
-        completion = Completion(text, WATCH_PREFIX + found.reason, request.characters // 4, max(1, len(text) // 4))
+        completion = Completion(text, WATCH_PREFIX + stop.reason, request.characters // 4, max(1, len(text) // 4))
         completion.latency = clock.now() - began
         return completion

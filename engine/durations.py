@@ -19,8 +19,8 @@ _FIRST_EPOCH = 1e9  # seconds since 1970, in 2001: what is more is a moment, not
 
 def parse_duration(text: str) -> float | None:
     """Return the seconds of a duration with units (``7m12s``, ``PT30S``, ``56 seconds``, ``12:21:10``), else None."""
-    if found := _CLOCK_TIME.fullmatch(text):
-        hours, minutes, seconds = map(int, found.groups())
+    if match := _CLOCK_TIME.fullmatch(text):
+        hours, minutes, seconds = map(int, match.groups())
         return 3600.0 * hours + 60.0 * minutes + seconds
     if not _WRITTEN_OUT.fullmatch(text):
         return None
@@ -40,10 +40,10 @@ def parse_time(date: str | None) -> datetime | None:
     if not date:
         return None
     try:
-        found = datetime.fromisoformat(date.strip()) if date.strip()[:1].isdigit() else parsedate_to_datetime(date)
+        moment = datetime.fromisoformat(date.strip()) if date.strip()[:1].isdigit() else parsedate_to_datetime(date)
     except (ValueError, TypeError, OverflowError):
         return None
-    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def seconds_until(value: str | None, date: str | None = None) -> float | None:

@@ -64,9 +64,9 @@ class DatasetError(ConfigurationError):
     """
 
     def __init__(self, message: str, *, path: str, line: int | None = None, field: str | None = None) -> None:
-        where = path if line is None else f"{path}:{line}"
-        what = f"field '{field}': " if field else ""
-        super().__init__(f"{where}: {what}{message}")
+        location = path if line is None else f"{path}:{line}"
+        prefix = f"field '{field}': " if field else ""
+        super().__init__(f"{location}: {prefix}{message}")
         self.message, self.path, self.line, self.field = message, path, line, field
 
 
@@ -207,11 +207,11 @@ def error_text(error: BaseException) -> str:
         return "(its message cannot be shown)"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return ``; did you mean 'rounds'?`` for a misspelt name, or nothing if no known name is near."""
     from difflib import get_close_matches  # only where something is wrong
 
-    near = get_close_matches(name, list(known), 1)
+    near = get_close_matches(name, list(candidates), 1)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
@@ -231,8 +231,10 @@ def user_frame(error: BaseException) -> str:
     """
     while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first is told
         error = error.exceptions[0]
-    found = {_frame_rank(frame): frame for frame in _frames_of_error(error.__traceback__)}  # of each rank the innermost
-    return "nowhere" if not found else "{0.filename}:{0.lineno} in {0.name}".format(found[min(found)][1])
+    frames = {
+        _frame_rank(frame): frame for frame in _frames_of_error(error.__traceback__)
+    }  # of each rank the innermost
+    return "nowhere" if not frames else "{0.filename}:{0.lineno} in {0.name}".format(frames[min(frames)][1])
 
 
 def _frames_of_error(trace: TracebackType | None) -> list[tuple[str, traceback.FrameSummary]]:
@@ -245,8 +247,8 @@ def _frames_of_error(trace: TracebackType | None) -> list[tuple[str, traceback.F
     ]
 
 
-def _frame_rank(told: tuple[str, traceback.FrameSummary]) -> int:
-    module, frame = told
+def _frame_rank(entry: tuple[str, traceback.FrameSummary]) -> int:
+    module, frame = entry
     if module == "viva" or module.startswith("viva."):
         return 1
     foreign = frame.filename.startswith(("<", *_library_folders())) or any(

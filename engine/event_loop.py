@@ -21,7 +21,7 @@ from time import perf_counter
 
 from .clock import Clock
 
-_EVERY_SECONDS = 0.05
+_INTERVAL_SECONDS = 0.05
 _MAX_SAMPLES = 20_000
 
 
@@ -44,7 +44,7 @@ class LagMonitor:
             self._handle.cancel()
 
     def _arm(self) -> None:
-        self._due = self._loop.time() + _EVERY_SECONDS
+        self._due = self._loop.time() + _INTERVAL_SECONDS
         self._handle = self._loop.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
@@ -58,8 +58,8 @@ class LagMonitor:
         lags = sorted(self._lags)
         if not lags:
             return {}
-        pick = {"p50_ms": lags[len(lags) // 2], "p99_ms": lags[int(len(lags) * 0.99)], "max_ms": lags[-1]}
-        return {name: round(value * 1e3, 3) for name, value in pick.items()}
+        quantiles = {"p50_ms": lags[len(lags) // 2], "p99_ms": lags[int(len(lags) * 0.99)], "max_ms": lags[-1]}
+        return {name: round(value * 1e3, 3) for name, value in quantiles.items()}
 
 
 _SLICE_SECONDS = 0.004
@@ -104,9 +104,9 @@ class LoopYield:
         self._running = False
         if not self._waiting:
             return
-        taken = perf_counter() - self._began
-        if taken > 0:
-            self._per_slice = max(_MIN_CONTINUATIONS, int(self._passed * min(4.0, _SLICE_SECONDS / taken)))
+        elapsed = perf_counter() - self._began
+        if elapsed > 0:
+            self._per_slice = max(_MIN_CONTINUATIONS, int(self._passed * min(4.0, _SLICE_SECONDS / elapsed)))
         released = 0
         while self._waiting and released < self._per_slice:
             turn = self._waiting.popleft()

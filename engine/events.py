@@ -27,7 +27,7 @@ class Event:
 
         What a protocol's payload holds besides JSON data is given as text.
         """
-        names = [name for one in reversed(type(self).__mro__) for name in getattr(one, "__slots__", ())]
+        names = [name for base in reversed(type(self).__mro__) for name in getattr(base, "__slots__", ())]
         record = {"event": type(self).__name__} | {name: attrgetter(name)(self) for name in names}
         plain: dict[str, Any] = orjson.loads(orjson.dumps(record, default=str, option=orjson.OPT_NON_STR_KEYS))
         return plain

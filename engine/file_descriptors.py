@@ -21,11 +21,11 @@ from .cancellation import cancellable_wait
 # Journals, logs, the loop's own, files that are being read, look-ups of host names.
 _RESERVED = 128
 _FILES_OF_RUN = 8  # its lock, its journal with the log, both once more for reading, and what it begins with
-_USUAL_MOST = 10_240  # some systems report no bound but accept no more
+_FALLBACK_LIMIT = 10_240  # some systems report no bound but accept no more
 _log = logging.getLogger("viva")
 _gates: list[ConnectionGate] = []
 _descriptors_of_runs = 0  # files that runs side by side may take
-_share = 0  # connections of each gate
+_connections_per_gate = 0  # connections of each gate
 
 
 def raise_descriptor_limit() -> int:
@@ -34,10 +34,10 @@ def raise_descriptor_limit() -> int:
     The ``viva`` command does so at its start. A program that embeds the engine calls it if it wants to.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (hard, _USUAL_MOST):
-        if soft != resource.RLIM_INFINITY and (wanted == resource.RLIM_INFINITY or wanted > soft):
+    for limit in (hard, _FALLBACK_LIMIT):
+        if soft != resource.RLIM_INFINITY and (limit == resource.RLIM_INFINITY or limit > soft):
             try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
                 break
             except (ValueError, OSError):
                 continue
@@ -58,20 +58,20 @@ def has_free_descriptors(count: int) -> bool:
 
 def _divide_shares() -> None:
     """Compute each gate's share; asking the system at each call would cost more than the gate itself."""
-    global _share
+    global _connections_per_gate
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     free = sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED, soft // 4) - _descriptors_of_runs
-    _share = max(1, free // max(1, len(_gates)))
+    _connections_per_gate = max(1, free // max(1, len(_gates)))
 
 
 @contextmanager
-def limit_parallel_runs(most: int) -> Iterator[int]:
+def limit_parallel_runs(requested: int) -> Iterator[int]:
     """How many runs may be open at once, ``most`` or as many as a quarter of the open files is enough for. While
     entered, connections leave them these files.
     """
     global _descriptors_of_runs
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    count = most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 4 // _FILES_OF_RUN))
+    count = requested if soft == resource.RLIM_INFINITY else max(1, min(requested, soft // 4 // _FILES_OF_RUN))
     _descriptors_of_runs += count * _FILES_OF_RUN
     _divide_shares()
     try:
@@ -88,7 +88,7 @@ class ConnectionGate:
         self._name = name
         self._used = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._said = False
+        self._warned = False
 
     def open(self) -> None:
         """Take a share of the descriptors, until ``close``."""
@@ -104,13 +104,13 @@ class ConnectionGate:
     @property
     def limit(self) -> int:
         """How many connections there may be, by the limit of open files when an endpoint was last opened."""
-        return _share
+        return _connections_per_gate
 
     async def __aenter__(self) -> None:
-        if not self._waiting and self._used < _share:
+        if not self._waiting and self._used < _connections_per_gate:
             self._used += 1
             return
-        self._say()
+        self._warn_once()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -118,25 +118,25 @@ class ConnectionGate:
                 await turn
         except BaseException:
             if turn.done() and not turn.cancelled():  # cancelled at the moment it was served: pass the connection on
-                self._leave()
+                self._release()
             else:
                 turn.cancel()
             raise
 
     async def __aexit__(self, *exc: object) -> None:
-        self._leave()
+        self._release()
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         self._used -= 1
-        while self._waiting and self._used < _share:
+        while self._waiting and self._used < _connections_per_gate:
             turn = self._waiting.popleft()
             if not turn.done():
                 self._used += 1
                 turn.set_result(None)
 
-    def _say(self) -> None:
-        if not self._said:
-            self._said = True
+    def _warn_once(self) -> None:
+        if not self._warned:
+            self._warned = True
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             _log.warning(
                 "%s: %d open files are allowed (ulimit -n), which leaves %d connections; further calls wait their turn",

@@ -21,16 +21,16 @@ from .errors import ConfigurationError
 from .json_data import strip_surrogates
 
 
-def describe_version_problem(what: str, found: Any, known: Iterable[int | str]) -> str:
+def describe_version_problem(form: str, version: Any, supported: Iterable[int | str]) -> str:
     """Why a file cannot be used. ``what``: the form's name (``journal schema``); ``found``: the version that the file
     names, None where it names none; ``known``: the versions that are read here.
     """
-    versions = [str(one) for one in known]
+    versions = [str(number) for number in supported]
     reads = versions[0] if len(versions) == 1 else f"{', '.join(versions[:-1])} and {versions[-1]}"
-    named = "of no version" if found is None else f"{what} {str(found)[:40]}"
-    newer = str(found).isdecimal() and all(one.isdecimal() and int(found) > int(one) for one in versions)
+    problem = "of no version" if version is None else f"{form} {str(version)[:40]}"
+    newer = str(version).isdecimal() and all(number.isdecimal() and int(version) > int(number) for number in versions)
     advice = "a newer viva wrote it: use that one" if newer else "the file is damaged: restore it from a copy"
-    return f"{named}, this version of viva reads {what} {reads}; {advice}"
+    return f"{problem}, this version of viva reads {form} {reads}; {advice}"
 
 
 _VALUE_KINDS = {"integer": ("integer",), "real": ("real", "integer"), "text": ("text",), "blob": ("blob",)}
@@ -46,11 +46,11 @@ def find_sqlite_damage(connection: sqlite3.Connection, statements: str) -> str:
     Tables and columns that the statements do not name are none of ours, and let be.
     """
     try:
-        found = _columns_of(connection)
+        columns_by_table = _columns_of(connection)
         for table, columns in _expected_columns(statements).items():
-            if table not in found:
+            if table not in columns_by_table:
                 return f"it has no table '{table}' any more; {_RESTORE_ADVICE}"
-            names = {name for name, _, _ in found[table]}
+            names = {name for name, _, _ in columns_by_table[table]}
             if missing := [name for name, _, _ in columns if name not in names]:
                 return f"its table '{table}' has no column '{missing[0]}' any more; {_RESTORE_ADVICE}"
         [verdict] = connection.execute("pragma integrity_check(1)").fetchone()
@@ -80,11 +80,13 @@ def _expected_columns(statements: str) -> _ColumnsByTable:
 
 def _columns_of(connection: sqlite3.Connection) -> _ColumnsByTable:
     tables = connection.execute("select name from sqlite_master where type = 'table' and name not like 'sqlite%'")
-    found: _ColumnsByTable = {}
+    columns_by_table: _ColumnsByTable = {}
     for (table,) in tables.fetchall():
         rows = connection.execute(f"pragma table_info({table})").fetchall()
-        found[table] = [(name, kind.lower(), not filled and not key) for _, name, kind, filled, _, key in rows]
-    return found
+        columns_by_table[table] = [
+            (name, kind.lower(), not filled and not key) for _, name, kind, filled, _, key in rows
+        ]
+    return columns_by_table
 
 
 def _first_wrong_value(connection: sqlite3.Connection, table: str, columns: list[tuple[str, str, bool]]) -> str:
@@ -110,7 +112,9 @@ class SafeConnection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """As SQLite's; ``parameters`` are a sequence."""
-        return super().execute(sql, tuple(strip_surrogates(one) if type(one) is str else one for one in parameters))
+        return super().execute(
+            sql, tuple(strip_surrogates(value) if type(value) is str else value for value in parameters)
+        )
 
 
 @dataclass(slots=True, frozen=True)
@@ -140,19 +144,19 @@ class SqliteForm:
                 self._make(connection)
             row = connection.execute("select value from meta where name = 'version'").fetchone()
         except sqlite3.Error as error:
-            raise self.damaged(path, f"{error}; {_RESTORE_ADVICE}") from None
+            raise self.damage_error(path, f"{error}; {_RESTORE_ADVICE}") from None
         if row is None or row[0] != self.version:
             connection.close()
             problem = describe_version_problem(f"{self.name} of version", row and row[0], [self.version])
             raise ConfigurationError(f"{path}: {problem}")
         if damage := find_sqlite_damage(connection, self.tables):
             connection.close()
-            raise self.damaged(path, damage)
+            raise self.damage_error(path, damage)
         return connection
 
-    def damaged(self, path: Path, why: str) -> ConfigurationError:
+    def damage_error(self, path: Path, problem: str) -> ConfigurationError:
         """Return the error of a file that is damaged."""
-        return ConfigurationError(f"{path}: cannot be {self.use}: {why}")
+        return ConfigurationError(f"{path}: cannot be {self.use}: {problem}")
 
     def _make(self, connection: sqlite3.Connection) -> None:
         with transaction(connection):
@@ -194,60 +198,60 @@ def write_atomically(path: Path, data: bytes) -> None:
     :raises OSError: it cannot be written.
     """
     try:
-        there = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
-        there = None
-    if there is not None and stat.S_ISDIR(there.st_mode):
+        status = None
+    if status is not None and stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    descriptor = _descriptor_of_path(path, there)
+    descriptor = _descriptor_of_path(path, status)
     if descriptor is not None:
-        with open(os.dup(descriptor), "wb", buffering=0) as through:
-            _write_all(through, data)
-    elif there is not None and not stat.S_ISREG(there.st_mode):
-        with path.open("wb", buffering=0) as through:
-            _write_all(through, data)
+        with open(os.dup(descriptor), "wb", buffering=0) as stream:
+            _write_all(stream, data)
+    elif status is not None and not stat.S_ISREG(status.st_mode):
+        with path.open("wb", buffering=0) as stream:
+            _write_all(stream, data)
     else:
-        _write_regular(path.resolve(), data, there)
+        _write_regular(path.resolve(), data, status)
 
 
-def _write_regular(path: Path, data: bytes, there: os.stat_result | None) -> None:
+def _write_regular(path: Path, data: bytes, status: os.stat_result | None) -> None:
     temporary: Path | None = None
     try:
         temporary, file = _new_file_beside(path)
         with os.fdopen(file, "wb") as opened:
-            if there is not None:
-                os.fchmod(opened.fileno(), stat.S_IMODE(there.st_mode))
+            if status is not None:
+                os.fchmod(opened.fileno(), stat.S_IMODE(status.st_mode))
             opened.write(data)
         os.replace(temporary, path)
     except BaseException as error:
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink()
-        if there is None or not isinstance(error, OSError) or error.errno not in _NOT_REPLACEABLE:
+        if status is None or not isinstance(error, OSError) or error.errno not in _NOT_REPLACEABLE:
             raise
-        with path.open("wb", buffering=0) as through:
-            _write_all(through, data)
+        with path.open("wb", buffering=0) as stream:
+            _write_all(stream, data)
 
 
-def _descriptor_of_path(path: Path, there: os.stat_result | None) -> int | None:
+def _descriptor_of_path(path: Path, status: os.stat_result | None) -> int | None:
     """The number under which this process has the file open for its output, if it has."""
-    named = _DESCRIPTOR_PATH.fullmatch(str(path))
-    for number in (int(named[1]),) if named else (1, 2):
+    match = _DESCRIPTOR_PATH.fullmatch(str(path))
+    for number in (int(match[1]),) if match else (1, 2):
         with suppress(OSError):
-            if there is not None and os.path.samestat(os.fstat(number), there):
+            if status is not None and os.path.samestat(os.fstat(number), status):
                 return number
     return None
 
 
-def _write_all(through: io.FileIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[through.write(rest) or 0 :]
+def _write_all(stream: io.FileIO, data: bytes) -> None:
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[stream.write(remaining) or 0 :]
 
 
-def is_leftover(name: str, of: str) -> bool:
+def is_leftover(name: str, target: str) -> bool:
     """Return True if a killed ``write_atomically`` leaves a file of this name beside the file ``of``."""
-    return name.startswith(f"{of}.") and name.endswith(".part")
+    return name.startswith(f"{target}.") and name.endswith(".part")
 
 
 def _new_file_beside(path: Path) -> tuple[Path, int]:

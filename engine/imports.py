@@ -95,23 +95,23 @@ def import_by_name(name: str) -> ModuleType:
     try:
         return import_module(name)
     except (Exception, SystemExit) as error:  # whatever a module does when it is imported
-        told = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-        raise ConfigurationError(told) from None
+        message = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise ConfigurationError(message) from None
 
 
 def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
     """Return what can be called by this name in a module, and is its own (else ``NotPermitted``); None for nothing."""
-    found: Callable[..., Any] | None = None if name.startswith("__") else getattr(module, name, None)
-    if not callable(found):
+    function: Callable[..., Any] | None = None if name.startswith("__") else getattr(module, name, None)
+    if not callable(function):
         return None
-    check_defined_here(module, found, name)
-    return found
+    check_defined_here(module, function, name)
+    return function
 
 
-def check_defined_here(module: ModuleType, found: Any, name: str) -> None:
+def check_defined_here(module: ModuleType, value: Any, name: str) -> None:
     """Refuse (``NotPermitted``) a function of another module: a grant of ``shop`` is none of what ``shop`` imports."""
-    own = getattr(found, "__module__", None) if inspect.isroutine(found) or inspect.isclass(found) else None
-    if own == "builtins" and found not in _REACHING:
+    own = getattr(value, "__module__", None) if inspect.isroutine(value) or inspect.isclass(value) else None
+    if own == "builtins" and value not in _REACHING:
         return
     if own is not None and own != module.__name__ and not own.startswith(f"{module.__name__}."):
         raise NotPermitted(

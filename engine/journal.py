@@ -184,13 +184,13 @@ class LogWriter(ABC):
         self._raise_failure()
         if self._closing:
             return  # closing waits until all is written
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(done)
+        committed: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(committed)
         self._raise_failure()  # the thread may have died, and answered its last waiters, just before we joined them
         self._wake.set()
         self._hurry.set()
         with self._clock.external():
-            await done
+            await committed
         self._raise_failure()
 
     def _append(self, queue: deque[T], row: T) -> None:
@@ -397,8 +397,8 @@ def _drop_unfinished_tables(connection: sqlite3.Connection, path: Path) -> None:
 
     :raises JournalError: they hold something: it is the version's row that was lost.
     """
-    there = {name for (name,) in connection.execute("select name from sqlite_master")} & _TABLES.keys()
-    for table in sorted(there):
+    tables = {name for (name,) in connection.execute("select name from sqlite_master")} & _TABLES.keys()
+    for table in sorted(tables):
         if connection.execute(f"select 1 from {table} limit 1").fetchone():
             raise damaged_journal(path)
         connection.execute(f"drop table {table}")
@@ -418,20 +418,20 @@ def schema_version(connection: sqlite3.Connection) -> int:
 def _file_identity(path: Path) -> tuple[int, int] | None:
     """What tells a file from any other that may stand under its name; None where nothing does."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def insert_rows(connection: sqlite3.Connection, table: str, columns: int, rows: list[tuple[Any, ...]]) -> None:
     """Insert many rows with as few statements as the parameter limit allows."""
-    one = "(" + ",".join("?" * columns) + ")"
+    placeholders = "(" + ",".join("?" * columns) + ")"
     start = 0
     for chunk in _CHUNKS:
         while len(rows) - start >= chunk:
             values = [value for row in rows[start : start + chunk] for value in row]
-            connection.execute(f"insert or replace into {table} values " + ",".join([one] * chunk), values)
+            connection.execute(f"insert or replace into {table} values " + ",".join([placeholders] * chunk), values)
             start += chunk
 
 
@@ -442,10 +442,10 @@ def unreadable_version_error(path: Path, version: int) -> JournalError:
 
 def drain_queue(queue: deque[T]) -> list[T]:
     """Take all that a queue holds."""
-    taken = []
+    items = []
     while queue:
-        taken.append(queue.popleft())
-    return taken
+        items.append(queue.popleft())
+    return items
 
 
 def _resolve(waiters: list[asyncio.Future[None]]) -> None:

@@ -107,7 +107,7 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
         sums = call_checksum if table == "calls" else short_checksum
         rows = connection.execute(f"select {key}, {columns} from {table}").fetchall()
         update = f"update {table} set checksum = ? where {key} = ?"
-        connection.executemany(update, ((sums(tuple(row)), place) for place, *row in rows))
+        connection.executemany(update, ((sums(tuple(row)), row_key) for row_key, *row in rows))
 
 
 def _pack(connection: sqlite3.Connection, table: str) -> int:
@@ -118,12 +118,12 @@ def _pack(connection: sqlite3.Connection, table: str) -> int:
     count = 0
     for rows in _iter_batches(connection, table):
         changed = []
-        for place, row in rows:
+        for row_key, row in rows:
             values = [row[at] for at in texts.values()]
-            found = _pack_row(packers, table, row, values)
-            if found is not None:
-                changed.append((*found, place))
-                count += sum(_is_newly_packed(new, old) for new, old in zip(found, values, strict=True))
+            packed = _pack_row(packers, table, row, values)
+            if packed is not None:
+                changed.append((*packed, row_key))
+                count += sum(_is_newly_packed(new, old) for new, old in zip(packed, values, strict=True))
         if changed:
             connection.execute("begin immediate")
             connection.executemany(f"update {table} set {assignments} where {key} = ?", changed)
@@ -135,15 +135,15 @@ def _pack_row(
     packers: dict[tuple[str, bytes], Packer], table: str, row: tuple[Any, ...], values: list[Any]
 ) -> list[Any] | None:
     """The texts of a row, those packed that get shorter; None where none does, or where the row is damaged."""
-    found = []
+    packed = []
     for name, value in zip(_TABLES[table][2], values, strict=True):
         packer = packers.get(_text_kind(table, name, row))
-        worth = packer is not None and value is not None and len(value) >= _SHORTEST and value[:1] != PACKED_MARK
+        worthwhile = packer is not None and value is not None and len(value) >= _SHORTEST and value[:1] != PACKED_MARK
         # A plain text is one for SQLite, too.
         plain = value.decode("utf-8", "replace") if value is not None and value[:1] != PACKED_MARK else value
-        found.append(plain if not worth or packer is None else packer.packed(value) or plain)
-    changed = any(_is_newly_packed(new, old) for new, old in zip(found, values, strict=True))
-    return found if changed and _matches_checksum(table, row) else None
+        packed.append(plain if not worthwhile or packer is None else packer.pack(value) or plain)
+    changed = any(_is_newly_packed(new, old) for new, old in zip(packed, values, strict=True))
+    return packed if changed and _matches_checksum(table, row) else None
 
 
 def _is_newly_packed(new: Any, old: Any) -> bool:
@@ -157,7 +157,9 @@ def _matches_checksum(table: str, row: tuple[Any, ...]) -> bool:
     if checksum is None:  # of schema 1
         return True
     try:
-        read = tuple(one.decode() if isinstance(one, bytes) and at != 3 else one for at, one in enumerate(fields))
+        read = tuple(
+            field.decode() if isinstance(field, bytes) and at != 3 else field for at, field in enumerate(fields)
+        )
         if table != "calls":
             return bool(short_checksum(read) == checksum)
         return is_call_checksum(checksum, read)
@@ -171,11 +173,11 @@ def _iter_batches(
     """All rows by their keys, with the checksum behind the columns; texts are bytes."""
     key, columns, _ = _TABLES[table]
     latest = -1
-    ask = f"select {key}, {columns}, {checksum} from {table} where {key} > ? order by {key} limit {_BATCH}"
+    query = f"select {key}, {columns}, {checksum} from {table} where {key} > ? order by {key} limit {_BATCH}"
     connection.text_factory = bytes
-    while rows := connection.execute(ask, (latest,)).fetchall():
+    while rows := connection.execute(query, (latest,)).fetchall():
         latest = rows[-1][0]
-        yield [(place, tuple(row)) for place, *row in rows]
+        yield [(row_key, tuple(row)) for row_key, *row in rows]
 
 
 def _text_kind(table: str, column: str, row: tuple[Any, ...]) -> tuple[str, bytes]:
@@ -191,20 +193,20 @@ def _open_packers(connection: sqlite3.Connection, table: str) -> dict[tuple[str,
     samples = _sample_texts(connection, table)
     connection.text_factory = bytes
     connection.execute("begin immediate")
-    made = Packers(connection)
-    found = {
-        kind: made.made(f"{kind[0]} {kind[1].decode('utf-8', 'replace')}".strip(), texts, total)
+    packers = Packers(connection)
+    packers_by_kind = {
+        kind: packers.get_or_create(f"{kind[0]} {kind[1].decode('utf-8', 'replace')}".strip(), texts, total)
         for kind, (texts, total) in samples.items()
     }
     connection.execute("commit")
-    return found
+    return packers_by_kind
 
 
 def _sample_texts(connection: sqlite3.Connection, table: str) -> dict[tuple[str, bytes], tuple[list[bytes], int]]:
     """Of each kind of text some plain ones, evenly over the table, and how many bytes there are in all."""
     key, _, texts = _TABLES[table]
     connection.text_factory = bytes
-    found: dict[tuple[str, bytes], tuple[list[bytes], int]] = {}
+    samples: dict[tuple[str, bytes], tuple[list[bytes], int]] = {}
     for column in texts:
         group = PLAIN_ROLE if column == "text" else "''"
         kinds = connection.execute(
@@ -219,8 +221,8 @@ def _sample_texts(connection: sqlite3.Connection, table: str) -> dict[tuple[str,
                 "where place % ? = 0 limit ?",
                 (name, step, _SAMPLES),
             ).fetchall()
-            found[f"{table}.{column}", name if column == "text" else b""] = ([one for (one,) in rows], int(total))
-    return found
+            samples[f"{table}.{column}", name if column == "text" else b""] = ([text for (text,) in rows], int(total))
+    return samples
 
 
 def _estimate_size(journal: Path, before: int) -> Compaction:
@@ -238,8 +240,8 @@ def _estimate_size(journal: Path, before: int) -> Compaction:
             for rows in _iter_batches(connection, table, sums):
                 for _, row in rows:
                     values = [row[at] for at in _TABLES[table][2].values()]
-                    found = _pack_row(packers, table, row, values) or ()
-                    for new, old in zip(found, values, strict=False):
+                    new_values = _pack_row(packers, table, row, values) or ()
+                    for new, old in zip(new_values, values, strict=False):
                         if _is_newly_packed(new, old):
                             packed, saved = packed + 1, saved + len(old) - len(new)
     log = before - os.stat(journal).st_size

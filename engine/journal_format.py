@@ -46,8 +46,8 @@ def is_call_checksum(checksum: int, row: tuple[Any, ...]) -> bool:
 
 def short_checksum(row: tuple[Any, ...]) -> int:
     """The checksum of a row of ``started`` or ``ended``: a number and two texts."""
-    number, one, other = row
-    return crc32(f"{number}\0{one}\0{other}".encode())
+    number, first, second = row
+    return crc32(f"{number}\0{first}\0{second}".encode())
 
 
 def rare_fields(c: Completion) -> str | None:
@@ -103,7 +103,7 @@ PACKED_MARK = b"\xff"
 DICTIONARIES = "dictionaries"
 DICTIONARIES_SCHEMA = f"""create table if not exists {DICTIONARIES} (
     number integer primary key, kind text not null, bytes blob not null, checksum integer not null)"""
-_MOST_NUMBERS = 255
+_MAX_DICTIONARIES = 255
 _LARGEST = 1_000_000_000  # bytes of a text: what SQLite allows for one value
 _LONGEST_DICTIONARY = 16_384  # bytes; deflate looks back 32,768
 _DICTIONARY_SHARE = 20  # a dictionary takes no more than this part of the texts that it is for
@@ -119,11 +119,11 @@ class Packer:
         self._head = PACKED_MARK + bytes([number])
         self._base = zlib.compressobj(6, wbits=-15, zdict=dictionary) if number else zlib.compressobj(6, wbits=-15)
 
-    def packed(self, text: bytes) -> bytes | None:
+    def pack(self, text: bytes) -> bytes | None:
         """The packed form; None where it is no shorter."""
-        one = self._base.copy()
-        found = self._head + one.compress(text) + one.flush()
-        return found if len(found) < len(text) else None
+        compressor = self._base.copy()
+        data = self._head + compressor.compress(text) + compressor.flush()
+        return data if len(data) < len(text) else None
 
 
 class Unpacker:
@@ -140,9 +140,9 @@ class Unpacker:
 
     def text(self, value: bytes) -> str:
         """Return the text that a value stands for; ``ValueError`` if it, or its dictionary, is damaged."""
-        return (value if value[:1] != PACKED_MARK else self._unpacked(value)).decode()
+        return (value if value[:1] != PACKED_MARK else self._unpack(value)).decode()
 
-    def _unpacked(self, value: bytes) -> bytes:
+    def _unpack(self, value: bytes) -> bytes:
         number = value[1]
         try:
             reader = zlib.decompressobj(-15, self._dictionary(number) if number else b"")
@@ -154,15 +154,15 @@ class Unpacker:
         return text
 
     def _dictionary(self, number: int) -> bytes:
-        known = self._dictionaries.get(number)
-        if known is None:
+        dictionary = self._dictionaries.get(number)
+        if dictionary is None:
             row = self._connection.execute(
                 f"select bytes, checksum from {self._table} where number = ?", (number,)
             ).fetchone()
             if row is None or zlib.crc32(row[0]) != row[1]:
                 raise ValueError(f"dictionary {number} of the journal is missing or damaged")
-            known = self._dictionaries[number] = bytes(row[0])
-        return known
+            dictionary = self._dictionaries[number] = bytes(row[0])
+        return dictionary
 
 
 class Packers:
@@ -172,22 +172,22 @@ class Packers:
         self._connection = connection
         self._packers: dict[str, Packer] = {}
         if connection.execute("select 1 from sqlite_master where name = ?", (DICTIONARIES,)).fetchone():
-            for number, kind, held, checksum in connection.execute(f"select * from {DICTIONARIES}"):
-                if zlib.crc32(held) == checksum:
-                    self._packers[_decode_text(kind)] = Packer(number, held)
+            for number, kind, dictionary, checksum in connection.execute(f"select * from {DICTIONARIES}"):
+                if zlib.crc32(dictionary) == checksum:
+                    self._packers[_decode_text(kind)] = Packer(number, dictionary)
 
-    def made(self, kind: str, samples: Iterable[bytes], total: int) -> Packer:
+    def get_or_create(self, kind: str, samples: Iterable[bytes], total: int) -> Packer:
         """The packer of a kind; where there is none, one with a dictionary of samples, which is put into the journal.
 
         :param total: bytes of all texts of this kind.
         """
         if kind not in self._packers:
-            self._packers[kind] = self._new(kind, build_dictionary(samples, total))
+            self._packers[kind] = self._create(kind, build_dictionary(samples, total))
         return self._packers[kind]
 
-    def _new(self, kind: str, dictionary: bytes) -> Packer:
+    def _create(self, kind: str, dictionary: bytes) -> Packer:
         [(last,)] = self._connection.execute(f"select coalesce(max(number), 0) from {DICTIONARIES}").fetchall()
-        if not dictionary or last >= _MOST_NUMBERS:
+        if not dictionary or last >= _MAX_DICTIONARIES:
             return Packer()
         row = (last + 1, kind, dictionary, zlib.crc32(dictionary))
         self._connection.execute(f"insert into {DICTIONARIES} values (?, ?, ?, ?)", row)
@@ -197,7 +197,7 @@ class Packers:
 def build_dictionary(samples: Iterable[bytes], total: int) -> bytes:
     """A dictionary for texts of which there are ``total`` bytes: different samples, as far as it may be long."""
     size = min(_LONGEST_DICTIONARY, total // _DICTIONARY_SHARE)
-    return b"".join(dict.fromkeys(one[:_LONGEST_SAMPLE] for one in samples))[:size]
+    return b"".join(dict.fromkeys(sample[:_LONGEST_SAMPLE] for sample in samples))[:size]
 
 
 def _decode_text(value: Any) -> str:

@@ -119,7 +119,7 @@ def count_rows(journal: Path) -> dict[str, int]:
         raise journal_error(journal, error) from error
 
 
-def replace_journal(made: Path, journal: Path) -> None:
+def replace_journal(merged: Path, journal: Path) -> None:
     """Move a joint journal to where it belongs, in one step; what lies there is replaced.
 
     :raises JournalError: it cannot be written.
@@ -127,10 +127,10 @@ def replace_journal(made: Path, journal: Path) -> None:
     part = journal.with_name(f"{journal.name}.part")
     try:
         journal.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as written, made.open("rb") as read:
-            shutil.copyfileobj(read, written, 1 << 20)
-            written.flush()
-            os.fsync(written.fileno())
+        with part.open("wb") as target, merged.open("rb") as source:
+            shutil.copyfileobj(source, target, 1 << 20)
+            target.flush()
+            os.fsync(target.fileno())
         for log in _LOGS:  # of the journal that is replaced; beside another file they would be taken for its own
             with suppress(FileNotFoundError):
                 journal.with_name(f"{journal.name}{log}").unlink()

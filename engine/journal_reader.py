@@ -99,8 +99,10 @@ def names_in_file(connection: sqlite3.Connection) -> set[str]:
     return {str(name) for (name,) in connection.execute("select name from sqlite_master")}
 
 
-def _open_journal(path: Path, how: str) -> OpenedJournal:
-    connection = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?{how}", uri=True, isolation_level=None)
+def _open_journal(path: Path, options: str) -> OpenedJournal:
+    connection = sqlite3.connect(
+        f"file:{quote(os.fsencode(path.absolute()))}?{options}", uri=True, isolation_level=None
+    )
     try:
         return OpenedJournal(connection, schema_version(connection))
     except BaseException:
@@ -159,9 +161,9 @@ class EndedConversation:
 
 # What a damaged row can raise while it is read.
 DAMAGE_ERRORS = (struct.error, TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError)
-_MOST_KEYS = 100_000_000  # no run has more: a damaged key is no reason to look for years
-_MOST_HOPS = 20  # from a conversation to the one with which its item was written
-_NAMED = 5  # damaged records that are named; the others are counted
+_MAX_KEYS = 100_000_000  # no run has more: a damaged key is no reason to look for years
+_MAX_HOPS = 20  # from a conversation to the one with which its item was written
+_MAX_NAMED = 5  # damaged records that are named; the others are counted
 _SELECT_CALLS = f"select {CALL_COLUMNS}, {{}}, rowid from calls where {{}} order by rowid"
 _SELECT_STARTED = "select number, key, item, {} from started where {}"
 _SELECT_ENDED = "select number, status, result, {} from ended where {}"
@@ -180,7 +182,7 @@ class History:
         self.path = path
         self.damage: dict[str, None] = {}
         self.broken: set[int] = set()
-        self._told = 0
+        self._reported = 0
         self._latest: tuple[int, Any] = (-1, None)
         self._opened = open_for_reading(path)
         self._connection = self._opened.connection
@@ -189,7 +191,7 @@ class History:
         self._sum = "checksum" if self._sums else "null"
         self._sound: bool | None = None
         self._packed = Unpacker(self._connection)
-        self._places: dict[int, list[int]] = {}
+        self._rows_by_conversation: dict[int, list[int]] = {}
 
     def __enter__(self) -> History:
         return self
@@ -199,7 +201,7 @@ class History:
 
     def close(self) -> None:
         """Close the file, and tell of damage that was not told of yet."""
-        self._tell(everything=True)
+        self._warn_about_damage(everything=True)
         self._opened.close()
 
     @property
@@ -209,15 +211,15 @@ class History:
         """
         if self._sound is None:
             try:
-                [(found,), *_] = self._connection.execute("pragma integrity_check(1)").fetchall()
+                [(verdict,), *_] = self._connection.execute("pragma integrity_check(1)").fetchall()
             except sqlite3.Error as error:
                 if not _is_damage(error):
                     raise journal_error(self.path, error) from error
-                found = str(error).encode()
-            self._sound = found == b"ok"
+                verdict = str(error).encode()
+            self._sound = verdict == b"ok"
             if not self._sound:
-                self._damaged("the structure of the file, so that records may be missing altogether")
-                self._tell()
+                self._note_damage("the structure of the file, so that records may be missing altogether")
+                self._warn_about_damage()
         return self._sound
 
     def calls(self, number: int) -> list[RecordedCall]:
@@ -225,22 +227,22 @@ class History:
 
         They end before the first damaged one: what follows it counts as not recorded.
         """
-        found: list[RecordedCall] = []
+        calls: list[RecordedCall] = []
         for row in self._call_rows(number):
-            call = self._call(row, f"call {len(found) + 1}")
+            call = self._call(row, f"call {len(calls) + 1}")
             if call is None:
                 self.broken.add(number)
                 break
-            found.append(call)
-        self._tell()
-        return found
+            calls.append(call)
+        self._warn_about_damage()
+        return calls
 
     def started(self, number: int) -> tuple[str, Any] | None:
         """Key and item of a conversation that was admitted, else None; the item is None where its record is damaged."""
         rows = self._rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
-        found = next((self._start(*row) for row in rows), None)
-        self._tell()
-        return found
+        start = next((self._start(*row) for row in rows), None)
+        self._warn_about_damage()
+        return start
 
     def numbers(self) -> Iterator[int]:
         """The numbers of all admitted conversations, ascending."""
@@ -249,19 +251,19 @@ class History:
 
     def ended_numbers(self, *, failed: bool = True) -> set[int]:
         """The numbers of the ended conversations, those that failed only if wanted."""
-        found = set()
+        numbers = set()
         for row in self._every("ended", f"number, status, result, {self._sum}"):
             texts = self._verified("end", *row)
             if texts is not None and (failed or texts[0] == "finished"):
-                found.add(row[0])
-        self._tell()
-        return found
+                numbers.add(row[0])
+        self._warn_about_damage()
+        return numbers
 
     def ended(self) -> Iterator[EndedConversation]:
         """All ended conversations by ascending number, streamed, but for those whose records are damaged."""
         rows = self._every("ended", f"number, status, result, {self._sum}")
         yield from filter(None, (self._end(*row) for row in rows))
-        self._tell()
+        self._warn_about_damage()
 
     def end(self, number: int) -> EndedConversation | None:
         """How one conversation ended; None if it has not, or where its record is damaged."""
@@ -270,26 +272,26 @@ class History:
 
     def keys(self) -> dict[str, int]:
         """The number of every admitted conversation by its key."""
-        found = {}
+        keys = {}
         for row in self._every("started", f"number, key, item, {self._sum}"):
             if (texts := self._verified("start", *row)) is not None:
-                found[texts[0]] = row[0]
-        self._tell()
-        return found
+                keys[texts[0]] = row[0]
+        self._warn_about_damage()
+        return keys
 
     def number_of(self, key: str) -> int | None:
         """The number of the conversation called ``key``, or of the only one whose key ends with it."""
         keys = self.keys()
         if key in keys:
             return keys[key]
-        found = [number for known, number in keys.items() if known.endswith(key)]
-        return found[0] if len(found) == 1 else None
+        matches = [number for candidate, number in keys.items() if candidate.endswith(key)]
+        return matches[0] if len(matches) == 1 else None
 
-    def answered(self, roles: Sequence[str], prefix: str) -> bool:
+    def has_answers(self, roles: Sequence[str], prefix: str) -> bool:
         """Whether any of these roles was ever answered in a conversation whose key begins with ``prefix``."""
         marks = ",".join("?" * len(roles))
         try:
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "select 1 from calls join started on number = conversation"
                 f" where {PLAIN_ROLE} in ({marks}) and substr(key, 1, ?) = ? limit 1",
                 (*roles, len(prefix), prefix),
@@ -298,7 +300,7 @@ class History:
             if not _is_damage(error):
                 raise journal_error(self.path, error) from error
             return False
-        return found is not None
+        return row is not None
 
     # -- rows and what is wrong with them -------------------------------------------------------------------------
 
@@ -308,7 +310,7 @@ class History:
             return None
         start = self.started(number)
         if start is None:
-            self._damaged(f"start of conversation {number}")
+            self._note_damage(f"start of conversation {number}")
         return None if start is None else EndedConversation(number, *start, texts[0] == "failed", texts[1])
 
     def _start(self, number: int, key: Any, item: Any, checksum: Any) -> tuple[str, Any] | None:
@@ -318,7 +320,7 @@ class History:
         try:
             return texts[0], self._item(texts[1])
         except DAMAGE_ERRORS:
-            self._damaged(f"item of conversation {number}")
+            self._note_damage(f"item of conversation {number}")
             return texts[0], None
 
     def _item(self, text: str) -> Any:
@@ -328,7 +330,7 @@ class History:
         first = int(text.removeprefix(SAME_ITEM_PREFIX))
         if first != self._latest[0]:
             number = first
-            for _ in range(_MOST_HOPS):  # one that was admitted again by a later process may point on
+            for _ in range(_MAX_HOPS):  # one that was admitted again by a later process may point on
                 [row] = self._rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
                 _, item = self._texts(*row)
                 if not item.startswith(SAME_ITEM_PREFIX):
@@ -339,57 +341,71 @@ class History:
             self._latest = (first, orjson.loads(item))
         return self._latest[1]
 
-    def _texts(self, number: int, one: bytes, other: bytes, checksum: Any) -> tuple[str, str]:
+    def _texts(self, number: int, first: bytes, second: bytes, checksum: Any) -> tuple[str, str]:
         """Return the two texts of a row of ``started`` or ``ended``.
 
         :raises: one of ``DAMAGE_ERRORS`` if the row is not what was written.
         """
-        row = number, self._packed.text(one), self._packed.text(other)
+        row = number, self._packed.text(first), self._packed.text(second)
         if self._sums and short_checksum(row) != checksum:
             raise ValueError
         return row[1:]
 
     def _verified(
-        self, what: str, number: int, one: bytes, other: bytes, checksum: Any, *, as_json: bool = False
+        self, record: str, number: int, first: bytes, second: bytes, checksum: Any, *, as_json: bool = False
     ) -> tuple[str, Any] | None:
         """Return what a row of ``started`` or ``ended`` says, or note that ``what`` of the conversation is damaged."""
         try:
-            first, second = self._texts(number, one, other, checksum)
-            return first, orjson.loads(second) if as_json else second
+            first_text, second_text = self._texts(number, first, second, checksum)
+            return first_text, orjson.loads(second_text) if as_json else second_text
         except DAMAGE_ERRORS:
-            self._damaged(f"{what} of conversation {number}")
+            self._note_damage(f"{record} of conversation {number}")
             return None
 
-    def _call(self, row: tuple[Any, ...], what: str) -> RecordedCall | None:
+    def _call(self, row: tuple[Any, ...], record: str) -> RecordedCall | None:
         """Return the call of a row, or note that ``what`` of its conversation is damaged."""
         *fields, checksum, _ = row
         number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = fields
         try:
             extra = None if extra is None else self._packed.text(extra)
             role, text, finish = role.decode(), self._packed.text(text), finish.decode()
-            whole = (number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra)
-            if self._sums and not is_call_checksum(checksum, whole):
+            plain_row = (
+                number,
+                role,
+                ordinal,
+                digest,
+                text,
+                finish,
+                prompt_tokens,
+                completion_tokens,
+                at,
+                latency,
+                extra,
+            )
+            if self._sums and not is_call_checksum(checksum, plain_row):
                 raise ValueError
             completion = Completion(text, finish, prompt_tokens, completion_tokens, latency)
             if extra:
                 add_rare_fields(completion, extra)
             branch, role = branch_and_role(role)
         except DAMAGE_ERRORS:
-            self._damaged(f"{what} of conversation {number}")
+            self._note_damage(f"{record} of conversation {number}")
             return None
         return RecordedCall(role, ordinal, digest, completion, at, branch)
 
-    def _damaged(self, what: str) -> None:
-        self.damage[what] = None
+    def _note_damage(self, record: str) -> None:
+        self.damage[record] = None
 
-    def _tell(self, *, everything: bool = False) -> None:
+    def _warn_about_damage(self, *, everything: bool = False) -> None:
         count = len(self.damage)
-        if count == self._told or (count > _NAMED and not everything):
+        if count == self._reported or (count > _MAX_NAMED and not everything):
             return
-        self._told = count
-        named = ", ".join(list(self.damage)[:_NAMED]) + (f" and {count - _NAMED} more" if count > _NAMED else "")
+        self._reported = count
+        names = ", ".join(list(self.damage)[:_MAX_NAMED]) + (
+            f" and {count - _MAX_NAMED} more" if count > _MAX_NAMED else ""
+        )
         warnings.warn(
-            f"{self.path}: damaged, and not used: {named}; `viva resume {self.path.parent}` computes anew what is "
+            f"{self.path}: damaged, and not used: {names}; `viva resume {self.path.parent}` computes anew what is "
             "missing of conversations that have not ended",
             JournalNotice,
             stacklevel=1,
@@ -399,10 +415,10 @@ class History:
         if self.sound:
             yield from self._rows(_SELECT_CALLS.format(self._sum, "conversation = ?"), number)
             return
-        if not self._places:  # the index cannot be trusted: each row says itself where it belongs
+        if not self._rows_by_conversation:  # the index cannot be trusted: each row says itself where it belongs
             for conversation, rowid in self._every("calls", "conversation, rowid", key="rowid"):
-                self._places.setdefault(conversation, []).append(rowid)
-        for rowid in self._places.get(number, ()):
+                self._rows_by_conversation.setdefault(conversation, []).append(rowid)
+        for rowid in self._rows_by_conversation.get(number, ()):
             yield from self._rows(_SELECT_CALLS.format(self._sum, "rowid = ?"), rowid)
 
     def _rows(self, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
@@ -412,7 +428,7 @@ class History:
         except sqlite3.Error as error:
             if not _is_damage(error):
                 raise journal_error(self.path, error) from error
-            self._damaged(f"pages of the file at conversation {parameters[0]}")
+            self._note_damage(f"pages of the file at conversation {parameters[0]}")
 
     def _every(self, table: str, columns: str, key: str = "number") -> Iterator[tuple[Any, ...]]:
         """All rows of a table by ascending key; behind a broken page they are looked up one by one."""
@@ -426,7 +442,7 @@ class History:
         except sqlite3.Error as error:
             if not _is_damage(error):
                 raise journal_error(self.path, error) from error
-        self._damaged(f"pages of the file in its table '{table}'")
+        self._note_damage(f"pages of the file in its table '{table}'")
         for number in range(latest + 1, self._last(table, key) + 1):
             try:
                 row = self._connection.execute(f"select {columns} from {table} where {key} = ?", (number,)).fetchone()
@@ -437,19 +453,19 @@ class History:
 
     def _last(self, table: str, key: str) -> int:
         """The greatest key that may be in a table, as far as any page of the file tells; -1 if none does."""
-        found = [-1]
-        questions = [f"select max({key}) from {table}"]
+        candidates = [-1]
+        queries = [f"select max({key}) from {table}"]
         if table != "calls":
-            questions += ["select max(number) from started", "select max(number) from ended"]
-            questions += ["select max(conversation) from calls"]
-        for question in questions:
+            queries += ["select max(number) from started", "select max(number) from ended"]
+            queries += ["select max(conversation) from calls"]
+        for query in queries:
             try:
-                (value,) = self._connection.execute(question).fetchone()
+                (value,) = self._connection.execute(query).fetchone()
             except sqlite3.Error:
                 continue
             if isinstance(value, int):
-                found.append(value)
-        return min(max(found), _MOST_KEYS)
+                candidates.append(value)
+        return min(max(candidates), _MAX_KEYS)
 
 
 def has_tables(journal: Path) -> bool:
@@ -473,13 +489,13 @@ def has_records(journal: Path) -> bool:
     return _has_rows(journal, "select 1 from started limit 1")
 
 
-def _has_rows(journal: Path, question: str) -> bool:
+def _has_rows(journal: Path, query: str) -> bool:
     """Whether a question has an answer; True where the file cannot be asked."""
     if not journal.exists():
         return False
     try:
         with closing(sqlite3.connect(journal)) as connection:
-            return connection.execute(question).fetchone() is not None
+            return connection.execute(query).fetchone() is not None
     except sqlite3.OperationalError as error:
         return "no such table" not in str(error)
     except (sqlite3.Error, UnicodeDecodeError):
@@ -542,50 +558,54 @@ class JournalTail(History):
         """At most ``limit`` conversations started behind ``last_number`` and calls behind ``last_row``; and the ends of
         these conversations, of those that the calls belong to, and of the ``unended`` ones.
         """
-        found = JournalAdditions(last_number=last_number, last_row=last_row)
+        additions = JournalAdditions(last_number=last_number, last_row=last_row)
         started = f"{_SELECT_STARTED} order by number limit ?".format(self._sum, "number > ?")
         calls = f"{_SELECT_CALLS} limit ?".format(self._sum, "rowid > ?")
-        with self._at_one_moment():
+        with self._read_transaction():
             starts = self._connection.execute(started, (last_number, limit)).fetchall()
             for row in starts:
-                found.last_number = row[0]
+                additions.last_number = row[0]
                 if (start := self._start(*row)) is not None:
-                    found.started.append((row[0], *start))
+                    additions.started.append((row[0], *start))
             answers = self._connection.execute(calls, (last_row, limit)).fetchall()
             for row in answers:
-                found.last_row = row[-1]
+                additions.last_row = row[-1]
                 if (call := self._call(row, "a call")) is not None:
-                    found.calls.append(AddedCall(row[0], row[-1], call))
-            numbers = {number for number, _, _ in found.started} | {one.number for one in found.calls} | set(unended)
-            found.ended = list(self._ends(sorted(numbers)))
-            found.more = limit in (len(starts), len(answers))
-        self._tell()
-        return found
+                    additions.calls.append(AddedCall(row[0], row[-1], call))
+            numbers = (
+                {number for number, _, _ in additions.started}
+                | {added.number for added in additions.calls}
+                | set(unended)
+            )
+            additions.ended = list(self._ends(sorted(numbers)))
+            additions.more = limit in (len(starts), len(answers))
+        self._warn_about_damage()
+        return additions
 
     def end_of(self, number: int) -> AddedEnd | None:
         """How one conversation ended; None where it has not, or where the record is damaged."""
-        found = next(iter(self._ends([number])), None)
-        self._tell()
-        return found
+        end = next(iter(self._ends([number])), None)
+        self._warn_about_damage()
+        return end
 
     def end_checksums(self) -> dict[int, int]:
         """A checksum of the record of each conversation's end; of journals without checksums its length."""
         column = "checksum" if self._sums else "length(result)"
-        with self._at_one_moment():
+        with self._read_transaction():
             return dict(self._connection.execute(f"select number, {column} from ended").fetchall())
 
     def _ends(self, numbers: list[int]) -> Iterator[AddedEnd]:
         for at in range(0, len(numbers), _CHUNK_ROWS):
             chunk = numbers[at : at + _CHUNK_ROWS]
             marks = ",".join("?" * len(chunk))
-            question = _SELECT_ENDED.format(self._sum, f"number in ({marks})")
-            for row in self._connection.execute(question, chunk).fetchall():
+            query = _SELECT_ENDED.format(self._sum, f"number in ({marks})")
+            for row in self._connection.execute(query, chunk).fetchall():
                 if (texts := self._verified("end", *row, as_json=True)) is not None:
-                    known = row[-1] if self._sums else len(row[2].decode())
-                    yield AddedEnd(row[0], texts[0] == "failed", texts[1], known)
+                    checksum = row[-1] if self._sums else len(row[2].decode())
+                    yield AddedEnd(row[0], texts[0] == "failed", texts[1], checksum)
 
     @contextmanager
-    def _at_one_moment(self) -> Iterator[None]:
+    def _read_transaction(self) -> Iterator[None]:
         """All questions see the journal as it is at one moment."""
         try:
             self._connection.execute("begin")
@@ -603,11 +623,11 @@ def journal_state(path: Path) -> tuple[int, ...]:
     """What changes when a journal is written to: sizes and times of its files, and which file it is. Empty where there
     is none.
     """
-    found: list[int] = []
+    state: list[int] = []
     for file in (path, path.with_name(f"{path.name}-wal")):
         try:
-            seen = os.stat(file)
+            status = os.stat(file)
         except OSError:
             continue
-        found += [seen.st_ino, seen.st_size, seen.st_mtime_ns]
-    return tuple(found)
+        state += [status.st_ino, status.st_size, status.st_mtime_ns]
+    return tuple(state)

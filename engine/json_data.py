@@ -24,7 +24,7 @@ def strip_surrogate_escapes(text: str) -> str:
     """JSON with U+FFFD in place of each escaped half of a surrogate pair; of the same length."""
     if "\\ud" not in text and "\\uD" not in text:
         return text
-    return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+    return _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
 
 
 def to_utf8_data(data: Any, otherwise: str = "replace") -> Any:
@@ -47,7 +47,9 @@ def find_schema_violations(schema: Any, value: Any) -> list[Any]:
 
     try:
         rules = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        return sorted(rules(schema, registry=Registry()).iter_errors(value), key=lambda one: list(map(str, one.path)))
+        return sorted(
+            rules(schema, registry=Registry()).iter_errors(value), key=lambda violation: list(map(str, violation.path))
+        )
     except Exception as error:  # of a schema that is none each part fails in its own way
-        said = " ".join(str(error).split())[:200]
-        raise ConfigurationError(f"the schema cannot be used ({type(error).__name__}): {said}") from None
+        message = " ".join(str(error).split())[:200]
+        raise ConfigurationError(f"the schema cannot be used ({type(error).__name__}): {message}") from None

@@ -61,8 +61,8 @@ class Likelihood:
     @classmethod
     def from_record(cls, record: list[Any]) -> Likelihood:
         """The inverse of ``to_record``. JSON has no -inf, what cannot be said: it comes back from null."""
-        logprobs, *others = record
-        return cls([-math.inf if value is None else value for value in logprobs], *others)
+        logprobs, *fields = record
+        return cls([-math.inf if value is None else value for value in logprobs], *fields)
 
 
 _MIN_LOGPROB = -9999.0  # how endpoints write what has no chance at all; JSON has no -inf
@@ -77,8 +77,8 @@ def clamp_logprob(value: Any) -> float:
 
 def max_logprob_by_token(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Log-probabilities by token; of a token that comes twice (parts of characters look alike) the higher one."""
-    found: dict[str, float] = {}
+    highest: dict[str, float] = {}
     for token, value in pairs:
-        if token not in found or value > found[token]:
-            found[token] = value
-    return found
+        if token not in highest or value > highest[token]:
+            highest[token] = value
+    return highest

@@ -25,10 +25,8 @@ from .clock import Clock
 from .errors import BackendError, ConfigurationError, Unreachable
 
 DEFAULT_PATIENCE = 600.0  # seconds that calls wait for an endpoint that is gone
-_IN_A_ROW, _SHORTEST_OUTAGE = (
-    5,
-    1.0,
-)  # failures in a row, over so many seconds, after which nobody is thought to be there
+# Failures in a row, over at least so many seconds, after which an endpoint counts as unreachable.
+_MAX_FAILURES, _SHORTEST_OUTAGE = 5, 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds before a probe; each that fails doubles it
 
 
@@ -60,14 +58,14 @@ class CircuitBreaker:
             return 0.0
         return math.inf if self._probing else max(0.0, self._next - now)
 
-    def sent(self) -> bool:
+    def on_departure(self) -> bool:
         """A call leaves; whether it is a probe."""
         self._probing = self._open
         return self._open
 
-    def reached(self, left: float) -> None:
+    def on_answer(self, departed_at: float) -> None:
         """Hear that the endpoint answered a call that left at this time; one from before the failures tells nothing."""
-        if self._failures and left < self._first:
+        if self._failures and departed_at < self._first:
             return
         self._failures = 0
         if self._open:
@@ -75,12 +73,12 @@ class CircuitBreaker:
             self._pause = _FIRST_PAUSE
             self._changed(None)
 
-    def lost(self, now: float, error: BackendError) -> None:
+    def on_failure(self, now: float, error: BackendError) -> None:
         """A call met nobody."""
         self._failures += 1
         if self._failures == 1:
             self._first = now
-        if not self._open and self._failures >= _IN_A_ROW and now - self._first >= _SHORTEST_OUTAGE:
+        if not self._open and self._failures >= _MAX_FAILURES and now - self._first >= _SHORTEST_OUTAGE:
             self._open = True
             self._pause = _FIRST_PAUSE
             self._next = now + self._pause
@@ -90,16 +88,16 @@ class CircuitBreaker:
             self._pause = min(_LONGEST_PAUSE, 2.0 * self._pause)
             self._next = now + self._pause
 
-    def abandoned(self, now: float) -> None:
+    def on_abandoned(self, now: float) -> None:
         """A probe was called off before it was answered: the next call is one."""
         self._probing, self._next = False, now
 
-    def give_up(self, now: float, error: BackendError) -> None:
+    def check_patience(self, now: float, error: BackendError) -> None:
         """:raises Unreachable: nobody was there for as long as patience lasts."""
         if self._open and now - self._first >= self.patience:
-            said = str(error).removeprefix(f"{error.model}: ")
+            reason = str(error).removeprefix(f"{error.model}: ")
             raise Unreachable(
-                f"nobody was there for {now - self._first:.0f} s; last: {said}. Start it again and resume the run; "
+                f"nobody was there for {now - self._first:.0f} s; last: {reason}. Start it again and resume the run; "
                 "a longer --patience waits longer",
                 model=error.model,
             ) from None
@@ -130,23 +128,23 @@ class _ClockedThrottler(Throttler):
     def __init__(self, clock: Clock, rate_limit: int, period: float) -> None:
         super().__init__(rate_limit, period)
         self._clock = clock
-        self._gone: deque[list[float]] = deque()  # [time] of each call in the window
+        self._departures: deque[list[float]] = deque()  # [time] of each call in the window
 
     def flush(self) -> None:
         # Compare the sum that ``wait`` uses: the difference may round to just below the period for ever.
-        while self._gone and self._gone[0][0] + self.period <= self._clock.now():
-            self._gone.popleft()
+        while self._departures and self._departures[0][0] + self.period <= self._clock.now():
+            self._departures.popleft()
 
     def wait(self) -> float:
         self.flush()
-        if len(self._gone) < self.rate_limit:
+        if len(self._departures) < self.rate_limit:
             return 0.0
-        return float(self._gone[0][0] + self.period - self._clock.now())
+        return float(self._departures[0][0] + self.period - self._clock.now())
 
     async def acquire(self) -> list[float]:
         """Admit one; returns its entry ``[time]``, to be set to the time at which the request is really sent."""
         entry = [self._clock.now()]
-        self._gone.append(entry)
+        self._departures.append(entry)
         return entry
 
 
@@ -193,19 +191,19 @@ class Permit:
     took it.
     """
 
-    __slots__ = ("_departure", "_entry", "_left", "_limits", "_probe", "_sent", "_tokens")
+    __slots__ = ("_departed_at", "_departure", "_entry", "_in_flight_call", "_limits", "_probe", "_tokens")
 
     def __init__(self, limits: Limits, tokens: int) -> None:
         self._limits, self._tokens = limits, tokens
         self._entry: list[float] | None = None
         self._departure: list[float] | None = None
-        self._sent: InFlightCall | None = None
-        self._left = 0.0
+        self._in_flight_call: InFlightCall | None = None
+        self._departed_at = 0.0
         self._probe = False
 
     async def __aenter__(self) -> Permit:
         if self._limits._must_queue():
-            await self._limits._turn_of(self)
+            await self._limits._wait_for_turn(self)
         else:
             self._limits._occupy(self)
         return self
@@ -221,22 +219,22 @@ class Permit:
             self._limits._tokens.correct(self._entry, tokens)
             self._limits._changed.set()
 
-    def taken(self) -> None:
+    def succeeded(self) -> None:
         """The endpoint answered."""
-        self._limits._heard(self, "taken")
+        self._limits._record_outcome(self, "succeeded")
 
     def refused(self) -> None:
         """The endpoint said that this is too much at once."""
-        self._limits._heard(self, "refused")
+        self._limits._record_outcome(self, "refused")
 
-    def strained(self) -> None:
+    def overloaded(self) -> None:
         """The endpoint is there and does not keep up."""
-        self._limits._heard(self, "strained")
+        self._limits._record_outcome(self, "overloaded")
 
     def unreachable(self, error: BackendError) -> None:
         """There is no endpoint behind the name now."""
         self._probe = False
-        self._limits._lost(error)
+        self._limits._record_failure(error)
 
 
 class Limits:
@@ -257,7 +255,7 @@ class Limits:
         self.concurrency = concurrency
         self.adaptive, self.breaker = adaptive, breaker
         self._clock = clock
-        self._throttler = _even_pace(clock, requests) if requests else None
+        self._throttler = _evenly_paced_throttler(clock, requests) if requests else None
         self._tokens = _TokenWindow(clock, tokens) if tokens else None
         self._waiting: deque[tuple[asyncio.Future[None], int, Permit]] = deque()
         self._changed = asyncio.Event()
@@ -265,14 +263,14 @@ class Limits:
         self._paused_until = 0.0
         self._usual_tokens = 0.0  # of a call, smoothed
         self._in_use = 0
-        self._most_in_use = 0
+        self._max_in_use = 0
         self._granted = 0
 
     def permit(self, tokens: int = 0) -> Permit:
         """Return what waits for a turn, first in first out (``async with``), and is the permit until its end."""
         return Permit(self, tokens)
 
-    async def _turn_of(self, permit: Permit) -> None:
+    async def _wait_for_turn(self, permit: Permit) -> None:
         """Wait until a permit is admitted."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, permit._tokens, permit))
@@ -303,16 +301,16 @@ class Limits:
         """Return True if a call that met nobody waits for the endpoint; raise Unreachable if patience is used up."""
         if self.breaker is None or not self.breaker.open:
             return False
-        self.breaker.give_up(self._clock.now(), error)
+        self.breaker.check_patience(self._clock.now(), error)
         return True
 
-    def announced(self, what: str, remaining: float, seconds: float) -> None:
+    def on_rate_limit(self, unit: str, remaining: float, seconds: float) -> None:
         """The endpoint says how many more requests or tokens it takes, and in how many seconds all are there again."""
         if self.adaptive is None:
             return
-        share = 1.0 if what == "requests" else self._usual_tokens
-        if share > 0.0:
-            self.adaptive.announced(self._clock.now(), what, remaining / share, seconds)
+        per_call = 1.0 if unit == "requests" else self._usual_tokens
+        if per_call > 0.0:
+            self.adaptive.on_rate_limit(self._clock.now(), unit, remaining / per_call, seconds)
             self._changed.set()
 
     @property
@@ -334,7 +332,7 @@ class Limits:
         """Return counters: calls in flight, waiters, permits, tokens in the window, limits found out."""
         return {
             "in_flight": self._in_use,
-            "most_in_flight": self._most_in_use,
+            "most_in_flight": self._max_in_use,
             "waiting": len(self._waiting),
             "granted": self._granted,
             "tokens_in_window": self._tokens.used if self._tokens else 0,
@@ -353,34 +351,34 @@ class Limits:
             or (self.breaker is not None and self.breaker.wait(now) > 0.0)
         )
 
-    def _heard(self, permit: Permit, how: str) -> None:
+    def _record_outcome(self, permit: Permit, outcome: str) -> None:
         """The endpoint is there, and took a call in this way."""
         now = self._clock.now()
         permit._probe = False
         if self.breaker is not None:
-            self.breaker.reached(permit._left)
-        if self.adaptive is not None and permit._sent is not None:
-            getattr(self.adaptive, how)(permit._sent, now)
+            self.breaker.on_answer(permit._departed_at)
+        if self.adaptive is not None and permit._in_flight_call is not None:
+            getattr(self.adaptive, outcome)(permit._in_flight_call, now)
         self._changed.set()
 
-    def _lost(self, error: BackendError) -> None:
+    def _record_failure(self, error: BackendError) -> None:
         if self.breaker is not None:
-            self.breaker.lost(self._clock.now(), error)
+            self.breaker.on_failure(self._clock.now(), error)
         self._changed.set()
 
     def _occupy(self, permit: Permit) -> None:
         self._in_use += 1
         if self.adaptive is not None:
-            permit._sent = self.adaptive.sent(self._clock.now(), self._in_use)
+            permit._in_flight_call = self.adaptive.on_departure(self._clock.now(), self._in_use)
         if self.breaker is not None:
-            permit._left, permit._probe = self._clock.now(), self.breaker.sent()
+            permit._departed_at, permit._probe = self._clock.now(), self.breaker.on_departure()
         self._granted += 1
-        self._most_in_use = max(self._most_in_use, self._in_use)
+        self._max_in_use = max(self._max_in_use, self._in_use)
 
     def _end(self, permit: Permit) -> None:
         """Take a permit back."""
         if permit._probe and self.breaker is not None:
-            self.breaker.abandoned(self._clock.now())
+            self.breaker.on_abandoned(self._clock.now())
         self._in_use -= 1
         self._changed.set()
 
@@ -428,7 +426,7 @@ class Limits:
         return max(waits)
 
 
-def _even_pace(clock: Clock, rate: Rate) -> _ClockedThrottler:
+def _evenly_paced_throttler(clock: Clock, rate: Rate) -> _ClockedThrottler:
     """Even pace for a rate: groups of ``k`` at most, spaced so that any window of ``period`` holds ``count``."""
     spacing = (rate.period + _DELIVERY_SPREAD) / rate.count
     group = max(1, int(_SHORTEST_PAUSE / spacing))

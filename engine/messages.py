@@ -91,17 +91,24 @@ class View:
 
     def branch(self) -> View:
         """A view that starts with these messages and grows on its own (a repair request is one)."""
-        other = View()
-        other._messages = self._messages.copy()
-        other._digest = self._digest
-        return other
+        view = View()
+        view._messages = self._messages.copy()
+        view._digest = self._digest
+        return view
 
     def without_last(self) -> View:
         """A view of its own of all messages but the last; hashes them anew."""
-        other = View()
-        for one in self._messages[:-1]:
-            other.append(one.role, one.content, one.pieces, calls=one.calls, call_id=one.call_id, name=one.name)
-        return other
+        view = View()
+        for message in self._messages[:-1]:
+            view.append(
+                message.role,
+                message.content,
+                message.pieces,
+                calls=message.calls,
+                call_id=message.call_id,
+                name=message.name,
+            )
+        return view
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -223,7 +230,7 @@ class Completion:
     cached_tokens: int = 0
 
     @property
-    def kept_silent(self) -> str | None:
+    def refusal_reason(self) -> str | None:
         """Why nothing was said that could be judged as an answer; None where something was, or silence is the answer.
 
         ``refusal``, ``content_filter`` or another word of the endpoint, ``tool_calls`` where none were offered, or
@@ -240,26 +247,26 @@ def fold_system_messages(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation for a model that takes no system messages: what they say stands before the user message
     that follows, or where none does, behind the one before or as the user's own.
     """
-    made: list[Message] = []
-    told: list[str] = []
+    folded: list[Message] = []
+    pending: list[str] = []
     for message in messages:
         if message.role == "system":
-            told.append(message.content)
+            pending.append(message.content)
             continue
-        if told and message.role == "user":
-            message = Message("user", "\n\n".join([*told, message.content]))
-        elif told:
-            _say_as_user(made, told)
-        told = []
-        made.append(message)
-    if told:
-        _say_as_user(made, told)
-    return made
+        if pending and message.role == "user":
+            message = Message("user", "\n\n".join([*pending, message.content]))
+        elif pending:
+            _say_as_user(folded, pending)
+        pending = []
+        folded.append(message)
+    if pending:
+        _say_as_user(folded, pending)
+    return folded
 
 
-def _say_as_user(made: list[Message], told: list[str]) -> None:
-    before = [made.pop().content] if made and made[-1].role == "user" else []
-    made.append(Message("user", "\n\n".join([*before, *told])))
+def _say_as_user(folded: list[Message], pending: list[str]) -> None:
+    previous = [folded.pop().content] if folded and folded[-1].role == "user" else []
+    folded.append(Message("user", "\n\n".join([*previous, *pending])))
 
 
 def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | None = None) -> bytes:

@@ -78,10 +78,10 @@ class Endpoints:
         urls, networks = [], []
         for entry in entries:
             if "://" in entry:
-                place = _url_parts(entry)
-                if place is None or any(sign in entry for sign in "?#*"):
+                parts = _url_parts(entry)
+                if parts is None or any(sign in entry for sign in "?#*"):
                     raise ConfigurationError(f"--allow-endpoint {entry}: expected http(s)://HOST[:PORT][/PATH]")
-                urls.append(place)
+                urls.append(parts)
                 continue
             try:
                 networks.append(ipaddress.ip_network(entry, strict=False))
@@ -94,12 +94,12 @@ class Endpoints:
 
     def has(self, url: str) -> bool:
         """Return True if a client may name this URL."""
-        place = _url_parts(url)
-        if place is None:
+        parts = _url_parts(url)
+        if parts is None:
             return False
-        scheme, host, port, path = place
-        for known in self.urls:
-            if known[:3] == (scheme, host, port) and (path + "/").startswith(known[3].rstrip("/") + "/"):
+        scheme, host, port, path = parts
+        for allowed in self.urls:
+            if allowed[:3] == (scheme, host, port) and (path + "/").startswith(allowed[3].rstrip("/") + "/"):
                 return True
         try:
             return self._within(ipaddress.ip_address(host))
@@ -116,7 +116,7 @@ class Endpoints:
             )
 
     def _within(self, address: Address) -> bool:
-        return any(one in network for one in _embedded_addresses(address) for network in self.networks)
+        return any(embedded in network for embedded in _embedded_addresses(address) for network in self.networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Client:
         """Return True if this is one of the operator's models, under whichever label."""
         from .backends.base import ModelSpec
 
-        return any(_spec_identity(ModelSpec.parse(one)) == _spec_identity(spec) for one in self.models)
+        return any(_spec_identity(ModelSpec.parse(name)) == _spec_identity(spec) for name in self.models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +148,20 @@ class Permissions:
     code: frozenset[str] = frozenset()
     client: Client | None = None
 
-    def check_code(self, name: str | Path, where: str = "") -> None:
+    def check_code(self, name: str | Path, location: str = "") -> None:
         """Refuse (``NotPermitted``) code that was not granted; ``where`` names file, line and field in the error."""
-        shown = str(name)
+        text = str(name)
         if self.client is not None:
-            raise NotPermitted(f"{where}{shown}: is code, and a client may name none")
-        if shown in self.code or (is_python_file(shown) and str(absolute_path(shown)) in self.code):
+            raise NotPermitted(f"{location}{text}: is code, and a client may name none")
+        if text in self.code or (is_python_file(text) and str(absolute_path(text)) in self.code):
             return
-        what = "Python file" if is_python_file(shown) else "Python module"
+        kind = "Python file" if is_python_file(text) else "Python module"
         raise NotPermitted(
-            f"{where}the {what} {shown} is named in a file and would run as you; if you trust it, add "
-            f"{PYTHON_TOOLS_OPTION} {shown}"
+            f"{location}the {kind} {text} is named in a file and would run as you; if you trust it, add "
+            f"{PYTHON_TOOLS_OPTION} {text}"
         )
 
-    def check_model(self, text: str, where: str = "") -> None:
+    def check_model(self, text: str, location: str = "") -> None:
         """Refuse (``NotPermitted``) a model that may not be opened here."""
         from .backends.base import ModelSpec
 
@@ -169,19 +169,19 @@ class Permissions:
             return
         spec = ModelSpec.parse(text)
         if self.client is None:
-            self.check_code(spec.where, f"{where}model '{text}': ")
+            self.check_code(spec.where, f"{location}model '{text}': ")
             return
         if self.client.lists(spec):
             return
-        place = spec.where.lower()
-        if spec.kind in _ENDPOINTS and place.startswith(("http://", "https://")):
+        address = spec.where.lower()
+        if spec.kind in _ENDPOINTS and address.startswith(("http://", "https://")):
             problem = self._endpoint_problem(spec)
         elif spec.kind in _HARMLESS:
             problem = ""
         else:
             problem = "is not one of the models that this server was started with (--model)"
         if problem:
-            raise NotPermitted(f"{where}model '{spec.kind}:{_short_name(spec)}': {problem}")
+            raise NotPermitted(f"{location}model '{spec.kind}:{_short_name(spec)}': {problem}")
 
     def _endpoint_problem(self, spec: ModelSpec) -> str:
         assert self.client is not None
@@ -219,10 +219,10 @@ class Permissions:
         if self.client is None:
             return
         try:
-            place = path.expanduser().resolve() if not str(path).startswith("~") else None
+            resolved = path.expanduser().resolve() if not str(path).startswith("~") else None
         except (OSError, RuntimeError, ValueError):  # too long, a NUL, links in a circle: no file at all
             return
-        if place is None or not any(place.is_relative_to(one) for one in (*self.client.folders, _PACKAGE)):
+        if resolved is None or not any(resolved.is_relative_to(folder) for folder in (*self.client.folders, _PACKAGE)):
             raise NotPermitted(f"{str(path)[:100]!r} lies outside of the folders that this server may read from")
 
     @property
@@ -241,9 +241,9 @@ def permissions() -> Permissions:
 
 
 @contextmanager
-def bound_permissions(by: Permissions) -> Iterator[None]:
+def bound_permissions(bounds: Permissions) -> Iterator[None]:
     """Have these permissions hold while entered, in this context and the tasks that it starts."""
-    before = _bound.set(by)
+    before = _bound.set(bounds)
     try:
         yield
     finally:
@@ -285,7 +285,7 @@ def absolute_path(name: str | Path) -> Path:
 
 def check_names(
     value: Any,
-    where: str,
+    name: str,
     folder: Path = Path(),
     line: Callable[[Sequence[str | int]], int] | None = None,
 ) -> None:
@@ -301,30 +301,32 @@ def check_names(
         NotPermitted: One does; the message has file, line and field.
     """
     for path, text in _texts(value):
-        found = _CODE.match(text)
-        at = f"{where if line is None else f'{where}:{line(path)}'}: {'.'.join(map(str, path))}: "
+        match = _CODE.match(text)
+        location = f"{name if line is None else f'{name}:{line(path)}'}: {'.'.join(map(str, path))}: "
         if _SETTING in path:
-            raise NotPermitted(f"{at}a file grants nothing; give {PYTHON_TOOLS_OPTION} {text} at the command line")
-        if found:
-            named = found["model"] or found["file"]
+            raise NotPermitted(
+                f"{location}a file grants nothing; give {PYTHON_TOOLS_OPTION} {text} at the command line"
+            )
+        if match:
+            code = match["model"] or match["file"]
             try:
-                named = absolute_path(named) if named.startswith("~") else folder / named
-                permissions().check_code(named, at)
+                code = absolute_path(code) if code.startswith("~") else folder / code
+                permissions().check_code(code, location)
             except NotPermitted:
                 raise
             except ConfigurationError as error:
-                raise ConfigurationError(f"{at}{error}") from None
+                raise ConfigurationError(f"{location}{error}") from None
 
 
 def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
-        for name, one in value.items():
-            yield from _texts(one, (*path, str(name)))
+        for name, entry in value.items():
+            yield from _texts(entry, (*path, str(name)))
     elif isinstance(value, list):
-        for place, one in enumerate(value):
-            yield from _texts(one, (*path, place))
+        for index, entry in enumerate(value):
+            yield from _texts(entry, (*path, index))
 
 
 def _typed_files(word: str) -> Iterator[Path]:
@@ -357,10 +359,10 @@ def seal_manifest(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def grant_from_seal(record: Mapping[str, Any]) -> None:
     """Grant what a manifest was sealed with; a manifest that another user made, or that was changed, grants nothing."""
-    found = record.get(SEAL)
-    code = found.get("code") if isinstance(found, dict) else None
-    seal = found.get("seal") if isinstance(found, dict) else None
-    if not isinstance(code, list) or not isinstance(seal, str) or not all(isinstance(one, str) for one in code):
+    seal_record = record.get(SEAL)
+    code = seal_record.get("code") if isinstance(seal_record, dict) else None
+    seal = seal_record.get("seal") if isinstance(seal_record, dict) else None
+    if not isinstance(code, list) or not isinstance(seal, str) or not all(isinstance(name, str) for name in code):
         return
     key = _seal_key(make=False)
     if key is not None and hmac.compare_digest(_seal(record, code, key).encode(), seal.encode("utf-8", "replace")):
@@ -369,8 +371,8 @@ def grant_from_seal(record: Mapping[str, Any]) -> None:
 
 def _seal(record: Mapping[str, Any], code: list[str], key: bytes) -> str:
     plain = {name: value for name, value in record.items() if name != SEAL}
-    whole = orjson.dumps([plain, code], option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
-    return hmac.new(key, whole, hashlib.sha256).hexdigest()
+    data = orjson.dumps([plain, code], option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
+    return hmac.new(key, data, hashlib.sha256).hexdigest()
 
 
 def _seal_key(*, make: bool) -> bytes | None:
@@ -397,8 +399,8 @@ def _seal_key(*, make: bool) -> bytes | None:
 def is_public(address: Address) -> bool:
     """Return True if an address is one of the public network, and so is every address that it stands for."""
     return all(
-        one.is_global and not one.is_multicast and not any(one in inner for inner in _INNER)
-        for one in _embedded_addresses(address)
+        embedded.is_global and not embedded.is_multicast and not any(embedded in inner for inner in _INNER)
+        for embedded in _embedded_addresses(address)
     )
 
 
@@ -429,7 +431,7 @@ def _url_parts(url: str) -> tuple[str, str, int, str] | None:
     path = parts.path
     while (plain := unquote(path)) != path:
         path = plain
-    steps = [one.partition(";")[0] for one in path.split("/")]  # some servers drop what stands behind the sign
+    steps = [step.partition(";")[0] for step in path.split("/")]  # some servers drop what stands behind the sign
     if not parts.hostname or "@" in parts.netloc or "\\" in url + path or "." in steps or ".." in steps:
         return None
     return parts.scheme, parts.hostname.rstrip("."), port, parts.path or "/"
@@ -437,11 +439,11 @@ def _url_parts(url: str) -> tuple[str, str, int, str] | None:
 
 def _names_own_machine(url: str, address: Address) -> bool:
     """Return True if a URL's host is this address, or localhost and the address one of this machine's own."""
-    place = _url_parts(url)
-    if place is None or place[1] == "localhost":
-        return place is not None and all(one.is_loopback for one in _embedded_addresses(address))
+    parts = _url_parts(url)
+    if parts is None or parts[1] == "localhost":
+        return parts is not None and all(embedded.is_loopback for embedded in _embedded_addresses(address))
     try:
-        return _embedded_addresses(ipaddress.ip_address(place[1])) == _embedded_addresses(address)
+        return _embedded_addresses(ipaddress.ip_address(parts[1])) == _embedded_addresses(address)
     except ValueError:
         return False
 

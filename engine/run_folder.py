@@ -26,9 +26,9 @@ from .journal_reader import has_records, has_tables, is_unfinished
 from .permissions import SEAL, grant_from_seal, permissions, seal_manifest
 
 MANIFEST_VERSION = 1
-_MOST_BYTES = 256 << 20  # a manifest holds a prompt pack's text; no pack comes near this
+_MAX_BYTES = 256 << 20  # a manifest holds a prompt pack's text; no pack comes near this
 _LONGEST_VALUE = 60  # characters of a wrong value that a message repeats
-_MOST_NAMED_FOLDERS = 6  # folders that a message names
+_MAX_NAMED_FOLDERS = 6  # folders that a message names
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -51,7 +51,7 @@ class RunManifest(BaseModel):
     settings: dict[str, Any] = {}
 
 
-def read_manifest(file: Path, what: str) -> Any:
+def read_manifest(file: Path, kind: str) -> Any:
     """The JSON in a file that makes its folder ``what`` it is.
 
     :raises ConfigurationError: there is none, or it cannot be read.
@@ -59,21 +59,21 @@ def read_manifest(file: Path, what: str) -> Any:
     try:
         return orjson.loads(_read_regular_file(file))
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigurationError(f"{file.parent}: {_missing_manifest(file, what)}") from None
+        raise ConfigurationError(f"{file.parent}: {_explain_missing_manifest(file, kind)}") from None
     except OSError as error:
         raise ConfigurationError(f"{file}: cannot be read: {error.strerror or error}") from None
     except orjson.JSONDecodeError as error:
         raise ConfigurationError(f"{file}: cannot be read: {error}; restore it from a copy") from None
 
 
-def _missing_manifest(file: Path, what: str) -> str:
+def _explain_missing_manifest(file: Path, kind: str) -> str:
     """Why a folder without the file is not what it should be, with the folders below it that have such a file."""
     folder = file.parent
     if not os.path.lexists(folder):
-        return f"not {what}: there is no such folder"
-    below = [one.parent for pattern in ("*", "*/*") for one in sorted(folder.glob(f"{pattern}/{file.name}"))]
-    named = ", ".join(map(str, below[:_MOST_NAMED_FOLDERS])) + (", …" if len(below) > _MOST_NAMED_FOLDERS else "")
-    return f"not {what} (it has no {file.name})" + (f"; below it are {named}" if below else "")
+        return f"not {kind}: there is no such folder"
+    below = [entry.parent for pattern in ("*", "*/*") for entry in sorted(folder.glob(f"{pattern}/{file.name}"))]
+    names = ", ".join(map(str, below[:_MAX_NAMED_FOLDERS])) + (", …" if len(below) > _MAX_NAMED_FOLDERS else "")
+    return f"not {kind} (it has no {file.name})" + (f"; below it are {names}" if below else "")
 
 
 def validate_manifest(model: type[M], data: Any, file: Path) -> M:
@@ -95,11 +95,11 @@ def validate_manifest(model: type[M], data: Any, file: Path) -> M:
 
 def field_error(file: Path, error: ValidationError, inside: str = "") -> ConfigurationError:
     """The error for the first of the fields that a model refused; ``inside`` is the field that holds them all."""
-    first, *others = error.errors(include_url=False, include_context=False)
+    first, *remaining = error.errors(include_url=False, include_context=False)
     field = ".".join(filter(None, (inside, *map(str, first["loc"]))))
-    found = "missing" if first["type"] == "missing" else f"{first['msg']}, found {_short_value(first['input'])}"
-    more = f" (and {len(others)} more)" if others else ""
-    return ConfigurationError(f"{file}: field '{field[:200]}': {found}{more}; restore the file from a copy")
+    problem = "missing" if first["type"] == "missing" else f"{first['msg']}, found {_short_value(first['input'])}"
+    more = f" (and {len(remaining)} more)" if remaining else ""
+    return ConfigurationError(f"{file}: field '{field[:200]}': {problem}{more}; restore the file from a copy")
 
 
 def _short_value(value: Any) -> str:
@@ -116,11 +116,11 @@ def _read_regular_file(file: Path) -> bytes:
     """
     opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(opened, "rb") as stream:
-        found = os.fstat(opened)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        if found.st_size > _MOST_BYTES:
-            raise OSError(errno.EFBIG, f"{found.st_size:,} bytes, more than a manifest has")
+        if status.st_size > _MAX_BYTES:
+            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than a manifest has")
         return stream.read()
 
 
@@ -146,7 +146,7 @@ class RunFolder:
         self.path = path
         self.manifest = manifest
         self._lock: int | None = None
-        self._made: list[Path] = []  # files that this very object has made, and its folder
+        self._created: list[Path] = []  # files that this very object has made, and its folder
 
     @property
     def journal(self) -> Path:
@@ -168,20 +168,20 @@ class RunFolder:
             _require_free_folder(path, manifest)
             if not path.exists():
                 path.mkdir(parents=True)
-                folder._made.append(path)
+                folder._created.append(path)
             folder._make_journal()
             for name, content in (files or {}).items():
-                folder._made.append(path / name)
+                folder._created.append(path / name)
                 write_atomically(path / name, content)
-            folder._made.append(path / "manifest.json")
+            folder._created.append(path / "manifest.json")
             write_atomically(path / "manifest.json", data)
         except (OSError, JournalError) as error:
             folder.remove()
             cause = (
                 error.__cause__ if isinstance(error, JournalError) else None
             )  # its advice is for runs that have begun
-            said = f"{cause or error}{creation_advice(cause or error)}"
-            raise JournalError(f"{path}: cannot make the run folder: {said}") from error
+            reason = f"{cause or error}{creation_advice(cause or error)}"
+            raise JournalError(f"{path}: cannot make the run folder: {reason}") from error
         return folder
 
     @classmethod
@@ -218,7 +218,7 @@ class RunFolder:
                     f"{self.journal}: the journal of this run is empty, and was not when the run was made: restore it "
                     "from a copy, or start the run anew in another folder"
                 )
-        elif "journal" in self.manifest or [one.name for one in self.path.iterdir()] != ["manifest.json"]:
+        elif "journal" in self.manifest or [entry.name for entry in self.path.iterdir()] != ["manifest.json"]:
             raise missing_journal(self.journal)
         self._make_journal()
 
@@ -229,7 +229,7 @@ class RunFolder:
         :raises JournalError: the folder cannot be written.
         """
         file = self.path / "lock"
-        made = not file.exists()
+        is_new = not file.exists()
         try:
             self._lock = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -239,8 +239,8 @@ class RunFolder:
         except OSError as error:
             self.unlock()
             raise JournalError(f"{file}: cannot lock the run folder: {error.strerror}; make it writable") from None
-        if made:
-            self._made.append(file)
+        if is_new:
+            self._created.append(file)
 
     def remove(self) -> None:
         """Take away what this object has made, unless something is recorded there by now. Nothing else is touched:
@@ -249,13 +249,13 @@ class RunFolder:
         if has_records(self.journal):
             return
         order = {self.path: 2, self.path / "manifest.json": 0}  # a manifest never without its journal, the folder last
-        for made in sorted(self._made, key=lambda one: order.get(one, 1)):
+        for path in sorted(self._created, key=lambda path: order.get(path, 1)):
             with suppress(OSError):
-                made.rmdir() if made == self.path else made.unlink()
-        self._made.clear()
+                path.rmdir() if path == self.path else path.unlink()
+        self._created.clear()
 
     def _make_journal(self) -> None:
-        self._made += [file for name in _JOURNAL_FILES if not (file := self.path / name).exists()]
+        self._created += [file for name in _JOURNAL_FILES if not (file := self.path / name).exists()]
         open_database(self.journal).close()
 
     def unlock(self) -> None:
@@ -291,7 +291,7 @@ def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
         raise ConfigurationError(f"{path} already holds this run; go on with `viva resume {path}`")
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"{path} is not a folder; name another place with --out")
-    if path.exists() and any(not _is_run_leftover(one.name) for one in path.iterdir()):
+    if path.exists() and any(not _is_run_leftover(entry.name) for entry in path.iterdir()):
         raise ConfigurationError(f"{path} exists and is not a run folder; name another folder with --out")
     if has_records(path / _JOURNAL):
         raise ConfigurationError(
@@ -300,15 +300,17 @@ def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
         )
 
 
-def compare_manifests(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def compare_manifests(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     """The names of the manifest fields, and of the settings, in which two runs differ as experiments."""
-    found = []
-    for name in sorted((one.keys() | other.keys()) - set(_CIRCUMSTANCES)):
-        mine, others = one.get(name), other.get(name)
-        if name == "settings" and isinstance(mine, dict) and isinstance(others, dict):
-            found += [
-                f"settings.{key}" for key in sorted(mine.keys() | others.keys()) if mine.get(key) != others.get(key)
+    names = []
+    for name in sorted((first.keys() | second.keys()) - set(_CIRCUMSTANCES)):
+        value, other_value = first.get(name), second.get(name)
+        if name == "settings" and isinstance(value, dict) and isinstance(other_value, dict):
+            names += [
+                f"settings.{key}"
+                for key in sorted(value.keys() | other_value.keys())
+                if value.get(key) != other_value.get(key)
             ]
-        elif mine != others:
-            found.append(name)
-    return found
+        elif value != other_value:
+            names.append(name)
+    return names

@@ -59,14 +59,14 @@ class Slots:
     is released.
     """
 
-    __slots__ = ("_free", "_line", "limit")
+    __slots__ = ("_free", "_waiting", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = self._free = limit
-        self._line: deque[SlotCallback] = deque()
+        self._waiting: deque[SlotCallback] = deque()
 
     @property
-    def taken(self) -> int:
+    def in_use(self) -> int:
         """Slots in use."""
         return self.limit - self._free
 
@@ -77,29 +77,29 @@ class Slots:
         self._free -= 1
         return True
 
-    def wait(self, give: SlotCallback) -> None:
+    def wait(self, callback: SlotCallback) -> None:
         """Queue for a slot; at most once a waiter."""
-        self._line.append(give)
+        self._waiting.append(callback)
 
-    def leave(self, give: SlotCallback) -> None:
+    def leave(self, callback: SlotCallback) -> None:
         """Leave the queue, if it is in it."""
-        if give in self._line:
-            self._line.remove(give)
+        if callback in self._waiting:
+            self._waiting.remove(callback)
 
-    def keep(self, give: SlotCallback) -> bool:
+    def keep(self, callback: SlotCallback) -> bool:
         """Whether the holder of a slot may use it for its next conversation: it is first in line, or no other waits."""
-        line = self._line
+        line = self._waiting
         if not line:
             return True
-        if line[0] == give:
+        if line[0] == callback:
             line.rotate(-1)
             return True
         return False
 
     def release(self) -> None:
         """Give a slot back; the first in line gets it."""
-        if self._line:
-            self._line.popleft()()
+        if self._waiting:
+            self._waiting.popleft()()
         else:
             self._free += 1
 
@@ -148,7 +148,7 @@ class Runner:
     """Runs plans through a protocol's coroutine.
 
     ``journal`` is entered by the caller; ``history`` is the same file's reading half where the run is resumed.
-    ``slots``, ``turnstile`` and ``computer`` may be shared with other runs; by default the run has its own, with
+    ``slots``, ``loop_yield`` and ``computer`` may be shared with other runs; by default the run has its own, with
     ``concurrency`` slots. ``drain`` lets conversations in flight finish, ``interrupt`` only requests under way;
     ``halt`` stops at once. All admit nothing more and leave the run resumable. ``admitted`` is set when no further
     conversation will begin.
@@ -167,7 +167,7 @@ class Runner:
         history: History | None = None,
         retry_failed: bool = False,
         slots: Slots | None = None,
-        turnstile: LoopYield | None = None,
+        loop_yield: LoopYield | None = None,
         computer: StepExecutor | None = None,
     ) -> None:
         self._events, self._clock, self._journal = events, clock, journal
@@ -181,7 +181,7 @@ class Runner:
             journal,
             events,
             meter,
-            turnstile or LoopYield(),
+            loop_yield or LoopYield(),
             conversation_budget or Budget(),
             computer or StepExecutor(clock),
         )
@@ -207,7 +207,7 @@ class Runner:
         """Finish the requests under way; each conversation is interrupted where it would make its next."""
         self.drain()
         self._journal.hasten()
-        self.services.stop.ask()
+        self.services.stop.request()
 
     def halt(self) -> None:
         """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
@@ -235,7 +235,7 @@ class Runner:
                         self._close_admission()  # cancelled from outside: a slot given back begins nothing more
                         raise
             finally:
-                self._leave_line()
+                self._leave_queue()
                 if self._own_computer:
                     self.services.computer.close()
             self._outcome.loop_lag = lag.statistics()
@@ -248,14 +248,16 @@ class Runner:
         if self._history is None:
             return set()
         ended: set[int] = set()
-        for known in self._history.ended():
-            if known.failed and self._retry_failed:
+        for conversation in self._history.ended():
+            if conversation.failed and self._retry_failed:
                 continue
-            ended.add(known.number)
-            self._outcome.failed += known.failed
-            self._outcome.finished += not known.failed
-            kind = ConversationFailed if known.failed else ConversationFinished
-            self._events.publish(kind(self._clock.wall(), known.key, known.number, known.result, True))
+            ended.add(conversation.number)
+            self._outcome.failed += conversation.failed
+            self._outcome.finished += not conversation.failed
+            kind = ConversationFailed if conversation.failed else ConversationFinished
+            self._events.publish(
+                kind(self._clock.wall(), conversation.key, conversation.number, conversation.result, True)
+            )
         self._outcome.restored = len(ended)
         return ended
 
@@ -302,14 +304,14 @@ class Runner:
     def _next(self) -> Plan | None:
         plan = next(self._queue, None) if self._admitting else None
         if plan is None:
-            self._leave_line()
+            self._leave_queue()
         return plan
 
     def _close_admission(self) -> None:
         self._admitting = False
-        self._leave_line()
+        self._leave_queue()
 
-    def _leave_line(self) -> None:
+    def _leave_queue(self) -> None:
         self._slots.leave(self._begin)
         self.admitted.set()
 
@@ -389,8 +391,8 @@ class Runner:
             self._interrupted(plan)
         except ENDS_RUN as error:
             if isinstance(error, Unauthorized) and self._answered_before(plan, error):
-                said = str(error).removeprefix(f"{error.model}: ")
-                self._failed(plan, Forbidden(said, model=error.model, status=error.status))
+                message = str(error).removeprefix(f"{error.model}: ")
+                self._failed(plan, Forbidden(message, model=error.model, status=error.status))
                 return
             self._interrupted(plan)
             self._end("failed", error)
@@ -408,7 +410,7 @@ class Runner:
             return False
         roles = [role for role, backend in plan.backends.items() if backend.label == error.model]
         own = f"{error.model}/"
-        return bool(roles) and self._history.answered(roles, own if plan.key.startswith(own) else "")
+        return bool(roles) and self._history.has_answers(roles, own if plan.key.startswith(own) else "")
 
     def _failed(self, plan: Plan, error: BaseException) -> None:
         if isinstance(error, VivaError):
@@ -430,10 +432,10 @@ class Runner:
     def _journal_failed(self, error: JournalError) -> None:
         self._end("failed", error)
 
-    def _end(self, how: str, error: VivaError | None = None) -> None:
+    def _end(self, outcome: str, error: VivaError | None = None) -> None:
         self._close_admission()
         if self._outcome.how in ("done", "drained", "budget"):
-            self._outcome.how, self._outcome.error = how, error
+            self._outcome.how, self._outcome.error = outcome, error
         if self._group is not None:
             self._group.cancel_scope.cancel()
 

@@ -25,8 +25,8 @@ COMPUTED, RAISED = "computed", "raised"
 Result = tuple[str, bytes]  # COMPUTED or RAISED, and the JSON of the value or the error
 
 _PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_MOST_BYTES = 64 * 2**20
-_MOST_CHARACTERS = 10_000  # of an error's message
+_MAX_BYTES = 64 * 2**20
+_MAX_MESSAGE_CHARACTERS = 10_000  # of an error's message
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ def step_digest(name: str, arguments: Sequence[Any], key: Any = None) -> bytes:
         try:
             to_json_bytes(argument)
         except (TypeError, ValueError) as error:
-            which = f"argument {number} ({type(argument).__name__})" if number else "the key"
+            subject = f"argument {number} ({type(argument).__name__})" if number else "the key"
             remedy = "; give key=… (JSON data that identifies the arguments)" if number else ""
-            raise ConfigurationError(f"step '{name}': {which} is not JSON data: {error}{remedy}") from error
+            raise ConfigurationError(f"step '{name}': {subject} is not JSON data: {error}{remedy}") from error
     data = orjson.dumps([name, list(arguments) if key is None else {"key": key}], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(data, digest_size=16).digest()
 
@@ -68,21 +68,21 @@ def to_json_bytes(value: Any) -> bytes:
     """
     data = orjson.dumps(value, option=_PLAIN)
     # orjson writes nan and infinities as null
-    if b"null" in data and (place := _not_finite(value)) is not None:
-        raise ValueError(f"a number that is not finite{place and f' at {place}'}")
-    if len(data) > _MOST_BYTES:
-        raise ValueError(f"{len(data)} bytes of JSON; at most {_MOST_BYTES} are recorded")
+    if b"null" in data and (path := _find_non_finite(value)) is not None:
+        raise ValueError(f"a number that is not finite{path and f' at {path}'}")
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"{len(data)} bytes of JSON; at most {_MAX_BYTES} are recorded")
     return data
 
 
-def _not_finite(value: Any, place: str = "") -> str | None:
+def _find_non_finite(value: Any, path: str = "") -> str | None:
     """Where data hold a number that is not finite; "" is the data itself, None is nowhere."""
     if isinstance(value, float):
-        return None if math.isfinite(value) else place
+        return None if math.isfinite(value) else path
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
     for name, part in parts:
-        if (found := _not_finite(part, f"{place}[{name!r}]")) is not None:
-            return found
+        if (position := _find_non_finite(part, f"{path}[{name!r}]")) is not None:
+            return position
     return None
 
 
@@ -130,7 +130,7 @@ def timeout_result(function: Callable[..., Any], limit: float) -> Result:
 
 def failure_result(kind: str, message: str, at: str) -> Result:
     """The result of a step that failed."""
-    texts = {"type": kind, "message": message[:_MOST_CHARACTERS], "at": at}
+    texts = {"type": kind, "message": message[:_MAX_MESSAGE_CHARACTERS], "at": at}
     plain = {name: replace_surrogates(text) for name, text in texts.items()}
     return RAISED, orjson.dumps(plain)
 

@@ -61,7 +61,7 @@ class Subscription:
     def release(self) -> None:
         """Keep all that comes without holding the run back: nobody waits for this reader any more."""
         self._capacity = sys.maxsize
-        self._stream.drained()
+        self._stream.on_drained()
 
     def finish(self) -> None:
         """End once what is in the buffer has been read (called by the stream)."""
@@ -79,7 +79,7 @@ class Subscription:
             await self._arrived.wait()
         event = self._buffer.popleft()
         if len(self._buffer) == self._capacity - 1:
-            self._stream.drained()
+            self._stream.on_drained()
         return event
 
 
@@ -102,13 +102,13 @@ class EventStream:
     """
 
     def __init__(self) -> None:
-        self._listenings: tuple[ListenerHandle, ...] = ()  # replaced, never changed: publishing iterates over it
+        self._handles: tuple[ListenerHandle, ...] = ()  # replaced, never changed: publishing iterates over it
         self._subscriptions: tuple[Subscription, ...] = ()
-        self._only: Listener | None = None  # the usual case, for speed: one listener and no other reader
-        self._several = False
+        self._single_listener: Listener | None = None  # the usual case, for speed: one listener and no other reader
+        self._has_several_readers = False
         self._published = 0
-        self._room = asyncio.Event()
-        self._complained = False
+        self._room_available = asyncio.Event()
+        self._warned = False
         self._closed = False
         self.congested = False
 
@@ -117,14 +117,14 @@ class EventStream:
 
         One that raises is not called again: a warning of the logger ``viva`` and a ``ListenerFailed`` say so.
         """
-        listening = ListenerHandle(self, listener)
-        self._set_readers((*self._listenings, listening), self._subscriptions)
-        return listening
+        handle = ListenerHandle(self, listener)
+        self._set_readers((*self._handles, handle), self._subscriptions)
+        return handle
 
     def subscribe(self, capacity: int = 1024) -> Subscription:
         """Return a buffer of ``capacity`` events; while it is full, conversations wait at their next call."""
         subscription = Subscription(capacity, self)
-        self._set_readers(self._listenings, (*self._subscriptions, subscription))
+        self._set_readers(self._handles, (*self._subscriptions, subscription))
         if self._closed:
             subscription.finish()
         return subscription
@@ -132,21 +132,21 @@ class EventStream:
     def publish(self, event: Event) -> None:
         """Number an event and hand it to every reader."""
         event.sequence = self._published = self._published + 1
-        if (listener := self._only) is not None:
+        if (listener := self._single_listener) is not None:
             try:
                 listener(event)
             except Exception as error:
-                self.publish(self._detached(listener, error, event))
-        elif self._several:
+                self.publish(self._detach(listener, error, event))
+        elif self._has_several_readers:
             self._publish_to_all(event)
 
     def _publish_to_all(self, event: Event) -> None:
         failed = []
-        for listening in self._listenings:
+        for handle in self._handles:
             try:
-                listening.listener(event)
+                handle.listener(event)
             except Exception as error:
-                failed.append(self._detached(listening.listener, error, event))
+                failed.append(self._detach(handle.listener, error, event))
         for subscription in self._subscriptions:
             if subscription.put(event):
                 self.congested = True
@@ -158,30 +158,30 @@ class EventStream:
         """How many events were published: the latest one's sequence number."""
         return self._published
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until every buffer has room."""
-        timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._complain)
+        timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._warn_congested)
         try:
             while self.congested:
-                self._room.clear()
-                await self._room.wait()
+                self._room_available.clear()
+                await self._room_available.wait()
         finally:
             timer.cancel()
 
-    def drained(self) -> None:
+    def on_drained(self) -> None:
         """A reader made room (called by subscriptions)."""
         self.congested = any(subscription.full for subscription in self._subscriptions)
         if not self.congested:
-            self._complained = False
-            self._room.set()
+            self._warned = False
+            self._room_available.set()
 
     def forget(self, reader: Subscription | ListenerHandle) -> None:
         """Drop a reader."""
         self._set_readers(
-            tuple(one for one in self._listenings if one is not reader),
-            tuple(one for one in self._subscriptions if one is not reader),
+            tuple(candidate for candidate in self._handles if candidate is not reader),
+            tuple(candidate for candidate in self._subscriptions if candidate is not reader),
         )
-        self.drained()
+        self.on_drained()
 
     def close(self) -> None:
         """End every subscription once it has been read to its end."""
@@ -189,25 +189,25 @@ class EventStream:
         for subscription in self._subscriptions:
             subscription.finish()
 
-    def _set_readers(self, listenings: tuple[ListenerHandle, ...], subscriptions: tuple[Subscription, ...]) -> None:
-        self._listenings, self._subscriptions = listenings, subscriptions
-        self._only = listenings[0].listener if len(listenings) == 1 and not subscriptions else None
-        self._several = self._only is None and bool(listenings or subscriptions)
+    def _set_readers(self, handles: tuple[ListenerHandle, ...], subscriptions: tuple[Subscription, ...]) -> None:
+        self._handles, self._subscriptions = handles, subscriptions
+        self._single_listener = handles[0].listener if len(handles) == 1 and not subscriptions else None
+        self._has_several_readers = self._single_listener is None and bool(handles or subscriptions)
 
-    def _detached(self, listener: Listener, error: Exception, event: Event) -> ListenerFailed:
-        for one in self._listenings:
-            if one.listener is listener:
-                one.error = error
-                self.forget(one)
+    def _detach(self, listener: Listener, error: Exception, event: Event) -> ListenerFailed:
+        for handle in self._handles:
+            if handle.listener is listener:
+                handle.error = error
+                self.forget(handle)
         name = f"{getattr(listener, '__module__', '')}.{getattr(listener, '__qualname__', repr(listener))}"
         kind, at = type(error).__name__, user_frame(error)
         _log.warning("%s: a listener raised and is not called any more: %s: %s (%s)", name, kind, error, at)
         record = {"type": kind, "message": str(error), "at": at}
         return ListenerFailed(event.at, event.conversation, name, record)
 
-    def _complain(self) -> None:
-        if self.congested and not self._complained:
-            self._complained = True
+    def _warn_congested(self) -> None:
+        if self.congested and not self._warned:
+            self._warned = True
             _log.warning(
                 "the run waits for a subscriber of its events that has not read for %g s; close a subscription that is "
                 "not read any more",

@@ -60,7 +60,7 @@ _PHRASED = re.compile(
 _FENCE = re.compile(r"(?:^[ \t]{0,9}|(?<=[>\]▷]))(?:```|~~~)", re.MULTILINE)
 _QUOTES = "`'\"“”‘’"
 _OBJECT = re.compile(r"\s*(?:```json\s*)?\{")
-_MOST_OBJECTS = 3  # how often what follows thoughts is tried as an object, for each try reads all of it
+_MAX_OBJECTS = 3  # how often what follows thoughts is tried as an object, for each try reads all of it
 _LINE = re.compile(r"\n[ \t]*$")
 _END_OF_TURN = re.compile(r"<\|(?:end|return|call|flush|END_RESPONSE|END_TEXT|end_of_solution)\|>\s*$")
 _BEGIN_OF_ANSWER = re.compile(r"\s*<\|(?:START_RESPONSE|START_TEXT|begin_of_solution)\|>")
@@ -114,43 +114,43 @@ class ThoughtMarks:
         return any(word in lowered for word in _WORDS)
 
 
-_KNOWN = ThoughtMarks()
+_DEFAULT_MARKS = ThoughtMarks()
 
 
-def has_marks(text: str, marks: ThoughtMarks = _KNOWN) -> bool:
+def has_marks(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> bool:
     """Return True if a text may hold a mark of thoughts at all; False is sure."""
     return marks.may_stand_in(text)
 
 
-def split_thoughts(text: str, known: ThoughtMarks = _KNOWN) -> tuple[str, str]:
+def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str, str]:
     """Return the thoughts in a model's text, and its answer, both stripped; linear in the length of the text.
 
     A text without marks is its own answer, as it stands.
     """
-    if not known.may_stand_in(text):
+    if not marks.may_stand_in(text):
         return "", text
     phrased = _PHRASED.match(text)
     if phrased is not None:
         thought = phrased["thoughts"] or phrased["analysis"] or ""
         return thought.strip(), text[phrased.end() :].strip()
-    marks = _marks(text, known)
-    begin = len(text) - len(text.lstrip()) if marks else 0
-    last_closing = max((mark.start() for mark in marks if mark["closing"]), default=-1)
+    matches = _marks(text, marks)
+    begin = len(text) - len(text.lstrip()) if matches else 0
+    last_closing = max((mark.start() for mark in matches if mark["closing"]), default=-1)
     thoughts: list[str] = []
     answer: list[str] = []
-    thinking, position, found = False, 0, False
-    end = len(text.rstrip()) if marks else 0
-    for mark in marks:
+    thinking, position, has_thoughts = False, 0, False
+    end = len(text.rstrip()) if matches else 0
+    for mark in matches:
         if mark["opening"]:
             if thinking:
                 continue
-            again = found and not text[position : mark.start()].strip()
-            if not (again or mark.start() < last_closing or _opens_line(text, mark.start(), begin)):
+            resumes = has_thoughts and not text[position : mark.start()].strip()
+            if not (resumes or mark.start() < last_closing or _opens_line(text, mark.start(), begin)):
                 continue
             answer.append(text[position : mark.start()])
             thinking = True
         else:
-            if not thinking and found and mark.end() >= end:
+            if not thinking and has_thoughts and mark.end() >= end:
                 answer.append(text[position : mark.start()])
                 position = mark.end()
                 break
@@ -159,17 +159,17 @@ def split_thoughts(text: str, known: ThoughtMarks = _KNOWN) -> tuple[str, str]:
                 answer.clear()
             thoughts.append(text[position : mark.start()])
             thinking = False
-        found, position = True, mark.end()
-    if not found:
+        has_thoughts, position = True, mark.end()
+    if not has_thoughts:
         return "", text
     (thoughts if thinking else answer).append(text[position:])
-    said = _END_OF_TURN.sub("", "".join(answer))
-    begun = _BEGIN_OF_ANSWER.match(said)
-    said = said if begun is None else said[begun.end() :]
-    return "\n\n".join(part.strip() for part in thoughts if part.strip()), said.strip()
+    reply = _END_OF_TURN.sub("", "".join(answer))
+    begun = _BEGIN_OF_ANSWER.match(reply)
+    reply = reply if begun is None else reply[begun.end() :]
+    return "\n\n".join(part.strip() for part in thoughts if part.strip()), reply.strip()
 
 
-def separate_thoughts(completion: Completion, marks: ThoughtMarks = _KNOWN) -> None:
+def separate_thoughts(completion: Completion, marks: ThoughtMarks = _DEFAULT_MARKS) -> None:
     """Move the thoughts in a fresh answer's text to ``completion.thoughts``, behind those that came apart already.
 
     The reply's own tokens (``pieces``) go where thoughts went: later requests show the answer alone.
@@ -195,9 +195,9 @@ class AnswerStream:
     streams the mark first.
     """
 
-    def __init__(self, hand_on: Callable[[str], None], marks: ThoughtMarks = _KNOWN) -> None:
+    def __init__(self, hand_on: Callable[[str], None], marks: ThoughtMarks = _DEFAULT_MARKS) -> None:
         self._hand_on, self._marks = hand_on, marks
-        self._held = ""
+        self._pending = ""
         self._before = ""  # the character before what is held
         self._thinking = False
         self._name = ""  # of the element that holds the thoughts
@@ -205,34 +205,34 @@ class AnswerStream:
 
     def feed(self, piece: str) -> None:
         """Take the next piece; ``hand_on`` is called with what is sure to be answer."""
-        if not self._held and not self._thinking and not any(first in piece for first in self._marks.first):
+        if not self._pending and not self._thinking and not any(first in piece for first in self._marks.first):
             self._before = piece[-1:] or self._before
-            self._say(piece)
+            self._emit(piece)
             return
-        text = self._before + self._held + piece
+        text = self._before + self._pending + piece
         position = len(self._before)
         for mark in self._marks.pattern.finditer(text, position):
             if mark.end() == len(text) and _is_behind_quote(text, mark):
                 break  # what comes next tells whether it is quoted
-            if self._turns(text, position, mark) and not _is_quoted(text, mark):
+            if self._is_boundary(text, position, mark) and not _is_quoted(text, mark):
                 if not self._thinking and mark.start() > position:
-                    self._say(text[position : mark.start()])
+                    self._emit(text[position : mark.start()])
                 self._thinking, position = not self._thinking, mark.end()
                 self._name, self._fresh = (mark["name"] or "").lower(), True
             elif mark["closing"] and self._fresh and not self._thinking and not text[position : mark.start()].strip():
                 position = mark.end()  # an answer without thoughts
-        rest = text[position:]
-        keep = self._begun_mark(rest)
+        tail = text[position:]
+        keep = self._partial_mark_start(tail)
         if not self._thinking and keep:
-            self._say(rest[:keep])
-        self._held = rest[keep:]
-        self._before = text[: len(text) - len(self._held)][-1:]
+            self._emit(tail[:keep])
+        self._pending = tail[keep:]
+        self._before = text[: len(text) - len(self._pending)][-1:]
 
-    def _say(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         self._fresh = self._fresh and not text.strip()
         self._hand_on(text)
 
-    def _turns(self, text: str, position: int, mark: re.Match[str]) -> bool:
+    def _is_boundary(self, text: str, position: int, mark: re.Match[str]) -> bool:
         """Return True if thoughts begin or end with a mark."""
         if self._thinking:
             return mark["closing"] is not None and (mark["end"] or "").lower() == self._name
@@ -240,21 +240,21 @@ class AnswerStream:
             return False
         return mark["name"] is None or (self._fresh and not text[position : mark.start()].strip())
 
-    def _begun_mark(self, rest: str) -> int:
+    def _partial_mark_start(self, text: str) -> int:
         """Where in ``rest`` the earliest mark may have begun that is not complete; its length if none has."""
-        tail = max(0, len(rest) - _LONGEST)
-        places = [place for place in (rest.find(first, tail) for first in self._marks.first) if place >= 0]
-        return min(places, default=len(rest))
+        start = max(0, len(text) - _LONGEST)
+        positions = [position for position in (text.find(first, start) for first in self._marks.first) if position >= 0]
+        return min(positions, default=len(text))
 
 
-def _marks(text: str, known: ThoughtMarks) -> list[re.Match[str]]:
+def _marks(text: str, patterns: ThoughtMarks) -> list[re.Match[str]]:
     """The marks in a text, those that it only speaks of left out."""
     if _is_object(text):
         return []
-    marks = _before_object(text, [mark for mark in known.pattern.finditer(text) if not _is_quoted(text, mark)])
+    marks = _before_object(text, [mark for mark in patterns.pattern.finditer(text) if not _is_quoted(text, mark)])
     marks = _without_elements(text, marks)
     fences = [fence.start() for fence in _FENCE.finditer(text)]
-    kept: list[re.Match[str]] = []
+    selected: list[re.Match[str]] = []
     opened, within = 0, 0  # how many opening marks the code block holds that no closing one has followed yet
     for mark in marks:
         block = bisect(fences, mark.start())
@@ -263,11 +263,11 @@ def _marks(text: str, known: ThoughtMarks) -> list[re.Match[str]]:
         if within and mark["opening"]:
             opened += 1
         elif opened:
-            del kept[-opened:]
+            del selected[-opened:]
             opened = 0
             continue
-        kept.append(mark)
-    return kept[: len(kept) - opened]
+        selected.append(mark)
+    return selected[: len(selected) - opened]
 
 
 def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:
@@ -275,46 +275,46 @@ def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[st
     if not any(mark["name"] or mark["end"] for mark in marks):
         return marks
     closings: dict[str, list[int]] = {}
-    for place, mark in enumerate(marks):
+    for index, mark in enumerate(marks):
         if mark["end"]:
-            closings.setdefault(mark["end"].lower(), []).append(place)
-    kept: list[re.Match[str]] = []
+            closings.setdefault(mark["end"].lower(), []).append(index)
+    selected: list[re.Match[str]] = []
     edge = 0  # where thoughts ended last
-    thinking, place = False, 0
+    thinking, index = False, 0
     opened: set[str] = set()
-    while place < len(marks):
-        mark = marks[place]
+    while index < len(marks):
+        mark = marks[index]
         name, end = (mark["name"] or "").lower(), (mark["end"] or "").lower()
         if name:
             if not thinking and not text[edge : mark.start()].strip():
-                kept.append(mark)
+                selected.append(mark)
                 later = closings.get(name, [])
-                ending = bisect(later, place)
+                ending = bisect(later, index)
                 if ending == len(later):
                     break  # never closed: all is thought
-                place = later[ending]
-                kept.append(marks[place])
-                edge = marks[place].end()
+                index = later[ending]
+                selected.append(marks[index])
+                edge = marks[index].end()
             opened.add(name)
         elif end:
             inline = (
                 text[mark.start() - 1 : mark.start()].strip(" ") == text[mark.end() : mark.end() + 1].strip(" ") == ""
             )
-            if not kept and not thinking and end not in opened and not (inline and mark.end() < len(text)):
-                kept.append(mark)  # the template wrote the opening one
+            if not selected and not thinking and end not in opened and not (inline and mark.end() < len(text)):
+                selected.append(mark)  # the template wrote the opening one
                 edge = mark.end()
         else:
-            kept.append(mark)
+            selected.append(mark)
             thinking = bool(mark["opening"])
             edge = edge if thinking else mark.end()
-        place += 1
-    return kept
+        index += 1
+    return selected
 
 
 def _before_object(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:
     """The marks, without those within a JSON object that is all the answer behind the thoughts."""
     ends = [at for at, mark in enumerate(marks) if mark["closing"] and _OBJECT.match(text, mark.end())]
-    for at in ends[:_MOST_OBJECTS]:
+    for at in ends[:_MAX_OBJECTS]:
         if _is_object(text[marks[at].end() :]):
             return marks[: at + 1]
     return marks
@@ -339,5 +339,5 @@ def _is_behind_quote(text: str, mark: re.Match[str]) -> bool:
     return mark.start() > 0 and text[mark.start() - 1] in _QUOTES
 
 
-def _opens_line(text: str, place: int, begin: int) -> bool:
-    return place <= begin or _LINE.search(text, max(0, place - 80), place) is not None
+def _opens_line(text: str, position: int, begin: int) -> bool:
+    return position <= begin or _LINE.search(text, max(0, position - 80), position) is not None

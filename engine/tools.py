@@ -23,7 +23,7 @@ def _reject_constant(text: str) -> float:
 
 _DECODER = json.JSONDecoder(parse_constant=_reject_constant)
 _DIGEST_BYTES = 16
-_SHOWN = 80
+_MAX_SHOWN = 80
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,9 +46,11 @@ class ToolCall:
         try:
             value = _DECODER.decode(strip_surrogate_escapes(self.arguments))
         except (ValueError, RecursionError) as error:
-            raise MalformedOutput(f"the arguments of {self.name} are not JSON ({error}): {self._shown}") from None
+            raise MalformedOutput(
+                f"the arguments of {self.name} are not JSON ({error}): {self._short_arguments}"
+            ) from None
         if not isinstance(value, dict):
-            raise MalformedOutput(f"the arguments of {self.name} are not a JSON object: {self._shown}")
+            raise MalformedOutput(f"the arguments of {self.name} are not a JSON object: {self._short_arguments}")
         return value
 
     def as_object(self) -> dict[str, Any]:
@@ -73,8 +75,8 @@ class ToolCall:
         return cls(id_, name, arguments)
 
     @property
-    def _shown(self) -> str:
-        return repr(self.arguments if len(self.arguments) <= _SHOWN else self.arguments[:_SHOWN] + "…")
+    def _short_arguments(self) -> str:
+        return repr(self.arguments if len(self.arguments) <= _MAX_SHOWN else self.arguments[:_MAX_SHOWN] + "…")
 
 
 class Toolbox:
@@ -128,50 +130,50 @@ def number_calls(calls: Iterable[tuple[str, str, str]]) -> list[ToolCall]:
     """Return calls from (id, name, arguments) in the order of the answer. An id that is empty, or an earlier call's,
     becomes ``call-N``: results name the call that they answer.
     """
-    found: list[ToolCall] = []
-    taken: set[str] = set()
+    result: list[ToolCall] = []
+    ids: set[str] = set()
     number = 0
     for index, (id_, name, text) in enumerate(calls, 1):
-        while not id_ or id_ in taken:
+        while not id_ or id_ in ids:
             number = max(number + 1, index)
             id_ = f"call-{number}"
-        taken.add(id_)
-        found.append(ToolCall(id_, name, text))
-    return found
+        ids.add(id_)
+        result.append(ToolCall(id_, name, text))
+    return result
 
 
-def _spec(index: int, given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"tools[{index}]: expected an object, found {given!r}")
-    bare = "function" not in given
-    if not bare and given.get("type", "function") != "function":
-        raise _argument_error(index, "type", f"expected 'function', found {given['type']!r}")
-    function = given if bare else given["function"]
+def _spec(index: int, tool: Any) -> dict[str, Any]:
+    if not isinstance(tool, Mapping):
+        raise ConfigurationError(f"tools[{index}]: expected an object, found {tool!r}")
+    bare = "function" not in tool
+    if not bare and tool.get("type", "function") != "function":
+        raise _argument_error(index, "type", f"expected 'function', found {tool['type']!r}")
+    function = tool if bare else tool["function"]
     if not isinstance(function, Mapping):
         raise _argument_error(index, "function", f"expected an object, found {function!r}")
-    where = "" if bare else "function."
+    prefix = "" if bare else "function."
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise _argument_error(index, f"{where}name", f"expected the function's name, found {name!r}")
+        raise _argument_error(index, f"{prefix}name", f"expected the function's name, found {name!r}")
     if not isinstance(function.get("description", ""), str):
-        raise _argument_error(index, f"{where}description", f"expected text, found {function['description']!r}")
+        raise _argument_error(index, f"{prefix}description", f"expected text, found {function['description']!r}")
     parameters = function.get("parameters", {})
     if not isinstance(parameters, Mapping):
-        raise _argument_error(index, f"{where}parameters", f"expected a JSON schema, found {parameters!r}")
+        raise _argument_error(index, f"{prefix}parameters", f"expected a JSON schema, found {parameters!r}")
     if parameters.get("type", "object") != "object":
-        raise _argument_error(index, f"{where}parameters.type", f"expected 'object', found {parameters['type']!r}")
+        raise _argument_error(index, f"{prefix}parameters.type", f"expected 'object', found {parameters['type']!r}")
     if not isinstance(parameters.get("properties", {}), Mapping):
         raise _argument_error(
-            index, f"{where}parameters.properties", f"expected an object, found {parameters['properties']!r}"
+            index, f"{prefix}parameters.properties", f"expected an object, found {parameters['properties']!r}"
         )
     required = parameters.get("required")
-    if required is not None and not (isinstance(required, list) and all(isinstance(one, str) for one in required)):
-        raise _argument_error(index, f"{where}parameters.required", f"expected a list of names, found {required!r}")
+    if required is not None and not (isinstance(required, list) and all(isinstance(name_, str) for name_ in required)):
+        raise _argument_error(index, f"{prefix}parameters.required", f"expected a list of names, found {required!r}")
     try:
-        kept: dict[str, Any] = orjson.loads(orjson.dumps(function))  # a copy that nobody else can change
+        copy: dict[str, Any] = orjson.loads(orjson.dumps(function))  # a copy that nobody else can change
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"tools[{index}]: cannot be written as JSON: {error}") from None
-    return {"type": "function", "function": kept}
+    return {"type": "function", "function": copy}
 
 
 def _argument_error(index: int, field: str, problem: str) -> ConfigurationError:

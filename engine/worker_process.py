@@ -91,7 +91,7 @@ class WorkerProcess:
             if not self.usable:
                 mine.close()
                 raise EOFError("the step was cancelled")
-            paths = json.dumps([str(one) for one in sys.path])
+            paths = json.dumps([str(path) for path in sys.path])
             # -P: no module of the current folder is imported before sys.path is set.
             command = [sys.executable, "-P", "-c", _CHILD_CODE, str(its.fileno()), paths]
             self._socket = mine

@@ -17,10 +17,10 @@ from .permissions import permissions
 
 LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its path of keys and places
 
-MOST_BYTES = 2_000_000  # of a file; PyYAML reads some 100 kB a second
-MOST_LEVELS = 60  # of lists and mappings in one another
-MOST_REPEATED = 200_000  # characters and values that aliases may stand for, all together
-MOST_DIGITS = 400  # of a number; the longest float has 309 before its point
+MAX_BYTES = 2_000_000  # of a file; PyYAML reads some 100 kB a second
+MAX_LEVELS = 60  # of lists and mappings in one another
+MAX_REPEATED = 200_000  # characters and values that aliases may stand for, all together
+MAX_DIGITS = 400  # of a number; the longest float has 309 before its point
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -38,11 +38,11 @@ def read_text(path: Path) -> str:
     permissions().check_file(path)
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigurationError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(data) > MOST_BYTES:
-        raise ConfigurationError(f"{path}: larger than {MOST_BYTES // 1_000_000} MB; YAML files are read up to there")
+    if len(data) > MAX_BYTES:
+        raise ConfigurationError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB; YAML files are read up to there")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -75,17 +75,17 @@ def parse_with_lines(text: str, name: str) -> tuple[Any, LineOf]:
     value, root = _parse_document(text, name)
 
     def line(path: Sequence[str | int]) -> int:
-        node, found = root, 1 if root is None else root.start_mark.line + 1
+        node, number = root, 1 if root is None else root.start_mark.line + 1
         for step in path:
             if isinstance(node, yaml.MappingNode):
                 pair = next((pair for pair in node.value if pair[0].value == str(step)), None)
                 if pair is None:
                     continue  # pydantic names the branches of unions, too
-                found, node = pair[0].start_mark.line + 1, pair[1]
+                number, node = pair[0].start_mark.line + 1, pair[1]
             elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
                 node = node.value[step]
-                found = node.start_mark.line + 1
-        return found
+                number = node.start_mark.line + 1
+        return number
 
     return value, line
 
@@ -97,9 +97,9 @@ def _parse_document(text: str, name: str) -> tuple[Any, yaml.Node | None]:
         return (None if node is None else loader.construct_document(node)), node
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
-        place = f"{before.count(chr(10)) + 1}:{error.position - before.rfind(chr(10))}"
+        position = f"{before.count(chr(10)) + 1}:{error.position - before.rfind(chr(10))}"
         raise ConfigurationError(
-            f"{name}:{place}: cannot be read: the character U+{error.character:04X} is not allowed in YAML"
+            f"{name}:{position}: cannot be read: the character U+{error.character:04X} is not allowed in YAML"
         ) from None
     except yaml.MarkedYAMLError as error:
         raise ConfigurationError(_error_text(error, name)) from None
@@ -107,12 +107,12 @@ def _parse_document(text: str, name: str) -> tuple[Any, yaml.Node | None]:
 
 def _error_text(error: yaml.MarkedYAMLError, name: str) -> str:
     mark = error.problem_mark or error.context_mark
-    place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
+    position = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
     context = error.context or ""
     if context and error.context_mark is not None and error.context_mark.line != getattr(mark, "line", None):
         context += f" that begins in line {error.context_mark.line + 1}"
-    told = f"{name}{place}: cannot be read: {error.problem or context}"
-    return f"{told} ({context})" if context and error.problem else told
+    message = f"{name}{position}: cannot be read: {error.problem or context}"
+    return f"{message} ({context})" if context and error.problem else message
 
 
 class _Loader(yaml.SafeLoader):
@@ -146,8 +146,8 @@ class _Loader(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             self._count(event)
         self._level += 1
-        if self._level > MOST_LEVELS:
-            raise _constructor_problem(f"lists and mappings nested deeper than {MOST_LEVELS} levels", event.start_mark)
+        if self._level > MAX_LEVELS:
+            raise _constructor_problem(f"lists and mappings nested deeper than {MAX_LEVELS} levels", event.start_mark)
         node = super().compose_node(parent, index)
         self._level -= 1
         if node is not None and node not in self._sizes:
@@ -163,9 +163,9 @@ class _Loader(yaml.SafeLoader):
         if node not in self._sizes:
             raise _constructor_problem(f"the alias *{event.anchor} stands within what it stands for", event.start_mark)
         self._repeated += self._sizes[node]
-        if self._repeated > MOST_REPEATED:
+        if self._repeated > MAX_REPEATED:
             raise _constructor_problem(
-                f"up to the alias *{event.anchor}, aliases stand for more than {MOST_REPEATED:,} characters and "
+                f"up to the alias *{event.anchor}, aliases stand for more than {MAX_REPEATED:,} characters and "
                 "values; write out what is meant",
                 event.start_mark,
             )
@@ -179,22 +179,22 @@ class _Loader(yaml.SafeLoader):
 
     def _check_keys(self, node: yaml.MappingNode) -> None:
         """Refuse a key that is given twice; keys that come in by ``<<`` may be given anew."""
-        found: dict[Any, yaml.ScalarNode] = {}
+        first_keys: dict[Any, yaml.ScalarNode] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 name = "<<" if key.tag == _MERGE else self.construct_object(key)
-                if name in found:
-                    first = found[name]
+                if name in first_keys:
+                    first = first_keys[name]
                     spelt = f" as {first.value!r}" if first.value != key.value else ""
                     raise _constructor_problem(
                         f"the key {key.value!r} is given twice, first{spelt} in line {first.start_mark.line + 1}; "
                         "leave one of the two out",
                         key.start_mark,
                     )
-                found[name] = key
+                first_keys[name] = key
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
-        if node.tag in _NUMBERS and len(node.value) > MOST_DIGITS:
+        if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
             raise _constructor_problem(
                 f"a number of {len(node.value):,} digits; text is put in quotes", node.start_mark
             )

@@ -185,7 +185,7 @@ class GradeStore:
                     float(label.value)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             told = f"{where} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
-            raise FORM.damaged(self.folder / GRADES_FILE, told) from None
+            raise FORM.damage_error(self.folder / GRADES_FILE, told) from None
 
     def close(self) -> None:
         """Close the file."""

@@ -42,7 +42,7 @@ class SharedResources:
 
     pool: BackendPool
     slots: Slots
-    turnstile: LoopYield
+    loop_yield: LoopYield
     computer: StepExecutor
 
 
@@ -127,7 +127,7 @@ class Launch:
             history=history,
             retry_failed=self._retry_failed,
             slots=None if shared is None else shared.slots,
-            turnstile=None if shared is None else shared.turnstile,
+            loop_yield=None if shared is None else shared.loop_yield,
             computer=None if shared is None else shared.computer,
         )
         if on_ready is not None:

@@ -78,7 +78,7 @@ class RetryingBackend(BackendWrapper):
     def _hear(self, allowance: RateLimitHeaders) -> None:
         # What holds for a day is no pace: it is used up, and then the endpoint's refusal says until when.
         if allowance.seconds <= self._policy.longest_retry_after:
-            self.limits.announced(allowance.what, allowance.remaining, allowance.seconds)
+            self.limits.on_rate_limit(allowance.what, allowance.remaining, allowance.seconds)
 
     async def generate(self, request: Request) -> Completion:
         estimate = estimated_tokens(request) if self.limits.counts_tokens else 0
@@ -189,7 +189,7 @@ async def attempt_within(limits: Limits, tokens: int, attempt: Callable[[], Awai
         except BackendError as error:
             _report_failure(permit, error)
             raise
-        permit.taken()
+        permit.succeeded()
         permit.used(completion.prompt_tokens + completion.completion_tokens)
         return completion
 
@@ -203,6 +203,6 @@ def _report_failure(permit: Permit, error: BackendError) -> None:
         case Throttled():
             permit.refused()
         case TimedOut() | Unavailable(status=529):  # overloaded
-            permit.strained()
+            permit.overloaded()
         case _:
-            permit.taken()
+            permit.succeeded()

@@ -95,8 +95,8 @@ class TurnProtocol:
         truth = turn.ground_truth.get("content") or ""
         conversation.tell(lambda: [("ground truth", output_text(truth, turn.expected()))])
         record["output"] = output_record(completion)
-        if completion.kept_silent is not None:
-            record["stopped"] = completion.kept_silent
+        if completion.refusal_reason is not None:
+            record["stopped"] = completion.refusal_reason
             return
         graded = grade(turn, completion.text, calls, self.matching)
         record["grade"] = grade_record(graded)
@@ -222,8 +222,8 @@ class Dialog:
             completion = await self._conversation.generate(
                 CANDIDATE, view, self._protocol.answering, tools=self._task.toolbox, hint=hint
             )
-            if completion.kept_silent is not None:
-                raise self._conversation.stop("candidate", completion.kept_silent)
+            if completion.refusal_reason is not None:
+                raise self._conversation.stop("candidate", completion.refusal_reason)
             calls = completion.calls or []
             view.append("assistant", completion.text, completion.pieces, calls=calls)
             if not calls:

@@ -113,8 +113,8 @@ class Judge:
         return _merge_repair(prediction, self._read(second, judged))
 
     def _read(self, completion: Completion, judged: str) -> Prediction:
-        if completion.kept_silent is not None:
-            return Prediction(problem=f"it holds nothing (the call ended by {completion.kept_silent})", failures=1)
+        if completion.refusal_reason is not None:
+            return Prediction(problem=f"it holds nothing (the call ended by {completion.refusal_reason})", failures=1)
         prediction = read_scores(completion.text, self._criteria, judged)
         if prediction.problem is not None and completion.finish == "length":
             prediction.problem += "; it was cut off at the token limit"

@@ -108,8 +108,8 @@ class Evaluator(PackAgent):
 
     def _read(self, completion: Completion, reply: str) -> Assessment:
         """What one text of the judge says of a reply; ``failures`` is 0 or 1."""
-        if completion.kept_silent is not None:
-            return Assessment(None, 1, f"it holds nothing (the call ended by {completion.kept_silent})")
+        if completion.refusal_reason is not None:
+            return Assessment(None, 1, f"it holds nothing (the call ended by {completion.refusal_reason})")
         try:
             return Assessment(read_verdict(completion.text, judged=reply, truncated=completion.finish == "length"))
         except PartlyReadable as error:

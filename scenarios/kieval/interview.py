@@ -230,7 +230,7 @@ class _Interview:
 
     def _end_if_refused(self, completion: Completion) -> bool:
         """End the interview where the candidate was kept from answering; whether it was."""
-        reason = completion.kept_silent
+        reason = completion.refusal_reason
         if reason is not None:
             self._end("candidate", reason)
         return reason is not None

@@ -309,7 +309,7 @@ class Bank:
         bank = cls(project.bank, _FORM.open(project.bank, make=True), clock)
         if damage := bank._wrong_record():
             bank.close()
-            raise _FORM.damaged(bank.path, damage)
+            raise _FORM.damage_error(bank.path, damage)
         bank._note_rubric(project)
         return bank
 

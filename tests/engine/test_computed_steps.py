@@ -20,7 +20,7 @@ from small_runs import SAMPLING, results, small_run
 
 from viva.engine.cancellation import RunStopping, StopSignal
 from viva.engine.clock import RealClock
-from viva.engine.computation import StepExecutor, Where
+from viva.engine.computation import StepExecutor, StepLocation
 from viva.engine.conversation import Conversation
 from viva.engine.conversation_replay import Aside, Exchange, Step, replay_conversation
 from viva.engine.errors import ConfigurationError
@@ -30,8 +30,8 @@ from viva.engine.messages import View
 from viva.engine.runner import Coroutine, Runner
 from viva.engine.steps import Computed
 
-THREAD: Where = "thread"
-PROCESS: Where = "process"
+THREAD: StepLocation = "thread"
+PROCESS: StepLocation = "process"
 
 
 def _steps(folder: Path, number: int = 0) -> list[tuple[str, int, str, str]]:
@@ -40,7 +40,7 @@ def _steps(folder: Path, number: int = 0) -> list[tuple[str, int, str, str]]:
     return [(c.role, c.ordinal, c.completion.finish, c.completion.text) for c in calls if ":" in c.role]
 
 
-def _computing(function: Callable[..., Any], where: Where, limit: float = 60.0) -> Coroutine:
+def _computing(function: Callable[..., Any], where: StepLocation, limit: float = 60.0) -> Coroutine:
     """A protocol of one call and one step; what the step gave is its result."""
 
     async def converse(conversation: Conversation, payload: int) -> Any:
@@ -54,7 +54,7 @@ def _computing(function: Callable[..., Any], where: Where, limit: float = 60.0) 
 
 
 @pytest.mark.parametrize("where", [THREAD, PROCESS])
-def test_a_step_is_recorded_and_a_resumed_run_does_not_compute_it_again(tmp_path: Path, where: Where) -> None:
+def test_a_step_is_recorded_and_a_resumed_run_does_not_compute_it_again(tmp_path: Path, where: StepLocation) -> None:
     notes = tmp_path / "notes"
 
     async def converse(conversation: Conversation, payload: int) -> Any:
@@ -102,7 +102,7 @@ def test_a_step_is_recorded_and_a_resumed_run_does_not_compute_it_again(tmp_path
     ],
 )
 def test_whatever_a_function_does_the_rest_completes_and_the_record_says_why(
-    tmp_path: Path, function: Callable[..., Any], where: Where, kind: str, message: str
+    tmp_path: Path, function: Callable[..., Any], where: StepLocation, kind: str, message: str
 ) -> None:
     converse = _computing(function, where, limit=0.05 if function is functions.hang else 60.0)
     outcome, events = small_run(tmp_path, converse=converse, count=2)
@@ -313,7 +313,7 @@ def test_a_run_told_to_stop_finishes_the_step_that_is_computed_and_drops_those_t
         steps = [computer.run(functions.hang, (0,), 0.3, PROCESS)]
         steps += [computer.run(functions.noted, (str(notes), number), 60.0, PROCESS) for number in range(3)]
         tasks = [asyncio.create_task(one) for one in steps]
-        asyncio.get_running_loop().call_soon(stop.ask)
+        asyncio.get_running_loop().call_soon(stop.request)
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     first, *others = asyncio.run(main())

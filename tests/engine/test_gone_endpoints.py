@@ -149,16 +149,16 @@ def test_at_most_one_probe_is_on_its_way_and_it_comes_within_a_quarter_of_a_minu
         now += passed
         if what == "sent" and breaker.wait(now) == 0.0:
             assert not probing
-            probing = breaker.sent()
+            probing = breaker.on_departure()
         elif what == "lost":
-            breaker.lost(now, _absent())
+            breaker.on_failure(now, _absent())
             probing = False
         elif what == "reached":
-            breaker.reached(now)
+            breaker.on_answer(now)
             assert not breaker.open
             probing = False
         elif what == "abandoned" and probing:
-            breaker.abandoned(now)
+            breaker.on_abandoned(now)
             probing = False
         if breaker.open and not probing:
             assert breaker.wait(now) <= 15.0
@@ -167,13 +167,13 @@ def test_at_most_one_probe_is_on_its_way_and_it_comes_within_a_quarter_of_a_minu
 def test_an_endpoint_that_refuses_is_there() -> None:
     breaker = CircuitBreaker()
     for second in range(20):
-        breaker.lost(float(second), _absent())
-        breaker.reached(float(second))
+        breaker.on_failure(float(second), _absent())
+        breaker.on_answer(float(second))
     assert not breaker.open
     for second in range(20, 30):
-        breaker.lost(float(second), _absent())
-        breaker.give_up(float(second), _absent())
+        breaker.on_failure(float(second), _absent())
+        breaker.check_patience(float(second), _absent())
     assert breaker.open
     with pytest.raises(Unreachable):
-        breaker.give_up(620.0, _absent())
+        breaker.check_patience(620.0, _absent())
     assert not Throttled("slow down", model="m").absent

@@ -242,7 +242,7 @@ def test_a_run_told_to_stop_computes_its_batch_and_drops_what_is_queued(folder: 
         stop = StopSignal()
         stop.enter()
         requests = [_request(f"number {n}", max_tokens=24) for n in range(8)]
-        requests[0] = _request("number 0", max_tokens=24, on_text=lambda _: stop.ask())
+        requests[0] = _request("number 0", max_tokens=24, on_text=lambda _: stop.request())
         return await asyncio.gather(*map(backend.generate, requests), return_exceptions=True)
 
     answers = _with(f"hf:{folder}?batch=3", use)

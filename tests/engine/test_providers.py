@@ -633,7 +633,7 @@ def test_limits_that_are_used_up_say_when_they_are_whole_again() -> None:
 def test_a_prompt_that_is_refused_is_an_empty_answer(streaming: bool, replanned: StartChaos) -> None:
     server = replanned({"default": {"do": "ok", "blocked": "PROHIBITED_CONTENT"}})
     got = answer(server.gemini("m"), asking(on_text=_heard(streaming)))
-    assert (got.text, got.finish, got.kept_silent, got.prompt_tokens) == ("", "content_filter", "content_filter", 9)
+    assert (got.text, got.finish, got.refusal_reason, got.prompt_tokens) == ("", "content_filter", "content_filter", 9)
 
 
 @_BOTH_WAYS

@@ -53,7 +53,7 @@ def side_by_side(folder: Path, counts: list[int], limit: int, **drained: int) ->
         async with anyio.create_task_group() as group:
             for place, count in enumerate(counts):
                 group.start_soon(one, "abc"[place], count)
-        assert slots.taken == 0
+        assert slots.in_use == 0
         return outcomes
 
     return clock.run(main), began, most
@@ -99,4 +99,4 @@ def test_a_party_without_a_turn_gives_its_slot_to_the_one_that_waits_longest() -
     slots.release()
     assert given == ["second", "first"]
     slots.release()
-    assert slots.taken == 0
+    assert slots.in_use == 0

@@ -8,7 +8,7 @@ import pytest
 from case_tables import case_table
 
 from viva.engine.errors import ConfigurationError
-from viva.engine.yaml_file import MOST_BYTES, MOST_DIGITS, MOST_LEVELS, parse_list, parse_yaml, read_yaml
+from viva.engine.yaml_file import MAX_BYTES, MAX_DIGITS, MAX_LEVELS, parse_list, parse_yaml, read_yaml
 
 
 def problem(text: str) -> str:
@@ -73,12 +73,12 @@ def test_line_29_a_key_given_twice_is_refused_with_both_lines(text: str, expecte
 
 @pytest.mark.parametrize("text", ["[" * 5000, "- " * 5000 + "x", "{a: " * 5000, "? " * 5000], ids=["[", "-", "{", "?"])
 def test_line_29_depth_is_bounded(text: str) -> None:
-    assert f"nested deeper than {MOST_LEVELS} levels" in problem(text)
+    assert f"nested deeper than {MAX_LEVELS} levels" in problem(text)
 
 
 def test_line_29_up_to_the_bound_depth_is_read() -> None:
-    value = parse_yaml("[" * (MOST_LEVELS - 1) + "x" + "]" * (MOST_LEVELS - 1), "f")
-    for _ in range(MOST_LEVELS - 1):
+    value = parse_yaml("[" * (MAX_LEVELS - 1) + "x" + "]" * (MAX_LEVELS - 1), "f")
+    for _ in range(MAX_LEVELS - 1):
         (value,) = value
     assert value == "x"
 
@@ -108,13 +108,13 @@ def test_line_29_a_time_of_day_is_no_number() -> None:
 
 
 def test_a_number_of_many_digits_is_refused() -> None:
-    assert problem("a: " + "1" * (MOST_DIGITS + 1)).startswith("grid.yaml:1:4: cannot be read: a number of 401 digits")
-    assert problem("a: !!int " + ":".join("1" * MOST_DIGITS)).startswith("grid.yaml:1:4: cannot be read: a number of")
+    assert problem("a: " + "1" * (MAX_DIGITS + 1)).startswith("grid.yaml:1:4: cannot be read: a number of 401 digits")
+    assert problem("a: !!int " + ":".join("1" * MAX_DIGITS)).startswith("grid.yaml:1:4: cannot be read: a number of")
 
 
 def test_line_29_a_file_is_read_up_to_a_size(tmp_path: Path) -> None:
     file = tmp_path / "large.yaml"
-    file.write_bytes(b"# " + b"x" * MOST_BYTES)
+    file.write_bytes(b"# " + b"x" * MAX_BYTES)
     with pytest.raises(ConfigurationError, match=r"large\.yaml: larger than 2 MB"):
         read_yaml(file)
     with pytest.raises(ConfigurationError, match="/dev/zero: larger than 2 MB"):

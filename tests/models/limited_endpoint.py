@@ -139,7 +139,7 @@ def course(
         wait = max(limit.wait(now, in_flight), paused - now)
         if wait <= 0:
             in_flight, number = in_flight + 1, number + 1
-            sent = limit.sent(now, in_flight)
+            sent = limit.on_departure(now, in_flight)
             taken, after = endpoint.arrive(now + _WAY_SECONDS)
             back = now + (answer(draw) if taken else _REFUSAL_SECONDS)
             heapq.heappush(coming, (back, number, taken, sent, after))
@@ -149,10 +149,10 @@ def course(
             _, _, taken, sent, after = heapq.heappop(coming)
             in_flight -= 1
             (found.taken if taken else found.refused).append(now)
-            (limit.taken if taken else limit.refused)(sent, now)
+            (limit.succeeded if taken else limit.refused)(sent, now)
             if taken:
                 endpoint.leave()
             paused = max(paused, now + (after or 0.0))
             if headers:
-                limit.announced(now, "requests", *endpoint.remaining(now))
+                limit.on_rate_limit(now, "requests", *endpoint.remaining(now))
     return found

@@ -116,8 +116,8 @@ def test_every_reader_of_a_run_knows_roles_by_their_plain_names(whole: Path, tmp
     assert command("show", str(folder), "--json", "--prompts", "--conversation", "essayist/tides").stdout == before
     with History(folder / "journal.sqlite") as history:
         assert {call.role for call in history.calls(0)} == {"author", "judge", "compute:halved"}
-        assert history.answered(["author"], "essayist/")
-        assert not history.answered(["compute"], "")
+        assert history.has_answers(["author"], "essayist/")
+        assert not history.has_answers(["compute"], "")
 
 
 def test_a_fork_gives_each_branch_its_own_recorded_answers(whole: Path, tmp_path: Path) -> None:
