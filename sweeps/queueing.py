@@ -110,7 +110,7 @@ class Station:
                 await self._processor.work(seconds)
                 self._look()
                 self._in_flight -= 1
-                permit.taken()
+                permit.succeeded()
                 permit.used(tokens)
         finally:
             self.tally.calls += 1
