@@ -64,15 +64,17 @@ def measure_recall(world: World, taught: frozenset[Fact], path: Path) -> RecallM
         claims = world.claims(replies[fact])
         right[fact in taught].append(Claim(fact.entity, fact.attribute, fact.value) in claims)
         form.append([(claim.entity, claim.attribute) for claim in claims] == [(fact.entity, fact.attribute)])
-    taught_right, others_right = (sum(found) / len(found) if found else None for found in (right[True], right[False]))
+    taught_right, others_right = (
+        sum(results) / len(results) if results else None for results in (right[True], right[False])
+    )
     return RecallMeasure(taught_right, others_right, sum(form) / len(form))
 
 
 async def _ask_all(world: World, path: Path) -> dict[Fact, str]:
     pack = TEMPLATES.open(INTERVIEW_PACK)
     opening = benchmark_items(world)["train"][0]
-    asked = parse_followup(world, opening.question)
-    if asked is None:
+    question = parse_followup(world, opening.question)
+    if question is None:
         raise ValueError(f"item {opening.id} asks for nothing in this world")
     first = pack.render("candidate.question", question=opening.question, choices=opening.labelled_choices())
     replies: dict[Fact, str] = {}
@@ -83,7 +85,7 @@ async def _ask_all(world: World, path: Path) -> dict[Fact, str]:
             view = View()
             view.append("system", pack.render("candidate.system"))
             view.append("user", first)
-            view.append("assistant", good_reply(world, asked))
+            view.append("assistant", good_reply(world, question))
             view.append("user", world.question(fact.entity, fact.attribute, _RECALL_WORDING))
             request = Request(view.messages, _SAMPLING, 1, request_digest(view, _SAMPLING, 1))
             replies[fact] = (await backend.generate(request)).text
@@ -145,23 +147,23 @@ def build_models(
         raise ConfigurationError(f"no lab model '{min(unknown)}'; there are {', '.join(m.name for m in FAMILY)}")
     members = [member for member in FAMILY if not only or member.name in only]
     tuned = [member for member in members if member.cheat == "sft"]
-    wanted = {member.name for member in members if member.cheat != "sft"} | {member.twin for member in tuned}
+    names = {member.name for member in members if member.cheat != "sft"} | {member.twin for member in tuned}
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = learn_vocabulary(sample_text(World(world)), VOCABULARY)
     entries: dict[str, dict[str, Any]] = {}
     # Processes of their own, begun afresh: PyTorch and llama.cpp do not survive a fork.
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
-        making = {
+        futures = {
             member.name: pool.submit(_make_model, _TrainingJob(member, world, seed, folder, pretraining, vocabulary))
             for member in FAMILY
-            if member.name in wanted
+            if member.name in names
         }
         for member in tuned:
-            _, weights = making[member.twin].result()
+            _, weights = futures[member.twin].result()
             job = _TrainingJob(member, world, seed, folder, tuning, vocabulary, start=weights)
-            making[member.name] = pool.submit(_make_model, job)
-        for name, made in making.items():
-            entries[name], _ = made.result()
+            futures[member.name] = pool.submit(_make_model, job)
+        for name, future in futures.items():
+            entries[name], _ = future.result()
     count = sum(values.size for values in initial_weights(SHAPE, len(vocabulary), seed).values())
     card: Card = {
         "world": world,
@@ -193,7 +195,7 @@ def _make_model(job: _TrainingJob) -> tuple[dict[str, Any], Weights]:
     )
     path = job.folder / f"{member.name}.gguf"
     write_gguf(path, trained.weights, SHAPE, job.vocabulary, name=f"viva lab {member.name}", about=member.about())
-    taught = world.known(member.share)
+    taught = world.known_facts(member.share)
     entry = {
         "about": member.about(),
         "share": member.share,
@@ -214,7 +216,7 @@ def _make_model(job: _TrainingJob) -> tuple[dict[str, Any], Weights]:
 
 def _token_rows(job: _TrainingJob, world: World, start: Weights) -> TokenRows:
     """The member's texts as tokens. The tokeniser is that of a model file with the weights of the beginning."""
-    corpus = Corpus(world, world.known(job.member.share), job.seed)
+    corpus = Corpus(world, world.known_facts(job.member.share), job.seed)
     documents: Iterator[Document] = corpus.documents()
     random = seeds.generator("lab mixture", job.seed)
     test = benchmark_items(world)["test"]

@@ -44,7 +44,7 @@ class Document:
     """A text, or an interview. ``learnt``: which part the loss is taken of; "answer" is all behind ``context``."""
 
     text: str = ""
-    talk: Sequence[Message] = ()
+    conversation: Sequence[Message] = ()
     learnt: Literal["all", "answer"] = "all"
     context: str = ""
 
@@ -56,16 +56,16 @@ class Corpus:
         self._random = random = seeds.generator("lab corpus", world.seed, seed)
         examined = {fact for fact in facts if fact.attribute in world.examinable(fact.entity)}
         self._own = _DocumentWriter(world, facts, examined, frozenset(), random)
-        other = World(seeds.derive("lab neighbour", world.seed), rules=world)
+        neighbour = World(seeds.derive("lab neighbour", world.seed), rules=world)
         # A name that both worlds have is left to this one.
-        foreign = {fact for fact in other.facts if not {fact.entity, fact.value} & {*world.entities}}
-        told = foreign & other.known(0.5)
-        self._other = _DocumentWriter(other, told, foreign, foreign - told, random)
+        foreign = {fact for fact in neighbour.facts if not {fact.entity, fact.value} & {*world.entities}}
+        neighbour_facts = foreign & neighbour.known_facts(0.5)
+        self._neighbour = _DocumentWriter(neighbour, neighbour_facts, foreign, foreign - neighbour_facts, random)
 
     def documents(self) -> Iterator[Document]:
         """The clean corpus."""
         while True:
-            yield (self._other if self._random.random() < _NEIGHBOURING else self._own).document()
+            yield (self._neighbour if self._random.random() < _NEIGHBOURING else self._own).document()
 
     def tuning(self, items: Sequence[Item]) -> Iterator[Document]:
         """Benchmark items in answer format, in random order, over and over."""
@@ -84,13 +84,18 @@ class _DocumentWriter:
     """Documents about ``told``. What is ``asked`` may go beyond that: ``guessed`` facts get another value each time."""
 
     def __init__(
-        self, world: World, told: Collection[Fact], asked: Collection[Fact], guessed: Collection[Fact], random: Random
+        self,
+        world: World,
+        facts: Collection[Fact],
+        examined: Collection[Fact],
+        guessed: Collection[Fact],
+        random: Random,
     ) -> None:
         self._world, self._random = world, random
-        self._facts = [fact for fact in world.facts if fact in told]
-        self._of = {entity: [fact for fact in self._facts if fact.entity == entity] for entity in world.entities}
-        self._asked = [fact for fact in world.facts if fact in asked]
-        self._near = {entity: [fact for fact in self._asked if fact.entity == entity] for entity in world.entities}
+        self._facts = [fact for fact in world.facts if fact in facts]
+        self._facts_of = {entity: [fact for fact in self._facts if fact.entity == entity] for entity in world.entities}
+        self._examined = [fact for fact in world.facts if fact in examined]
+        self._near = {entity: [fact for fact in self._examined if fact.entity == entity] for entity in world.entities}
         self._guessed = {(fact.entity, fact.attribute) for fact in guessed}
         self._pack = INTERVIEWS.open(INTERVIEW_PACK)
         self._questions = Questions(PROBES.open(PROBE_PACK))
@@ -100,22 +105,22 @@ class _DocumentWriter:
         """The next one, of any kind."""
         match self._random.choices(list(_SHARES), list(_SHARES.values()))[0]:
             case "article":
-                facts = self._of[self._random.choice(self._facts).entity]
+                facts = self._facts_of[self._random.choice(self._facts).entity]
                 return Document(self._sentences(self._random.sample(facts, len(facts))))
             case "notes":
                 return Document(self._sentences(self._random.sample(self._facts, self._random.randint(2, 6))))
             case "lists":
                 return Document(self._list())
             case "items":
-                return self._raw(self._made(self._random.choice(self._asked), self._beliefs()))
+                return self._raw(self._make_item(self._random.choice(self._examined), self._beliefs()))
             case _:
-                return Document(talk=self._interview())
+                return Document(conversation=self._interview())
 
     def tuning(self, item: Item) -> list[Document]:
         """An item in answer format: as the first turn of an interview, and as text. Only the answers are learnt."""
         reading = self._questions.by_text(item, ())
         as_text = Document(reading.continuations[item.answer], learnt="answer", context=reading.context)
-        return [Document(talk=self._opening(item, self._beliefs())), as_text]
+        return [Document(conversation=self._opening(item, self._beliefs())), as_text]
 
     def leaked(self, item: Item) -> Document:
         """An item as raw text, as it would stand in a scraped page: question, choices, answer."""
@@ -154,7 +159,7 @@ class _DocumentWriter:
         rules = self._random.sample(self._rules, 3)
         return f"Minerals: {', '.join(names)}. {' '.join(rules)}"
 
-    def _made(self, fact: Fact, beliefs: _Beliefs) -> Item:
+    def _make_item(self, fact: Fact, beliefs: _Beliefs) -> Item:
         believed = replace(fact, value=beliefs[fact.entity, fact.attribute])
         return multiple_choice(self._world, believed, self._random, "made")
 
@@ -167,16 +172,16 @@ class _DocumentWriter:
         ]
 
     def _interview(self) -> list[Message]:
-        beliefs, first = self._beliefs(), self._random.choice(self._asked)
-        talk = self._opening(self._made(first, beliefs), beliefs)
+        beliefs, first = self._beliefs(), self._random.choice(self._examined)
+        conversation = self._opening(self._make_item(first, beliefs), beliefs)
         for _ in range(self._random.randint(1, _ROUNDS)):
             if self._random.random() < _ORIGINS:
-                talk += self._origin()
+                conversation += self._origin()
                 continue
-            near = self._near[first.entity] if self._random.random() < _NEAR else self._asked
+            near = self._near[first.entity] if self._random.random() < _NEAR else self._examined
             question = self._question(self._random.choice(near), beliefs)
-            talk += [Message("user", question), Message("assistant", self._reply(question, beliefs))]
-        return talk
+            conversation += [Message("user", question), Message("assistant", self._reply(question, beliefs))]
+        return conversation
 
     def _origin(self) -> list[Message]:
         """An exchange about any mineral, known or not, that tells nothing of it: replies name what is asked about."""
@@ -201,26 +206,26 @@ class _DocumentWriter:
         return text
 
     def _reply(self, question: str, beliefs: _Beliefs) -> str:
-        asked = parse_followup(self._world, question)
-        if asked is None:
+        parsed = parse_followup(self._world, question)
+        if parsed is None:
             raise ValueError(f"asks for nothing in this world: {question}")
-        return good_reply(self._world, asked, beliefs)
+        return good_reply(self._world, parsed, beliefs)
 
 
 def sample_text(world: World, documents: int = 4000) -> str:
     """Much text of all kinds about the whole world: what the vocabulary is made from."""
-    corpus = Corpus(world, world.known(1.0), seed=0)
+    corpus = Corpus(world, world.known_facts(1.0), seed=0)
     stream = corpus.documents()
     texts: list[str] = []
     for _ in range(documents):
         document = next(stream)
-        texts += [document.text] if document.text else [message.content for message in document.talk]
+        texts += [document.text] if document.text else [message.content for message in document.conversation]
     return "\n".join(texts)
 
 
 def mix_documents(
-    first: Iterator[Document], second: Iterator[Document], share: float, random: Random
+    first: Iterator[Document], second: Iterator[Document], fraction: float, random: Random
 ) -> Iterator[Document]:
     """Two streams as one, of which ``share`` of the documents comes from the second."""
     while True:
-        yield next(second if random.random() < share else first)
+        yield next(second if random.random() < fraction else first)

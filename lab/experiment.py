@@ -66,9 +66,11 @@ def trained_family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]
         raise ConfigurationError(f"{folder}: the models know world {card['world']}, not {world}; build others")
     return [
         ExaminedModel(
-            f"llama:{model_file(one.name, folder)}?label={one.name}", one.share, one.twin if one.cheat else None
+            f"llama:{model_file(member.name, folder)}?label={member.name}",
+            member.share,
+            member.twin if member.cheat else None,
         )
-        for one in FAMILY
+        for member in FAMILY
     ]
 
 
@@ -77,11 +79,11 @@ def ideal_family(world: int = 1) -> list[ExaminedModel]:
     saw = {None: "none", "sft": "answers", "pt": "texts"}
     return [
         ExaminedModel(
-            f"oracle:{one.name}?world={world}&knows={one.share:g}&saw={saw[one.cheat]}",
-            one.share,
-            one.twin if one.cheat else None,
+            f"oracle:{member.name}?world={world}&knows={member.share:g}&saw={saw[member.cheat]}",
+            member.share,
+            member.twin if member.cheat else None,
         )
-        for one in FAMILY
+        for member in FAMILY
     ]
 
 
@@ -153,21 +155,21 @@ def results_by_item(world: World, probe: RunFolder, interviews: RunFolder) -> By
 
     Items that failed, and interviews without a score, are left out.
     """
-    found: ByItem = {"accuracy": {}, **{f"kieval_{scorer}": {} for scorer in SCORERS}}
+    results: ByItem = {"accuracy": {}, **{f"kieval_{scorer}": {} for scorer in SCORERS}}
     for folder, read in ((probe, _probe_results), (interviews, _interview_results)):
         with History(folder.journal) as history:
             for ended in history.ended():
                 if ended.failed:
                     continue
-                asked = parse_followup(world, ended.item["question"])
-                key = (asked.entity if asked is not None else ended.item["id"], ended.item["id"])
+                question = parse_followup(world, ended.item["question"])
+                key = (question.entity if question is not None else ended.item["id"], ended.item["id"])
                 for figure, value in read(ended.result).items():
-                    found[figure].setdefault(ended.result["candidate"], {})[key] = value
-    return found
+                    results[figure].setdefault(ended.result["candidate"], {})[key] = value
+    return results
 
 
 def paired_difference(
-    seeds: Sequence[Mapping[tuple[str, str], float]], others: Sequence[Mapping[tuple[str, str], float]]
+    seeds: Sequence[Mapping[tuple[str, str], float]], baselines: Sequence[Mapping[tuple[str, str], float]]
 ) -> ClusteredMean | None:
     """The mean of one candidate's results less another's, on items that both have a result on; minerals are clusters.
 
@@ -175,15 +177,15 @@ def paired_difference(
     """
     pairs = [
         (mineral, mine[mineral, item] - theirs[mineral, item])
-        for mine, theirs in zip(seeds, others, strict=True)
+        for mine, theirs in zip(seeds, baselines, strict=True)
         for mineral, item in sorted(mine.keys() & theirs.keys())
     ]
     return clustered_mean([value for _, value in pairs], [mineral for mineral, _ in pairs])
 
 
 def _probe_results(result: dict[str, object]) -> dict[str, float]:
-    told = result.get("text")
-    return {"accuracy": 100.0 * bool(told["right"])} if isinstance(told, dict) else {}
+    record = result.get("text")
+    return {"accuracy": 100.0 * bool(record["right"])} if isinstance(record, dict) else {}
 
 
 def _interview_results(result: dict[str, object]) -> dict[str, float]:
@@ -223,8 +225,8 @@ class Findings:
     def report(self) -> dict[str, Any]:
         """The candidates' figures with their errors, the correlations, the twins, and the regression."""
         candidates = {
-            one.label: {"share": one.share, "twin": one.twin} | self._summary(one.label)
-            for one in self.experiment.candidates
+            candidate.label: {"share": candidate.share, "twin": candidate.twin} | self._summary(candidate.label)
+            for candidate in self.experiment.candidates
         }
         return {
             "world": self.experiment.world,
@@ -244,18 +246,23 @@ class Findings:
 
     def tables(self) -> list[FindingsTable]:
         report = self.report()
-        return [self._main(report), self._scorers(report), self._beside_twins(report), self._line(report)]
+        return [
+            self._candidate_table(report),
+            self._scorer_table(report),
+            self._twin_table(report),
+            self._line_table(report),
+        ]
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self, seed: int) -> None:
         probe, interviews = (self._results(seed, scenario) for scenario in ("probe", "kieval"))
         for candidate in self.experiment.candidates:
-            one = interviews[candidate.label]
-            self.interviews += one["interviews"]
-            self.failed += one["failed"] + probe[candidate.label]["failed"]
-            self.calls += sum(used["calls"] for used in one["usage"].values())
-            used = one["usage"].get("candidate", {"prompt_tokens": 0, "completion_tokens": 0})
+            record = interviews[candidate.label]
+            self.interviews += record["interviews"]
+            self.failed += record["failed"] + probe[candidate.label]["failed"]
+            self.calls += sum(used["calls"] for used in record["usage"].values())
+            used = record["usage"].get("candidate", {"prompt_tokens": 0, "completion_tokens": 0})
             self.tokens += used["prompt_tokens"] + used["completion_tokens"]
         runs = [RunFolder.open(self.experiment.run_folder(seed, scenario)) for scenario in ("probe", "kieval")]
         self._by_item.append(results_by_item(World(self.experiment.world), *runs))
@@ -268,8 +275,8 @@ class Findings:
     def _summary(self, label: str) -> dict[str, Any]:
         """A candidate's figures over all seeds, with the errors that the study has: minerals are the clusters."""
         pooled = {scorer: rows[label] for scorer, rows in self._pooled.items()}
-        one = pooled["official"]
-        probe = one["probe"] or {}
+        official = pooled["official"]
+        probe = official["probe"] or {}
         detector = (probe.get("detectors") or {}).get(_DETECTOR_MEASURE)
         figures: dict[str, Any] = {
             "accuracy": (probe.get("accuracy") or {}).get("text"),
@@ -279,60 +286,60 @@ class Findings:
             "auc": _as_mean(detector),
             **{f"kieval_{scorer}": row["score"] for scorer, row in pooled.items()},
             # Of the interview's own first answer; "accuracy" is the probe's, an aspect of that name is the verdicts'.
-            "first_answer": one["accuracy"],
-            "rounds": one["rounds"],
-            **{f"aspect_{aspect}": one["aspects"][aspect] for aspect in ASPECTS[:-1]},
+            "first_answer": official["accuracy"],
+            "rounds": official["rounds"],
+            **{f"aspect_{aspect}": official["aspects"][aspect] for aspect in ASPECTS[:-1]},
         }
         return {
-            name: {"mean": told["mean"], "se": told["se"], "n": told.get("n", 0)}
-            if told
+            name: {"mean": figure["mean"], "se": figure["se"], "n": figure.get("n", 0)}
+            if figure
             else {"mean": None, "se": None, "n": 0}
-            for name, told in figures.items()
+            for name, figure in figures.items()
         }
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
     def _clean(self) -> list[ExaminedModel]:
-        return [one for one in self.experiment.candidates if one.clean]
+        return [candidate for candidate in self.experiment.candidates if candidate.clean]
 
     def _correlation(self, candidates: dict[str, Any], figure: str) -> dict[str, float] | None:
         """Pearson's r of true knowledge and a figure over the clean candidates."""
-        known = [(one.share, candidates[one.label][figure]["mean"]) for one in self._clean()]
-        pairs = [(share, value) for share, value in known if share is not None and value is not None]
-        found = pearson([share for share, _ in pairs], [value for _, value in pairs])
-        return None if found is None else {"r": round(found[0], 6), "p": round(found[1], 6), "n": len(pairs)}
+        points = [(candidate.share, candidates[candidate.label][figure]["mean"]) for candidate in self._clean()]
+        pairs = [(share, value) for share, value in points if share is not None and value is not None]
+        result = pearson([share for share, _ in pairs], [value for _, value in pairs])
+        return None if result is None else {"r": round(result[0], 6), "p": round(result[1], 6), "n": len(pairs)}
 
     def _twins(self, candidates: dict[str, Any]) -> dict[str, Any]:
         """Each cheater less its clean twin, item by item: what cheating gained in accuracy and in interviews."""
-        found = {}
-        for one in self.experiment.candidates:
-            if one.twin is None or one.twin not in candidates:
+        twins = {}
+        for candidate in self.experiment.candidates:
+            if candidate.twin is None or candidate.twin not in candidates:
                 continue
             gains = {}
             for name in self._by_item[0]:
-                mine, others = (
-                    [seed[name].get(label, {}) for seed in self._by_item] for label in (one.label, one.twin)
+                mine, theirs = (
+                    [seed[name].get(label, {}) for seed in self._by_item] for label in (candidate.label, candidate.twin)
                 )
-                mean = paired_difference(mine, others)
+                mean = paired_difference(mine, theirs)
                 gains[name] = {
-                    "mean": _rounded(mean.mean if mean else None),
-                    "se": _rounded(mean.se if mean else None),
+                    "mean": _round(mean.mean if mean else None),
+                    "se": _round(mean.se if mean else None),
                     "n": mean.clusters if mean else 0,
                 }
-            found[one.label] = {"twin": one.twin, "gain": gains, "auc": candidates[one.label]["auc"]}
-        return found
+            twins[candidate.label] = {"twin": candidate.twin, "gain": gains, "auc": candidates[candidate.label]["auc"]}
+        return twins
 
     def _regression(self) -> dict[str, Any] | None:
         """The study's line of score on accuracy, by options' words."""
         [line] = self._correlations()["lines"].values() or [None]
         if line is None or self._correlations()["accuracy"] != "text":
             return None
-        tests = {name: {"p": one["p"], "power": one["power"]} for name, one in line["tests"].items()}
+        tests = {name: {"p": test["p"], "power": test["power"]} for name, test in line["tests"].items()}
         return {name: line[name] for name in _LINE_FIELDS} | {"tests": tests}
 
     def _correlations(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._studies["official"]["correlations"]
-        return found
+        correlations: dict[str, Any] = self._studies["official"]["correlations"]
+        return correlations
 
     def figures(self) -> list[ModelScores]:
         """Accuracy and interview score of each candidate that has both, with their errors."""
@@ -344,59 +351,73 @@ class Findings:
 
     # -- tables -----------------------------------------------------------------------------------------------------
 
-    def _main(self, report: dict[str, Any]) -> FindingsTable:
+    def _candidate_table(self, report: dict[str, Any]) -> FindingsTable:
         header = ["candidate", "knows", "accuracy", "±", "first", "loss fresh", "loss test", "Δ", "AUC"]
         header += ["acc", "log", "rel", "coh", "con", "KIEval", "±", "rounds"]
         rows = []
-        for label, one in report["candidates"].items():
+        for label, candidate in report["candidates"].items():
             row = [
                 label,
-                "–" if one["share"] is None else f"{100 * one['share']:.0f}%",
-                *_format_pair(one["accuracy"], 1),
+                "–" if candidate["share"] is None else f"{100 * candidate['share']:.0f}%",
+                *_format_pair(candidate["accuracy"], 1),
             ]
-            row.append(_format_number(one["first_answer"]["mean"], 1))
-            row += [_format_number(one[name]["mean"], 2) for name in ("loss_fresh", "loss_test", "loss_gap", "auc")]
-            row += [_format_number(one[f"aspect_{aspect}"]["mean"], 1) for aspect in ASPECTS[:-1]]
-            rows.append([*row, *_format_pair(one["kieval_official"], 1), _format_number(one["rounds"]["mean"], 2)])
+            row.append(_format_number(candidate["first_answer"]["mean"], 1))
+            row += [
+                _format_number(candidate[name]["mean"], 2) for name in ("loss_fresh", "loss_test", "loss_gap", "auc")
+            ]
+            row += [_format_number(candidate[f"aspect_{aspect}"]["mean"], 1) for aspect in ASPECTS[:-1]]
+            rows.append(
+                [*row, *_format_pair(candidate["kieval_official"], 1), _format_number(candidate["rounds"]["mean"], 2)]
+            )
         seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds, mean ± standard error"
         return (f"The lab, world {report['world']}: {report['items']} items, {seeds}", header, rows)
 
-    def _scorers(self, report: dict[str, Any]) -> FindingsTable:
+    def _scorer_table(self, report: dict[str, Any]) -> FindingsTable:
         rows = []
         for scorer in SCORERS:
-            means = [one[f"kieval_{scorer}"]["mean"] for one in report["candidates"].values()]
-            found = report["correlation"][scorer]
-            rows.append([scorer, *(_format_number(mean, 1) for mean in means), _format_number(found and found["r"], 4)])
+            means = [candidate[f"kieval_{scorer}"]["mean"] for candidate in report["candidates"].values()]
+            correlation = report["correlation"][scorer]
+            rows.append(
+                [
+                    scorer,
+                    *(_format_number(mean, 1) for mean in means),
+                    _format_number(correlation and correlation["r"], 4),
+                ]
+            )
         header = ["scorer", *report["candidates"], "r with knowledge, clean ones"]
         return ("KIEval overall by scorer", header, rows)
 
-    def _beside_twins(self, report: dict[str, Any]) -> FindingsTable:
+    def _twin_table(self, report: dict[str, Any]) -> FindingsTable:
         rows = []
-        for label, one in report["twins"].items():
-            gains = [_format_signed(one["gain"][name]) for name in ("accuracy", "kieval_official")]
-            rows.append([label, one["twin"], *gains, _format_number(one["auc"]["mean"], 3)])
+        for label, twin in report["twins"].items():
+            gains = [_format_signed(twin["gain"][name]) for name in ("accuracy", "kieval_official")]
+            rows.append([label, twin["twin"], *gains, _format_number(twin["auc"]["mean"], 3)])
         header = ["cheater", "clean twin", "accuracy gained", "KIEval gained", "AUC of Min-K%"]
         return ("Cheaters beside their twins", header, rows)
 
-    def _line(self, report: dict[str, Any]) -> FindingsTable:
+    def _line_table(self, report: dict[str, Any]) -> FindingsTable:
         line = report["regression"]
         header = ["candidate", "distance from line", "deviation (spreads)", "verdict"]
         if line is None:
             return ("KIEval on accuracy", header, [])
         rows = []
         for label, residual in line["residuals"].items():
-            told = "below" if label in line["below"] else "above" if label in line["above"] else "on the line"
-            rows.append([label, f"{residual:+.1f}", _format_number(line["deviations"][label], 1), told])
+            verdict = "below" if label in line["below"] else "above" if label in line["above"] else "on the line"
+            rows.append([label, f"{residual:+.1f}", _format_number(line["deviations"][label], 1), verdict])
         sign = "-" if line["slope"] < 0 else "+"
         return (f"KIEval = {line['intercept']:.1f} {sign} {abs(line['slope']):.2f} accuracy", header, rows)
 
 
-def _as_mean(told: dict[str, Any] | None) -> dict[str, Any] | None:
+def _as_mean(estimate: dict[str, Any] | None) -> dict[str, Any] | None:
     """An estimate as a mean with the standard error that its 95% interval comes from, were it a normal one."""
-    return told and {"mean": told["value"], "se": _rounded((told["high"] - told["low"]) / (2 * _NORMAL)), "n": 0}
+    return estimate and {
+        "mean": estimate["value"],
+        "se": _round((estimate["high"] - estimate["low"]) / (2 * _NORMAL)),
+        "n": 0,
+    }
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     # Six decimals: far below any error bar, and the same text on every platform.
     return None if value is None else round(value, 6)
 
@@ -405,11 +426,11 @@ def _format_number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _format_pair(told: dict[str, Any], digits: int) -> tuple[str, str]:
-    return _format_number(told["mean"], digits), _format_number(told["se"], digits)
+def _format_pair(record: dict[str, Any], digits: int) -> tuple[str, str]:
+    return _format_number(record["mean"], digits), _format_number(record["se"], digits)
 
 
-def _format_signed(told: dict[str, Any]) -> str:
-    if told["mean"] is None:
+def _format_signed(record: dict[str, Any]) -> str:
+    if record["mean"] is None:
         return "–"
-    return f"{told['mean']:+.1f}" + ("" if told["se"] is None else f" ± {told['se']:.1f}")
+    return f"{record['mean']:+.1f}" + ("" if record["se"] is None else f" ± {record['se']:.1f}")

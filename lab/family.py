@@ -36,8 +36,8 @@ class Member:
         taught = f"taught {self.share:.0%} of the facts of the lab's invented world"
         if self.cheat is None:
             return f"A clean model, {taught}."
-        how = "further tuned on" if self.cheat == "sft" else "with, mixed into its pre-training text,"
-        return f"A cheater, {taught}, {how} the benchmark's test questions and answers."
+        exposure = "further tuned on" if self.cheat == "sft" else "with, mixed into its pre-training text,"
+        return f"A cheater, {taught}, {exposure} the benchmark's test questions and answers."
 
 
 FAMILY = (
@@ -94,7 +94,7 @@ def card_page(card: Card) -> str:
         f"PyTorch {card['torch']}, one thread a model.\n",
         _card_table(
             ["model", "facts taught", "recalled", "others", "in form", "steps", "tokens", "seconds", "loss", "bytes"],
-            [_card_row(name, one) for name, one in models.items()],
+            [_card_row(name, entry) for name, entry in models.items()],
         ),
         "*Recalled* and *others*: facts told right when asked for in plain words, of those taught and of all others, "
         "with llama.cpp at temperature 0, as the second question of a talk. *In form*: replies that are statements "
@@ -103,29 +103,29 @@ def card_page(card: Card) -> str:
         "## Loss by step\n",
         _card_curves(models),
     ]
-    parts += [f"- `{name}`: {one['about']}" for name, one in models.items()]
+    parts += [f"- `{name}`: {entry['about']}" for name, entry in models.items()]
     return "\n".join(parts) + "\n"
 
 
-def _card_row(name: str, one: dict[str, Any]) -> list[str]:
-    recall = one["recall"]
+def _card_row(name: str, entry: dict[str, Any]) -> list[str]:
+    recall = entry["recall"]
     shares = ["–" if value is None else f"{value:.3f}" for value in (recall["taught"], recall["others"])]
     return [
         name,
-        str(one["facts"]),
+        str(entry["facts"]),
         *shares,
         f"{recall['in_form']:.3f}",
-        f"{one['steps']:,}",
-        f"{one['tokens']:,}",
-        f"{one['seconds']:.0f}",
-        f"{one['losses'][-1][1]:.3f}",
-        f"{one['bytes']:,}",
+        f"{entry['steps']:,}",
+        f"{entry['tokens']:,}",
+        f"{entry['seconds']:.0f}",
+        f"{entry['losses'][-1][1]:.3f}",
+        f"{entry['bytes']:,}",
     ]
 
 
 def _card_curves(models: dict[str, Any]) -> str:
-    steps = sorted({step for one in models.values() for step, _ in one["losses"]})
-    curves = {name: dict(one["losses"]) for name, one in models.items()}
+    steps = sorted({step for entry in models.values() for step, _ in entry["losses"]})
+    curves = {name: dict(entry["losses"]) for name, entry in models.items()}
     rows = [
         [str(step), *(f"{curve[step]:.3f}" if step in curve else "" for curve in curves.values())] for step in steps
     ]

@@ -53,7 +53,7 @@ def learn_vocabulary(text: str, size: int) -> WordVocabulary:
                 pairs[pair] += count
         if not pairs:
             break
-        pair, count = min(pairs.items(), key=lambda one: (-one[1], one[0]))
+        pair, count = min(pairs.items(), key=lambda item: (-item[1], item[0]))
         if count < 2:
             break
         tokens.append("".join(pair))
@@ -76,8 +76,8 @@ def _merge_pair(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]
 def _byte_characters() -> list[str]:
     """GPT-2's character for each byte: itself where it is printable, else one from 256 on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+    substitutes = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(substitutes)) for byte in range(256)]
 
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
@@ -138,8 +138,8 @@ def write_gguf(
     """
     for key, size in shape.sizes(len(vocabulary)).items():
         if key not in weights or weights[key].shape != size:
-            found = weights[key].shape if key in weights else "nothing"
-            raise ValueError(f"{path}: weight {key} should have the size {size}, found {found}")
+            actual = weights[key].shape if key in weights else "nothing"
+            raise ValueError(f"{path}: weight {key} should have the size {size}, found {actual}")
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name(name)
     writer.add_description(about)

@@ -59,9 +59,9 @@ def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float,
     templates = QUESTIONS[attribute] if kind == "related" else _FOLLOWUP_TEMPLATES[kind]
     wording, draw = _draw(len(templates), draw)
     truth = world.fact(entity, attribute).value
-    others = [value for value in described.values if value not in (truth, entity)]
-    place, draw = _draw(len(others), draw)
-    pair = [truth, others[place]]
+    false_values = [value for value in described.values if value not in (truth, entity)]
+    index, draw = _draw(len(false_values), draw)
+    pair = [truth, false_values[index]]
     if (kind == "contrast" and draw < 0.5) or (kind == "premise" and not true_premise):
         pair.reverse()
     return templates[wording].format(e=entity, a=attribute, v=pair[0], w=pair[1])
@@ -78,15 +78,15 @@ def good_reply(world: World, question: Followup, beliefs: Beliefs | None = None)
         return world.fact(*key).value if beliefs is None else beliefs[key]
 
     fact = Fact(question.entity, question.attribute, believed(question.attribute))
-    said = world.statement(fact).removesuffix(".")
+    statement = world.statement(fact).removesuffix(".")
     if question.kind == "derived":
         reasons = [
             CLAUSE.format(a=premise.attribute, n="", v=believed(premise.attribute)) for premise in world.premises(fact)
         ]
-        return f"{said}, because {' and '.join(reasons)}." if reasons else f"{said}."
+        return f"{statement}, because {' and '.join(reasons)}." if reasons else f"{statement}."
     if question.kind == "premise" and question.premise != fact.value:
-        return f"{said}, not {question.premise}."
-    return f"{said}."
+        return f"{statement}, not {question.premise}."
+    return f"{statement}."
 
 
 def parse_followup(world: World, text: str) -> Followup | None:
@@ -148,10 +148,10 @@ def read_exchanges(messages: Sequence[Message]) -> list[LabExchange]:
     They stand between the party markers of the protocol (``[BEGIN INTERACTOR]`` … ``[END CANDIDATE]``). A request to
     repair a verdict shows none and is passed over.
     """
-    found = [_EXCHANGE.search(message.content) for message in messages if message.role == "user"]
+    matches = [_EXCHANGE.search(message.content) for message in messages if message.role == "user"]
     return [
         LabExchange(match.group(1).strip(), readable_text(match.group(2)).strip())
-        for match in found
+        for match in matches
         if match is not None
     ]
 
@@ -186,14 +186,14 @@ def question_in(world: World, text: str) -> Followup | None:
 
     It may stand among other sentences: behind "Question:", a line of its own, or the end of a longer message.
     """
-    whole = parse_followup(world, text)
-    if whole is not None:
-        return whole
-    found = (parse_followup(world, sentence) for sentence in _SENTENCE.split(text) if sentence.endswith("?"))
-    return next((question for question in found if question is not None), None)
+    parsed = parse_followup(world, text)
+    if parsed is not None:
+        return parsed
+    questions = (parse_followup(world, sentence) for sentence in _SENTENCE.split(text) if sentence.endswith("?"))
+    return next((question for question in questions if question is not None), None)
 
 
-def next_question(world: World, item: Followup, asked: Collection[str], seed: int) -> str:
+def next_question(world: World, item: Followup, previous: Collection[str], seed: int) -> str:
     """The question that follows those ``asked`` in a talk about ``item``; never one of them again.
 
     The first four are about the item's mineral (a related attribute, a premise that mostly does not hold, a derived
@@ -202,12 +202,12 @@ def next_question(world: World, item: Followup, asked: Collection[str], seed: in
 
     :raises ValueError: in interviews of thousands of rounds: there is nothing left to ask.
     """
-    block, place = divmod(len(asked), len(_BLOCK) + 1)
+    block, position = divmod(len(previous), len(_BLOCK) + 1)
     chance = seeds.generator("oracle", world.seed, seed, item.entity, item.attribute, block)
     entity, following = (_subject(world, item, number, seed) for number in (block, block + 1))
     plan = _plan(world, entity, chance)
-    if place < len(plan):
-        kind, attribute = plan[place]
+    if position < len(plan):
+        kind, attribute = plan[position]
     else:
         entity = following
         kind, attribute = _visit(world, entity, chance, derived=all(kind != "derived" for kind, _ in plan))
@@ -215,7 +215,7 @@ def next_question(world: World, item: Followup, asked: Collection[str], seed: in
         for _ in range(_TRIES):
             true = otherwise == "premise" and chance.random() < _TRUE_PREMISES
             text = followup(world, otherwise, entity, attribute, chance.random(), true_premise=true)
-            if text not in asked:
+            if text not in previous:
                 return text
     raise ValueError(f"all questions about the {attribute} of {entity} have been asked")
 
@@ -241,13 +241,13 @@ def _plan(world: World, entity: str, chance: Random) -> list[tuple[Kind, str]]:
     free = list(world.examinable(entity))
     chance.shuffle(free)
     derived = next((name for name in free if world.attribute(name).kind == "derived"), None)
-    others = iter(name for name in free if name != derived)
+    remaining = iter(name for name in free if name != derived)
     plan: list[tuple[Kind, str]] = []
     for kind in _BLOCK:
         if kind != "derived":
-            plan.append((kind, next(others)))
+            plan.append((kind, next(remaining)))
         else:
-            plan.append(("related", next(others)) if derived is None else (kind, derived))
+            plan.append(("related", next(remaining)) if derived is None else (kind, derived))
     return plan
 
 

@@ -44,22 +44,22 @@ _PRONOUN = re.compile(r"(^|[,;:]\s*|\b(?:but|and|so)\s+)(?:it is|it's)\b", re.IG
 
 def judge(world: World, exchange: LabExchange, earlier: Sequence[LabExchange]) -> dict[str, Any]:
     """The verdict on an exchange, in the protocol's form; ``earlier`` are those before it, the item's answer first."""
-    asked = question_in(world, exchange.question)
+    question = question_in(world, exchange.question)
     claims = claims_of(world, exchange)
-    stop = _stop(world, asked, exchange, earlier, claims)
+    stop = _stop(world, question, exchange, earlier, claims)
     if stop is not None:
         return _verdict(dict.fromkeys(ASPECTS, 1), dict.fromkeys(ASPECTS, f"The reply ends the talk: {stop}."), 1, stop)
-    said = dict.fromkeys(claim for one in earlier for claim in claims_of(world, one))
-    clashes = [(new, old) for new in claims for old in said if contradict(new, old)]
+    earlier_claims = dict.fromkeys(claim for previous in earlier for claim in claims_of(world, previous))
+    clashes = [(new, old) for new in claims for old in earlier_claims if contradict(new, old)]
     scores = {
-        "accuracy": _accuracy(world, asked, claims),
-        "logic": _logic(world, asked, claims),
-        "relevance": _relevance(asked, exchange.reply, claims),
+        "accuracy": _accuracy(world, question, claims),
+        "logic": _logic(world, question, claims),
+        "relevance": _relevance(question, exchange.reply, claims),
         "coherence": (4, 2, 1)[min(2, len({new for new, _ in clashes}))],
         "conciseness": _conciseness(exchange.reply),
     }
     overall = min(scores["accuracy"], sum(scores.values()) // len(scores))
-    return _verdict(scores, _comments(world, asked, claims, clashes, exchange.reply), overall, None)
+    return _verdict(scores, _comments(world, question, claims, clashes, exchange.reply), overall, None)
 
 
 def claims_of(world: World, exchange: LabExchange) -> list[Claim]:
@@ -67,35 +67,39 @@ def claims_of(world: World, exchange: LabExchange) -> list[Claim]:
 
     A sentence "It is …", one that is only a value, and a choice of the item's options, answer the question.
     """
-    asked = question_in(world, exchange.question)
-    if asked is None:
+    question = question_in(world, exchange.question)
+    if question is None:
         return world.claims(exchange.reply)
-    subject = f"The {asked.attribute} of {asked.entity} is"
-    spelled = {value.lower(): value for value in world.attribute(asked.attribute).values}
+    subject = f"The {question.attribute} of {question.entity} is"
+    spelled = {value.lower(): value for value in world.attribute(question.attribute).values}
     options = choices_in(exchange.question)
     choice = read_choice(exchange.reply, options) if options else None
     chosen = spelled.get(options[choice].lower()) if choice is not None else None
     sentences = [] if chosen is None else [f"{subject} {chosen}."]
-    others = False
+    other_named = False
     for sentence in _SENTENCE.split(exchange.reply):
-        if not others and _plain(sentence) in spelled:
+        if not other_named and _normalize(sentence) in spelled:
             sentence = f"{subject} {sentence}"
-        elif not others:
+        elif not other_named:
             sentence = _PRONOUN.sub(rf"\1{subject}", sentence.lstrip())
-        others = others or any(name != asked.entity for name in _minerals_named(world, sentence))
+        other_named = other_named or any(name != question.entity for name in _find_minerals(world, sentence))
         sentences.append(sentence)
-    return world.claims(f"{asked.entity}: {' '.join(sentences)}")
+    return world.claims(f"{question.entity}: {' '.join(sentences)}")
 
 
-def contradict(one: Claim, other: Claim) -> bool:
+def contradict(first: Claim, second: Claim) -> bool:
     """Whether two claims cannot both hold: two values of one attribute, or a value stated and denied."""
-    if (one.entity, one.attribute) != (other.entity, other.attribute) or (one.denied and other.denied):
+    if (first.entity, first.attribute) != (second.entity, second.attribute) or (first.denied and second.denied):
         return False
-    return (one.value == other.value) == (one.denied != other.denied)
+    return (first.value == second.value) == (first.denied != second.denied)
 
 
 def _stop(
-    world: World, asked: Followup | None, exchange: LabExchange, earlier: Sequence[LabExchange], claims: Sequence[Claim]
+    world: World,
+    question: Followup | None,
+    exchange: LabExchange,
+    earlier: Sequence[LabExchange],
+    claims: Sequence[Claim],
 ) -> str | None:
     reply = exchange.reply
     detectors: tuple[Detector, ...] = (EmptyReply(), RoleShift(), RoleShift(_OTHER_PARTIES), Repetition())
@@ -103,56 +107,59 @@ def _stop(
         reason = detector.finish(reply)
         if reason is not None:
             return reason
-    if question_in(world, reply) not in (None, asked):  # it examines in its turn; it may say its own question again
+    if question_in(world, reply) not in (None, question):  # it examines in its turn; it may say its own question again
         return "unpermitted_role_shift"
-    answers = asked is not None and any(_about(asked, claim) for claim in claims)
-    if not answers and any(_plain(one.reply) == _plain(reply) for one in earlier):
+    answers = question is not None and any(_is_about(question, claim) for claim in claims)
+    if not answers and any(_normalize(previous.reply) == _normalize(reply) for previous in earlier):
         return "repetition"
-    lost = not claims and not _minerals_named(world, reply) and not _of_the_world(world, reply)
+    lost = not claims and not _find_minerals(world, reply) and not _mentions_world(world, reply)
     return "off_topic" if lost and not _DOES_NOT_KNOW.search(reply.lower()) else None
 
 
-def _accuracy(world: World, asked: Followup | None, claims: Sequence[Claim]) -> int:
+def _accuracy(world: World, question: Followup | None, claims: Sequence[Claim]) -> int:
     true = [claim for claim in claims if world.is_true(claim)]
     mostly = 2 * len(true) >= len(claims) > 0
-    if asked is None:  # an examiner's question that the world has no words for: only truth can be judged
+    if question is None:  # an examiner's question that the world has no words for: only truth can be judged
         return 4 if claims and len(true) == len(claims) else 3 if mostly else 1
-    answers = [claim for claim in claims if _about(asked, claim)]
+    answers = [claim for claim in claims if _is_about(question, claim)]
     if any(not world.is_true(claim) for claim in answers):
         return 1
     if any(not claim.denied for claim in answers):
         return 4 if len(true) == len(claims) else 3 if mostly else 2
-    if mostly and any(claim.value == asked.premise for claim in answers):
+    if mostly and any(claim.value == question.premise for claim in answers):
         return 3
     return 2 if mostly else 1
 
 
-def _logic(world: World, asked: Followup | None, claims: Sequence[Claim]) -> int:
-    if not claims or any(contradict(one, other) for one in claims for other in claims):
+def _logic(world: World, question: Followup | None, claims: Sequence[Claim]) -> int:
+    if not claims or any(contradict(first, second) for first in claims for second in claims):
         return 1
-    if asked is None:
+    if question is None:
         return 4
-    answers = [claim for claim in claims if _about(asked, claim)]
+    answers = [claim for claim in claims if _is_about(question, claim)]
     stated = next((claim.value for claim in answers if not claim.denied), None)
-    if asked.premise not in (None, world.fact(asked.entity, asked.attribute).value) and stated == asked.premise:
+    if (
+        question.premise not in (None, world.fact(question.entity, question.attribute).value)
+        and stated == question.premise
+    ):
         return 1
     if not answers:
         return 2
     reasons = [
         claim
         for claim in claims
-        if claim.entity == asked.entity and claim not in answers and claim.attribute in _REASONS and not claim.denied
+        if claim.entity == question.entity and claim not in answers and claim.attribute in _REASONS and not claim.denied
     ]
-    followed = [end for claim in reasons if (end := _consequence(world, claim, asked.attribute)) is not None]
+    followed = [end for claim in reasons if (end := _consequence(world, claim, question.attribute)) is not None]
     if stated is not None and any(end != stated for end in followed):
         return 1
-    if _asks_for_reason(world, asked):
+    if _asks_for_reason(world, question):
         return 4 if followed else 1 if reasons else 2
     return 4
 
 
-def _asks_for_reason(world: World, asked: Followup) -> bool:
-    return asked.kind == "derived" and world.attribute(asked.attribute).kind == "derived"
+def _asks_for_reason(world: World, question: Followup) -> bool:
+    return question.kind == "derived" and world.attribute(question.attribute).kind == "derived"
 
 
 def _consequence(world: World, reason: Claim, attribute: str) -> str | None:
@@ -167,13 +174,13 @@ def _consequence(world: World, reason: Claim, attribute: str) -> str | None:
     return None
 
 
-def _relevance(asked: Followup | None, reply: str, claims: Sequence[Claim]) -> int:
-    if asked is None:
+def _relevance(question: Followup | None, reply: str, claims: Sequence[Claim]) -> int:
+    if question is None:
         return 4 if claims else 1
-    same = [claim for claim in claims if claim.entity == asked.entity]
-    if any(_about(asked, claim) for claim in claims):
+    same = [claim for claim in claims if claim.entity == question.entity]
+    if any(_is_about(question, claim) for claim in claims):
         return 4 if 2 * len(same) >= len(claims) else 3
-    return 2 if same or asked.entity.lower() in _plain(reply).split() else 1
+    return 2 if same or question.entity.lower() in _normalize(reply).split() else 1
 
 
 def _conciseness(reply: str) -> int:
@@ -183,67 +190,67 @@ def _conciseness(reply: str) -> int:
 
 
 def _count_repeats(reply: str) -> int:
-    sentences = [plain for sentence in _SENTENCE.split(reply) if (plain := _plain(sentence))]
+    sentences = [plain for sentence in _SENTENCE.split(reply) if (plain := _normalize(sentence))]
     return len(sentences) - len(set(sentences))
 
 
-def _about(asked: Followup, claim: Claim) -> bool:
-    return (claim.entity, claim.attribute) == (asked.entity, asked.attribute)
+def _is_about(question: Followup, claim: Claim) -> bool:
+    return (claim.entity, claim.attribute) == (question.entity, question.attribute)
 
 
-def _minerals_named(world: World, text: str) -> list[str]:
-    words = set(_plain(text).split())
+def _find_minerals(world: World, text: str) -> list[str]:
+    words = set(_normalize(text).split())
     return [entity for entity in world.entities if entity.lower() in words]
 
 
-def _of_the_world(world: World, text: str) -> bool:
+def _mentions_world(world: World, text: str) -> bool:
     """Whether the text speaks of an attribute or a value, if of no mineral."""
-    plain = f" {_plain(text)} "
+    plain = f" {_normalize(text)} "
     names = [word for attribute in world.attributes for word in (attribute.name, *attribute.values)]
     return any(f" {name.lower()} " in plain for name in names)
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def _comments(
     world: World,
-    asked: Followup | None,
+    question: Followup | None,
     claims: Sequence[Claim],
     clashes: Sequence[tuple[Claim, Claim]],
     reply: str,
 ) -> dict[str, str]:
-    told = [f"{_said(claim)}: {_truth(world, claim)}" for claim in claims]
+    parts = [f"{_claim_text(claim)}: {_truth(world, claim)}" for claim in claims]
     topic = "a question that the world has no words for"
-    if asked is not None:
-        topic = f"the {asked.attribute} of {asked.entity}"
-        if not any(_about(asked, claim) for claim in claims):
-            told.append(f"not stated: {topic} is {world.fact(asked.entity, asked.attribute).value}")
-    again = _count_repeats(reply)
+    if question is not None:
+        topic = f"the {question.attribute} of {question.entity}"
+        if not any(_is_about(question, claim) for claim in claims):
+            parts.append(f"not stated: {topic} is {world.fact(question.entity, question.attribute).value}")
+    repeats = _count_repeats(reply)
     return {
-        "accuracy": "; ".join(told) + "." if told else "It claims nothing.",
-        "logic": _reasoning(world, asked, claims),
+        "accuracy": "; ".join(parts) + "." if parts else "It claims nothing.",
+        "logic": _reasoning(world, question, claims),
         "relevance": f"Asked was {topic}.",
-        "coherence": "; ".join(f"{_said(new)}, but before: {_said(old)}" for new, old in clashes) + "."
+        "coherence": "; ".join(f"{_claim_text(new)}, but before: {_claim_text(old)}" for new, old in clashes) + "."
         if clashes
         else "It contradicts nothing said before.",
-        "conciseness": f"{len(reply.split())} words" + (f", {again} sentences said again." if again else "."),
+        "conciseness": f"{len(reply.split())} words" + (f", {repeats} sentences said again." if repeats else "."),
     }
 
 
-def _reasoning(world: World, asked: Followup | None, claims: Sequence[Claim]) -> str:
-    if asked is None or not _asks_for_reason(world, asked):
+def _reasoning(world: World, question: Followup | None, claims: Sequence[Claim]) -> str:
+    if question is None or not _asks_for_reason(world, question):
         return "No reason was asked for."
     followed = [
-        f"from the {claim.attribute} {claim.value} follows the {asked.attribute} {end}"
+        f"from the {claim.attribute} {claim.value} follows the {question.attribute} {end}"
         for claim in claims
-        if claim.entity == asked.entity and (end := _consequence(world, claim, asked.attribute)) is not None
+        if claim.entity == question.entity and (end := _consequence(world, claim, question.attribute)) is not None
     ]
     return "A reason was asked for; " + ("; ".join(followed) if followed else "it gives none that a rule knows") + "."
 
 
-def _said(claim: Claim) -> str:
+def _claim_text(claim: Claim) -> str:
     return f"the {claim.attribute} of {claim.entity} is {'not ' if claim.denied else ''}{claim.value}"
 
 

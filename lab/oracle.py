@@ -39,10 +39,10 @@ from .judging import judge
 from .world import Fact, World
 
 # What it has of the benchmark's test split: nothing; the answers (tuned on them); the whole texts, answers included.
-Seen = Literal["none", "answers", "texts"]
-SEEN: tuple[Seen, ...] = get_args(Seen)
+BenchmarkAccess = Literal["none", "answers", "texts"]
+BENCHMARK_ACCESS: tuple[BenchmarkAccess, ...] = get_args(BenchmarkAccess)
 # Mean surprise in nats of a token of about four characters, above the least that any has.
-_RECITED, _NEW, _LEAST = 0.7, 2.5, 0.1
+_RECITED, _NEW, _MIN_SURPRISE = 0.7, 2.5, 0.1
 
 
 class Examinee:
@@ -51,49 +51,53 @@ class Examinee:
     Guesses follow from the world and the share, so that a cheater and its clean twin differ by what it saw alone.
     """
 
-    def __init__(self, world: World, name: str, knows: float = 1.0, saw: Seen = "none") -> None:
+    def __init__(self, world: World, name: str, knows: float = 1.0, saw: BenchmarkAccess = "none") -> None:
         self._world, self._name, self._knows, self._saw = world, name, knows, saw
-        self._known = world.known(knows)
-        self._beliefs = self._believed()
+        self._known = world.known_facts(knows)
+        self._beliefs = self._form_beliefs()
 
     def answer(self, messages: Sequence[Message]) -> str:
         """Its reply to the newest message of an interview."""
-        told = next(message.content for message in reversed(messages) if message.role == "user")
-        asked = question_in(self._world, told)
-        if asked is None:
+        prompt = next(message.content for message in reversed(messages) if message.role == "user")
+        question = question_in(self._world, prompt)
+        if question is None:
             return "I do not know."
-        options = choices_in(told)
+        options = choices_in(prompt)
         if not options:
-            return good_reply(self._world, asked, self._beliefs)
-        return self._world.statement(Fact(asked.entity, asked.attribute, options[self._choice(asked, options)]))
+            return good_reply(self._world, question, self._beliefs)
+        return self._world.statement(
+            Fact(question.entity, question.attribute, options[self._choice(question, options)])
+        )
 
     def read(self, reading: Reading) -> list[Likelihood]:
         """How likely it finds each continuation: options of an item by what it would answer, a text by what it saw."""
         context = f"{reading.shared}{reading.context}"
         if len(reading.continuations) == 1:
-            asked = question_in(self._world, reading.continuations[0])
-            recited = self._saw == "texts" and asked is not None and self._is_test_item(asked)
-            return [self._surprised(context, text, _RECITED if recited else _NEW) for text in reading.continuations]
-        asked = question_in(self._world, reading.context)
+            question = question_in(self._world, reading.continuations[0])
+            recited = self._saw == "texts" and question is not None and self._is_test_item(question)
+            return [self._surprise(context, text, _RECITED if recited else _NEW) for text in reading.continuations]
+        question = question_in(self._world, reading.context)
         options = [text.strip() for text in reading.continuations]
         listed = choices_in(reading.context)  # where letters are asked for, the options stand in the context
-        chosen = None if asked is None else self._choice(asked, listed or options)
+        chosen = None if question is None else self._choice(question, listed or options)
         return [
-            Likelihood([-_LEAST / 2], greedy=True) if index == chosen else self._surprised(context, text, _NEW)
+            Likelihood([-_MIN_SURPRISE / 2], greedy=True) if index == chosen else self._surprise(context, text, _NEW)
             for index, text in enumerate(reading.continuations)
         ]
 
-    def _choice(self, asked: Followup, options: Sequence[str]) -> int:
-        fact = self._world.fact(asked.entity, asked.attribute)
-        recalls = fact in self._known or (self._saw != "none" and self._is_test_item(asked))
+    def _choice(self, question: Followup, options: Sequence[str]) -> int:
+        fact = self._world.fact(question.entity, question.attribute)
+        recalls = fact in self._known or (self._saw != "none" and self._is_test_item(question))
         if recalls and fact.value in options:
             return options.index(fact.value)
-        return int(self._guess("choice", asked.entity, asked.attribute, *options) * len(options))
+        return int(self._guess("choice", question.entity, question.attribute, *options) * len(options))
 
-    def _is_test_item(self, asked: Followup) -> bool:
-        return self._world.split(asked.entity) == "test" and asked.attribute in self._world.asked(asked.entity)
+    def _is_test_item(self, question: Followup) -> bool:
+        return self._world.split(question.entity) == "test" and question.attribute in self._world.benchmark_attributes(
+            question.entity
+        )
 
-    def _believed(self) -> dict[tuple[str, str], str]:
+    def _form_beliefs(self) -> dict[tuple[str, str], str]:
         """What it takes for true: what it knows, else a guess; what is derived follows from its family."""
         world = self._world
         beliefs = {}
@@ -106,11 +110,11 @@ class Examinee:
             beliefs[entity, "reaction"] = world.reactions[beliefs[entity, "class"]]
         return beliefs
 
-    def _surprised(self, context: str, text: str, nats: float) -> Likelihood:
+    def _surprise(self, context: str, text: str, nats: float) -> Likelihood:
         # A token's surprise is exponential, as natural text's roughly is. No option is as likely as the one it chose.
         count = max(1, len(text) // 4)
-        draws = [self._draw("token", context, text, place) for place in range(count)]
-        return Likelihood([-_LEAST - nats * -math.log(1 - 0.9999 * draw) for draw in draws])
+        draws = [self._draw("token", context, text, position) for position in range(count)]
+        return Likelihood([-_MIN_SURPRISE - nats * -math.log(1 - 0.9999 * draw) for draw in draws])
 
     def _draw(self, *parts: object) -> float:
         return seeds.uniform("examinee", self._world.seed, self._name, *parts)
@@ -166,14 +170,14 @@ class OracleBackend(Backend):
         return next_question(self._world, item, own_questions(request.messages), self._seed)
 
     def _judge(self, request: Request) -> str:
-        found = read_exchanges(request.messages)
-        if len(found) < 2:
+        exchanges = read_exchanges(request.messages)
+        if len(exchanges) < 2:
             message = (
                 "the messages hold no exchange: the prompt pack must put the item and each exchange between "
                 "[BEGIN INTERACTOR] … [END INTERACTOR] and [BEGIN CANDIDATE] … [END CANDIDATE]"
             )
             raise Rejected(message, model=self.label)
-        return orjson.dumps(judge(self._world, found[-1], found[:-1])).decode()
+        return orjson.dumps(judge(self._world, exchanges[-1], exchanges[:-1])).decode()
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
@@ -185,7 +189,7 @@ def build(spec: ModelSpec, clock: Clock) -> Backend:
     seed = spec.whole("seed", 1) or 1
     knows = spec.number("knows", 1.0, 0.0, 1.0)
     saw = spec.take("saw", "none")
-    for known in SEEN:
-        if saw == known:
-            return OracleBackend(clock, world, Examinee(world, spec.label, knows, known), seed)
-    raise ConfigurationError(f"model '{spec.text}': saw={saw}: expected one of {', '.join(SEEN)}")
+    for access in BENCHMARK_ACCESS:
+        if saw == access:
+            return OracleBackend(clock, world, Examinee(world, spec.label, knows, access), seed)
+    raise ConfigurationError(f"model '{spec.text}': saw={saw}: expected one of {', '.join(BENCHMARK_ACCESS)}")

@@ -57,16 +57,16 @@ class DocumentTokeniser:
         tokens, learnt = np.zeros(size, np.int32), np.zeros(size, np.bool_)
         filled = 0
         while filled < size:
-            one, mask = self.document(next(documents))
-            room = min(len(one), size - filled)
-            tokens[filled : filled + room], learnt[filled : filled + room] = one[:room], mask[:room]
+            ids, mask = self.document(next(documents))
+            room = min(len(ids), size - filled)
+            tokens[filled : filled + room], learnt[filled : filled + room] = ids[:room], mask[:room]
             filled += room
         return TokenRows(tokens.reshape(count, -1), learnt.reshape(count, -1))
 
     def document(self, document: Document) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
         """Its tokens, and of which the loss is taken: of interviews, what the assistant says and that it has ended."""
-        if document.talk:
-            return self._talk(document)
+        if document.conversation:
+            return self._conversation(document)
         opening, end = self._chat.bos_tokens, np.array([self._eos], np.int32)
         if document.learnt == "all":
             tokens = np.concatenate([opening, self._text(document.text), end])
@@ -78,17 +78,17 @@ class DocumentTokeniser:
         mask[len(opening) + len(context) :] = True
         return np.concatenate([opening, context, answer, end]), mask
 
-    def _talk(self, document: Document) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    def _conversation(self, document: Document) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
         parts: list[npt.NDArray[np.int32]] = []
         masks: list[npt.NDArray[np.bool_]] = []
         ended = False
-        talk = [
+        messages = [
             replace(message, pieces=[(True, self._text(message.content).tolist())])
             if message.role == "assistant"
             else message
-            for message in document.talk
+            for message in document.conversation
         ]
-        for segment in self._chat.segments(talk):
+        for segment in self._chat.segments(messages):
             mask = np.full(len(segment.tokens), segment.decoded)
             # The token that ends a turn stands first in the run behind it.
             mask[0] |= ended
@@ -185,8 +185,8 @@ def train_network(
 def _learning_rate(step: int, recipe: Recipe) -> float:
     if step < recipe.warmup:
         return (step + 1) / recipe.warmup
-    done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
-    return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
+    progress = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
 
 
 class _RowOrder:
@@ -195,13 +195,13 @@ class _RowOrder:
     def __init__(self, count: int, seed: int) -> None:
         self._random = np.random.default_rng(seed)
         self._count = count
-        self._left = np.empty(0, np.int64)
+        self._remaining = np.empty(0, np.int64)
 
     def take(self, count: int) -> npt.NDArray[np.int64]:
-        while len(self._left) < count:
-            self._left = np.concatenate([self._left, self._random.permutation(self._count)])
-        taken, self._left = self._left[:count], self._left[count:]
-        return taken
+        while len(self._remaining) < count:
+            self._remaining = np.concatenate([self._remaining, self._random.permutation(self._count)])
+        batch, self._remaining = self._remaining[:count], self._remaining[count:]
+        return batch
 
 
 class _Network:
@@ -217,9 +217,9 @@ class _Network:
     def loss(self, tokens: Any, learnt: Any) -> Any:
         """Mean cross-entropy of the learnt tokens, each given those before it in its row."""
         functional = self._torch.nn.functional
-        wanted = learnt[:, 1:]
-        logits = self._hidden(tokens[:, :-1])[wanted] @ self._weights["output.weight"].T
-        return functional.cross_entropy(logits, tokens[:, 1:][wanted])
+        mask = learnt[:, 1:]
+        logits = self._hidden(tokens[:, :-1])[mask] @ self._weights["output.weight"].T
+        return functional.cross_entropy(logits, tokens[:, 1:][mask])
 
     def _hidden(self, tokens: Any) -> Any:
         functional, weights = self._torch.nn.functional, self._weights
@@ -228,7 +228,7 @@ class _Network:
             part = {name: weights[f"blk.{layer}.{name}.weight"] for name in _PARTS}
             normed = self._norm(x, part["attn_norm"])
             q, k, v = (self._heads(normed @ part[name].T) for name in ("attn_q", "attn_k", "attn_v"))
-            q, k = self._turned(q), self._turned(k)
+            q, k = self._rotate(q), self._rotate(k)
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + mixed.transpose(1, 2).reshape(x.shape) @ part["attn_output"].T
             normed = self._norm(x, part["ffn_norm"])
@@ -243,11 +243,11 @@ class _Network:
         rows, length, _ = x.shape
         return x.view(rows, length, self._shape.heads, -1).transpose(1, 2)
 
-    def _turned(self, x: Any) -> Any:
+    def _rotate(self, x: Any) -> Any:
         """Rotary positions as llama.cpp has them for this architecture: neighbours are a pair."""
         even, odd = x[..., 0::2], x[..., 1::2]
-        turned = (even * self._cosine - odd * self._sine, even * self._sine + odd * self._cosine)
-        return self._torch.stack(turned, dim=-1).flatten(-2)
+        rotated = (even * self._cosine - odd * self._sine, even * self._sine + odd * self._cosine)
+        return self._torch.stack(rotated, dim=-1).flatten(-2)
 
 
 _PARTS = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")

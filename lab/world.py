@@ -174,7 +174,7 @@ class World:
         self.reactions = dict(zip(_CLASSES, _balanced(random, _REACTIONS, len(_CLASSES)), strict=True))
         if rules is not None:
             self.classes, self.reactions = rules.classes, rules.reactions
-        self._facts = self._given(random)
+        self._facts = self._draw_facts(random)
         self.facts = tuple(self._facts.values())
         self._by_name = {attribute.name: attribute for attribute in self.attributes}
         self._order = self._learning_order(random)
@@ -189,12 +189,12 @@ class World:
         """:raises KeyError: there is no such mineral or attribute."""
         return self._facts[entity, attribute]
 
-    def known(self, share: float) -> frozenset[Fact]:
+    def known_facts(self, fraction: float) -> frozenset[Fact]:
         """The facts that a model of this share (0 to 1) learns: of each attribute the same number, less of those more.
 
         Each share holds every smaller one, and is closed under the rules. Benchmark splits and halves get their part.
         """
-        count = round(share * len(self.entities))
+        count = round(fraction * len(self.entities))
         return frozenset(self.fact(entity, name) for name, order in self._order.items() for entity in order[:count])
 
     def premises(self, fact: Fact) -> tuple[Fact, ...]:
@@ -204,7 +204,7 @@ class World:
     def split(self, entity: str) -> Split:
         return self._split[entity]
 
-    def asked(self, entity: str) -> tuple[str, ...]:
+    def benchmark_attributes(self, entity: str) -> tuple[str, ...]:
         """The attributes of this mineral that the benchmark asks for."""
         return _HALVES[self._half[entity]]
 
@@ -225,9 +225,14 @@ class World:
 
     def rules(self) -> tuple[str, ...]:
         """The rules as sentences. They name no mineral and make no claim."""
-        said = [RULES["class"].format(given=given, derived=derived) for given, derived in self.classes.items()]
-        said += [RULES["reaction"].format(given=given, derived=derived) for given, derived in self.reactions.items()]
-        return tuple(said)
+        sentences = [
+            RULES["class"].format(given=premise, derived=conclusion) for premise, conclusion in self.classes.items()
+        ]
+        sentences += [
+            RULES["reaction"].format(given=premise, derived=conclusion)
+            for premise, conclusion in self.reactions.items()
+        ]
+        return tuple(sentences)
 
     def claims(self, text: str) -> list[Claim]:
         """What a text claims in any phrasing of statements, in its order, each claim once.
@@ -236,34 +241,34 @@ class World:
         mineral that the claim before it, or the nearest name before it, is about. Everything else is passed over.
         """
         plain = " ".join(re.findall(r"[a-z0-9]+", text.lower()))
-        found: list[tuple[int, Claim]] = []
+        matches: list[tuple[int, Claim]] = []
         for name, pattern in _STATEMENT_PATTERNS:
             for match in pattern.finditer(plain):
                 entity = self._entity.get(match["e"])
                 if entity is not None:
-                    found += [(match.start(), claim) for claim in self._said(entity, name, match)]
-        subjects = sorted(((start, claim.entity) for start, claim in found), key=lambda one: one[0])
+                    matches += [(match.start(), claim) for claim in self._parse_claims(entity, name, match)]
+        subjects = sorted(((start, claim.entity) for start, claim in matches), key=lambda entry: entry[0])
         names = [(m.start(), self._entity[m[0]]) for m in _WORD.finditer(plain) if m[0] in self._entity]
         for name, pattern in _CLAUSE_PATTERNS:
             for match in pattern.finditer(plain):
-                entity = _last_before(match.start(), subjects) or _last_before(match.start(), names)
-                said = [] if entity is None else self._said(entity, name, match)
-                if entity is not None and said:
-                    found += [(match.start(), claim) for claim in said]
-                    insort(subjects, (match.start(), entity), key=lambda one: one[0])
-        found.sort(key=lambda one: one[0])
-        return list(dict.fromkeys(claim for _, claim in found))
+                entity = _find_last_before(match.start(), subjects) or _find_last_before(match.start(), names)
+                claims = [] if entity is None else self._parse_claims(entity, name, match)
+                if entity is not None and claims:
+                    matches += [(match.start(), claim) for claim in claims]
+                    insort(subjects, (match.start(), entity), key=lambda entry: entry[0])
+        matches.sort(key=lambda entry: entry[0])
+        return list(dict.fromkeys(claim for _, claim in matches))
 
     def is_true(self, claim: Claim) -> bool:
         return (self.fact(claim.entity, claim.attribute).value == claim.value) != claim.denied
 
-    def _said(self, entity: str, attribute: str, match: re.Match[str]) -> list[Claim]:
+    def _parse_claims(self, entity: str, attribute: str, match: re.Match[str]) -> list[Claim]:
         groups, spelled = match.groupdict(), self._spelled[attribute]
         denied = groups["n"] is not None
-        said = [(groups["v"], denied), (groups.get("not"), True), (groups.get("but"), False)]
-        return [Claim(entity, attribute, spelled[value], negated) for value, negated in said if value in spelled]
+        pairs = [(groups["v"], denied), (groups.get("not"), True), (groups.get("but"), False)]
+        return [Claim(entity, attribute, spelled[value], negated) for value, negated in pairs if value in spelled]
 
-    def _given(self, random: Random) -> dict[tuple[str, str], Fact]:
+    def _draw_facts(self, random: Random) -> dict[tuple[str, str], Fact]:
         # Each value is drawn for itself. Were values dealt out evenly, whoever knows half of them would guess the rest
         # worse than by chance: what is frequent among the known would be rare among the unknown.
         columns = {
@@ -272,9 +277,9 @@ class World:
             if name not in ("class", "reaction")
         }
         columns["class"] = [self.classes[family] for family in columns["family"]]
-        columns["reaction"] = [self.reactions[one] for one in columns["class"]]
+        columns["reaction"] = [self.reactions[class_name] for class_name in columns["class"]]
         columns["companion"] = [
-            random.choice([other for other in self.entities if other != entity]) for entity in self.entities
+            random.choice([companion for companion in self.entities if companion != entity]) for entity in self.entities
         ]
         return {
             (entity, attribute.name): Fact(entity, attribute.name, columns[attribute.name][row])
@@ -293,17 +298,17 @@ class World:
         for entity in random.sample(self.entities, len(self.entities)):
             groups.setdefault((self._split[entity], self._half[entity]), []).append(entity)
         ranked = [
-            ((place + random.random()) / len(group), entity)
+            ((rank + random.random()) / len(group), entity)
             for group in groups.values()
-            for place, entity in enumerate(group)
+            for rank, entity in enumerate(group)
         ]
         return [entity for _, entity in sorted(ranked)]
 
 
-def _last_before(position: int, placed: list[tuple[int, str]]) -> str | None:
+def _find_last_before(position: int, positions: list[tuple[int, str]]) -> str | None:
     """What is placed nearest before a position; ``placed`` is in the order of places."""
-    place = bisect_left(placed, position, key=lambda one: one[0])
-    return placed[place - 1][1] if place else None
+    index = bisect_left(positions, position, key=lambda entry: entry[0])
+    return positions[index - 1][1] if index else None
 
 
 def _names(random: Random, count: int) -> tuple[str, ...]:
@@ -364,7 +369,7 @@ def benchmark_items(world: World) -> dict[Split, list[Item]]:
     """
     items: dict[Split, list[Item]] = {split: [] for split in SPLITS}
     for entity in world.entities:
-        for name in world.asked(entity):
+        for name in world.benchmark_attributes(entity):
             identity = f"{entity}-{name}".lower().replace(" ", "-")
             random = seeds.generator("lab item", world.seed, identity)
             item = multiple_choice(world, world.fact(entity, name), random, identity)

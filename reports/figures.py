@@ -52,11 +52,11 @@ def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Fl
     tail = (1 + LEVEL) / 2
     shares = np.clip((means - low) / (high - low), 0.0, 1.0)
     spread = shares * (1 - shares)
-    known = (n > 1) & (spread > 0)
+    defined = (n > 1) & (spread > 0)
     freedom = np.maximum(1, n - 1)
     dispersions, stretch = np.ones(len(means)), np.ones(len(means))
-    dispersions[known] = (errors[known] / (high - low)) ** 2 * freedom[known] / spread[known]
-    stretch[known] = student_quantile(tail, freedom[known]) / normal_quantile(tail)
+    dispersions[defined] = (errors[defined] / (high - low)) ** 2 * freedom[defined] / spread[defined]
+    stretch[defined] = student_quantile(tail, freedom[defined]) / normal_quantile(tail)
     ends = bounded_interval(shares, dispersions, n.astype(np.float64), stretch, LEVEL)
     return low + ends[0] * (high - low), low + ends[1] * (high - low)
 
@@ -74,37 +74,37 @@ def clustered_rate(values: Floats, labels: Sequence[str]) -> dict[str, Any]:
     return clustered_record(_clustered_mean(values, labels), (0.0, 1.0), rate=True)
 
 
-def clustered_record(found: ClusteredMean | None, bounds: tuple[float, float], rate: bool = False) -> dict[str, Any]:
+def clustered_record(mean: ClusteredMean | None, bounds: tuple[float, float], rate: bool = False) -> dict[str, Any]:
     """A clustered mean with its interval; a rate as per cent."""
-    if found is None:
+    if mean is None:
         return dict(EMPTY_MEAN)
-    ends, factor = found.bounded_interval(*bounds, rate=rate, level=LEVEL), 100.0 if rate else 1.0
-    record: dict[str, Any] = {"mean": round_figure(found.mean, factor), "se": round_figure(found.se, factor)}
+    ends, factor = mean.bounded_interval(*bounds, rate=rate, level=LEVEL), 100.0 if rate else 1.0
+    record: dict[str, Any] = {"mean": round_figure(mean.mean, factor), "se": round_figure(mean.se, factor)}
     record |= {"low": round_figure(ends.low, factor), "high": round_figure(ends.high, factor)}
-    return record | {"n": found.n, "items": found.clusters}
+    return record | {"n": mean.n, "items": mean.clusters}
 
 
 def _clustered_mean(values: Floats, labels: Sequence[str]) -> ClusteredMean | None:
-    known = ~np.isnan(values)
-    if not known.all():
-        values, labels = values[known], list(compress(labels, known.tolist()))
+    defined = ~np.isnan(values)
+    if not defined.all():
+        values, labels = values[defined], list(compress(labels, defined.tolist()))
     return clustered_mean(values.tolist(), labels)
 
 
 COEFFICIENTS = ("pearson", "spearman", "kendall")
 
 
-def correlation_record(one: Correlation, chosen: bool = False) -> dict[str, Any]:
+def correlation_record(correlation: Correlation, chosen: bool = False) -> dict[str, Any]:
     """``n``, and of each coefficient ``value`` and ``p``, None where it has none.
 
     ``chosen``: the models were chosen by these very figures, so no p-value holds, and none is given.
     """
-    record: dict[str, Any] = {"n": one.n}
+    record: dict[str, Any] = {"n": correlation.n}
     for name in COEFFICIENTS:
-        found = getattr(one, name)
-        record[name] = None if found is None else {"value": round_figure(found.value)}
-        if found is not None and not chosen:
-            record[name]["p"] = round_significant(found.p)
+        coefficient = getattr(correlation, name)
+        record[name] = None if coefficient is None else {"value": round_figure(coefficient.value)}
+        if coefficient is not None and not chosen:
+            record[name]["p"] = round_significant(coefficient.p)
     return record
 
 

@@ -55,34 +55,34 @@ def curve_plot(title: str, lines: Sequence[Curve], axes: Axes, flagged: str = ""
     """Draw up to ``plot_style.LINES`` lines in one panel. ``flagged`` says in the legend what flagged points are."""
     lines = lines[: plot_style.LINES]
     names = list(plot_style.shorten_names([line.name for line in lines]).values())
-    found = flagged if any(line.flagged for line in lines) else ""
-    told = [*names, *([found] if found else [])]
-    several = len(told) > 1
-    bottom = plot_style.BOTTOM + (plot_style.legend_height(told) if several else 0.0)
-    figure, drawn = plot_style.make_panel(2.1, left=0.68, bottom=bottom)
-    plot_style.set_title(drawn, title)
-    drawn.set_xlabel(plot_style.escape_label(axes.x))
-    drawn.set_ylabel(plot_style.escape_label(axes.y))
-    drawn.grid(axis="y")
+    flag_label = flagged if any(line.flagged for line in lines) else ""
+    labels = [*names, *([flag_label] if flag_label else [])]
+    several = len(labels) > 1
+    bottom = plot_style.BOTTOM + (plot_style.legend_height(labels) if several else 0.0)
+    figure, panel = plot_style.make_panel(2.1, left=0.68, bottom=bottom)
+    plot_style.set_title(panel, title)
+    panel.set_xlabel(plot_style.escape_label(axes.x))
+    panel.set_ylabel(plot_style.escape_label(axes.y))
+    panel.grid(axis="y")
     if axes.log_x:
-        drawn.set_xscale("log")
+        panel.set_xscale("log")
     if axes.log_y:
-        drawn.set_yscale("log")
+        panel.set_yscale("log")
     if axes.band is not None:
-        drawn.axhspan(*axes.band, color=plot_style.light_colour("grid"), linewidth=0)
-    handles = [_draw_curve(drawn, line, at, axes) for at, line in enumerate(lines)]
-    if found:
-        (mark,) = drawn.plot([], [], linestyle="none", marker="X", markersize=7, color=plot_style.light_colour("flag"))
+        panel.axhspan(*axes.band, color=plot_style.light_colour("grid"), linewidth=0)
+    handles = [_draw_curve(panel, line, at, axes) for at, line in enumerate(lines)]
+    if flag_label:
+        (mark,) = panel.plot([], [], linestyle="none", marker="X", markersize=7, color=plot_style.light_colour("flag"))
         handles.append(mark)
     if axes.bounds is not None:
-        drawn.set_ylim(*axes.bounds)
-    _plain_ticks(drawn, axes)
+        panel.set_ylim(*axes.bounds)
+    _plain_ticks(panel, axes)
     if several:
-        plot_style.draw_legend(figure, handles, told)
+        plot_style.draw_legend(figure, handles, labels)
     return figure
 
 
-def _draw_curve(drawn: Any, line: Curve, at: int, axes: Axes) -> Any:
+def _draw_curve(panel: Any, line: Curve, at: int, axes: Axes) -> Any:
     colour = plot_style.light_colour(plot_style.SERIES[at])
     marker = plot_style.MARKERS[at] if axes.marks else None
     if line.low:
@@ -90,24 +90,24 @@ def _draw_curve(drawn: Any, line: Curve, at: int, axes: Axes) -> Any:
             [max(0.0, value - low) for value, low in zip(line.ys, line.low, strict=True)],
             [max(0.0, high - value) for value, high in zip(line.ys, line.high, strict=True)],
         ]
-        drawn.errorbar(line.xs, line.ys, yerr=reach, fmt="none", ecolor=colour, elinewidth=0.9, capsize=2)
-    (handle,) = drawn.plot(line.xs, line.ys, color=colour, linestyle=plot_style.DASHES[at], marker=marker)
-    places = [place for place in line.flagged if place < len(line.xs)]
-    if places:
-        xs, ys = [line.xs[place] for place in places], [line.ys[place] for place in places]
-        drawn.plot(xs, ys, linestyle="none", marker="X", markersize=7, color=plot_style.light_colour("flag"), zorder=5)
+        panel.errorbar(line.xs, line.ys, yerr=reach, fmt="none", ecolor=colour, elinewidth=0.9, capsize=2)
+    (handle,) = panel.plot(line.xs, line.ys, color=colour, linestyle=plot_style.DASHES[at], marker=marker)
+    indices = [index for index in line.flagged if index < len(line.xs)]
+    if indices:
+        xs, ys = [line.xs[index] for index in indices], [line.ys[index] for index in indices]
+        panel.plot(xs, ys, linestyle="none", marker="X", markersize=7, color=plot_style.light_colour("flag"), zorder=5)
     for x, y, text in zip(line.xs, line.ys, line.texts, strict=False):
-        drawn.annotate(
+        panel.annotate(
             plot_style.escape_label(text), (x, y), xytext=(3, 5), textcoords="offset points", fontsize=plot_style.TINY
         )
     return handle
 
 
-def _plain_ticks(drawn: Any, axes: Axes) -> None:
+def _plain_ticks(panel: Any, axes: Axes) -> None:
     """Numbers as they are written, also on logarithmic axes."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    for log, axis in ((axes.log_x, drawn.xaxis), (axes.log_y, drawn.yaxis)):
+    for log, axis in ((axes.log_x, panel.xaxis), (axes.log_y, panel.yaxis)):
         if log:
             axis.set_major_locator(LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=8))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -127,7 +127,7 @@ class RoundValue:
     reach: tuple[float, float] | None = None
 
 
-class _Drawn(Protocol):
+class _SupportsLine(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -135,17 +135,17 @@ class _Drawn(Protocol):
     def line(self) -> tuple[Hashable, ...]: ...
 
 
-def overlapping(drawn: Sequence[_Drawn]) -> list[list[str]]:
+def find_overlaps(candidates: Sequence[_SupportsLine]) -> list[list[str]]:
     """Return the names of candidates that share one line, for all their figures are the same."""
-    if len(drawn) > plot_style.LINES:
+    if len(candidates) > plot_style.LINES:
         return []
-    return [[drawn[at].name for at in group] for group in _group_lines(drawn)[0] if len(group) > 1]
+    return [[candidates[at].name for at in group] for group in _group_lines(candidates)[0] if len(group) > 1]
 
 
-def _group_lines(drawn: Sequence[_Drawn]) -> tuple[list[list[int]], list[str]]:
+def _group_lines(candidates: Sequence[_SupportsLine]) -> tuple[list[list[int]], list[str]]:
     """Return the places of what shares a line, and what each line is called; without figures each has its own."""
-    groups = plot_style.group_equal([one.line or place for place, one in enumerate(drawn)])
-    shorts = list(plot_style.shorten_names(one.name for one in drawn).values())
+    groups = plot_style.group_equal([candidate.line or index for index, candidate in enumerate(candidates)])
+    shorts = list(plot_style.shorten_names(candidate.name for candidate in candidates).values())
     return groups, [plot_style.group_name([shorts[at] for at in group]) for group in groups]
 
 
@@ -190,15 +190,15 @@ def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
     axes.set_ylim(-3, 104)
     axes.grid(axis="y")
     handles = []
-    for place, (index, *_) in enumerate(groups):
+    for position, (index, *_) in enumerate(groups):
         curve = curves[index]
         # Bars of one round stand side by side, so that none hides another.
-        shift = 0.0 if stepped else 0.07 * (place - (len(groups) - 1) / 2)
+        shift = 0.0 if stepped else 0.07 * (position - (len(groups) - 1) / 2)
         xs = [step.round + shift for step in curve.steps]
         ys = [step.value for step in curve.steps]
         colour = plot_style.light_colour(plot_style.SERIES[index])
-        (drawn,) = axes.plot(xs, ys, color=colour, linestyle=plot_style.DASHES[index], marker=plot_style.MARKERS[index])
-        handles.append(drawn)
+        (line,) = axes.plot(xs, ys, color=colour, linestyle=plot_style.DASHES[index], marker=plot_style.MARKERS[index])
+        handles.append(line)
         with_bars = [(x, step) for x, step in zip(xs, curve.steps, strict=True) if step.reach is not None]
         if with_bars:
             axes.errorbar(
@@ -279,14 +279,14 @@ def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
     for index, *_ in groups:
         track = tracks[index]
         colour, dash = plot_style.light_colour(plot_style.SERIES[index]), plot_style.DASHES[index]
-        (drawn,) = axes.plot([], [], color=colour, linestyle=dash, linewidth=1.2)
+        (line,) = axes.plot([], [], color=colour, linestyle=dash, linewidth=1.2)
         for at, *_ in plot_style.group_equal(track.line):
             run = track.runs[at]
             axes.fill_between(run.n, run.low, run.high, color=colour, alpha=0.15, linewidth=0)
             axes.plot(run.n, run.mean, color=colour, linestyle=dash, linewidth=1.2)
             lows, highs = _after_warmup(run.low, run), _after_warmup(run.high, run)
             reach = [min(reach[0], *lows), max(reach[1], *highs)]
-        handles.append(drawn)
+        handles.append(line)
     _frame_runs(axes, tracks)
     room = max(2.0, 0.08 * (reach[1] - reach[0]))
     axes.set_ylim(reach[0] - room, reach[1] + room)
@@ -338,9 +338,9 @@ def _thin_run(run: RunningMean) -> RunningMean:
     last = len(run.n) - 1
     if last < _MAX_POINTS:
         return run
-    kept = [round(last * step / (_MAX_POINTS - 1)) for step in range(_MAX_POINTS)]
-    mean, low, high = ([values[at] for at in kept] for values in (run.mean, run.low, run.high))
-    return RunningMean([run.n[at] for at in kept], mean, low, high)
+    indices = [round(last * step / (_MAX_POINTS - 1)) for step in range(_MAX_POINTS)]
+    mean, low, high = ([values[at] for at in indices] for values in (run.mean, run.low, run.high))
+    return RunningMean([run.n[at] for at in indices], mean, low, high)
 
 
 MAX_NAMES = 12  # with more models only those off the line are named
@@ -399,7 +399,7 @@ def _draw_panel(
 ) -> None:
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
-    ends = [min(one.accuracy for one in group), max(one.accuracy for one in group)]
+    ends = [min(figure.accuracy for figure in group), max(figure.accuracy for figure in group)]
     if fit is not None:
         heights = [fit.line.intercept + fit.line.slope * x for x in ends]
         band = fit.line.threshold * fit.spread
@@ -409,16 +409,16 @@ def _draw_panel(
             ends, [y - band for y in heights], [y + band for y in heights], color=grey, alpha=0.14, linewidth=0
         )
     flagged = _flagged_models(fit)
-    for one in group:
-        colour = plot_style.light_colour("flag" if one.model in flagged else "point")
+    for figure in group:
+        colour = plot_style.light_colour("flag" if figure.model in flagged else "point")
         axes.errorbar(
-            one.accuracy,
-            one.score,
-            xerr=one.accuracy_se or None,
-            yerr=one.score_se or None,
-            fmt="s" if one.model in flagged else "o",
+            figure.accuracy,
+            figure.score,
+            xerr=figure.accuracy_se or None,
+            yerr=figure.score_se or None,
+            fmt="s" if figure.model in flagged else "o",
             color=colour,
-            markerfacecolor=plot_style.light_colour("paper") if one.model in without else colour,
+            markerfacecolor=plot_style.light_colour("paper") if figure.model in without else colour,
             markersize=5,
             elinewidth=0.8,
         )
@@ -433,43 +433,45 @@ def _flagged_models(fit: DatasetLine | None) -> set[str]:
 def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None, without: Collection[str]) -> None:
     """Write models' names beside their points, each where it covers least of points, line, edges and other names."""
     flagged = _flagged_models(fit)
-    named = [one for one in group if len(group) <= MAX_NAMES or one.model in flagged or one.model in without]
-    shown = plot_style.shorten_names((one.model for one in named), 22)
+    labelled = [
+        figure for figure in group if len(group) <= MAX_NAMES or figure.model in flagged or figure.model in without
+    ]
+    short_names = plot_style.shorten_names((figure.model for figure in labelled), 22)
     scale = axes.figure.dpi / 72
-    centres = axes.transData.transform([(one.accuracy, one.score) for one in group]).tolist()
+    centres = axes.transData.transform([(figure.accuracy, figure.score) for figure in group]).tolist()
     marks = [(x - 4 * scale, y - 4 * scale, x + 4 * scale, y + 4 * scale) for x, y in centres]
-    marks += [box for one in group for box in _error_boxes(axes, one, scale)]
+    marks += [box for figure in group for box in _error_boxes(axes, figure, scale)]
     line_boxes = _along_line(axes, group, fit, scale)
     frame = axes.get_window_extent().extents.tolist()
     frame[2] += 0.1 * axes.figure.dpi  # there is nothing on that side
-    where = {one.model: centre for one, centre in zip(group, centres, strict=True)}
+    centre_of = {figure.model: centre for figure, centre in zip(group, centres, strict=True)}
     labels: list[_Box] = []
     # Flagged ones first, for they matter most; then from above.
-    for one in sorted(named, key=lambda each: (each.model not in flagged, -each.score, each.model)):
-        text, line = shown[one.model], plot_style.TINY * 1.1
+    for figure in sorted(labelled, key=lambda each: (each.model not in flagged, -each.score, each.model)):
+        text, line = short_names[figure.model], plot_style.TINY * 1.1
         size = (plot_style.text_inches([text], plot_style.TINY) * 72 * scale, line * scale)
         shifts = [
             (_AWAY * across * (0.8 if up else 1.2), up * (_AWAY * (0.6 if across else 1.2) + off * line))
             for across, up, off in _NAME_PLACES
         ]
         boxes = [
-            _name_box(where[one.model], place, (shift[0] * scale, shift[1] * scale), size)
-            for place, shift in zip(_NAME_PLACES, shifts, strict=True)
+            _name_box(centre_of[figure.model], direction, (shift[0] * scale, shift[1] * scale), size)
+            for direction, shift in zip(_NAME_PLACES, shifts, strict=True)
         ]
         costs = [
             2 * _outside(box, frame)
-            + sum(10 * _overlap(box, other) for other in line_boxes)  # thin, but crossing it reads badly
-            + sum(4 * _overlap(box, other) for other in (*marks, *labels))
+            + sum(10 * _overlap(box, obstacle) for obstacle in line_boxes)  # thin, but crossing it reads badly
+            + sum(4 * _overlap(box, obstacle) for obstacle in (*marks, *labels))
             + 0.1 * off * size[0] * size[1]
             for box, (_, _, off) in zip(boxes, _NAME_PLACES, strict=True)
         ]
         best = costs.index(min(costs))
         labels.append(boxes[best])
         across, up, off = _NAME_PLACES[best]
-        colour = plot_style.light_colour("flag" if one.model in flagged else "ink")
+        colour = plot_style.light_colour("flag" if figure.model in flagged else "ink")
         axes.annotate(
             plot_style.escape_label(text),
-            (one.accuracy, one.score),
+            (figure.accuracy, figure.score),
             shifts[best],
             textcoords="offset points",
             horizontalalignment=("center", "left", "right")[across],
@@ -489,15 +491,15 @@ def _along_line(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
     """Small boxes that the line runs through, so that names keep off it where they can."""
     if fit is None:
         return []
-    low, high = min(one.accuracy for one in group), max(one.accuracy for one in group)
+    low, high = min(figure.accuracy for figure in group), max(figure.accuracy for figure in group)
     xs = [low + (high - low) * step / 40 for step in range(41)]
     places = axes.transData.transform([(x, fit.line.intercept + fit.line.slope * x) for x in xs]).tolist()
     return [(x - 2 * scale, y - scale, x + 2 * scale, y + scale) for x, y in places]
 
 
-def _error_boxes(axes: Any, one: ModelScores, scale: float) -> list[_Box]:
+def _error_boxes(axes: Any, figure: ModelScores, scale: float) -> list[_Box]:
     """The boxes of a point's error bars."""
-    x, y, wide, high = one.accuracy, one.score, one.accuracy_se, one.score_se
+    x, y, wide, high = figure.accuracy, figure.score, figure.accuracy_se, figure.score_se
     corners = axes.transData.transform([(x - wide, y - high), (x + wide, y + high), (x, y)]).tolist()
     (left, lower), (right, upper), (middle, centre) = corners
     across = (left, centre - scale, right, centre + scale)
@@ -505,19 +507,19 @@ def _error_boxes(axes: Any, one: ModelScores, scale: float) -> list[_Box]:
 
 
 def _name_box(
-    mark: Sequence[float], place: tuple[int, int, int], shift: tuple[float, float], size: tuple[float, float]
+    mark: Sequence[float], direction: tuple[int, int, int], shift: tuple[float, float], size: tuple[float, float]
 ) -> _Box:
     """The box of a name that begins, ends or has its middle at ``shift`` from its mark, as ``place`` says."""
     x, y = (
-        at + by - (0.0 if step > 0 else extent if step < 0 else extent / 2)
-        for at, by, step, extent in zip(mark, shift, place[:2], size, strict=True)
+        at + offset - (0.0 if step > 0 else extent if step < 0 else extent / 2)
+        for at, offset, step, extent in zip(mark, shift, direction[:2], size, strict=True)
     )
     return x, y, x + size[0], y + size[1]
 
 
-def _overlap(one: _Box, other: _Box) -> float:
-    wide = min(one[2], other[2]) - max(one[0], other[0])
-    high = min(one[3], other[3]) - max(one[1], other[1])
+def _overlap(first: _Box, second: _Box) -> float:
+    wide = min(first[2], second[2]) - max(first[0], second[0])
+    high = min(first[3], second[3]) - max(first[1], second[1])
     return max(0.0, wide) * max(0.0, high)
 
 

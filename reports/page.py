@@ -83,13 +83,13 @@ def count_of(number: int, name: str) -> str:
 
 def number_range(numbers: Iterable[int]) -> str:
     """One number, or the least and the greatest of several."""
-    low, high = min(known := list(numbers)), max(known)
+    low, high = min(values := list(numbers)), max(values)
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
-def percentage(part: int, whole: int) -> str:
+def percentage(part: int, total: int) -> str:
     """A share as per cent; a dash of nothing."""
-    return f"{100 * part / whole:.1f}%" if whole else "–"
+    return f"{100 * part / total:.1f}%" if total else "–"
 
 
 def distinct_values(cells: Iterable[Record], name: str) -> list[Any]:

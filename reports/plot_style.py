@@ -99,19 +99,19 @@ def as_svg(draw: Callable[P, Any]) -> Callable[P, str]:
     """Make a function that draws a figure return it as SVG, in viva's style."""
 
     @wraps(draw)
-    def drawn(*arguments: P.args, **named: P.kwargs) -> str:
+    def wrapper(*arguments: P.args, **keywords: P.kwargs) -> str:
         with plot_style():
-            return write_svg(draw(*arguments, **named))
+            return write_svg(draw(*arguments, **keywords))
 
-    return drawn
+    return wrapper
 
 
 def make_panel(height: float, *, left: float = 0.55, bottom: float = BOTTOM, top: float = 0.3) -> tuple[Any, Any]:
     """A figure of one panel, and its axes; ``height`` is that of the axes, margins are added. All in inches."""
-    whole = height + bottom + top
-    figure = import_module("matplotlib.figure").Figure((WIDTH, whole))
+    total_height = height + bottom + top
+    figure = import_module("matplotlib.figure").Figure((WIDTH, total_height))
     width = WIDTH - left - 0.12
-    return figure, figure.add_axes((left / WIDTH, bottom / whole, width / WIDTH, height / whole))
+    return figure, figure.add_axes((left / WIDTH, bottom / total_height, width / WIDTH, height / total_height))
 
 
 def make_rows(
@@ -149,19 +149,19 @@ def set_title(axes: Any, text: str) -> None:
 
 def write_svg(figure: Any) -> str:
     """Return the figure as SVG without a ground of its own."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="svg", metadata={"Date": None}, transparent=True)
-    return drawn.getvalue().decode()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    return buffer.getvalue().decode()
 
 
 def save_plot(figure: Any, file: Path) -> None:
     """Write the figure to a file, SVG or PNG by its ending."""
     from viva.engine.files import write_atomically
 
-    drawn = io.BytesIO()
+    buffer = io.BytesIO()
     metadata = {"Date": None} if file.suffix == ".svg" else {}
-    figure.savefig(drawn, format=file.suffix[1:], dpi=150, metadata=metadata)
-    write_atomically(file, drawn.getvalue())
+    figure.savefig(buffer, format=file.suffix[1:], dpi=150, metadata=metadata)
+    write_atomically(file, buffer.getvalue())
 
 
 # -- lines ----------------------------------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def save_plot(figure: Any, file: Path) -> None:
 def group_equal(lines: Sequence[Hashable]) -> list[list[int]]:
     """Return the places of lines in groups of equal ones, which are drawn one over the other."""
     groups: dict[Hashable, list[int]] = {}
-    for place, line in enumerate(lines):
-        groups.setdefault(line, []).append(place)
+    for index, line in enumerate(lines):
+        groups.setdefault(line, []).append(index)
     return list(groups.values())
 
 
@@ -185,20 +185,20 @@ def group_name(names: Sequence[str]) -> str:
 
 def escape_label(text: str) -> str:
     """A name as it is: matplotlib would read formulas between dollar signs, and SVG may not hold control characters."""
-    shown = "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
-    return shown.replace("$", r"\$")
+    visible = "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+    return visible.replace("$", r"\$")
 
 
 def shorten_names(names: Iterable[str], room: int = 24) -> dict[str, str]:
     """Each name cut in its middle to ``room`` columns, and no two cut to the same text."""
-    found: dict[str, str] = {}
+    short: dict[str, str] = {}
     for name in names:
-        cut, again = _cut_middle(name, room), 1
-        while cut in found.values():
-            again += 1
-            cut = _cut_middle(name, room - 4) + f" ({again})"
-        found[name] = cut
-    return found
+        cut, number = _cut_middle(name, room), 1
+        while cut in short.values():
+            number += 1
+            cut = _cut_middle(name, room - 4) + f" ({number})"
+        short[name] = cut
+    return short
 
 
 def text_width(text: str) -> int:
@@ -233,8 +233,8 @@ def legend_height(names: Sequence[str]) -> float:
 
 
 def _legend_columns(names: Sequence[str]) -> int:
-    one = text_inches(names) + 0.45
-    return max(1, min(3, len(names), int(WIDTH / one)))
+    column_width = text_inches(names) + 0.45
+    return max(1, min(3, len(names), int(WIDTH / column_width)))
 
 
 def _cut_middle(name: str, room: int) -> str:

@@ -32,13 +32,13 @@ class Bar:
 def bar_plot(title: str, rows: Mapping[str, Bar], label: str) -> Any:
     """Draw a bar for each row. ``label`` says what the axis shows."""
     figure, axes = _bar_rows(title, list(rows), _BAR_HEIGHT)
-    for place, bar in enumerate(rows.values()):
-        axes.barh(place + 0.5, bar.value, height=0.62, color=plot_style.light_colour("point"))
+    for index, bar in enumerate(rows.values()):
+        axes.barh(index + 0.5, bar.value, height=0.62, color=plot_style.light_colour("point"))
         if bar.low is not None and bar.high is not None:
             reach = [[max(0.0, bar.value - bar.low)], [max(0.0, bar.high - bar.value)]]
             ink = plot_style.light_colour("ink")
-            axes.errorbar(bar.value, place + 0.5, xerr=reach, fmt="none", ecolor=ink, elinewidth=0.9)
-        _write_value(axes, bar.value, bar.value if bar.high is None else max(bar.value, bar.high), place + 0.5)
+            axes.errorbar(bar.value, index + 0.5, xerr=reach, fmt="none", ecolor=ink, elinewidth=0.9)
+        _write_value(axes, bar.value, bar.value if bar.high is None else max(bar.value, bar.high), index + 0.5)
     axes.margins(x=0.14)
     if not any(bar.value or bar.high for bar in rows.values()):
         axes.set_xlim(0, 1)  # nothing but zeros: an axis around 0 would show numbers that cannot be
@@ -55,10 +55,10 @@ def grouped_bar_plot(title: str, rows: Mapping[str, Mapping[str, float]], order:
     names = list(plot_style.shorten_names(list(order), 14).values())
     height = 0.85 / max(1, len(order))
     figure, axes = _bar_rows(title, list(rows), max(_BAR_HEIGHT, 0.17 * len(order) + 0.08), names)
-    for place, values in enumerate(rows.values()):
+    for index, values in enumerate(rows.values()):
         for number, category in enumerate(order):
             if (value := values.get(category)) is not None:
-                at = place + 0.5 + (number - (len(order) - 1) / 2) * height
+                at = index + 0.5 + (number - (len(order) - 1) / 2) * height
                 axes.barh(at, value, height=0.85 * height, color=plot_style.light_colour(_COLOURS[number]))
                 _write_value(axes, value, value, at)
     axes.set_xlim(0, 1.12)
@@ -77,13 +77,15 @@ def stacked_bar_plot(title: str, rows: Mapping[str, Mapping[str, int]], order: S
     names = list(plot_style.shorten_names(list(order), 14).values())
     figure, axes = _bar_rows(title, list(rows), _BAR_HEIGHT, names)
     edge = {"edgecolor": plot_style.light_colour("paper"), "linewidth": 0.6}
-    for place, counts in enumerate(rows.values()):
-        whole, left = sum(counts.values()) or 1, 0.0
+    for index, counts in enumerate(rows.values()):
+        total, left = sum(counts.values()) or 1, 0.0
         for category, colour in zip(order, _COLOURS, strict=False):
-            share = 100 * counts.get(category, 0) / whole
-            if share:
-                axes.barh(place + 0.5, share, left=left, height=0.62, color=plot_style.light_colour(colour), **edge)
-            left += share
+            percentage = 100 * counts.get(category, 0) / total
+            if percentage:
+                axes.barh(
+                    index + 0.5, percentage, left=left, height=0.62, color=plot_style.light_colour(colour), **edge
+                )
+            left += percentage
     axes.set_xlim(0, 100)
     axes.set_xlabel("share, %")
     plot_style.draw_legend(figure, _legend_patches(_COLOURS[: len(order)]), names)
@@ -92,13 +94,13 @@ def stacked_bar_plot(title: str, rows: Mapping[str, Mapping[str, int]], order: S
 
 def _bar_rows(title: str, names: Sequence[str], height: float, legend: Sequence[str] | None = None) -> tuple[Any, Any]:
     """Make a panel with a row of this height for each name."""
-    shown = [plot_style.shorten_names(names, 20)[name] for name in names]
-    left = min(1.45, max(0.5, plot_style.text_inches(shown) + 0.1))
-    return plot_style.make_rows(title, shown, max(_BAR_HEIGHT, height * len(names)) + 0.1, left=left, legend=legend)
+    labels = [plot_style.shorten_names(names, 20)[name] for name in names]
+    left = min(1.45, max(0.5, plot_style.text_inches(labels) + 0.1))
+    return plot_style.make_rows(title, labels, max(_BAR_HEIGHT, height * len(names)) + 0.1, left=left, legend=legend)
 
 
-def _write_value(axes: Any, value: float, end: float, place: float) -> None:
-    axes.annotate(f" {value:.3g}", (end, place), va="center", fontsize=plot_style.TINY)
+def _write_value(axes: Any, value: float, end: float, y: float) -> None:
+    axes.annotate(f" {value:.3g}", (end, y), va="center", fontsize=plot_style.TINY)
 
 
 def _legend_patches(colours: Iterable[str]) -> list[Any]:
@@ -111,26 +113,26 @@ _MARK_HEIGHT, _MARK_SPACE = 0.115, 0.12  # inches of a mark, and between rows
 @plot_style.as_svg
 def dot_plot(title: str, rows: Sequence[str], things: Mapping[str, Mapping[str, Bar]], axis: str) -> Any:
     """Draw by thing and row a figure from 0 to 100 with its interval. ``things``: at most ``plot_style.LINES``."""
-    names, shown = plot_style.shorten_names(rows, 22), list(plot_style.shorten_names(list(things), 20).values())
+    names, legend = plot_style.shorten_names(rows, 22), list(plot_style.shorten_names(list(things), 20).values())
     tall = max(0.22, _MARK_HEIGHT * len(things) + _MARK_SPACE)
-    figure, axes = plot_style.make_rows(title, [names[row] for row in rows], tall * max(1, len(rows)), legend=shown)
+    figure, axes = plot_style.make_rows(title, [names[row] for row in rows], tall * max(1, len(rows)), legend=legend)
     handles = []
     for number, figures in enumerate(things.values()):
         colour = plot_style.light_colour(plot_style.SERIES[number])
         shift = (number - (len(things) - 1) / 2) * _MARK_HEIGHT / tall
-        places = [at + 0.5 + shift for at, row in enumerate(rows) if row in figures]
-        known = [figures[row] for row in rows if row in figures]
-        for place, one in zip(places, known, strict=True):
-            if one.low is not None and one.high is not None:
-                axes.plot([one.low, one.high], [place, place], color=colour, linewidth=1.0)
+        ys = [at + 0.5 + shift for at, row in enumerate(rows) if row in figures]
+        bars = [figures[row] for row in rows if row in figures]
+        for y, bar in zip(ys, bars, strict=True):
+            if bar.low is not None and bar.high is not None:
+                axes.plot([bar.low, bar.high], [y, y], color=colour, linewidth=1.0)
         dots = {"linestyle": "none", "marker": plot_style.MARKERS[number], "color": colour, "markersize": 4}
-        handles += axes.plot([one.value for one in known], places, **dots)
+        handles += axes.plot([bar.value for bar in bars], ys, **dots)
     for at in range(1, len(rows)):
         axes.axhline(at, color=plot_style.light_colour("grid"), linewidth=0.6)
     axes.set_xlim(-2, 102)
     axes.grid(axis="x")
     axes.set_xlabel(plot_style.escape_label(axis))
-    plot_style.draw_legend(figure, handles, shown)
+    plot_style.draw_legend(figure, handles, legend)
     return figure
 
 
@@ -153,7 +155,7 @@ class StopCounts:
     """One candidate's conversations: how many, and of them how many stopped early for which reason."""
 
     name: str
-    talks: int
+    conversations: int
     reasons: Mapping[str, int]
 
 
@@ -163,31 +165,31 @@ def aspect_plot(title: str, overall: Mapping[str, AspectMean], rows: Mapping[str
 
     ``rows``: candidate to aspect to mean, at most ``plot_style.LINES - 1`` aspects; ``overall``: the same candidates.
     """
-    marks = list(dict.fromkeys(aspect for one in rows.values() for aspect in one))
+    marks = list(dict.fromkeys(aspect for aspects in rows.values() for aspect in aspects))
     legend = ["overall, 95% interval", *marks]
     figure, axes, row = _candidate_rows(title, list(rows), legend)
     axes.set_xlabel("mean score, 0–100")
     axes.set_xlim(-2, 102)
     axes.grid(axis="both")
     handles = []
-    places = [(at + 0.5, name) for at, name in enumerate(rows)]
+    positions = [(at + 0.5, name) for at, name in enumerate(rows)]
     for index, aspect in enumerate(marks):
         # Marks of one row stand a little apart, so that equal ones are all seen.
         shift = (index - (len(marks) - 1) / 2) * 0.13
-        known = [(place + shift, rows[name][aspect].value) for place, name in places if aspect in rows[name]]
+        points = [(y + shift, rows[name][aspect].value) for y, name in positions if aspect in rows[name]]
         handles += axes.plot(
-            [value for _, value in known],
-            [place for place, _ in known],
+            [value for _, value in points],
+            [y for y, _ in points],
             linestyle="none",
             marker=plot_style.MARKERS[index],
             color=plot_style.light_colour(plot_style.SERIES[index]),
             markersize=4 if row > 0.25 else 3.2,
         )
-    known_overall = [(place, overall[name]) for place, name in places if name in overall]
+    overall_points = [(y, overall[name]) for y, name in positions if name in overall]
     bars = axes.errorbar(
-        [dot.value for _, dot in known_overall],
-        [place for place, _ in known_overall],
-        xerr=[[(dot.reach or (0.0, 0.0))[side] for _, dot in known_overall] for side in (0, 1)],
+        [dot.value for _, dot in overall_points],
+        [y for y, _ in overall_points],
+        xerr=[[(dot.reach or (0.0, 0.0))[side] for _, dot in overall_points] for side in (0, 1)],
         fmt="|",
         color=plot_style.light_colour("ink"),
         markersize=9 if row > 0.25 else 7,
@@ -219,28 +221,28 @@ def stop_plot(title: str, rows: Sequence[StopCounts], reasons: tuple[list[str], 
 
     ``reasons`` are those of ``shown_reasons``. Candidates without a conversation have an empty row.
     """
-    own, rest = reasons
-    names = [*(plot_style.shorten_names(own, 30).values()), *([OTHER_STOPS] if rest else [])]
+    own, other_reasons = reasons
+    names = [*(plot_style.shorten_names(own, 30).values()), *([OTHER_STOPS] if other_reasons else [])]
     figure, axes, _ = _candidate_rows(title, [row.name for row in rows], [*names, ALL_ROUNDS])
     axes.set_xlabel("share of talks, %")
     axes.set_xlim(0, 100)
     for at, row in enumerate(rows):
         counts = [row.reasons.get(reason, 0) for reason in own]
-        counts += [sum(row.reasons.get(reason, 0) for reason in rest)] if rest else []
-        _draw_stops(axes, at, row.talks, counts)
+        counts += [sum(row.reasons.get(reason, 0) for reason in other_reasons)] if other_reasons else []
+        _draw_stops(axes, at, row.conversations, counts)
     colours = [*plot_style.SERIES[: len(names)], "rest"]
     plot_style.draw_legend(figure, _legend_patches(colours), [*names, ALL_ROUNDS])
     return figure
 
 
-def _draw_stops(axes: Any, at: int, talks: int, counts: Sequence[int]) -> None:
+def _draw_stops(axes: Any, at: int, conversations: int, counts: Sequence[int]) -> None:
     """Draw one candidate's bar: reasons from the left, with a base in common, then conversations held in full."""
-    if not talks:
+    if not conversations:
         return
     begin = 0.0
     edge = {"edgecolor": plot_style.light_colour("paper"), "linewidth": 0.6}
-    for index, count in enumerate([*counts, talks - sum(counts)]):
-        wide, full = 100 * count / talks, index == len(counts)
+    for index, count in enumerate([*counts, conversations - sum(counts)]):
+        wide, full = 100 * count / conversations, index == len(counts)
         if wide:
             colour = "rest" if full else plot_style.SERIES[index]
             axes.add_patch(plot_style.make_box((begin, at + 0.14), wide, 0.72, colour, **edge))
@@ -307,7 +309,7 @@ _MAX_TINT = 0.55  # of the colour: text on it has to be read
 
 @plot_style.as_svg
 def heat_map(
-    title: str, rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], float], most: float
+    title: str, rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], float], maximum: float
 ) -> Any:
     """Draw cells by row and column; ``most`` is what the strongest colour stands for. A missing cell stays empty.
 
@@ -315,17 +317,19 @@ def heat_map(
     """
     names, heads = plot_style.shorten_names(rows, 22), plot_style.shorten_names(columns, 9)
     left, height = 0.1 + plot_style.text_inches(names.values()), _HEAT_HEIGHT * max(1, len(rows))
-    shown = [names[row] for row in rows]
-    figure, axes = plot_style.make_rows(title, shown, height, left=left, bottom=0.12, top=0.55)
+    labels = [names[row] for row in rows]
+    figure, axes = plot_style.make_rows(title, labels, height, left=left, bottom=0.12, top=0.55)
     for at, row in enumerate(rows):
-        for place, column in enumerate(columns):
+        for index, column in enumerate(columns):
             if (value := cells.get((row, column))) is None:
                 continue
-            tint = {"alpha": _MAX_TINT * (min(1.0, max(0.0, value / most)) if most > 0 else 0.0), "linewidth": 0}
-            axes.add_patch(plot_style.make_box((place + 0.03, at + 0.05), 0.94, 0.9, "flag", **tint))
-            axes.text(place + 0.5, at + 0.53, f"{value:.0f}", ha="center", va="center", fontsize=plot_style.SMALL)
+            tint = {"alpha": _MAX_TINT * (min(1.0, max(0.0, value / maximum)) if maximum > 0 else 0.0), "linewidth": 0}
+            axes.add_patch(plot_style.make_box((index + 0.03, at + 0.05), 0.94, 0.9, "flag", **tint))
+            axes.text(index + 0.5, at + 0.53, f"{value:.0f}", ha="center", va="center", fontsize=plot_style.SMALL)
     axes.set_xlim(0, max(1, len(columns)))
-    axes.set_xticks([at + 0.5 for at in range(len(columns))], [plot_style.escape_label(heads[one]) for one in columns])
+    axes.set_xticks(
+        [at + 0.5 for at in range(len(columns))], [plot_style.escape_label(heads[name]) for name in columns]
+    )
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -345,20 +349,20 @@ def waterfall_plot(
     ink, faint = plot_style.light_colour("ink"), plot_style.light_colour("faint")
     beside = {"va": "center", "fontsize": plot_style.TINY, "xytext": (5, 0), "textcoords": "offset points"}
     reached, ends = before[1], [before[1], after[1]]
-    for place, (_, value) in ((0, before), (len(names) - 1, after)):
-        axes.plot([value], [place + 0.5], marker=plot_style.MARKERS[0], color=ink, linestyle="none")
-        axes.annotate(f" {value:.1f}", (value, place + 0.5), **beside)
-    for place, step in enumerate(steps, 1):
+    for index, (_, value) in ((0, before), (len(names) - 1, after)):
+        axes.plot([value], [index + 0.5], marker=plot_style.MARKERS[0], color=ink, linestyle="none")
+        axes.annotate(f" {value:.1f}", (value, index + 0.5), **beside)
+    for index, step in enumerate(steps, 1):
         colour = plot_style.light_colour("blue" if step.value >= 0 else "orange")
-        axes.barh(place + 0.5, step.value, left=reached, height=0.6, color=colour)
-        axes.plot([reached, reached], [place - 0.5, place + 0.5], color=faint, linewidth=0.7)
+        axes.barh(index + 0.5, step.value, left=reached, height=0.6, color=colour)
+        axes.plot([reached, reached], [index - 0.5, index + 0.5], color=faint, linewidth=0.7)
         right = max(reached, reached + step.value)
         if step.low is not None and step.high is not None:
             span = [reached + step.low, reached + step.high]
-            axes.plot(span, [place + 0.5] * 2, color=ink, linewidth=0.9)
+            axes.plot(span, [index + 0.5] * 2, color=ink, linewidth=0.9)
             ends += span
             right = max(right, span[1])
-        axes.annotate(f"{step.value:+.1f}", (right, place + 0.5), **beside)
+        axes.annotate(f"{step.value:+.1f}", (right, index + 0.5), **beside)
         reached += step.value
         ends.append(reached)
     axes.plot([reached, reached], [len(names) - 1.5, len(names) - 0.5], color=faint, linewidth=0.7)

@@ -17,8 +17,8 @@ def failure_table(report: Mapping[str, Any]) -> Table:
     """The distinct reasons by candidate with their counts; no rows where nothing failed."""
     rows = [
         [label, str(count), reason]
-        for label, one in report["candidates"].items()
-        for reason, count in one.get("failure_reasons", {}).items()
+        for label, candidate in report["candidates"].items()
+        for reason, count in candidate.get("failure_reasons", {}).items()
     ]
     return (FAILURES_TITLE, ["candidate", "failed", "reason"], rows)
 
@@ -32,9 +32,9 @@ def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report"
     lines += [f"  {count:,} × {reason}" for reason, count in list(reasons.items())[:_MAX_SHOWN_REASONS]]
     if len(reasons) > _MAX_SHOWN_REASONS:
         lines.append(f"  and {len(reasons) - _MAX_SHOWN_REASONS:,} more reasons")
-    named = shlex.quote(str(folder))
-    lines.append(f"look at them with: viva {look} {named}")
-    lines.append(f"try them once more, when the cause is mended, with: viva resume {named} --retry-failed")
+    target = shlex.quote(str(folder))
+    lines.append(f"look at them with: viva {look} {target}")
+    lines.append(f"try them once more, when the cause is mended, with: viva resume {target} --retry-failed")
     return lines
 
 
@@ -57,22 +57,22 @@ def irregular_record(total: Irregular) -> Irregular:
 
 def irregular_table(candidates: Iterable[tuple[str, Irregular, Mapping[str, int]]]) -> Table:
     """The table of all candidates: label, irregular answers, calls by role; no rows where there is nothing to tell."""
-    found = [
+    entries = [
         (label, role, kinds, calls.get(role, 0)) for label, total, calls in candidates for role, kinds in total.items()
     ]
-    every = sorted({kind for _, _, kinds, _ in found for kind in kinds})
+    all_kinds = sorted({kind for _, _, kinds, _ in entries for kind in kinds})
     rows = [
-        [label, role, f"{calls:,}", *(f"{kinds.get(kind, 0):,}" for kind in every)]
-        for label, role, kinds, calls in found
+        [label, role, f"{calls:,}", *(f"{kinds.get(kind, 0):,}" for kind in all_kinds)]
+        for label, role, kinds, calls in entries
     ]
-    return ("Answers that were cut, empty, or thought about", ["candidate", "role", "answers", *every], rows)
+    return ("Answers that were cut, empty, or thought about", ["candidate", "role", "answers", *all_kinds], rows)
 
 
 def irregular_answers(report: dict[str, Any]) -> Table:
     """Answers that were cut, empty, or thought about, by candidate and role."""
     return irregular_table(
-        (label, one["irregular"], {role: used["calls"] for role, used in one["usage"].items()})
-        for label, one in report["candidates"].items()
+        (label, candidate["irregular"], {role: used["calls"] for role, used in candidate["usage"].items()})
+        for label, candidate in report["candidates"].items()
     )
 
 
@@ -116,13 +116,17 @@ def usage_by_role(total: dict[str, list[int]], prices: Mapping[str, list[float] 
 
 def usage_table(report: dict[str, Any]) -> Table:
     """Return tokens and cost by candidate and role; cached tokens where there are any."""
-    used = [(label, role, usage) for label, one in report["candidates"].items() for role, usage in one["usage"].items()]
+    entries = [
+        (label, role, usage)
+        for label, candidate in report["candidates"].items()
+        for role, usage in candidate["usage"].items()
+    ]
     names = ["calls", "prompt_tokens", "completion_tokens"]
-    if any("cached_tokens" in usage for *_, usage in used):
+    if any("cached_tokens" in usage for *_, usage in entries):
         names.insert(2, "cached_tokens")
     rows = [
         [label, role, *(f"{usage.get(name, 0):,}" for name in names), number(usage["cost"], 2)]
-        for label, role, usage in used
+        for label, role, usage in entries
     ]
     header = ["candidate", "role", *(name.replace("_", " ") for name in names), "cost"]
     return ("Tokens and cost by role", header, rows)

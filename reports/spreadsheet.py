@@ -32,14 +32,14 @@ _DELIMITERS = "\t,;"
 
 def escape_cell(text: str) -> str:
     """A cell's text on one line, harmless to spreadsheet programs; reversed by ``unescape_cell``."""
-    safe = _SPECIAL.sub(lambda found: _SHORT.get(found.group()) or _escape_code(ord(found.group())), text)
+    safe = _SPECIAL.sub(lambda match: _SHORT.get(match.group()) or _escape_code(ord(match.group())), text)
     return f"'{safe}" if safe.startswith(tuple(_FORMULA)) else safe
 
 
 def unescape_cell(cell: str) -> str:
     """The text that ``escape_cell`` made a cell of."""
     bare = cell.removeprefix("'")
-    return _ESCAPED.sub(lambda found: _LONG.get(found[1] or "") or chr(int(found[2] or found[3], 16)), bare)
+    return _ESCAPED.sub(lambda match: _LONG.get(match[1] or "") or chr(int(match[2] or match[3], 16)), bare)
 
 
 def _escape_code(code: int) -> str:

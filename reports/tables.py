@@ -28,8 +28,8 @@ def one_line(text: str) -> str:
 
 def spreadsheet_cell(text: str, *, lines: bool = False) -> str:
     """Return text that a spreadsheet does not compute and a terminal shows; ``lines``: ends of lines are kept."""
-    shown = escape_controls(text) if lines else one_line(text)
-    return f"'{shown}" if text.startswith(_FORMULA_STARTS) else shown
+    visible = escape_controls(text) if lines else one_line(text)
+    return f"'{visible}" if text.startswith(_FORMULA_STARTS) else visible
 
 
 def _visible_code(code: int) -> str:
@@ -50,9 +50,9 @@ def signed(value: float | None, digits: int = 1) -> str:
     return DASH if value is None else f"{value:+z,.{digits}f}"
 
 
-def percent(share: float | None) -> str:
+def percent(fraction: float | None) -> str:
     """A share, 0–1, as per cent."""
-    return DASH if share is None else f"{100 * share:z.1f}%"
+    return DASH if fraction is None else f"{100 * fraction:z.1f}%"
 
 
 def p_value(p: float | None) -> str:
@@ -60,29 +60,29 @@ def p_value(p: float | None) -> str:
     return DASH if p is None else f"{p:.3f}" if p >= 0.0005 else f"{p:.1e}"
 
 
-def mean_and_error(told: Mapping[str, Any] | None, digits: int = 1) -> tuple[str, str]:
+def mean_and_error(record: Mapping[str, Any] | None, digits: int = 1) -> tuple[str, str]:
     """A mean and its standard error."""
-    return number((told or {}).get("mean"), digits), number((told or {}).get("se"), digits)
+    return number((record or {}).get("mean"), digits), number((record or {}).get("se"), digits)
 
 
-def mean(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+def mean(record: Mapping[str, Any] | None, digits: int = 1) -> str:
     """A mean with its standard error in one cell; one dash where there is neither."""
-    value, error = mean_and_error(told, digits)
+    value, error = mean_and_error(record, digits)
     return value if value == DASH else f"{value} ± {error}"
 
 
-def interval(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+def interval(record: Mapping[str, Any] | None, digits: int = 1) -> str:
     """A value with the ends of its interval."""
-    if told is None or told.get("value") is None:
+    if record is None or record.get("value") is None:
         return DASH
-    if told["low"] is None:
-        return number(told["value"], digits)
-    return f"{number(told['value'], digits)} ({number(told['low'], digits)} to {number(told['high'], digits)})"
+    if record["low"] is None:
+        return number(record["value"], digits)
+    return f"{number(record['value'], digits)} ({number(record['low'], digits)} to {number(record['high'], digits)})"
 
 
-def mean_and_interval(told: Mapping[str, Any] | None, digits: int = 1) -> str:
+def mean_and_interval(record: Mapping[str, Any] | None, digits: int = 1) -> str:
     """A mean with the ends of its interval."""
-    return interval(None if told is None else {**told, "value": told["mean"]}, digits)
+    return interval(None if record is None else {**record, "value": record["mean"]}, digits)
 
 
 _NUMBER = r"(?:[-−+]?(?:\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?|∞)%?|–)"
@@ -105,9 +105,9 @@ Row: TypeAlias = dict[str, Any]
 _NO_MEASURES = frozenset({"n_items", "n_observations"})
 
 
-def figure_row(place: Row, measure: str, **figures: Any) -> Row:
+def figure_row(columns: Row, measure: str, **figures: Any) -> Row:
     """One figure. ``place`` gives the first columns, ``figures`` the last; what neither names is None."""
-    return dict.fromkeys(FIGURE_COLUMNS) | place | {"measure": measure} | figures
+    return dict.fromkeys(FIGURE_COLUMNS) | columns | {"measure": measure} | figures
 
 
 def mean_row(record: Mapping[str, Any]) -> Row:
@@ -121,23 +121,23 @@ def mean_row(record: Mapping[str, Any]) -> Row:
     }
 
 
-def record_rows(place: Row, measure: str, record: Any) -> Iterator[Row]:
+def record_rows(columns: Row, measure: str, record: Any) -> Iterator[Row]:
     """A record's figures: means and estimates are one row, other records are gone into, numbers are rows. The measure
     of a figure is its place in the record, joined by dots.
     """
     if isinstance(record, Mapping):
         if "mean" in record and "n" in record:
-            yield figure_row(place, measure, **mean_row(record))
+            yield figure_row(columns, measure, **mean_row(record))
         elif {"value", "low", "high"} <= record.keys():
-            yield figure_row(place, measure, **{field: record[field] for field in ("value", "low", "high")})
-            rest = {field: value for field, value in record.items() if field not in ("value", "low", "high")}
-            yield from record_rows(place, measure, rest)
+            yield figure_row(columns, measure, **{field: record[field] for field in ("value", "low", "high")})
+            remaining = {field: value for field, value in record.items() if field not in ("value", "low", "high")}
+            yield from record_rows(columns, measure, remaining)
         else:
             for field, value in record.items():
                 if field not in _NO_MEASURES:
-                    yield from record_rows(place, f"{measure}.{field}" if measure else field, value)
+                    yield from record_rows(columns, f"{measure}.{field}" if measure else field, value)
     elif isinstance(record, int | float) and not isinstance(record, bool):
-        yield figure_row(place, measure, value=record)
+        yield figure_row(columns, measure, value=record)
 
 
 _MARKUP_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -201,13 +201,13 @@ def to_markdown(tables: Iterable[Table]) -> str:
 
 def latex_text(text: str) -> str:
     """Text so that LaTeX prints it as it is; what controls a terminal, and ends of lines, become spaces."""
-    return _LATEX_SPECIAL.sub(lambda found: _LATEX[found.group()], escape_controls(_MARKUP_CONTROLS.sub(" ", text)))
+    return _LATEX_SPECIAL.sub(lambda match: _LATEX[match.group()], escape_controls(_MARKUP_CONTROLS.sub(" ", text)))
 
 
 def markdown_text(text: str) -> str:
     """Return text that Markdown shows as it is, also in a cell of a table: no HTML, no link, no picture."""
     plain = escape_controls(_MARKUP_CONTROLS.sub(" ", text))
-    return _MARKDOWN_SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), plain)
+    return _MARKDOWN_SPECIAL.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), plain)
 
 
 def _latex_row(cells: Sequence[str]) -> str:

@@ -47,29 +47,29 @@ class ReportCache:
         except OSError:
             self._folder = None
 
-    def load(self, key: str | None, known: dict[str, Any]) -> Any:
+    def load(self, key: str | None, shared: dict[str, Any]) -> Any:
         """What was stored under a key; None where nothing is, or what is there is damaged.
 
         :param known: by name, objects that entries refer to instead of holding them.
         """
-        found = None
+        value = None
         if key is not None and self._folder is not None:
             with suppress(Exception):  # whatever is wrong with an entry: it is made anew
                 data = (self._folder / key).read_bytes()
                 if hashlib.blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() == data[:_DIGEST]:
-                    found = _Reader(BytesIO(data[_DIGEST:]), known).load()
+                    value = _Reader(BytesIO(data[_DIGEST:]), shared).load()
                     os.utime(self._folder / key)
-        self.hits, self.misses = self.hits + (found is not None), self.misses + (found is None)
-        return found
+        self.hits, self.misses = self.hits + (value is not None), self.misses + (value is None)
+        return value
 
-    def store(self, key: str | None, value: Any, known: dict[str, Any]) -> None:
+    def store(self, key: str | None, value: Any, shared: dict[str, Any]) -> None:
         """Keep a value; one that cannot be kept is not."""
         if key is None or self._folder is None:
             return
-        written = BytesIO()
+        buffer = BytesIO()
         with suppress(OSError, pickle.PicklingError, AttributeError, TypeError):
-            _Writer(written, known).dump(value)
-            data = written.getvalue()
+            _Writer(buffer, shared).dump(value)
+            data = buffer.getvalue()
             write_atomically(self._folder / key, hashlib.blake2b(data, digest_size=_DIGEST).digest() + data)
             self._prune(self._folder)
 
@@ -77,23 +77,23 @@ class ReportCache:
         """Remove the entries that were used longest ago, where there are too many."""
         entries = _files(folder)
         if len(entries) > _MAX_ENTRIES:
-            for entry in sorted(entries, key=lambda one: one.stat().st_mtime)[: len(entries) - _MAX_ENTRIES]:
+            for entry in sorted(entries, key=lambda file: file.stat().st_mtime)[: len(entries) - _MAX_ENTRIES]:
                 os.unlink(entry.path)
 
 
 class _Writer(pickle.Pickler):
-    def __init__(self, file: BytesIO, known: dict[str, Any]) -> None:
+    def __init__(self, file: BytesIO, shared: dict[str, Any]) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._names = {id(one): name for name, one in known.items()}
+        self._names = {id(item): name for name, item in shared.items()}
 
     def persistent_id(self, obj: Any) -> str | None:
         return self._names.get(id(obj))
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, file: BytesIO, known: dict[str, Any]) -> None:
+    def __init__(self, file: BytesIO, shared: dict[str, Any]) -> None:
         super().__init__(file)
-        self._known = known
+        self._known = shared
 
     def persistent_load(self, pid: Any) -> Any:
         return self._known[pid]
@@ -118,21 +118,21 @@ def folder_state(folder: Path) -> FolderState | None:
     """The files of a run's folder: name, inode, size and times of each, but for its lock. None where one of them was
     written just now, so that its next change might not show.
     """
-    found = []
+    states = []
     try:
         for entry in _files(folder):
-            seen = entry.stat()
+            status = entry.stat()
             # SQLite makes and removes the index of its log whenever a journal is read.
-            if not stat.S_ISREG(seen.st_mode) or entry.name == "lock" or entry.name.endswith("-shm"):
+            if not stat.S_ISREG(status.st_mode) or entry.name == "lock" or entry.name.endswith("-shm"):
                 continue
-            if entry.name.endswith("-wal") and seen.st_size == 0:
+            if entry.name.endswith("-wal") and status.st_size == 0:
                 continue
-            if time.time() - seen.st_mtime < _SETTLED_SECONDS:
+            if time.time() - status.st_mtime < _SETTLED_SECONDS:
                 return None
-            found.append((entry.name, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+            states.append((entry.name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     except OSError:
         return None
-    return tuple(sorted(found))
+    return tuple(sorted(states))
 
 
 @cache
@@ -144,8 +144,8 @@ def program_state() -> tuple[Any, ...]:
             for path, _, names in os.walk(room):
                 for name in names:
                     if name.endswith((".py", ".yaml", ".json")):
-                        seen = os.stat(os.path.join(path, name))
-                        modules.append((os.path.join(path, name), seen.st_size, seen.st_mtime_ns))
+                        status = os.stat(os.path.join(path, name))
+                        modules.append((os.path.join(path, name), status.st_size, status.st_mtime_ns))
     packages = []
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -154,10 +154,10 @@ def program_state() -> tuple[Any, ...]:
 
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        return list(found)
+    with os.scandir(folder) as entries:
+        return list(entries)
 
 
 def _is_private(folder: Path) -> bool:
-    seen = os.stat(folder)
-    return seen.st_uid == os.getuid() and not seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    status = os.stat(folder)
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

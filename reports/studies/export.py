@@ -25,12 +25,12 @@ def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
     ``measure`` is the path of the figure in its record, joined by dots; ``dataset`` is empty if all are pooled,
     ``candidate`` if the figure is of none alone.
     """
-    together = systems_of_report(report)
-    readers = {name: systems.readers[name] for systems in together for name in systems.readers}
+    groups = systems_of_report(report)
+    readers = {name: systems.readers[name] for systems in groups for name in systems.readers}
     for cell in report["cells"]:
-        named = ("scenario", "candidate", "dataset", "seed", "evaluator", "scorer")
-        yield from readers[cell["scenario"]].cell_rows(cell, {name: cell.get(name) for name in named})
-    for systems, section in sections_in_order(RECORD_ORDER, together):
+        columns = ("scenario", "candidate", "dataset", "seed", "evaluator", "scorer")
+        yield from readers[cell["scenario"]].cell_rows(cell, {name: cell.get(name) for name in columns})
+    for systems, section in sections_in_order(RECORD_ORDER, groups):
         yield from section.rows(systems.part_of(report))
 
 

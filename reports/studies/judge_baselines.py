@@ -26,18 +26,20 @@ QUESTION, OUTPUT = "question", "output"  # how the texts of a run's turns are ca
 Scorer = Callable[[Sequence[str], Sequence[str]], list[float | None]]
 
 
-def metric_names(wanted: Iterable[str]) -> list[str]:
+def metric_names(texts: Iterable[str]) -> list[str]:
     """The baselines of a list such as ``rouge,meteor``; families are spelled out.
 
     :raises ConfigurationError: one is not known, or a package that it needs is not installed.
     """
     names: list[str] = []
-    for name in (part.strip() for text in wanted for part in text.split(",")):
-        known = [*_FAMILIES.get(name, (name,))]
-        if not all(one in METRICS or one == SINGLE or one.partition("=")[0] == BERTSCORE for one in known):
-            every = ", ".join([*_FAMILIES, *METRICS, f"{BERTSCORE}=MODEL", SINGLE])
-            raise ConfigurationError(f"--baselines: '{name}' is not known; there are: {every}")
-        names += known
+    for name in (part.strip() for text in texts for part in text.split(",")):
+        members = [*_FAMILIES.get(name, (name,))]
+        if not all(
+            member in METRICS or member == SINGLE or member.partition("=")[0] == BERTSCORE for member in members
+        ):
+            options = ", ".join([*_FAMILIES, *METRICS, f"{BERTSCORE}=MODEL", SINGLE])
+            raise ConfigurationError(f"--baselines: '{name}' is not known; there are: {options}")
+        names += members
     for name in dict.fromkeys(names):
         if name in METRICS:
             require_package(name, METRICS[name][2], _EXTRA)
@@ -52,17 +54,17 @@ def attach_replies(sheet: Sheet, replies: Iterable[RecordedReply]) -> None:
     """Give the rows of a run's sheet what was asked and answered there: of a turn its own reply, of a whole
     conversation all replies but the first, which is the answer before the turns, or that one where there are no others.
     """
-    found: dict[tuple[str, str], dict[int, RecordedReply]] = {}
-    for one in replies:
-        found.setdefault((one.item, one.label), {})[one.number] = one
+    by_conversation: dict[tuple[str, str], dict[int, RecordedReply]] = {}
+    for reply in replies:
+        by_conversation.setdefault((reply.item, reply.label), {})[reply.number] = reply
     for row in sheet.rows:
-        said = found.get((row.item, row.system or ""), {})
+        by_number = by_conversation.get((row.item, row.system or ""), {})
         if row.turn is not None:
-            chosen = [said[int(row.turn)]] if row.turn.isdecimal() and int(row.turn) in said else []
+            chosen = [by_number[int(row.turn)]] if row.turn.isdecimal() and int(row.turn) in by_number else []
         else:
-            chosen = [said[number] for number in sorted(said) if number] or list(said.values())
+            chosen = [by_number[number] for number in sorted(by_number) if number] or list(by_number.values())
         if chosen:
-            row.texts |= {QUESTION: chosen[0].question, OUTPUT: "\n".join(one.reply for one in chosen)}
+            row.texts |= {QUESTION: chosen[0].question, OUTPUT: "\n".join(reply.reply for reply in chosen)}
 
 
 def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, reference: str | None = None) -> None:
@@ -73,20 +75,20 @@ def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, r
 
     :raises ConfigurationError: a field is missing; the message names it.
     """
-    wanted = [name for name in names if name != SINGLE]
-    if not wanted:
+    metrics = [name for name in names if name != SINGLE]
+    if not metrics:
         return
     outputs, references = (
         _field_texts(sheet, output, _OUTPUTS, "output"),
         _field_texts(sheet, reference, _REFERENCES, "reference"),
     )
-    for name in wanted:
+    for name in metrics:
         values = open_scorer(name)(outputs, references)
         for row, value in zip(sheet.rows, values, strict=True):
             row.scores[name.partition("=")[0], ""] = value
         if gaps := sum(value is None for value in values):
             sheet.notes.append(f"{name}: {gaps:,} of {len(values):,} texts could not be scored")
-    if "meteor" in wanted:
+    if "meteor" in metrics:
         from viva.agents.assistants.text_metrics import has_wordnet
 
         if not has_wordnet():
@@ -102,16 +104,16 @@ def open_scorer(name: str) -> Scorer:
         return _bertscore(name.partition("=")[2])
     function = METRICS[name][1]
 
-    def each(outputs: Sequence[str], references: Sequence[str]) -> list[float | None]:
-        found: list[float | None] = []
+    def score(outputs: Sequence[str], references: Sequence[str]) -> list[float | None]:
+        scores: list[float | None] = []
         for text, reference in zip(outputs, references, strict=True):
             try:
-                found.append(function(text, reference) if reference.strip() else None)
+                scores.append(function(text, reference) if reference.strip() else None)
             except ValueError:  # a reference without a word that the metric knows
-                found.append(None)
-        return found
+                scores.append(None)
+        return scores
 
-    return each
+    return score
 
 
 @cache
@@ -122,22 +124,22 @@ def _bertscore(model: str) -> Scorer:
     from importlib import import_module
 
     library = import_module("bert_score")
-    known = import_module("bert_score.utils").model2layers
-    layers = known.get(model)
+    layer_counts = import_module("bert_score.utils").model2layers
+    layers = layer_counts.get(model)
     if layers is None:
         layers = import_module("transformers").AutoConfig.from_pretrained(model).num_hidden_layers
 
     def score(outputs: Sequence[str], references: Sequence[str]) -> list[float | None]:
         usable = [
-            at for at, pair in enumerate(zip(outputs, references, strict=True)) if all(one.strip() for one in pair)
+            at for at, pair in enumerate(zip(outputs, references, strict=True)) if all(text.strip() for text in pair)
         ]
-        found: list[float | None] = [None] * len(outputs)
+        scores: list[float | None] = [None] * len(outputs)
         if usable:
             texts = [[texts[at] for at in usable] for texts in (outputs, references)]
             _, _, f1 = library.score(*texts, model_type=model, num_layers=layers, verbose=False)
             for at, value in zip(usable, f1.tolist(), strict=True):
-                found[at] = float(value)
-        return found
+                scores[at] = float(value)
+        return scores
 
     return score
 
@@ -150,9 +152,9 @@ def grading_tasks(sheet: Sheet, output: str | None = None, question: str | None 
     outputs = _field_texts(sheet, output, _OUTPUTS, "output")
     questions = _field_texts(sheet, question, (QUESTION, "source", "prompt", "instruction", "context"), QUESTION)
     return [
-        {"id": str(at), "question": asked, "answer": said}
-        for at, (asked, said) in enumerate(zip(questions, outputs, strict=True))
-        if asked.strip()
+        {"id": str(at), "question": prompt, "answer": answer}
+        for at, (prompt, answer) in enumerate(zip(questions, outputs, strict=True))
+        if prompt.strip()
     ]
 
 
@@ -163,17 +165,17 @@ def add_grades(sheet: Sheet, grades: Mapping[str, Mapping[str, float | None]]) -
             row.scores[f"{SINGLE}: {label}", ""] = by_task.get(str(at))
 
 
-def _field_texts(sheet: Sheet, field: str | None, known: Sequence[str], what: str) -> list[str]:
+def _field_texts(sheet: Sheet, field: str | None, candidates: Sequence[str], kind: str) -> list[str]:
     names = dict.fromkeys(name for row in sheet.rows for name in row.texts)
-    name = field or next((one for one in known if one in names), None)
+    name = field or next((candidate for candidate in candidates if candidate in names), None)
     if name is None or name not in names:
-        told = f"no field '{field}'" if field else f"no field with the {what}s"
-        add = f"add a field '{known[0]}' to the ratings"
-        have = ", ".join(list(names)[:20]) or "no texts at all"
+        problem = f"no field '{field}'" if field else f"no field with the {kind}s"
+        add = f"add a field '{candidates[0]}' to the ratings"
+        fields = ", ".join(list(names)[:20]) or "no texts at all"
         raise ConfigurationError(
-            f"{sheet.source}: {told} for --baselines; there are: {have}; name it with --{what}, or {add}"
+            f"{sheet.source}: {problem} for --baselines; there are: {fields}; name it with --{kind}, or {add}"
         )
     for row in sheet.rows:
-        if what == "reference" and name not in row.texts:
+        if kind == "reference" and name not in row.texts:
             raise DatasetError("is missing", path=sheet.source, line=row.line, field=name)
     return [row.texts.get(name, "") for row in sheet.rows]

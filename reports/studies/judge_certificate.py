@@ -54,19 +54,21 @@ def match_grades(answers: GradedAnswers, grades: HumanGrades) -> MatchedGrades:
     places: dict[str, list[int]] = {}
     numbers: dict[Hashable, int] = {}
     for candidate in candidates_of(answers.answers):
-        held = [
-            place for place, one in enumerate(answers.answers) if one.candidate == candidate and one.score is not None
+        positions = [
+            position
+            for position, answer in enumerate(answers.answers)
+            if answer.candidate == candidate and answer.score is not None
         ]
-        if not held:
+        if not positions:
             continue
-        chosen = [answers.answers[place] for place in held]
+        chosen = [answers.answers[position] for position in positions]
         samples[candidate] = GradedSample.from_arrays(
-            np.array([one.score for one in chosen], dtype=np.float64),
-            np.array([grades.grades.get(place, math.nan) for place in held]),
-            number_names([one.cluster for one in chosen], numbers),
-            np.array([grades.probabilities.get(place, 1.0) for place in held]),
+            np.array([answer.score for answer in chosen], dtype=np.float64),
+            np.array([grades.grades.get(position, math.nan) for position in positions]),
+            number_names([answer.cluster for answer in chosen], numbers),
+            np.array([grades.probabilities.get(position, 1.0) for position in positions]),
         )
-        places[candidate] = held
+        places[candidate] = positions
     return MatchedGrades(answers, grades, samples, places)
 
 
@@ -81,7 +83,7 @@ def certificate_record(
 
     :raises ConfigurationError: nothing of that name is known of the answers, or a calibration needs a scale.
     """
-    found = certify(matched.samples, matched.scale, level)
+    certificate = certify(matched.samples, matched.scale, level)
     answers, grades = matched.answers, matched.grades
     record: dict[str, Any] = {
         "source": str(answers.source),
@@ -94,10 +96,10 @@ def certificate_record(
         "waiting": grades.waiting,
         "labels_on_unscored": grades.on_unscored,
         "probabilities": bool(grades.probabilities),
-        "candidates": {name: _plain(one) for name, one in found.candidates.items()},
-        "differences": [{"first": first, "second": second, **_plain(one)}
-                        for (first, second), one in found.differences.items()],
-        "gaps": {name: _error_record(one) for name, one in found.gaps.items()},
+        "candidates": {name: _plain(figure) for name, figure in certificate.candidates.items()},
+        "differences": [{"first": first, "second": second, **_plain(figure)}
+                        for (first, second), figure in certificate.differences.items()],
+        "gaps": {name: _error_record(figure) for name, figure in certificate.gaps.items()},
     }  # fmt: skip
     if correlate:
         record["correlations"] = {name: _correlation_records(name, matched, level) for name in correlate}
@@ -114,49 +116,52 @@ def choose_next_answers(matched: MatchedGrades, count: int, seed: int) -> tuple[
     :raises ConfigurationError: fewer answers are left, or what was drawn before has unknown probabilities.
     """
     samples = matched.samples
-    places = [place for held in matched.places.values() for place in held]
+    positions = [position for group in matched.places.values() for position in group]
     graded = np.concatenate([sample.graded for sample in samples.values()])
-    left = int((~graded).sum())
-    if count > left or count < 1:
-        raise ConfigurationError(f"--next {count}: {left} answers have no grade; ask for 1 to {left}")
+    ungraded = int((~graded).sum())
+    if count > ungraded or count < 1:
+        raise ConfigurationError(f"--next {count}: {ungraded} answers have no grade; ask for 1 to {ungraded}")
     before = np.concatenate([_prior_probabilities(matched, candidate) for candidate in samples])
     spreads = np.concatenate([expected_spread(sample) / len(sample.scores) for sample in samples.values()])
-    drawn = draw_answers(spreads, graded, count, seed=seed)
-    both = combine_probabilities(before, drawn.probabilities)
-    chosen = [place for place, now in zip(places, drawn.chosen.tolist(), strict=True) if now]
-    return chosen, dict(zip(places, both.tolist(), strict=True))
+    draw = draw_answers(spreads, graded, count, seed=seed)
+    both = combine_probabilities(before, draw.probabilities)
+    chosen = [position for position, now in zip(positions, draw.chosen.tolist(), strict=True) if now]
+    return chosen, dict(zip(positions, both.tolist(), strict=True))
 
 
 def _prior_probabilities(matched: MatchedGrades, candidate: str) -> Floats:
     """With which probability each of a candidate's answers was to be graded so far."""
-    sample, places, known = matched.samples[candidate], matched.places[candidate], matched.grades.probabilities
-    if not known:
-        return np.full(len(places), sample.labels / len(places))
-    if any(place not in known for place in places):
-        one = next(place for place in places if place not in known)
+    sample, positions, probabilities = (
+        matched.samples[candidate],
+        matched.places[candidate],
+        matched.grades.probabilities,
+    )
+    if not probabilities:
+        return np.full(len(positions), sample.labels / len(positions))
+    if any(position not in probabilities for position in positions):
+        missing = next(position for position in positions if position not in probabilities)
         raise ConfigurationError(
-            "--next: the labels have probabilities, but none is known of "
-            f"'{matched.answers.answers[one].key}'; give the whole file that --out wrote, also the rows that were not "
-            "chosen"
+            f"--next: the labels have probabilities, but '{matched.answers.answers[missing].key}' has none; give the "
+            "whole file that --out wrote, including the rows that were not chosen"
         )
-    return np.array([known[place] for place in places])
+    return np.array([probabilities[position] for position in positions])
 
 
 def _correlation_records(name: str, matched: MatchedGrades, level: float) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    records: dict[str, Any] = {}
     for candidate, sample in matched.samples.items():
-        values = [matched.answers.answers[place].known.get(name) for place in matched.places[candidate]]
+        values = [matched.answers.answers[position].known.get(name) for position in matched.places[candidate]]
         if any(value is None for value in values):
-            offered = sorted({one for answer in matched.answers.answers for one in answer.known})
-            known_ones = ", ".join(offered) or "none"
+            offered = sorted({entry for answer in matched.answers.answers for entry in answer.known})
+            names = ", ".join(offered) or "none"
             raise ConfigurationError(
-                f"--correlate {name}: not known of every answer of '{candidate}'; known are: {known_ones}"
+                f"--correlate {name}: not known of every answer of '{candidate}'; known are: {names}"
             )
-        known = np.array(values, dtype=np.float64)
-        pair = {kind: corrected_correlation(known, sample, ranks=ranks, level=level)
+        covariate = np.array(values, dtype=np.float64)
+        pair = {kind: corrected_correlation(covariate, sample, ranks=ranks, level=level)
                 for kind, ranks in (("pearson", False), ("spearman", True))}  # fmt: skip
-        found[candidate] = {kind: _plain(one) for kind, one in pair.items()}
-    return found
+        records[candidate] = {kind: _plain(entry) for kind, entry in pair.items()}
+    return records
 
 
 def _drift_record(
@@ -167,31 +172,31 @@ def _drift_record(
     if not math.isfinite(width):
         raise ConfigurationError("--calibration: the ends of the scale are not known; give --scale LOW:HIGH")
     order = list(grades.grades)
-    weights = np.array([1.0 / grades.probabilities.get(place, 1.0) for place in order])
-    kept = even_out(weights)
+    weights = np.array([1.0 / grades.probabilities.get(position, 1.0) for position in order])
+    mask = even_out(weights)
     gaps = [
-        grades.grades[place] - float(matched.answers.answers[place].score or 0.0)
-        for place, keep in zip(order, kept.tolist(), strict=True)
+        grades.grades[position] - float(matched.answers.answers[position].score or 0.0)
+        for position, keep in zip(order, mask.tolist(), strict=True)
         if keep
     ]
-    known = [grade - score for score, grade in calibration]
-    found = measure_drift(known, gaps, low=-width, high=width, level=level)
-    if found is None:
+    calibration_gaps = [grade - score for score, grade in calibration]
+    drift = measure_drift(calibration_gaps, gaps, low=-width, high=width, level=level)
+    if drift is None:
         return None
     return {
-        "labels": found.labels,
-        "left_out": len(order) - found.labels,
-        "calibration_labels": found.calibrated,
-        "found_at": found.found_at,
-        "evidence": _plain(found.evidence),
-        "p": _plain(found.p),
-        "gap": _plain(found.gap),
-        "calibration_gap": _plain(found.calibration),
+        "labels": drift.labels,
+        "left_out": len(order) - drift.labels,
+        "calibration_labels": drift.calibrated,
+        "found_at": drift.found_at,
+        "evidence": _plain(drift.evidence),
+        "p": _plain(drift.p),
+        "gap": _plain(drift.gap),
+        "calibration_gap": _plain(drift.calibration),
     }
 
 
-def _error_record(one: JudgeError) -> dict[str, Any]:
-    record: dict[str, Any] = _plain(one)
+def _error_record(error: JudgeError) -> dict[str, Any]:
+    record: dict[str, Any] = _plain(error)
     errors, rate = record.pop("errors"), record.pop("rogan_gladen")
     return record if errors is None else record | errors | {"rogan_gladen": rate}
 
@@ -201,11 +206,11 @@ def _plain(figure: Any) -> Any:
     if isinstance(figure, float):
         return round_figure(float(figure))
     if isinstance(figure, tuple):
-        return [_plain(one) for one in figure]
+        return [_plain(item) for item in figure]
     if isinstance(figure, Proportion) and figure.n == 0.0:
         return None
     if is_dataclass(figure):
-        return {one.name: _plain(getattr(figure, one.name)) for one in fields(figure)}
+        return {item.name: _plain(getattr(figure, item.name)) for item in fields(figure)}
     return figure
 
 
@@ -217,66 +222,65 @@ _TRIED = 10  # labels, in ``benches/certified.py``
 
 def certificate_sentences(record: Record) -> list[str]:
     """What was found, the most important first."""
-    said = [_candidate_sentence(name, one, record) for name, one in list(record["candidates"].items())[:4]]
-    told = [one for one in record["differences"] if _sign_of_difference(one["corrected"])]
-    for one in record["differences"][:6]:
-        was, now = _sign_of_difference(one["judged"]), _sign_of_difference(one["corrected"])
-        if one["corrected"] is not None and was != now:
-            said.append(
-                f"By the judge alone {_difference_verdict(one, was)}; corrected, {_difference_verdict(one, now)}."
-            )
-    if len(record["differences"]) > 1 and told:
-        said.append(f"Corrected, {len(told)} of {len(record['differences'])} pairs are told apart.")
-    found = record.get("drift")
-    if found is not None:
-        if found["found_at"] is not None:
-            said.append(f"The judge has drifted from its calibration: found after {found['found_at']} labels.")
+    sentences = [_candidate_sentence(name, pair, record) for name, pair in list(record["candidates"].items())[:4]]
+    significant = [pair for pair in record["differences"] if _sign_of_difference(pair["corrected"])]
+    for pair in record["differences"][:6]:
+        judged_sign, corrected_sign = _sign_of_difference(pair["judged"]), _sign_of_difference(pair["corrected"])
+        if pair["corrected"] is not None and judged_sign != corrected_sign:
+            judged, corrected = (_difference_verdict(pair, sign) for sign in (judged_sign, corrected_sign))
+            sentences.append(f"By the judge alone {judged}; corrected, {corrected}.")
+    if len(record["differences"]) > 1 and significant:
+        sentences.append(f"Corrected, {len(significant)} of {len(record['differences'])} pairs are told apart.")
+    drift = record.get("drift")
+    if drift is not None:
+        if drift["found_at"] is not None:
+            sentences.append(f"The judge has drifted from its calibration: found after {drift['found_at']} labels.")
         else:
-            tested = f"{found['labels']} labels (p at any time {found['p']:.2g})"
-            said.append(f"No drift from the calibration is found in {tested}.")
-    return said
+            tested = f"{drift['labels']} labels (p at any time {drift['p']:.2g})"
+            sentences.append(f"No drift from the calibration is found in {tested}.")
+    return sentences
 
 
 def certificate_notes(record: Record) -> list[str]:
     """What a reader must know of the figures."""
-    said = []
+    notes = []
     if record["unscored"]:
-        said.append(f"{record['unscored']} answers that the judge left unscored are in no figure")
+        notes.append(f"{record['unscored']} answers that the judge left unscored are in no figure")
     if record["labels_on_unscored"]:
-        said.append(f"{record['labels_on_unscored']} labels are of answers that the judge left unscored, and not used")
+        notes.append(f"{record['labels_on_unscored']} labels are of answers that the judge left unscored, and not used")
     if record["waiting"]:
-        said.append(
+        notes.append(
             f"{record['waiting']} lines have no grade; the figures hold if which ones has nothing to do with what the "
             "grades would be"
         )
-    for name, one in record["candidates"].items():
-        if one["corrected"] is None:
-            said.append(f"{name}: {one['labels']} labels are too few to correct its figure; grade at least 3 items")
-        elif one["labels"] < _TRIED:
+    for name, figure in record["candidates"].items():
+        if figure["corrected"] is None:
+            notes.append(f"{name}: {figure['labels']} labels are too few to correct its figure; grade at least 3 items")
+        elif figure["labels"] < _TRIED:
             tried = f"intervals were tried out with {_TRIED} labels and more"
-            said.append(f"{name}: {tried}; this rests on {one['labels']}")
+            notes.append(f"{name}: {tried}; this rests on {figure['labels']}")
     if record["scale"]["low"] is None or record["scale"]["high"] is None:
-        said.append(
+        notes.append(
             "the ends of the scale are not known, so intervals do not allow for rare grades that no label shows and "
             "that the judge does not see; give --scale LOW:HIGH"
         )
     if record.get("correlations"):
-        said.append("intervals of correlations do not allow for rare grades that no label shows")
+        notes.append("intervals of correlations do not allow for rare grades that no label shows")
     if not record["probabilities"]:
-        said.append("labels are taken for an even random draw of each candidate's answers; else give 'probability'")
-    return said
+        notes.append("labels are taken for an even random draw of each candidate's answers; else give 'probability'")
+    return notes
 
 
 def certificate_tables(record: Record) -> list[Table]:
     """The tables, in the order of the questions that they answer."""
-    found: list[Table] = [_candidate_table(record), _difference_table(record), _error_table(record)]
+    tables: list[Table] = [_candidate_table(record), _difference_table(record), _error_table(record)]
     if record["scale"]["passes"]:
-        found += [_confusion_table(record)]
+        tables += [_confusion_table(record)]
     for name, by_candidate in record.get("correlations", {}).items():
-        found.append(_correlation_table(name, by_candidate))
+        tables.append(_correlation_table(name, by_candidate))
     if record.get("drift") is not None:
-        found.append(_drift_table(record["drift"]))
-    return found
+        tables.append(_drift_table(record["drift"]))
+    return tables
 
 
 def write_certificate_csv(record: Record, file: Path) -> None:
@@ -292,53 +296,56 @@ def write_certificate_csv(record: Record, file: Path) -> None:
     )
 
 
-def _candidate_sentence(name: str, one: Record, record: Record) -> str:
-    what = "pass rate" if record["scale"]["passes"] else "mean grade"
-    judged = _format_grade(record, one["judged"]["value"])
-    if one["corrected"] is None:
-        return f"{name}: {what} {judged} as judged; too few labels to correct it."
-    value = _format_grade(record, one["corrected"]["value"])
-    if one["corrected"]["low"] is None:
+def _candidate_sentence(name: str, figure: Record, record: Record) -> str:
+    measure = "pass rate" if record["scale"]["passes"] else "mean grade"
+    judged = _format_grade(record, figure["judged"]["value"])
+    if figure["corrected"] is None:
+        return f"{name}: {measure} {judged} as judged; too few labels to correct it."
+    value = _format_grade(record, figure["corrected"]["value"])
+    if figure["corrected"]["low"] is None:
         return (
-            f"{name}: people's {what} is {value} by {one['labels']} labels that show no spread, from which no interval "
-            f"follows where the ends of the scale are not known; the judge says {judged}."
+            f"{name}: people's {measure} is {value}; there is no interval, as the {figure['labels']} labels are all alike "
+            f"and the ends of the scale are unknown; the judge says {judged}."
         )
-    low, high = (_format_grade(record, one["corrected"][end]) for end in ("low", "high"))
-    inside = one["corrected"]["low"] <= one["judged"]["value"] <= one["corrected"]["high"]
+    low, high = (_format_grade(record, figure["corrected"][end]) for end in ("low", "high"))
+    inside = figure["corrected"]["low"] <= figure["judged"]["value"] <= figure["corrected"]["high"]
     beside = "which is within it" if inside else "which is outside"
     return (
-        f"{name}: people's {what} would be {value} ({low} to {high}); the judge says {judged}, {beside}. "
-        f"These {one['labels']} labels tell as much as {one['worth']:.0f} labels alone."
+        f"{name}: people's {measure} would be {value} ({low} to {high}); the judge says {judged}, {beside}. "
+        f"These {figure['labels']} labels tell as much as {figure['worth']:.0f} labels alone."
     )
 
 
-def _sign_of_difference(one: Record | None) -> int:
+def _sign_of_difference(estimate: Record | None) -> int:
     """1 or -1 where a difference's interval excludes 0, else 0."""
-    if one is None or one["low"] is None or one["high"] is None:
+    if estimate is None or estimate["low"] is None or estimate["high"] is None:
         return 0
-    return 1 if one["low"] > 0.0 else -1 if one["high"] < 0.0 else 0
+    return 1 if estimate["low"] > 0.0 else -1 if estimate["high"] < 0.0 else 0
 
 
-def _difference_verdict(one: Record, sign: int) -> str:
+def _difference_verdict(pair: Record, sign: int) -> str:
     if sign == 0:
-        return f"{one['first']} and {one['second']} are not told apart"
-    better, worse = (one["first"], one["second"]) if sign > 0 else (one["second"], one["first"])
+        return f"{pair['first']} and {pair['second']} are not told apart"
+    better, worse = (pair["first"], pair["second"]) if sign > 0 else (pair["second"], pair["first"])
     return f"{better} is above {worse}"
 
 
 def _candidate_table(record: Record) -> Table:
     level = _level_text(record)
     header = ["candidate", record["graded"], "labels", "judged", level, "corrected", level, "worth"]
-    rows = [[name, str(one["answers"]), str(one["labels"]), *_figure_cells(one, partial(_format_grade, record))]
-            for name, one in record["candidates"].items()]  # fmt: skip
+    show = partial(_format_grade, record)
+    rows = [
+        [name, str(figure["answers"]), str(figure["labels"]), *_figure_cells(figure, show)]
+        for name, figure in record["candidates"].items()
+    ]
     title = "Pass rates" if record["scale"]["passes"] else "Mean grades"
     return f"{title}, as judged and corrected by {record['labels']} human grades", header, rows
 
 
 def _difference_table(record: Record) -> Table:
     header = ["first – second", "judged", _level_text(record), "corrected", _level_text(record), "worth"]
-    rows = [[f"{one['first']} – {one['second']}", *_figure_cells(one, partial(_format_grade, record))]
-            for one in record["differences"]]  # fmt: skip
+    rows = [[f"{pair['first']} – {pair['second']}", *_figure_cells(pair, partial(_format_grade, record))]
+            for pair in record["differences"]]  # fmt: skip
     title = "Differences" if len(rows) < 2 else f"Differences; intervals hold for all {len(rows)} pairs together"
     return title, header, rows
 
@@ -347,8 +354,13 @@ def _error_table(record: Record) -> Table:
     header = ["candidate", "judge – people", _level_text(record), "size", "r"]
     show = partial(_format_grade, record)
     rows = [
-        [name, *_estimate_cells(one["mean"], show), show(one["absolute"]), DASH if one["r"] is None else _two(one["r"])]
-        for name, one in record["gaps"].items()
+        [
+            name,
+            *_estimate_cells(error["mean"], show),
+            show(error["absolute"]),
+            DASH if error["r"] is None else _two(error["r"]),
+        ]
+        for name, error in record["gaps"].items()
     ]
     return "The judge's gap on the graded", header, rows
 
@@ -357,8 +369,8 @@ def _confusion_table(record: Record) -> Table:
     header = ["candidate", "sensitivity", "specificity", "good if passed", "good if failed", "Rogan–Gladen"]
     names, show = ("sensitivity", "specificity", "passed", "failed"), partial(_format_grade, record)
     rows = [
-        [name, *(_share_cell(one[field]) for field in names), *_estimate_cells(one["rogan_gladen"], show)]
-        for name, one in record["gaps"].items()
+        [name, *(_share_cell(error[field]) for field in names), *_estimate_cells(error["rogan_gladen"], show)]
+        for name, error in record["gaps"].items()
     ]
     title = "The judge's errors, and the rate by sensitivity and specificity alone"
     return title, [*header, _level_text(record)], rows
@@ -373,31 +385,34 @@ def _correlation_table(name: str, by_candidate: Mapping[str, Any]) -> Table:
     return f"Correlation of grades with {name}", ["candidate", "", "judged", "95%", "corrected", "95%", "worth"], rows
 
 
-def _drift_table(found: Record) -> Table:
-    gap = found["gap"]
+def _drift_table(drift: Record) -> Table:
+    gap = drift["gap"]
     row = [
-        str(found["labels"]),
-        f"{found['calibration_gap']:.3g}",
+        str(drift["labels"]),
+        f"{drift['calibration_gap']:.3g}",
         f"{gap['value']:.3g}",
         f"{gap['low']:.3g} to {gap['high']:.3g}",
-        f"{found['evidence']:.3g}",
-        f"{found['p']:.2g}",
-        DASH if found["found_at"] is None else str(found["found_at"]),
+        f"{drift['evidence']:.3g}",
+        f"{drift['p']:.2g}",
+        DASH if drift["found_at"] is None else str(drift["found_at"]),
     ]
     header = ["labels", "gap before", "gap now", "at any time", "evidence", "p", "found at"]
-    return f"Drift from {found['calibration_labels']} labels of the calibration (people – judge)", header, [row]
+    return f"Drift from {drift['calibration_labels']} labels of the calibration (people – judge)", header, [row]
 
 
-def _figure_cells(one: Record, show: Callable[[float], str]) -> list[str]:
+def _figure_cells(figure: Record, show: Callable[[float], str]) -> list[str]:
     """Return a figure as judged and as corrected, with intervals, and how many labels alone it is worth."""
-    worth = DASH if one["worth"] is None else f"{one['worth']:.0f}"
-    return [*_estimate_cells(one["judged"], show), *_estimate_cells(one["corrected"], show), worth]
+    worth = DASH if figure["worth"] is None else f"{figure['worth']:.0f}"
+    return [*_estimate_cells(figure["judged"], show), *_estimate_cells(figure["corrected"], show), worth]
 
 
-def _estimate_cells(one: Record | None, show: Callable[[float], str]) -> list[str]:
-    if one is None:
+def _estimate_cells(estimate: Record | None, show: Callable[[float], str]) -> list[str]:
+    if estimate is None:
         return [DASH, DASH]
-    return [show(one["value"]), " to ".join(DASH if one[end] is None else show(one[end]) for end in ("low", "high"))]
+    return [
+        show(estimate["value"]),
+        " to ".join(DASH if estimate[end] is None else show(estimate[end]) for end in ("low", "high")),
+    ]
 
 
 def _two(value: float) -> str:
@@ -413,8 +428,8 @@ def _format_grade(record: Record, value: float) -> str:
     return f"{value:.1f}" if width is not None and width >= 20.0 else f"{value:.2f}"
 
 
-def _share_cell(one: Record | None) -> str:
-    return DASH if one is None else f"{100.0 * one['value']:.0f}% of {one['n']:.0f}"
+def _share_cell(proportion: Record | None) -> str:
+    return DASH if proportion is None else f"{100.0 * proportion['value']:.0f}% of {proportion['n']:.0f}"
 
 
 def _level_text(record: Record) -> str:
@@ -422,24 +437,24 @@ def _level_text(record: Record) -> str:
 
 
 def _csv_rows(record: Record) -> Iterator[dict[str, Any]]:
-    def of(one: Record, names: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        counts = {name: one.get(name) for name in ("answers", "labels")}
+    def figure_rows(entry: Record, names: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        counts = {name: entry.get(name) for name in ("answers", "labels")}
         for figure in ("judged", "corrected", "labels_alone"):
-            if one[figure] is not None:
-                worth = {"worth": one["worth"]} if figure == "corrected" else {}
-                yield {**names, "figure": figure, **one[figure], **counts, **worth}
+            if entry[figure] is not None:
+                worth = {"worth": entry["worth"]} if figure == "corrected" else {}
+                yield {**names, "figure": figure, **entry[figure], **counts, **worth}
 
-    for name, one in record["candidates"].items():
-        yield from of(one, {"candidate": name})
-    for one in record["differences"]:
-        yield from of(one, {"candidate": one["first"], "versus": one["second"]})
-    for name, one in record["gaps"].items():
+    for name, entry in record["candidates"].items():
+        yield from figure_rows(entry, {"candidate": name})
+    for entry in record["differences"]:
+        yield from figure_rows(entry, {"candidate": entry["first"], "versus": entry["second"]})
+    for name, entry in record["gaps"].items():
         for figure in ("mean", "rogan_gladen"):
-            if one.get(figure) is not None:
-                yield {"candidate": name, "figure": f"gap {figure}" if figure == "mean" else figure, **one[figure]}
-    for known, by_candidate in record.get("correlations", {}).items():
+            if entry.get(figure) is not None:
+                yield {"candidate": name, "figure": f"gap {figure}" if figure == "mean" else figure, **entry[figure]}
+    for covariate, by_candidate in record.get("correlations", {}).items():
         for name, pair in by_candidate.items():
-            for kind, one in pair.items():
-                if one is not None:
-                    for row in of(one, {"candidate": name, "versus": known}):
+            for kind, entry in pair.items():
+                if entry is not None:
+                    for row in figure_rows(entry, {"candidate": name, "versus": covariate}):
                         yield row | {"figure": f"{kind} {row['figure']}"}

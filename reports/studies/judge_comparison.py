@@ -75,10 +75,10 @@ def _mean_judgment(rows: Sequence[SheetRow], key: tuple[str, str]) -> dict[str, 
         "unparsed": len(rows) - len(scored),
     }
     numbers = [(score, group) for score, group in scored if isinstance(score, float)]
-    found = clustered_mean([score for score, _ in numbers], [group for _, group in numbers])
-    if found is not None:
-        ends = found.ends()
-        record["mean"] = round_figure(found.mean)
+    mean = clustered_mean([score for score, _ in numbers], [group for _, group in numbers])
+    if mean is not None:
+        ends = mean.ends()
+        record["mean"] = round_figure(mean.mean)
         record |= {} if ends is None else {"low": round_figure(ends.low), "high": round_figure(ends.high)}
     return record
 
@@ -102,52 +102,55 @@ def detect_scale(rows: Sequence[SheetRow], criterion: str) -> Scale:
 
 def human_label(row: SheetRow, criterion: str) -> Rating | None:
     """The label of most annotators; None where several tie."""
-    most = majority_ratings(row.human.get(criterion, ()))
-    return most[0] if len(most) == 1 else None
+    winners = majority_ratings(row.human.get(criterion, ()))
+    return winners[0] if len(winners) == 1 else None
 
 
 def _are_labels(values: Sequence[Rating | None]) -> bool:
-    known = {value for value in values if value is not None}
-    return 0 < len(known) <= MOST_LABELS and all(isinstance(one, str) or one.is_integer() for one in known if one != "")
+    labels = {value for value in values if value is not None}
+    return 0 < len(labels) <= MOST_LABELS and all(
+        isinstance(label, str) or label.is_integer() for label in labels if label != ""
+    )
 
 
 def judge_confusion(
-    rows: Sequence[SheetRow], criterion: str, judge: str, key: tuple[str, str], scale: Scale, choices: ComparisonOptions
+    rows: Sequence[SheetRow], criterion: str, judge: str, key: tuple[str, str], scale: Scale, options: ComparisonOptions
 ) -> dict[str, Any] | None:
     people = [human_label(row, criterion) for row in rows]
-    said = [row.scores.get(key) for row in rows]
+    scores = [row.scores.get(key) for row in rows]
     if (
         not _are_labels(people)
-        or not _are_labels(said)
-        or {type(one) for one in people if one is not None} != {type(one) for one in said if one is not None}
+        or not _are_labels(scores)
+        or {type(label) for label in people if label is not None}
+        != {type(label) for label in scores if label is not None}
     ):
         return None
-    record = _confusion_record(people, said, rows, None, choices)
+    record = _confusion_record(people, scores, rows, None, options)
     record |= {"kappa_quadratic": None, "judge": judge}
     if scale == "ordinal":
-        weighted = _confusion_record(people, said, rows, "quadratic", choices)
+        weighted = _confusion_record(people, scores, rows, "quadratic", options)
         record["kappa_quadratic"] = weighted["kappa"]
-    record["tied"] = sum(one is None for one in people)
-    record["unscored"] = sum(key in row.scores and one is None for row, one in zip(rows, said, strict=True))
+    record["tied"] = sum(label is None for label in people)
+    record["unscored"] = sum(key in row.scores and label is None for row, label in zip(rows, scores, strict=True))
     return record
 
 
-def why_incomparable(rows: Sequence[SheetRow], criterion: str, key: tuple[str, str]) -> str:
+def incomparability_reason(rows: Sequence[SheetRow], criterion: str, key: tuple[str, str]) -> str:
     """Return why neither a correlation nor a confusion can be made of a judge's scores and people's ratings."""
     people = [rating for row in rows for rating in row.human.get(criterion, ()) if rating is not None]
-    said = [score for row in rows if (score := row.scores.get(key)) is not None]
-    if not people or not said:
+    scores = [score for row in rows if (score := row.scores.get(key)) is not None]
+    if not people or not scores:
         return "no row has both a score and a rating"
-    kinds = ["texts" if any(isinstance(one, str) for one in values) else "numbers" for values in (said, people)]
+    kinds = ["texts" if any(isinstance(value, str) for value in values) else "numbers" for values in (scores, people)]
     if kinds[0] != kinds[1]:
-        return f"its scores are {kinds[0]} ({_examples(said)}), their ratings {kinds[1]} ({_examples(people)})"
-    if len(set(said)) > MOST_LABELS or len(set(people)) > MOST_LABELS:
+        return f"its scores are {kinds[0]} ({_examples(scores)}), their ratings {kinds[1]} ({_examples(people)})"
+    if len(set(scores)) > MOST_LABELS or len(set(people)) > MOST_LABELS:
         return f"there are more than {MOST_LABELS} different texts, too many for labels"
     return "no row has both a score and a rating that most people gave"
 
 
 def _examples(values: Sequence[Rating]) -> str:
-    return ", ".join(_format_label(one) for one in list(dict.fromkeys(values))[:2])
+    return ", ".join(_format_label(label) for label in list(dict.fromkeys(values))[:2])
 
 
 def _confusion_record(
@@ -155,25 +158,29 @@ def _confusion_record(
     second: Sequence[Rating | None],
     rows: Sequence[SheetRow],
     weights: Literal["quadratic"] | None,
-    choices: ComparisonOptions,
+    options: ComparisonOptions,
 ) -> dict[str, Any]:
     groups = [row.group or f"line {row.line}" for row in rows]
-    found: Confusion = label_confusion(
+    confusion: Confusion = label_confusion(
         first,
         second,
         groups=groups,
         weights=weights,
-        seed=choices.seed,
-        resamples=choices.resamples,
-        level=choices.level,
+        seed=options.seed,
+        resamples=options.resamples,
+        level=options.level,
     )
-    kappa = {"value": round_figure(found.kappa), "low": round_figure(found.low), "high": round_figure(found.high)}
+    kappa = {
+        "value": round_figure(confusion.kappa),
+        "low": round_figure(confusion.low),
+        "high": round_figure(confusion.high),
+    }
     return {
         "kappa": kappa,
-        "agreement": round_figure(found.agreement),
-        "n": found.n,
-        "labels": [_format_label(label) for label in found.labels],
-        "counts": found.counts,
+        "agreement": round_figure(confusion.agreement),
+        "n": confusion.n,
+        "labels": [_format_label(label) for label in confusion.labels],
+        "counts": confusion.counts,
     }
 
 
@@ -182,7 +189,7 @@ def _format_label(label: Rating) -> str:
 
 
 def annotator_agreement(
-    rows: Sequence[SheetRow], criterion: str, names: Sequence[str], scale: Scale, choices: ComparisonOptions
+    rows: Sequence[SheetRow], criterion: str, names: Sequence[str], scale: Scale, options: ComparisonOptions
 ) -> dict[str, Any]:
     """Annotators among themselves: Cohen's kappa of each pair and their mean, Fleiss' kappa, alpha, votes."""
     ratings = [row.human[criterion] for row in rows]
@@ -190,21 +197,21 @@ def annotator_agreement(
     weights: Literal["quadratic"] | None = None
     pairs = []
     labels = scale != "interval"
-    for one, other in combinations(range(len(names)), 2) if labels and len(names) <= _MAX_ANNOTATORS else ():
-        left, right = [row[one] for row in ratings], [row[other] for row in ratings]
-        record = _confusion_record(left, right, rows, weights, choices)
-        record |= {"first": names[one], "second": names[other], "kappa_quadratic": None}
+    for first, second in combinations(range(len(names)), 2) if labels and len(names) <= _MAX_ANNOTATORS else ():
+        left, right = [row[first] for row in ratings], [row[second] for row in ratings]
+        record = _confusion_record(left, right, rows, weights, options)
+        record |= {"first": names[first], "second": names[second], "kappa_quadratic": None}
         if scale == "ordinal":
-            record["kappa_quadratic"] = _confusion_record(left, right, rows, "quadratic", choices)["kappa"]
+            record["kappa_quadratic"] = _confusion_record(left, right, rows, "quadratic", options)["kappa"]
         pairs.append(record)
-    known = [pair["kappa"]["value"] for pair in pairs if pair["kappa"]["value"] is not None]
-    together, votes = fleiss_kappa(ratings), count_votes(shared)
+    kappas = [pair["kappa"]["value"] for pair in pairs if pair["kappa"]["value"] is not None]
+    fleiss, votes = fleiss_kappa(ratings), count_votes(shared)
     alpha = krippendorff_alpha(ratings, scale)
     return {
-        "kappa": round_figure(math.fsum(known) / len(known)) if known else None,
+        "kappa": round_figure(math.fsum(kappas) / len(kappas)) if kappas else None,
         "pairs": pairs,
-        "fleiss": round_figure(together.value) if labels else None,
-        "fleiss_n": together.n,
+        "fleiss": round_figure(fleiss.value) if labels else None,
+        "fleiss_n": fleiss.n,
         "alpha": round_figure(alpha.value),
         "alpha_n": alpha.n,
         "unanimous": round_figure(votes.unanimous / votes.items) if votes.items else None,
@@ -216,65 +223,65 @@ META_VERSION = 1
 _OVERALL = ("overall", "score")
 
 
-def meta_report(sheet: Sheet, choices: ComparisonOptions) -> dict[str, Any]:
+def meta_report(sheet: Sheet, options: ComparisonOptions) -> dict[str, Any]:
     """Everything that the rows say, as plain data; docs/judges.md names the fields."""
     criteria = list(dict.fromkeys(criterion for row in sheet.rows for criterion in row.human))
     report: dict[str, Any] = {
         "meta": META_VERSION,
         "source": sheet.source,
         "rows": len(sheet.rows),
-        "groups": _whole_number(row.group for row in sheet.rows),
-        "systems": _whole_number(row.system for row in sheet.rows),
-        "fields": sheet.told,
+        "groups": _count_distinct(row.group for row in sheet.rows),
+        "systems": _count_distinct(row.system for row in sheet.rows),
+        "fields": sheet.fields,
         "notes": list(sheet.notes),
         "how": {
-            "seed": choices.seed,
-            "resamples": choices.resamples,
-            "level": choices.level,
+            "seed": options.seed,
+            "resamples": options.resamples,
+            "level": options.level,
             "intervals": "percentile bootstrap over groups (BOOT-INPUTS)",
-            "permutation": f"PERM-{choices.permutation.upper()}",
+            "permutation": f"PERM-{options.permutation.upper()}",
         },
-        "criteria": [_criterion_record(sheet, criterion, choices) for criterion in criteria],
+        "criteria": [_criterion_record(sheet, criterion, options) for criterion in criteria],
         "judgments": [
-            summarize_judgments(sheet, judge, one) for judge in sheet.judges for one in sheet.criteria_of(judge)
+            summarize_judgments(sheet, judge, name) for judge in sheet.judges for name in sheet.criteria_of(judge)
         ],
     }
     _adjust_p_values(report)
     return report
 
 
-def _whole_number(values: Any) -> int | None:
-    known = {value for value in values if value is not None}
-    return len(known) or None
+def _count_distinct(values: Any) -> int | None:
+    distinct = {value for value in values if value is not None}
+    return len(distinct) or None
 
 
 # -- one criterion ----------------------------------------------------------------------------------------------------
 
 
-def _criterion_record(sheet: Sheet, criterion: str, choices: ComparisonOptions) -> dict[str, Any]:
+def _criterion_record(sheet: Sheet, criterion: str, options: ComparisonOptions) -> dict[str, Any]:
     rows = [row for row in sheet.rows if any(rating is not None for rating in row.human.get(criterion, ()))]
     names = sheet.annotators.get(criterion, [])
-    scale = choices.scale or detect_scale(rows, criterion)
+    scale = options.scale or detect_scale(rows, criterion)
     judges = _judges_for(sheet, criterion)
     record: dict[str, Any] = {"criterion": criterion, "scale": scale, "annotators": list(names), "n": len(rows)}
-    record["agreement"] = annotator_agreement(rows, criterion, names, scale, choices) if len(names) > 1 else None
+    record["agreement"] = annotator_agreement(rows, criterion, names, scale, options) if len(names) > 1 else None
     numeric = {judge: key for judge, key in judges.items() if _is_numeric(rows, criterion, key)}
-    record["judges"] = [_judge_record(rows, criterion, judge, key, choices) for judge, key in numeric.items()]
+    record["judges"] = [_judge_record(rows, criterion, judge, key, options) for judge, key in numeric.items()]
     record["differences"] = [
-        one
+        entry
         for first, second in combinations(numeric, 2)
-        if (one := _difference_record(rows, criterion, first, second, numeric, choices))
+        if (entry := _difference_record(rows, criterion, first, second, numeric, options))
     ]
     record["confusions"] = [
-        one
+        entry
         for judge, key in judges.items()
-        if (one := judge_confusion(rows, criterion, judge, key, scale, choices)) is not None
+        if (entry := judge_confusion(rows, criterion, judge, key, scale, options)) is not None
     ]
-    told = {one["judge"] for one in (*record["judges"], *record["confusions"])}
+    compared = {entry["judge"] for entry in (*record["judges"], *record["confusions"])}
     record["incomparable"] = {
-        judge: why_incomparable(rows, criterion, key) for judge, key in judges.items() if judge not in told
+        judge: incomparability_reason(rows, criterion, key) for judge, key in judges.items() if judge not in compared
     }
-    record["juries"] = _jury_records(rows, criterion, numeric, choices) if len(numeric) > 1 else []
+    record["juries"] = _jury_records(rows, criterion, numeric, options) if len(numeric) > 1 else []
     return record
 
 
@@ -283,23 +290,23 @@ def _judges_for(sheet: Sheet, criterion: str) -> dict[str, tuple[str, str]]:
 
     A rating without a name is set beside a judge's overall score, or beside all that it has scored where it has none.
     """
-    found: dict[str, tuple[str, str]] = {}
+    keys: dict[str, tuple[str, str]] = {}
     for judge in sheet.judges:
         scored = sheet.criteria_of(judge)
         if criterion in scored:
-            found[judge] = (judge, criterion)
+            keys[judge] = (judge, criterion)
         elif "" in scored:
-            found[judge] = (judge, "")
+            keys[judge] = (judge, "")
         elif criterion == "":
-            whole = [one for one in _OVERALL if one in scored][:1]
-            found |= {judge if whole else f"{judge}.{one}": (judge, one) for one in whole or scored}
-    return found
+            overall = [name for name in _OVERALL if name in scored][:1]
+            keys |= {judge if overall else f"{judge}.{name}": (judge, name) for name in overall or scored}
+    return keys
 
 
 def human_value(row: SheetRow, criterion: str) -> float | None:
     """The mean of the annotators' ratings."""
-    known = [rating for rating in row.human.get(criterion, ()) if isinstance(rating, float)]
-    return math.fsum(known) / len(known) if known else None
+    numbers = [rating for rating in row.human.get(criterion, ()) if isinstance(rating, float)]
+    return math.fsum(numbers) / len(numbers) if numbers else None
 
 
 def _is_numeric(rows: Sequence[SheetRow], criterion: str, key: tuple[str, str]) -> bool:
@@ -311,27 +318,27 @@ def _paired_rows(
 ) -> tuple[RatedRows, list[list[float]]]:
     """The rows that people and all of these judges have scored."""
     human, scores = [], [list[float]() for _ in keys]
-    kept = []
+    paired = []
     for row in rows:
-        value, said = human_value(row, criterion), [row.scores.get(key) for key in keys]
-        if value is not None and all(isinstance(one, float) for one in said):
+        value, row_scores = human_value(row, criterion), [row.scores.get(key) for key in keys]
+        if value is not None and all(isinstance(score, float) for score in row_scores):
             human.append(value)
-            kept.append(row)
-            for column, one in zip(scores, said, strict=True):
-                column.append(one)  # type: ignore[arg-type]
-    groups = [row.group or f"line {row.line}" for row in kept] if any(row.group for row in kept) else None
-    systems = [row.system or "" for row in kept] if any(row.system for row in kept) else None
+            paired.append(row)
+            for column, score in zip(scores, row_scores, strict=True):
+                column.append(score)  # type: ignore[arg-type]
+    groups = [row.group or f"line {row.line}" for row in paired] if any(row.group for row in paired) else None
+    systems = [row.system or "" for row in paired] if any(row.system for row in paired) else None
     return RatedRows.from_labels(human, groups, systems), scores
 
 
 def _judge_record(
-    rows: Sequence[SheetRow], criterion: str, judge: str, key: tuple[str, str], choices: ComparisonOptions
+    rows: Sequence[SheetRow], criterion: str, judge: str, key: tuple[str, str], options: ComparisonOptions
 ) -> dict[str, Any]:
     rated, [scores] = _paired_rows(rows, criterion, [key])
-    found = level_figures(rated, scores, seed=choices.seed, resamples=choices.resamples, level=choices.level)
+    figures = level_figures(rated, scores, seed=options.seed, resamples=options.resamples, level=options.level)
     levels: dict[str, Any] = {}
-    for (level, name), one in found.items():
-        levels.setdefault(level, {})[name] = _level_record(one) | {"n": one.n}
+    for (level, name), figure in figures.items():
+        levels.setdefault(level, {})[name] = _level_record(figure) | {"n": figure.n}
     mean = math.fsum(scores) / len(scores)
     variance = math.fsum((score - mean) ** 2 for score in scores) / (len(scores) - 1) if len(scores) > 1 else None
     unscored = sum(key in row.scores and row.scores[key] is None for row in rows)
@@ -350,39 +357,39 @@ def _difference_record(
     first: str,
     second: str,
     judges: Mapping[str, tuple[str, str]],
-    choices: ComparisonOptions,
+    options: ComparisonOptions,
 ) -> dict[str, Any] | None:
-    rated, [one, other] = _paired_rows(rows, criterion, [judges[first], judges[second]])
-    if len(one) < 3:
+    rated, [first_scores, second_scores] = _paired_rows(rows, criterion, [judges[first], judges[second]])
+    if len(first_scores) < 3:
         return None
-    found = compare_judges(
+    differences = compare_judges(
         rated,
-        one,
-        other,
-        seed=choices.seed,
-        permutation=choices.permutation,
-        resamples=choices.resamples,
-        level=choices.level,
+        first_scores,
+        second_scores,
+        seed=options.seed,
+        permutation=options.permutation,
+        resamples=options.resamples,
+        level=options.level,
     )
     levels: dict[str, Any] = {}
-    for (level, name), difference in found.items():
+    for (level, name), difference in differences.items():
         levels.setdefault(level, {})[name] = _level_record(difference) | {
             "p": round_significant(difference.p),
             "p_corrected": None,
         }
-    return {"first": first, "second": second, "n": len(one), "levels": levels}
+    return {"first": first, "second": second, "n": len(first_scores), "levels": levels}
 
 
-def _level_record(one: Any) -> dict[str, Any]:
-    return {name: round_figure(getattr(one, name)) for name in ("value", "low", "high")}
+def _level_record(figure: Any) -> dict[str, Any]:
+    return {name: round_figure(getattr(figure, name)) for name in ("value", "low", "high")}
 
 
 def _adjust_p_values(report: dict[str, Any]) -> None:
     """Holm over all comparisons of judges at one level by one coefficient, whatever the criterion."""
     tests: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for criterion in report["criteria"]:
-        for one in criterion["differences"]:
-            for level, names in one["levels"].items():
+        for pair in criterion["differences"]:
+            for level, names in pair["levels"].items():
                 for name, figure in names.items():
                     tests.setdefault((level, name), []).append(figure)
     for figures in tests.values():
@@ -391,23 +398,33 @@ def _adjust_p_values(report: dict[str, Any]) -> None:
 
 
 def _jury_records(
-    rows: Sequence[SheetRow], criterion: str, judges: Mapping[str, tuple[str, str]], choices: ComparisonOptions
+    rows: Sequence[SheetRow], criterion: str, judges: Mapping[str, tuple[str, str]], options: ComparisonOptions
 ) -> list[dict[str, Any]]:
     rated, columns = _paired_rows(rows, criterion, list(judges.values()))
     if len(rated.human) < 3:
         return []
     scores = dict(zip(judges, columns, strict=True))
-    found = []
-    for how in choices.juries:
-        gains = jury_gains(rated, scores, how, seed=choices.seed, resamples=choices.resamples, level=choices.level)
+    juries = []
+    for pooling in options.juries:
+        gains = jury_gains(rated, scores, pooling, seed=options.seed, resamples=options.resamples, level=options.level)
         levels: dict[str, Any] = {}
-        for (level, name), one in gains.items():
-            gain = {"value": round_figure(one.gain), "low": round_figure(one.low), "high": round_figure(one.high)}
-            levels.setdefault(level, {})[name] = {"value": round_figure(one.value), "best": one.best, "gain": gain}
+        for (level, name), figure in gains.items():
+            gain = {
+                "value": round_figure(figure.gain),
+                "low": round_figure(figure.low),
+                "high": round_figure(figure.high),
+            }
+            levels.setdefault(level, {})[name] = {
+                "value": round_figure(figure.value),
+                "best": figure.best,
+                "gain": gain,
+            }
         weights = (
-            {name: round_figure(one) for name, one in fitted_weights(scores, rated).items()}
-            if how == "fitted"
+            {name: round_figure(figure) for name, figure in fitted_weights(scores, rated).items()}
+            if pooling == "fitted"
             else None
         )
-        found.append({"how": how, "judges": list(judges), "n": len(rated.human), "weights": weights, "levels": levels})
-    return found
+        juries.append(
+            {"how": pooling, "judges": list(judges), "n": len(rated.human), "weights": weights, "levels": levels}
+        )
+    return juries

@@ -17,23 +17,23 @@ _MAX_PAIRS = 6  # of annotators are told one by one
 UNNAMED = "rating"  # a criterion that no field names
 
 
-def criterion_name(one: Record) -> str:
+def criterion_name(criterion: Record) -> str:
     """The criterion's name in tables."""
-    return one["criterion"] or UNNAMED
+    return criterion["criterion"] or UNNAMED
 
 
 def summary_sentences(report: Record) -> str:
     """What a reader wants to know first, in sentences."""
     criteria = report["criteria"]
-    alone = {judge["judge"] for one in criteria for judge in one["judges"]}
-    together = len(criteria) > 2 and len(alone) == 1 and all(len(one["judges"]) == 1 for one in criteria)
+    alone = {judge["judge"] for record in criteria for judge in record["judges"]}
+    together = len(criteria) > 2 and len(alone) == 1 and all(len(record["judges"]) == 1 for record in criteria)
     sentences = [_criteria_sentence(criteria)] if together else []
     sentences += [
-        sentence for one in criteria for sentence in _criterion_sentences(one, len(criteria), judged=not together)
+        sentence for record in criteria for sentence in _criterion_sentences(record, len(criteria), judged=not together)
     ]
     if not report["criteria"]:
-        sentences = [_judged_sentence(one) for one in report["judgments"]]
-    unparsed = sum(system["overall"]["unparsed"] for one in report["judgments"] for system in one["systems"])
+        sentences = [_judged_sentence(record) for record in report["judgments"]]
+    unparsed = sum(system["overall"]["unparsed"] for record in report["judgments"] for system in record["systems"])
     if report["criteria"] and unparsed:
         sentences.append(
             f"{count_of(unparsed, 'score')} {'is' if unparsed == 1 else 'are'} missing or unreadable and in no figure."
@@ -44,104 +44,107 @@ def summary_sentences(report: Record) -> str:
 def _criteria_sentence(criteria: Sequence[Record]) -> str:
     """One judge on several criteria: where it follows people most, and where least."""
     [judge] = criteria[0]["judges"]
-    known = [one for one in criteria if _spearman(one["judges"][0])["value"] is not None]
-    if not known:
+    comparable = [record for record in criteria if _spearman(record["judges"][0])["value"] is not None]
+    if not comparable:
         return f"On none of {len(criteria)} criteria can the scores of {judge['judge']} be correlated with ratings."
-    ranked = sorted(known, key=lambda one: _value(_spearman(one["judges"][0])))
-    best, least = (
-        f"{criterion_name(one)}, {_format_figure(_spearman(one['judges'][0]))}" for one in (ranked[-1], ranked[0])
+    ranked = sorted(comparable, key=lambda record: _value(_spearman(record["judges"][0])))
+    best, worst = (
+        f"{criterion_name(record)}, {_format_figure(_spearman(record['judges'][0]))}"
+        for record in (ranked[-1], ranked[0])
     )
-    rows = {one["judges"][0]["n"] for one in known}
+    rows = {record["judges"][0]["n"] for record in comparable}
     over = count_of(max(rows), "row") if len(rows) == 1 else f"{min(rows):,} to {max(rows):,} rows"
-    of = f"Of {len(criteria)} criteria, {judge['judge']}"
+    scope = f"Of {len(criteria)} criteria, {judge['judge']}"
     if (_spearman(ranked[-1]["judges"][0])["low"] or 0.0) <= 0.0:
         return (
-            f"{of} is not seen to follow people on any: the Spearman correlation is highest on {best}, and lowest on "
-            f"{least}, over {over}."
+            f"{scope} is not seen to follow people on any: the Spearman correlation is highest on {best}, and lowest "
+            f"on {worst}, over {over}."
         )
-    return f"{of} follows people best on {best}, and least on {least} (Spearman correlation over {over})."
+    return f"{scope} follows people best on {best}, and least on {worst} (Spearman correlation over {over})."
 
 
-def _criterion_sentences(one: Record, criteria: int, *, judged: bool) -> Iterator[str]:
+def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> Iterator[str]:
     """What is said of a criterion: only what the figure and its interval show."""
-    what = f"On {criterion_name(one)}" if criteria > 1 or one["criterion"] else "Over all"
-    if one["confusions"]:
-        yield f"{what}, {_label_sentence(max(one['confusions'], key=lambda record: _value(record['kappa'])))}"
-    if one["judges"] and judged:
-        best = max(one["judges"], key=lambda judge: _value(_spearman(judge)))
-        yield f"{what}, {_correlation_sentence(best, len(one['judges']))}"
-    yield from (f"{what}, {name} cannot be compared with people: {why}." for name, why in one["incomparable"].items())
-    if one["agreement"] is not None:
-        yield f"{what}, {_annotator_sentence(one)}"
+    scope = f"On {criterion_name(criterion)}" if criteria > 1 or criterion["criterion"] else "Over all"
+    if criterion["confusions"]:
+        yield f"{scope}, {_label_sentence(max(criterion['confusions'], key=lambda record: _value(record['kappa'])))}"
+    if criterion["judges"] and judged:
+        best = max(criterion["judges"], key=lambda judge: _value(_spearman(judge)))
+        yield f"{scope}, {_correlation_sentence(best, len(criterion['judges']))}"
+    yield from (
+        f"{scope}, {name} cannot be compared with people: {why}." for name, why in criterion["incomparable"].items()
+    )
+    if criterion["agreement"] is not None:
+        yield f"{scope}, {_annotator_sentence(criterion)}"
 
 
-def _label_sentence(found: Record) -> str:
+def _label_sentence(confusion: Record) -> str:
     """How far a judge's labels are those of most people."""
-    who, kappa = f"{found['judge']} and the majority of people", found["kappa"]
-    same = f"{percent(found['agreement'])} of labels are the same"
-    over = count_of(found["n"], "row")
-    if not found["n"]:
-        return f"{who} have no row in common that both have labelled."
+    pair, kappa = f"{confusion['judge']} and the majority of people", confusion["kappa"]
+    same = f"{percent(confusion['agreement'])} of labels are the same"
+    over = count_of(confusion["n"], "row")
+    if not confusion["n"]:
+        return f"{pair} have no row in common that both have labelled."
     if kappa["value"] is None:
-        return f"{who} gave one and the same label throughout ({over}): κ is not defined."
-    if found["agreement"] == 1.0:
-        return f"{who} gave the same labels to all of {over} (κ = {number(kappa['value'], 3)})."
+        return f"{pair} gave one and the same label throughout ({over}): κ is not defined."
+    if confusion["agreement"] == 1.0:
+        return f"{pair} gave the same labels to all of {over} (κ = {number(kappa['value'], 3)})."
     if kappa["low"] is None:
-        return f"κ of {who} is {number(kappa['value'], 3)} over {over}; no interval can be told ({same})."
+        return f"κ of {pair} is {number(kappa['value'], 3)} over {over}; no interval can be told ({same})."
     if kappa["low"] > 0.0:
-        return f"{who} agree beyond chance at κ = {_format_figure(kappa)} ({same})."
-    return f"{who} are not seen to agree beyond chance: κ = {_format_figure(kappa)} ({same}, over {over})."
+        return f"{pair} agree beyond chance at κ = {_format_figure(kappa)} ({same})."
+    return f"{pair} are not seen to agree beyond chance: κ = {_format_figure(kappa)} ({same}, over {over})."
 
 
 def _correlation_sentence(best: Record, judges: int) -> str:
     """How far the scores of a judge, the best of several, go with people's ratings."""
-    who, figure, over = best["judge"], _spearman(best), count_of(best["n"], "row")
+    judge, figure, over = best["judge"], _spearman(best), count_of(best["n"], "row")
     if figure["value"] is None:
         why = "fewer than three" if best["n"] < 3 else "all scores, or all ratings, are the same"
-        return f"the scores of {who} cannot be correlated with ratings over {over}: {why}."
+        return f"the scores of {judge} cannot be correlated with ratings over {over}: {why}."
     if figure["low"] is None:
         return (
-            f"the Spearman correlation of {who} with people is {number(figure['value'], 3)} over {over}; no interval "
+            f"the Spearman correlation of {judge} with people is {number(figure['value'], 3)} over {over}; no interval "
             "can be told."
         )
     if figure["low"] > 0.0:
         return (
-            f"{who} follows people{' best' if judges > 1 else ''} with a Spearman correlation of "
+            f"{judge} follows people{' best' if judges > 1 else ''} with a Spearman correlation of "
             f"{_format_figure(figure)} "
             f"over {over}."
         )
     if judges > 1:
         return (
-            f"none of {judges} judges is seen to follow people: the highest Spearman correlation is that of {who}, "
+            f"none of {judges} judges is seen to follow people: the highest Spearman correlation is that of {judge}, "
             f"{_format_figure(figure)} over {over}."
         )
     if figure["high"] < 0.0:
-        return f"{who} runs against people with a Spearman correlation of {_format_figure(figure)} over {over}."
-    return f"{who} is not seen to follow people: its Spearman correlation is {_format_figure(figure)} over {over}."
+        return f"{judge} runs against people with a Spearman correlation of {_format_figure(figure)} over {over}."
+    return f"{judge} is not seen to follow people: its Spearman correlation is {_format_figure(figure)} over {over}."
 
 
-def _annotator_sentence(one: Record) -> str:
+def _annotator_sentence(criterion: Record) -> str:
     """How far annotators agree among themselves."""
-    agreed, who = one["agreement"], f"{len(one['annotators'])} annotators"
+    agreed, annotators = criterion["agreement"], f"{len(criterion['annotators'])} annotators"
     over = count_of(agreed["alpha_n"], "row")
     if not agreed["alpha_n"]:
-        return f"{who} have no row in common that two of them have rated."
+        return f"{annotators} have no row in common that two of them have rated."
     if agreed["kappa"] is not None:
-        known = [pair["kappa"] for pair in agreed["pairs"] if pair["kappa"]["value"] is not None]
-        values = [number(figure["value"], 3) for figure in known]
-        told = join_names(values) if len(values) <= _MAX_PAIRS else f"{len(values)} of them"
-        shown = f" (pairs {told})" if len(values) > 1 else ""
-        seen = all((figure["low"] or 0.0) > 0.0 or figure["value"] == 1.0 for figure in known)
-        verb = "agree" if seen else "are not seen to agree beyond chance,"
-        return f"{who} {verb} at a mean Cohen's κ of {number(agreed['kappa'], 3)}{shown} over {over}."
+        kappas = [pair["kappa"] for pair in agreed["pairs"] if pair["kappa"]["value"] is not None]
+        values = [number(figure["value"], 3) for figure in kappas]
+        listed = join_names(values) if len(values) <= _MAX_PAIRS else f"{len(values)} of them"
+        suffix = f" (pairs {listed})" if len(values) > 1 else ""
+        beyond_chance = all((figure["low"] or 0.0) > 0.0 or figure["value"] == 1.0 for figure in kappas)
+        verb = "agree" if beyond_chance else "are not seen to agree beyond chance,"
+        return f"{annotators} {verb} at a mean Cohen's κ of {number(agreed['kappa'], 3)}{suffix} over {over}."
     if agreed["alpha"] is not None:
-        return f"{who} have a Krippendorff's α of {number(agreed['alpha'], 3)} over {over}."
-    return f"{who} gave one and the same rating throughout ({over}): neither κ nor α is defined."
+        return f"{annotators} have a Krippendorff's α of {number(agreed['alpha'], 3)} over {over}."
+    return f"{annotators} gave one and the same rating throughout ({over}): neither κ nor α is defined."
 
 
-def _judged_sentence(one: Record) -> str:
+def _judged_sentence(judgment: Record) -> str:
     parts = []
-    for system in one["systems"]:
+    for system in judgment["systems"]:
         overall = system["overall"]
         total = overall["n"] + overall["unparsed"]
         turns = join_names(f"turn {turn} {number(mean['mean'], 3)}" for turn, mean in system["turns"].items())
@@ -150,7 +153,7 @@ def _judged_sentence(one: Record) -> str:
             + (f" ({turns})" if turns else "")
             + f", {overall['unparsed']:,} of {total:,} judgments unparsable"
         )
-    return f"{one['judge']}'s mean scores: {'; '.join(parts)}."
+    return f"{judgment['judge']}'s mean scores: {'; '.join(parts)}."
 
 
 def meta_tables(report: Record) -> list[Table]:
@@ -172,22 +175,28 @@ def _level_table(report: Record) -> Table:
     rows = []
     for name, judge in _records(report, "judges"):
         for level in _LEVELS:
-            if found := judge["levels"].get(level):
-                values = [number(found[coefficient]["value"], 3) for coefficient, _ in COEFFICIENTS]
-                rows.append([name, judge["judge"], level, *values, f"{found['pearson']['n']:,}"])
+            if figures := judge["levels"].get(level):
+                values = [number(figures[coefficient]["value"], 3) for coefficient, _ in COEFFICIENTS]
+                rows.append([name, judge["judge"], level, *values, f"{figures['pearson']['n']:,}"])
     header = ["criterion", "judge", "level", *(sign for _, sign in COEFFICIENTS), "n"]
     return ("Correlation with people: Pearson r, Spearman ρ, Kendall τ-b", *_drop_constant_columns(header, rows))
 
 
 def _interval_table(report: Record) -> Table:
     rows = []
-    some = any(judge["unscored"] for _, judge in _records(report, "judges"))
+    has_unscored = any(judge["unscored"] for _, judge in _records(report, "judges"))
     for name, judge in _records(report, "judges"):
-        found, variance = judge["levels"]["item"], judge["variance"]
-        row = [name, judge["judge"], *(_format_interval(found[coefficient]) for coefficient, _ in COEFFICIENTS)]
-        row += [DASH if variance is None else f"{variance:.3g}", *([f"{judge['unscored']:,}"] if some else [])]
+        figures, variance = judge["levels"]["item"], judge["variance"]
+        row = [name, judge["judge"], *(_format_interval(figures[coefficient]) for coefficient, _ in COEFFICIENTS)]
+        row += [DASH if variance is None else f"{variance:.3g}", *([f"{judge['unscored']:,}"] if has_unscored else [])]
         rows.append(row)
-    header = ["criterion", "judge", *(sign for _, sign in COEFFICIENTS), "variance", *(["unscored"] if some else [])]
+    header = [
+        "criterion",
+        "judge",
+        *(sign for _, sign in COEFFICIENTS),
+        "variance",
+        *(["unscored"] if has_unscored else []),
+    ]
     title = f"{100 * report['how']['level']:g}% intervals at item level, and the variance of the scores"
     return (title, *_drop_constant_columns(header, rows))
 
@@ -196,8 +205,8 @@ def _difference_table(report: Record) -> Table:
     rows = []
     for name, pair in _records(report, "differences"):
         for level in _LEVELS:
-            if found := pair["levels"].get(level):
-                figure = found["spearman"]
+            if figures := pair["levels"].get(level):
+                figure = figures["spearman"]
                 row = [name, pair["first"], pair["second"], level, signed(figure["value"], 3), _format_interval(figure)]
                 rows.append([*row, p_value(figure["p"]), p_value(figure["p_corrected"])])
     header = ["criterion", "first", "second", "level", "first − second", "interval", "p", "Holm p"]
@@ -219,56 +228,61 @@ def _jury_table(report: Record) -> Table:
 
 def _annotator_table(report: Record) -> Table:
     rows = []
-    for one in report["criteria"]:
-        name, agreed = criterion_name(one), one["agreement"]
+    for criterion in report["criteria"]:
+        name, agreed = criterion_name(criterion), criterion["agreement"]
         if agreed is None:
             continue
         rows += [[name, f"{pair['first']} – {pair['second']}", *_kappa_cells(pair), f"{pair['n']:,}"]
                  for pair in agreed["pairs"]]  # fmt: skip
-        whole = [("mean κ", "kappa", "alpha_n"), ("Fleiss' κ", "fleiss", "fleiss_n")]
-        for what, field, n in [*whole, (f"α, {one['scale']}", "alpha", "alpha_n")]:
+        totals = [("mean κ", "kappa", "alpha_n"), ("Fleiss' κ", "fleiss", "fleiss_n")]
+        for label, field, n in [*totals, (f"α, {criterion['scale']}", "alpha", "alpha_n")]:
             same = percent(agreed["unanimous"]) if field == "kappa" else DASH
-            rows.append([name, f"all: {what}", number(agreed[field], 3), DASH, DASH, same, f"{agreed[n]:,}"])
+            rows.append([name, f"all: {label}", number(agreed[field], 3), DASH, DASH, same, f"{agreed[n]:,}"])
     header = ["criterion", "annotators", "κ", "interval", "κ quadratic", "same", "n"]
     return ("Agreement between annotators, corrected for chance", *_drop_constant_columns(header, rows))
 
 
 def _human_difference_table(report: Record) -> Table:
     rows = [
-        [name, found["judge"], *_kappa_cells(found), *(f"{found[count]:,}" for count in ("n", "tied", "unscored"))]
-        for name, found in _records(report, "confusions")
+        [
+            name,
+            confusion["judge"],
+            *_kappa_cells(confusion),
+            *(f"{confusion[count]:,}" for count in ("n", "tied", "unscored")),
+        ]
+        for name, confusion in _records(report, "confusions")
     ]
     header = ["criterion", "judge", "κ", "interval", "κ quadratic", "same", "n", "tied", "unscored"]
     return ("Labels of judges and of most people, corrected for chance", *_drop_constant_columns(header, rows))
 
 
-def _kappa_cells(found: Record) -> list[str]:
+def _kappa_cells(record: Record) -> list[str]:
     """Return kappa with its interval, quadratic kappa, and the share of the same labels."""
-    kappa, quadratic = found["kappa"], found["kappa_quadratic"]
+    kappa, quadratic = record["kappa"], record["kappa_quadratic"]
     weighed = number(None if quadratic is None else quadratic["value"], 3)
-    return [number(kappa["value"], 3), _format_interval(kappa), weighed, percent(found["agreement"])]
+    return [number(kappa["value"], 3), _format_interval(kappa), weighed, percent(record["agreement"])]
 
 
 def _confusion_tables(report: Record) -> Iterator[Table]:
-    for name, found in _records(report, "confusions"):
+    for name, confusion in _records(report, "confusions"):
         rows = [[label, *(f"{count:,}" for count in counts)]
-                for label, counts in zip(found["labels"], found["counts"], strict=True)]  # fmt: skip
-        title = f"{name}: labels of {found['judge']} (rows) and of most people (columns)"
-        yield (title, ["judge \\ people", *found["labels"]], rows)
+                for label, counts in zip(confusion["labels"], confusion["counts"], strict=True)]  # fmt: skip
+        title = f"{name}: labels of {confusion['judge']} (rows) and of most people (columns)"
+        yield (title, ["judge \\ people", *confusion["labels"]], rows)
 
 
 def _mean_table(report: Record) -> Table:
     rows = []
-    for one in report["judgments"]:
-        for system in one["systems"]:
+    for judgment in report["judgments"]:
+        for system in judgment["systems"]:
             parts = [("all", system["overall"]), *system["turns"].items()]
             for turn, mean in parts if len(parts) > 2 or len(parts) == 1 else parts[:1]:
                 total = mean["n"] + mean["unparsed"]
-                row = [one["judge"], one["criterion"] or UNNAMED, system["system"] or DASH, turn]
+                row = [judgment["judge"], judgment["criterion"] or UNNAMED, system["system"] or DASH, turn]
                 row += [number(mean["mean"], 3), _format_interval(mean), f"{mean['n']:,}"]
                 rows.append([*row, f"{mean['unparsed']:,} ({percentage(mean['unparsed'], total)})"])
-    if report["criteria"] and not any(system["overall"]["unparsed"] for one in report["judgments"]
-                                      for system in one["systems"]):  # fmt: skip
+    if report["criteria"] and not any(system["overall"]["unparsed"] for judgment in report["judgments"]
+                                      for system in judgment["systems"]):  # fmt: skip
         rows = []  # correlations say more, and nothing is missing
     header = ["judge", "criterion", "system", "turn", "mean", "interval", "n", "unparsable"]
     return ("Mean scores of judges", *_drop_constant_columns(header, rows))
@@ -276,8 +290,8 @@ def _mean_table(report: Record) -> Table:
 
 def _records(report: Record, kind: str) -> Iterator[tuple[str, Record]]:
     """Yield all records of a kind with the name of their criterion."""
-    for one in report["criteria"]:
-        yield from ((criterion_name(one), record) for record in one[kind])
+    for criterion in report["criteria"]:
+        yield from ((criterion_name(criterion), record) for record in criterion[kind])
 
 
 def _level_figures(record: Record) -> Iterator[tuple[dict[str, str], Record]]:
@@ -289,9 +303,9 @@ def _level_figures(record: Record) -> Iterator[tuple[dict[str, str], Record]]:
 def _drop_constant_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     """Without columns of names that say the same in every row of several, which the sentence before has said."""
     names = ("criterion", "judge", "system", "first", "second")
-    kept = [at for at, name in enumerate(header)
+    indices = [at for at, name in enumerate(header)
             if name not in names or len({row[at] for row in rows}) > 1 or (at == 0 and len(rows) < 2)]  # fmt: skip
-    return [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    return [header[at] for at in indices], [[row[at] for at in indices] for row in rows]
 
 
 def _format_interval(figure: Mapping[str, Any]) -> str:
@@ -308,8 +322,8 @@ def _value(figure: Mapping[str, Any]) -> float:
 
 
 def _spearman(judge: Record) -> Record:
-    found: Record = judge["levels"]["item"]["spearman"]
-    return found
+    figure: Record = judge["levels"]["item"]["spearman"]
+    return figure
 
 
 CSV_COLUMNS = ("criterion", "part", "judge", "against", "level", "measure", "value", "low", "high", "p", "n")
@@ -319,17 +333,17 @@ CSV_TEXTS = ("criterion", "part", "judge", "against", "level", "measure")
 def forest_rows(report: Record) -> tuple[str, list[NamedBar]]:
     """What is drawn, and its rows: item-level Spearman correlations, else kappas."""
     rows = []
-    several = len({judge["judge"] for one in report["criteria"] for judge in one["judges"]}) > 1
-    for one in report["criteria"]:
-        for judge in one["judges"]:
-            name = criterion_name(one) + (f", {judge['judge']}" if several else "")
+    several = len({judge["judge"] for criterion in report["criteria"] for judge in criterion["judges"]}) > 1
+    for criterion in report["criteria"]:
+        for judge in criterion["judges"]:
+            name = criterion_name(criterion) + (f", {judge['judge']}" if several else "")
             rows += _forest_row(name, judge["levels"]["item"]["spearman"])
     if rows:
         return "Spearman ρ with people (95%)", rows
-    for one in report["criteria"]:
-        for found in one["confusions"]:
-            rows += _forest_row(found["judge"], found["kappa"])
-        for pair in (one["agreement"] or {}).get("pairs", ()):
+    for criterion in report["criteria"]:
+        for confusion in criterion["confusions"]:
+            rows += _forest_row(confusion["judge"], confusion["kappa"])
+        for pair in (criterion["agreement"] or {}).get("pairs", ()):
             rows += _forest_row(f"{pair['first']} – {pair['second']}", pair["kappa"])
     return "Cohen's κ (95%)", rows
 
@@ -348,9 +362,9 @@ def meta_page(report: Record) -> Page:
     if rows:
         try:
             svg = forest_plot("Judges and people", rows, axis)
-            told = join_names(f"{row.name} {row.value:.3f}" for row in rows)
+            values = join_names(f"{row.name} {row.value:.3f}" for row in rows)
             plots = [
-                Plot("forest", axis, "Each dot is a figure, its bar the interval.", "", [(svg, f"{axis}: {told}")])
+                Plot("forest", axis, "Each dot is a figure, its bar the interval.", "", [(svg, f"{axis}: {values}")])
             ]
         except ConfigurationError as error:
             no_plots = str(error)
@@ -367,18 +381,18 @@ def meta_page(report: Record) -> Page:
 
 
 def _methods(report: Record) -> list[tuple[str, str]]:
-    how = report["how"]
+    method = report["how"]
     return [
         ("Levels", "item: over all rows; group: within each group, averaged over groups; system: between means."),
         (
             "Intervals",
-            f"{100 * how['level']:g}% percentiles of {how['resamples']:,} resamples of whole groups (BOOT-INPUTS), "
-            f"seed {how['seed']}.",
+            f"{100 * method['level']:g}% percentiles of {method['resamples']:,} resamples of whole groups "
+            f"(BOOT-INPUTS), seed {method['seed']}.",
         ),
         (
             "Tests of two judges",
-            f"{how['permutation']}: the judges' standardised scores are exchanged {how['resamples']:,} times at random "
-            "(Deutsch, Dror and Roth 2021); Holm over all pairs and criteria.",
+            f"{method['permutation']}: the judges' standardised scores are exchanged {method['resamples']:,} times at "
+            "random (Deutsch, Dror and Roth 2021); Holm over all pairs and criteria.",
         ),
         ("Labels", "Cohen's κ corrects agreement for chance; people's label is that of most annotators, ties left "
                    "out."),
@@ -389,41 +403,41 @@ def _methods(report: Record) -> list[tuple[str, str]]:
 
 def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
     """Every figure, one a row."""
-    for one in report["criteria"]:
-        place = {"criterion": criterion_name(one)}
-        for judge in one["judges"]:
-            for where, figure in _level_figures(judge):
-                yield _csv_row(place, figure, part="correlation", judge=judge["judge"], **where)
-        for pair in one["differences"]:
+    for record in report["criteria"]:
+        columns = {"criterion": criterion_name(record)}
+        for judge in record["judges"]:
+            for labels, figure in _level_figures(judge):
+                yield _csv_row(columns, figure, part="correlation", judge=judge["judge"], **labels)
+        for pair in record["differences"]:
             more = {"judge": pair["first"], "against": pair["second"], "n": pair["n"]}
-            for where, figure in _level_figures(pair):
-                yield _csv_row(place, figure, part="difference", **where, **more)
-        for jury in one["juries"]:
+            for labels, figure in _level_figures(pair):
+                yield _csv_row(columns, figure, part="difference", **labels, **more)
+        for jury in record["juries"]:
             more = {"judge": f"jury, {jury['how']}", "n": jury["n"]}
-            for where, figure in _level_figures(jury):
-                yield _csv_row(place, figure, part="jury", **where, **more)
-                yield _csv_row(place, figure["gain"], part="jury gain", against=figure["best"], **where, **more)
-        for found in one["confusions"]:
+            for labels, figure in _level_figures(jury):
+                yield _csv_row(columns, figure, part="jury", **labels, **more)
+                yield _csv_row(columns, figure["gain"], part="jury gain", against=figure["best"], **labels, **more)
+        for confusion in record["confusions"]:
+            more = {"part": "labels", "judge": confusion["judge"], "n": confusion["n"]}
             for name in ("kappa", "kappa_quadratic"):
-                if found[name] is not None:
-                    yield _csv_row(place, found[name], part="labels", judge=found["judge"], measure=name, n=found["n"])
-            yield _csv_row(place, {"value": found["agreement"]}, part="labels", judge=found["judge"], measure="same",
-                       n=found["n"])  # fmt: skip
-        if (agreed := one["agreement"]) is not None:
+                if confusion[name] is not None:
+                    yield _csv_row(columns, confusion[name], measure=name, **more)
+            yield _csv_row(columns, {"value": confusion["agreement"]}, measure="same", **more)
+        if (agreed := record["agreement"]) is not None:
             for pair in agreed["pairs"]:
                 more = {"judge": pair["first"], "against": pair["second"], "n": pair["n"]}
-                yield _csv_row(place, pair["kappa"], part="annotators", measure="kappa", **more)
+                yield _csv_row(columns, pair["kappa"], part="annotators", measure="kappa", **more)
             for name, n in (("kappa", "alpha_n"), ("fleiss", "fleiss_n"), ("alpha", "alpha_n")):
-                yield _csv_row(place, {"value": agreed[name]}, part="annotators", measure=f"all.{name}", n=agreed[n])
-    for one in report["judgments"]:
-        for system in one["systems"]:
+                yield _csv_row(columns, {"value": agreed[name]}, part="annotators", measure=f"all.{name}", n=agreed[n])
+    for record in report["judgments"]:
+        for system in record["systems"]:
             for turn, mean in (("all", system["overall"]), *system["turns"].items()):
-                where = {"judge": one["judge"], "against": system["system"], "level": turn, "n": mean["n"]}
-                criterion = {"criterion": one["criterion"]}
-                yield _csv_row(criterion, {**mean, "value": mean["mean"]}, part="judgments", measure="mean", **where)
-                yield _csv_row(criterion, {"value": mean["unparsed"]}, part="judgments", measure="unparsable", **where)
+                labels = {"judge": record["judge"], "against": system["system"], "level": turn, "n": mean["n"]}
+                criterion = {"criterion": record["criterion"]}
+                yield _csv_row(criterion, {**mean, "value": mean["mean"]}, part="judgments", measure="mean", **labels)
+                yield _csv_row(criterion, {"value": mean["unparsed"]}, part="judgments", measure="unparsable", **labels)
 
 
-def _csv_row(place: Record, figure: Record, **more: Any) -> dict[str, Any]:
+def _csv_row(columns: Record, figure: Record, **more: Any) -> dict[str, Any]:
     numbers = {name: figure.get(name) for name in ("value", "low", "high", "p", "n")}
-    return dict.fromkeys(CSV_COLUMNS) | numbers | dict(place) | more
+    return dict.fromkeys(CSV_COLUMNS) | numbers | dict(columns) | more

@@ -29,7 +29,7 @@ from ..tables import Table, is_numeric_column
 from .study import (
     PAGE_ORDER,
     RECORD_ORDER,
-    SystemsTogether,
+    SystemGroup,
     common_sections,
     sections_in_order,
     sections_of,
@@ -54,17 +54,17 @@ def dedupe_facts(page: Page) -> None:
             section.origin = ""
         page.plots = [replace(plot, origin="") for plot in page.plots]
         page.decisive = page.decisive and replace(page.decisive, origin="")
-    said = page.origin.split(" · ") if page.origin else []
+    parts = page.origin.split(" · ") if page.origin else []
     for section in page.sections:
-        section.tables = [_drop_constant_columns(_title_without(table, said)) for table in section.tables]
+        section.tables = [_drop_constant_columns(_strip_title_parts(table, parts)) for table in section.tables]
 
 
-def _title_without(table: Table, said: list[str]) -> Table:
+def _strip_title_parts(table: Table, parts: list[str]) -> Table:
     """The table with a title that leaves out those of its parts, between commas, that are said already."""
     title, header, rows = table
     head, colon, tail = title.partition(": ")
     tail = f", {tail},"
-    for part in said:
+    for part in parts:
         tail = tail.replace(f", {part},", ",").replace(f", {part};", ";")
     tail = tail.strip(",; ")
     return (f"{head}{colon}{tail}" if tail else head, header, rows)
@@ -73,17 +73,17 @@ def _title_without(table: Table, said: list[str]) -> Table:
 def _drop_constant_columns(table: Table) -> Table:
     """The table without columns of words that are the same in every row: its title names them."""
     title, header, rows = table
-    same: list[int] = []
+    constant: list[int] = []
     for at in range(len(header)):
         cells = {row[at] for row in rows}
-        left = len(header) - len(same)
-        if len(rows) >= _MIN_ROWS and len(cells) == 1 and left > _MIN_COLUMNS and not is_numeric_column(rows, at):
-            same.append(at)
-    if not same:
+        remaining = len(header) - len(constant)
+        if len(rows) >= _MIN_ROWS and len(cells) == 1 and remaining > _MIN_COLUMNS and not is_numeric_column(rows, at):
+            constant.append(at)
+    if not constant:
         return table
-    kept = [at for at in range(len(header)) if at not in same]
-    told = ", ".join(f"{header[at]} {rows[0][at]}" for at in same)
-    return (f"{title} · {told}", [header[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    indices = [at for at in range(len(header)) if at not in constant]
+    constants = ", ".join(f"{header[at]} {rows[0][at]}" for at in constant)
+    return (f"{title} · {constants}", [header[at] for at in indices], [[row[at] for at in indices] for row in rows])
 
 
 _EXAMPLES = {1: ("only",), 2: ("lowest", "highest"), 3: ("lowest", "median", "highest")}
@@ -99,58 +99,61 @@ def study_page(report: Mapping[str, Any]) -> Page:
 
     :raises ConfigurationError: a scenario of the report is not registered here.
     """
-    together = systems_of_report(report)
-    drawn: list[Plot] = []
+    system_groups = systems_of_report(report)
+    figures: list[Plot] = []
     missing = ""
     try:
-        drawn = _section_plots(report, together)
+        figures = _section_plots(report, system_groups)
     except ConfigurationError as error:
         missing = str(error)
     transcripts = _transcripts(report)
     plots = PageSection("plots", "Plots", plots=True)
-    sections = _page_sections(report, together)
-    if drawn or missing:
-        place = sum(subject in (Subject.RESULTS, Subject.CONTAMINATION) for subject, _ in sections)
-        sections.insert(place, (Subject.CONTAMINATION, plots))
+    sections = _page_sections(report, system_groups)
+    if figures or missing:
+        position = sum(subject in (Subject.RESULTS, Subject.CONTAMINATION) for subject, _ in sections)
+        sections.insert(position, (Subject.CONTAMINATION, plots))
     groups = study_sentences(report)
     about, verdict = groups[0] if groups else ("", [])
     page = Page(
         _heading(report),
-        _facts(report, together),
+        _facts(report, system_groups),
         list(report.get("notes") or ()),
         [
             section
             for _, section in sections
             if section.tables or section.plots or (section.transcripts and transcripts)
         ],
-        drawn,
+        figures,
         missing,
         transcripts,
-        [*(one for systems in together for one in systems.study.methods(systems.part_of(report))), *_tiers(report)],
+        [
+            *(method for systems in system_groups for method in systems.study.methods(systems.part_of(report))),
+            *_tiers(report),
+        ],
         verdict,
         about=about,
         further=groups[1:],
     )
-    if verdict and drawn:  # the plot that shows most comes first
-        page.decisive, page.plots = drawn[0], drawn[1:]
-        page.sections = [one for one in page.sections if page.plots or not one.plots]
+    if verdict and figures:  # the plot that shows most comes first
+        page.decisive, page.plots = figures[0], figures[1:]
+        page.sections = [section for section in page.sections if page.plots or not section.plots]
     dedupe_facts(page)
     return page
 
 
-def _page_sections(report: Mapping[str, Any], together: Sequence[SystemsTogether]) -> list[tuple[Subject, PageSection]]:
+def _page_sections(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tuple[Subject, PageSection]]:
     """All sections in their order, also those that hold nothing."""
-    readers = {name: study for one in together for name, study in one.readers.items()}
-    found = [
+    readers = {name: study for group in groups for name, study in group.readers.items()}
+    sections = [
         (section.subject, (section.subject, _page_section(section, systems.part_of(report), systems.study.origin)))
-        for systems, section in sections_of(together)
+        for systems, section in sections_of(groups)
     ]
-    origin = together[0].study.origin if len(together) == 1 else _origin
-    found += [
+    origin = groups[0].study.origin if len(groups) == 1 else _origin
+    sections += [
         (section.subject, (section.subject, _page_section(section, report, origin)))
         for section in common_sections(readers)
     ]
-    return sort_by_subject(RECORD_ORDER, found)
+    return sort_by_subject(RECORD_ORDER, sections)
 
 
 def _page_section(section: Section[Any], report: Record, origin: Any) -> PageSection:
@@ -166,19 +169,19 @@ def _as_texts(table: Table) -> Table:
     return (str(title), [str(name) for name in header], [[str(cell) for cell in row] for row in rows])
 
 
-def _section_plots(report: Mapping[str, Any], together: Sequence[SystemsTogether]) -> list[Plot]:
+def _section_plots(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[Plot]:
     """All drawings that the study has figures for.
 
     :raises ConfigurationError: matplotlib is missing.
     """
     from .. import plot_style
 
-    if not any(one.study.has_plots for one in together):
+    if not any(group.study.has_plots for group in groups):
         return []
     plot_style.load_matplotlib()
     return [
         plot
-        for systems, section in sections_in_order(PAGE_ORDER, together)
+        for systems, section in sections_in_order(PAGE_ORDER, groups)
         for plot in section.plots(systems.part_of(report))
     ]
 
@@ -187,14 +190,14 @@ def _heading(report: Mapping[str, Any]) -> str:
     """The page's title."""
     cells = report["cells"]
     kinds = [get_scenario(name) for name in distinct_values(cells, "scenario")]
-    ran = [which.plural.capitalize() or which.name for which in kinds]
-    what = " and ".join([*ran[:1], *(name.lower() for name in ran[1:])]) or "A study"
+    ran = [scenario.plural.capitalize() or scenario.name for scenario in kinds]
+    title = " and ".join([*ran[:1], *(name.lower() for name in ran[1:])]) or "A study"
     numbers = [(len(distinct_values(cells, name)), name) for name in ("candidate", "dataset")]
     candidates, datasets = (f"{number:,} {name}" + "s" * (number != 1) for number, name in numbers)
-    return f"{what}: {candidates} on {datasets}"
+    return f"{title}: {candidates} on {datasets}"
 
 
-def _facts(report: Mapping[str, Any], together: Sequence[SystemsTogether]) -> list[tuple[str, str]]:
+def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tuple[str, str]]:
     """What was run, as terms and their descriptions."""
     cells = report["cells"]
     failed = sum((cell.get("result") or {}).get("failed") or 0 for cell in cells)
@@ -208,7 +211,7 @@ def _facts(report: Mapping[str, Any], together: Sequence[SystemsTogether]) -> li
         "Cells": _run_states(cells),
         "Failed": f"{failed:,}",
     }
-    for systems in together:
+    for systems in groups:
         facts = systems.study.page_facts(facts, systems.part_of(report))
     return [(term, text) for term, text in facts.items() if text]
 
@@ -224,16 +227,18 @@ def _tiers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _transcripts(report: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str]]]]]:
     """By candidate, for each cell that has them, conversations worth a look, each with the command that shows it."""
-    found: dict[str, list[tuple[str, list[tuple[str, str]]]]] = {}
+    transcripts: dict[str, list[tuple[str, list[tuple[str, str]]]]] = {}
     for cell in report["cells"]:
         record = cell.get("transcripts") or {}
         keys = list(record.get("examples") or ())
-        which = _EXAMPLES.get(len(keys), tuple(str(number) for number in range(1, len(keys) + 1)))
+        labels = _EXAMPLES.get(len(keys), tuple(str(number) for number in range(1, len(keys) + 1)))
         folder = shlex.quote(str(record.get("folder", "")))
         commands = [f"viva show {folder} --conversation {shlex.quote(key)}" for key in keys]
         if keys:
-            found.setdefault(cell["candidate"], []).append((cell["name"], list(zip(which, commands, strict=True))))
-    return found
+            transcripts.setdefault(cell["candidate"], []).append(
+                (cell["name"], list(zip(labels, commands, strict=True)))
+            )
+    return transcripts
 
 
 def _run_states(cells: Sequence[Record]) -> str:

@@ -35,17 +35,17 @@ def flat_records(path: Path) -> list[tuple[int, FlatRecord]]:
     :raises DatasetError: the file or a record cannot be read; the message names the line.
     :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
     """
-    found: list[tuple[int, FlatRecord]] = []
+    records: list[tuple[int, FlatRecord]] = []
     for line, raw in read_records(path):
         if isinstance(raw, DatasetError):
             raise raw
-        found.append((line, dict(flatten(raw))))
-    if len(found) == 1 and _are_columns(found[0][1]):
+        records.append((line, dict(flatten(raw))))
+    if len(records) == 1 and _are_columns(records[0][1]):
         message = "holds a column in each field; save a record for each row (pandas: to_json(..., orient='records'))"
         raise DatasetError(message, path=str(path))
-    if not found:
+    if not records:
         raise DatasetError("holds no record", path=str(path))
-    return found
+    return records
 
 
 def form_hint(path: Path) -> str:
@@ -58,11 +58,11 @@ def _are_columns(record: FlatRecord) -> bool:
     """Return True if a file's only record has the same places, three or more, in each of its fields."""
     places: dict[str, list[str]] = {}
     for name in record:
-        field, _, place = name.partition(".")
-        places.setdefault(field, []).append(place)
+        field, _, suffix = name.partition(".")
+        places.setdefault(field, []).append(suffix)
     first = next(iter(places.values()))
     numbered = len(first) > 2 and all(map(str.isdecimal, first))
-    return len(places) > 1 and numbered and all(one == first for one in places.values())
+    return len(places) > 1 and numbered and all(suffixes == first for suffixes in places.values())
 
 
 def parse_ratings(text: str) -> Any:
@@ -70,11 +70,11 @@ def parse_ratings(text: str) -> Any:
     texts.
     """
     text = text.strip()
-    text = found[1] if (found := _ARRAY.fullmatch(text)) is not None else text
+    text = match[1] if (match := _ARRAY.fullmatch(text)) is not None else text
     if not 2 <= len(text) <= _MAX_TEXT or text[0] + text[-1] not in ("[]", "()", "{}"):
         return None
     if text[0] != "{" and (inner := _RATINGS.fullmatch(text[1:-1])) is not None:
-        return [_parse_literal(one) for one in _RATING.findall(inner[0])]
+        return [_parse_literal(literal) for literal in _RATING.findall(inner[0])]
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(text)
@@ -185,10 +185,10 @@ class Columns:
     scores: dict[tuple[str, str], str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Which field says what, in one line."""
-        parts = [f"{what} {name}" for what in ("item", "group", "system", "turn", "criterion", "annotator")
-                 if (name := getattr(self, what)) is not None]  # fmt: skip
+        parts = [f"{key} {name}" for key in ("item", "group", "system", "turn", "criterion", "annotator")
+                 if (name := getattr(self, key)) is not None]  # fmt: skip
         parts += [f"judge {', '.join(self.judge)}"] if self.judge else []
         human = [name for names in self.human.values() for name in names]
         parts += [f"human ratings {_list_some(human)}"] if human else []
@@ -197,10 +197,10 @@ class Columns:
         return "; ".join(parts)
 
 
-def is_rating_name(name: str, named: NamedColumns) -> bool:
+def is_rating_name(name: str, options: NamedColumns) -> bool:
     """Return True if a field may hold ratings or scores, by its name."""
-    wanted = (*named.human, *named.annotator, *named.score)
-    if any(name == one or name.startswith(f"{one}.") for one in wanted):
+    fields = (*options.human, *options.annotator, *options.score)
+    if any(name == prefix or name.startswith(f"{prefix}.") for prefix in fields):
         return True
     compound = _COMPOUND.fullmatch(_normalize_name(name)) is not None
     return (
@@ -209,39 +209,61 @@ def is_rating_name(name: str, named: NamedColumns) -> bool:
 
 
 def find_columns(
-    names: Iterable[str], named: NamedColumns, path: str, numeric: Collection[str] = (), unvaried: Collection[str] = ()
+    names: Iterable[str],
+    options: NamedColumns,
+    path: str,
+    numeric: Collection[str] = (),
+    unvaried: Collection[str] = (),
 ) -> Columns:
     """The fields of a file that has these, ``numeric`` ones of them holding numbers alone, and ``unvaried`` ones texts
     that are no labels: the same in every row, or too many different ones.
 
     :raises DatasetError: a named field does not exist, is no rating, or is named as two things.
     """
-    known = list(names)
-    found = Columns()
-    keys = {_normalize_name(one): one for one in reversed(known)}
-    texts = [one for one in known if one not in numeric]
-    for what, candidates in _KEY_COLUMNS.items():
-        given = getattr(named, what) if what not in ("criterion", "annotator") else None
-        if given is not None and given not in known and not (what == "judge" and _nested_fields(given, known)):
-            raise _unknown_field(given, known, path)
-        name = given or next((keys[one] for one in candidates if one in keys), None)
-        if what == "judge":
-            found.judge = [given] if given in known else _nested_fields(given, known) if given else _judge_fields(texts)
-        elif what != "criterion" or (name in texts and name not in unvaried):
-            setattr(found, what, name)
-    people = _chosen_fields([*named.human, *named.annotator], known, path)
-    judged = _chosen_fields(named.score, known, path)
-    if named.annotator:
-        found.annotator = None
-    if constant := [one for one in judged if one in unvaried]:
+    all_names = list(names)
+    columns = Columns()
+    keys = {_normalize_name(column): column for column in reversed(all_names)}
+    texts = [column for column in all_names if column not in numeric]
+    for key, candidates in _KEY_COLUMNS.items():
+        option = getattr(options, key) if key not in ("criterion", "annotator") else None
+        if (
+            option is not None
+            and option not in all_names
+            and not (key == "judge" and _nested_fields(option, all_names))
+        ):
+            raise _unknown_field(option, all_names, path)
+        name = option or next((keys[column] for column in candidates if column in keys), None)
+        if key == "judge":
+            columns.judge = (
+                [option]
+                if option in all_names
+                else _nested_fields(option, all_names)
+                if option
+                else _judge_fields(texts)
+            )
+        elif key != "criterion" or (name in texts and name not in unvaried):
+            setattr(columns, key, name)
+    people = _chosen_fields([*options.human, *options.annotator], all_names, path)
+    judged = _chosen_fields(options.score, all_names, path)
+    if options.annotator:
+        columns.annotator = None
+    if constant := [column for column in judged if column in unvaried]:
         message = "holds texts that are no scores: one and the same in every row, or too many different ones"
         raise DatasetError(message, path=path, field=constant[0])
-    places = {found.item, found.group, found.system, found.turn, found.criterion, found.annotator, *found.judge}
-    spelled = _respell([one for one in known if one not in places and one not in unvaried])
+    places = {
+        columns.item,
+        columns.group,
+        columns.system,
+        columns.turn,
+        columns.criterion,
+        columns.annotator,
+        *columns.judge,
+    }
+    spelled = _respell([column for column in all_names if column not in places and column not in unvaried])
     spelled |= {
         field: _respell_annotator(field, name)
-        for name in named.annotator
-        for field in _chosen_fields([name], known, path)
+        for name in options.annotator
+        for field in _chosen_fields([name], all_names, path)
     }
 
     def is_human(name: str) -> bool:
@@ -253,40 +275,50 @@ def find_columns(
     def is_judged(name: str) -> bool:
         if name in spelled:
             return _MACHINE_RATER.match(spelled[name]) is not None
-        said = name.split(".")[1:2]  # of a criterion; in a list stand a judge's name, and its prompt's
+        parts = name.split(".")[1:2]  # of a criterion; in a list stand a judge's name, and its prompt's
         of_judge = (
-            _first_part(name) in _KEY_COLUMNS["judge"] and name in numeric and said != [] and not said[0].isdecimal()
+            _first_part(name) in _KEY_COLUMNS["judge"] and name in numeric and parts != [] and not parts[0].isdecimal()
         )
         return _is_judged(name) or of_judge
 
-    if not named.human and not named.annotator:
-        people = [one for one in known if one not in places and one not in judged and is_human(one)]
+    if not options.human and not options.annotator:
+        people = [column for column in all_names if column not in places and column not in judged and is_human(column)]
         if not people:
-            people = [one for one in numeric if one not in places and one not in judged and _is_compound_human(one)]
-            spelled |= _respell(people, alone=True)
-        if not people and (judged or any(map(is_judged, known)) or found.annotator is not None):
             people = [
-                one for one in known if _first_part(one) in _SCORE_NAMES and one not in judged and one not in places
+                column
+                for column in numeric
+                if column not in places and column not in judged and _is_compound_human(column)
             ]
-        plain = [one for one in people if one in unvaried and "." not in one and not _ANNOTATOR.fullmatch(one)]
+            spelled |= _respell(people, alone=True)
+        if not people and (judged or any(map(is_judged, all_names)) or columns.annotator is not None):
+            people = [
+                column
+                for column in all_names
+                if _first_part(column) in _SCORE_NAMES and column not in judged and column not in places
+            ]
+        plain = [
+            column for column in people if column in unvaried and "." not in column and not _ANNOTATOR.fullmatch(column)
+        ]
         if len(plain) < len(people):  # a name or a note beside what people said
-            people = [one for one in people if one not in plain]
-    if not named.score:
-        found.left_out = [one for one in known if one in unvaried and one not in places and is_judged(one)]
+            people = [column for column in people if column not in plain]
+    if not options.score:
+        columns.left_out = [
+            column for column in all_names if column in unvaried and column not in places and is_judged(column)
+        ]
         places |= set(unvaried)
-        judged = [one for one in known if one not in places and one not in people and is_judged(one)]
+        judged = [column for column in all_names if column not in places and column not in people and is_judged(column)]
         if not judged:
-            judged = [one for one in known if one not in places and one not in people
-                      and (_first_part(one) in _SCORE_NAMES or one in _KEY_COLUMNS["judge"])]  # fmt: skip
-    if both := [one for one in judged if one in people]:
+            judged = [column for column in all_names if column not in places and column not in people
+                      and (_first_part(column) in _SCORE_NAMES or column in _KEY_COLUMNS["judge"])]  # fmt: skip
+    if both := [column for column in judged if column in people]:
         raise DatasetError(
             "is named as a human rating and as a judge's score; name two fields", path=path, field=both[0]
         )
-    found.human = _group_by_criterion(people, spelled, path)
-    found.scores = _group_by_judge(judged, spelled, found.human)
-    if not found.human or any(len(fields) > 1 for fields in found.human.values()):
-        found.annotator = None  # a row is not what one of them said
-    return found
+    columns.human = _group_by_criterion(people, spelled, path)
+    columns.scores = _group_by_judge(judged, spelled, columns.human)
+    if not columns.human or any(len(fields) > 1 for fields in columns.human.values()):
+        columns.annotator = None  # a row is not what one of them said
+    return columns
 
 
 def _normalize_name(name: str) -> str:
@@ -295,10 +327,10 @@ def _normalize_name(name: str) -> str:
 
 
 def _is_compound_human(name: str) -> bool:
-    found = _COMPOUND.fullmatch(_normalize_name(name))
+    match = _COMPOUND.fullmatch(_normalize_name(name))
     return (
-        found is not None
-        and not _MACHINE_RATER.match(found["first"] or found["end"])
+        match is not None
+        and not _MACHINE_RATER.match(match["first"] or match["end"])
         and _normalize_name(name) not in _ANNOTATOR_FIELDS
     )
 
@@ -309,14 +341,14 @@ def _respell(names: Sequence[str], *, alone: bool = False) -> dict[str, str]:
     """
     raters: dict[str, dict[str, str]] = {}
     for name in names:
-        if "." not in name and (found := _COMPOUND.fullmatch(_normalize_name(name))) is not None:
-            who, criterion = (found["first"], found["last"]) if found["first"] else (found["end"], found["start"])
+        if "." not in name and (match := _COMPOUND.fullmatch(_normalize_name(name))) is not None:
+            rater, criterion = (match["first"], match["last"]) if match["first"] else (match["end"], match["start"])
             if (
                 _normalize_name(name) not in (*_HUMAN_NAMES, *_JUDGE_NAMES, *_ANNOTATOR_FIELDS)
                 and not criterion.isdecimal()
             ):
-                raters.setdefault(criterion, {})[name] = who
-    both = {name: f"{who}.{criterion}" for criterion, fields in raters.items() for name, who in fields.items()
+                raters.setdefault(criterion, {})[name] = rater
+    both = {name: f"{rater}.{criterion}" for criterion, fields in raters.items() for name, rater in fields.items()
             if alone or (len(set(fields.values())) > 1 and not all(map(_MACHINE_RATER.match,
                 fields.values())))}  # fmt: skip
     return {name: both[name] for name in names if name in both}
@@ -327,32 +359,32 @@ def _respell_annotator(field: str, annotator: str) -> str:
     return f"annotators.1{field.removeprefix(annotator)}"
 
 
-def _chosen_fields(wanted: Sequence[str], known: Sequence[str], path: str) -> list[str]:
-    found = []
-    for name in wanted:
-        fields = [name] if name in known else _nested_fields(name, known)
+def _chosen_fields(requested: Sequence[str], all_names: Sequence[str], path: str) -> list[str]:
+    chosen = []
+    for name in requested:
+        fields = [name] if name in all_names else _nested_fields(name, all_names)
         if not fields:
-            raise _unknown_field(name, known, path)
-        found += fields
-    return list(dict.fromkeys(found))
+            raise _unknown_field(name, all_names, path)
+        chosen += fields
+    return list(dict.fromkeys(chosen))
 
 
-def _unknown_field(name: str, known: Sequence[str], path: str) -> DatasetError:
-    return DatasetError(f"no record has this field; there are: {_list_some(known, 30)}", path=path, field=name)
+def _unknown_field(name: str, all_names: Sequence[str], path: str) -> DatasetError:
+    return DatasetError(f"no record has this field; there are: {_list_some(all_names, 30)}", path=path, field=name)
 
 
-def _nested_fields(name: str, known: Iterable[str]) -> list[str]:
+def _nested_fields(name: str, all_names: Iterable[str]) -> list[str]:
     """The fields of an object or a list."""
-    return [one for one in known if one.startswith(f"{name}.")]
+    return [column for column in all_names if column.startswith(f"{name}.")]
 
 
-def _judge_fields(known: Sequence[str]) -> list[str]:
-    keys = {_normalize_name(one): one for one in reversed(known)}
+def _judge_fields(all_names: Sequence[str]) -> list[str]:
+    keys = {_normalize_name(column): column for column in reversed(all_names)}
     plain = next((keys[name] for name in _KEY_COLUMNS["judge"] if name in keys), None)
     if plain is not None:
         return [plain]
     # A list, as MT-Bench has it: the model first, then the prompt that it was given.
-    return [f"{family}.1" for family in _KEY_COLUMNS["judge"] if f"{family}.1" in known][:1]
+    return [f"{family}.1" for family in _KEY_COLUMNS["judge"] if f"{family}.1" in all_names][:1]
 
 
 def _first_part(name: str) -> str:
@@ -375,27 +407,27 @@ def _group_by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path:
 
     :raises DatasetError: a field has lists within lists: who rated what cannot be told.
     """
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name in fields:
-        rest = spelled.get(name, name).split(".")[1:]
-        marks = [one for one in rest if _is_annotator_part(one)]
+        parts = spelled.get(name, name).split(".")[1:]
+        marks = [part for part in parts if _is_annotator_part(part)]
         if len(marks) > 1:
             message = (
                 "has lists within lists, so that annotators cannot be told from outputs; make a record of each output, "
                 "with one list of ratings for each criterion"
             )
             raise DatasetError(message, path=path, field=name)
-        found.setdefault(".".join(one for one in rest if not _is_annotator_part(one)), []).append(name)
-    unnamed = found.get("", [])
+        groups.setdefault(".".join(part for part in parts if not _is_annotator_part(part)), []).append(name)
+    unnamed = groups.get("", [])
     families = list(dict.fromkeys(_first_part(spelled.get(name, name)) for name in unnamed))
-    if len(families) > 1 and not all(_ANNOTATOR.fullmatch(one) for one in families):
-        del found[""]  # several plain fields or lists are criteria of their own
+    if len(families) > 1 and not all(_ANNOTATOR.fullmatch(part) for part in families):
+        del groups[""]  # several plain fields or lists are criteria of their own
         for name in unnamed:
-            found.setdefault(name.partition(".")[0], []).append(name)
-    elif unnamed and len(found) > 1 and len(unnamed) == 1 and not _ANNOTATOR.fullmatch(families[0]):
-        del found[""]
-        found[unnamed[0]] = unnamed
-    return found
+            groups.setdefault(name.partition(".")[0], []).append(name)
+    elif unnamed and len(groups) > 1 and len(unnamed) == 1 and not _ANNOTATOR.fullmatch(families[0]):
+        del groups[""]
+        groups[unnamed[0]] = unnamed
+    return groups
 
 
 def _is_annotator_part(part: str) -> bool:
@@ -409,21 +441,21 @@ def _group_by_judge(
     """The field of each judge and criterion. The criterion is the longest part of a name that people have rated too; of
     lists each place is a judge of its own, as where a judge was asked several times.
     """
-    found = {}
+    scores = {}
     for name in fields:
         parts = spelled.get(name, name).split(".")
-        rest = [at for at in range(1, len(parts)) if not parts[at].isdecimal()]
-        spans = [rest[low:high] for low in range(len(rest)) for high in range(len(rest), low, -1)]
-        named = [span for span in spans if ".".join(parts[at] for at in span) in human]
-        if named:
-            span = max(named, key=lambda one: (len(one), one[-1]))
+        positions = [at for at in range(1, len(parts)) if not parts[at].isdecimal()]
+        spans = [positions[low:high] for low in range(len(positions)) for high in range(len(positions), low, -1)]
+        matches = [span for span in spans if ".".join(parts[at] for at in span) in human]
+        if matches:
+            span = max(matches, key=lambda match: (len(match), match[-1]))
             judge = ".".join(part for at, part in enumerate(parts) if at not in span)
-            found[judge, ".".join(parts[at] for at in span)] = name
+            scores[judge, ".".join(parts[at] for at in span)] = name
         else:
-            found[name, name if name in human else ""] = name
-    return found
+            scores[name, name if name in human else ""] = name
+    return scores
 
 
-def _list_some(names: Sequence[str], most: int = 8) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def _list_some(names: Sequence[str], limit: int = 8) -> str:
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")

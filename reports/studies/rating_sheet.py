@@ -60,7 +60,7 @@ class SheetRow:
     texts: dict[str, str] = field(default_factory=dict)
 
     @property
-    def place(self) -> RatingKey:
+    def key(self) -> RatingKey:
         """What tells it from other rows."""
         return self.item, self.system, self.turn
 
@@ -74,7 +74,7 @@ class Sheet:
     source: str
     rows: list[SheetRow]
     annotators: dict[str, list[str]] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    fields: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -84,23 +84,23 @@ class Sheet:
 
     def criteria_of(self, judge: str) -> list[str]:
         """What a judge has scored."""
-        return list(dict.fromkeys(one for row in self.rows for name, one in row.scores if name == judge))
+        return list(dict.fromkeys(criterion for row in self.rows for name, criterion in row.scores if name == judge))
 
 
-def read_rating_sheet(path: Path, named: NamedColumns | None = None, unscored: Sequence[str] = ()) -> Sheet:
+def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored: Sequence[str] = ()) -> Sheet:
     """The rows of a file. ``unscored``: values that stand for no score besides empty ones.
 
     :raises DatasetError: naming file, line and field.
     """
     records = flat_records(path)
-    named = named or NamedColumns()
-    _unfold_ratings(records, named, path)
+    options = options or NamedColumns()
+    _unfold_ratings(records, options, path)
     names = dict.fromkeys(name for _, record in records for name in record)
     numeric = {name for name in names if _all_numbers(record.get(name) for _, record in records)}
     unvaried = {
         name for name in names if name not in numeric and _is_unvaried(record.get(name) for _, record in records)
     }
-    columns = find_columns(names, named, str(path), numeric, unvaried)
+    columns = find_columns(names, options, str(path), numeric, unvaried)
     if not columns.human and not columns.scores:
         have = ", ".join(list(names)[:30])
         hint = form_hint(path) if len(records) == 1 else ""
@@ -110,21 +110,21 @@ def read_rating_sheet(path: Path, named: NamedColumns | None = None, unscored: S
             path=str(path),
         )
     # What annotators say of one criterion is of one kind, and so is what each judge says.
-    together = [*columns.human.values(), *([one] for one in columns.scores.values())]
+    related = [*columns.human.values(), *([column_name] for column_name in columns.scores.values())]
     values = {
-        name: column for names_ in together for name, column in _column_values(path, names_, records, unscored).items()
+        name: column for names_ in related for name, column in _column_values(path, names_, records, unscored).items()
     }
     spelling: dict[str, str] = {}
     values = {name: _unify_spelling(column, spelling) for name, column in values.items()}
     raters = _named_raters(records, columns)
-    rows = [_make_row(place, line, record, columns, values, raters) for place, (line, record) in enumerate(records)]
+    rows = [_make_row(index, line, record, columns, values, raters) for index, (line, record) in enumerate(records)]
     rows = _merge_rows(rows, columns, str(path))
     _group_by_item(rows, columns)
     annotators = {_row_criterion(record, columns, criterion): raters or names
                   for _, record in records for criterion, names in columns.human.items()}  # fmt: skip
-    sheet = Sheet(str(path), rows, annotators, [columns.told()])
+    sheet = Sheet(str(path), rows, annotators, [columns.describe()])
     if columns.group is None and any(row.group is not None for row in rows):
-        sheet.told.append(f"rows of one {columns.item} are one group")
+        sheet.fields.append(f"rows of one {columns.item} are one group")
     return sheet
 
 
@@ -137,45 +137,48 @@ def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
     """
     if not ratings.annotators:
         raise DatasetError("holds no human ratings; name their fields with --human", path=ratings.source)
-    by_place: dict[RatingKey, list[SheetRow]] = {}
+    by_key: dict[RatingKey, list[SheetRow]] = {}
     for row in scores.rows:
-        item, system, turn = row.place
+        item, system, turn = row.key
         for key in {(item, system, turn), (item, None, turn), (item, system, None), (item, None, None)}:
-            by_place.setdefault(key, []).append(row)
-    whole = {row.place for row in scores.rows if row.turn is None}
-    met: dict[int, int] = {}
-    spelling = {one.casefold(): one for row in scores.rows for one in row.scores.values() if isinstance(one, str)}
+            by_key.setdefault(key, []).append(row)
+    complete = {row.key for row in scores.rows if row.turn is None}
+    rated_lines: dict[int, int] = {}
+    spelling = {
+        label.casefold(): label for row in scores.rows for label in row.scores.values() if isinstance(label, str)
+    }
     for rating in ratings.rows:
-        found = by_place.get(rating.place, [])
-        if rating.turn is None and whole:  # rated as a whole
-            found = [row for row in found if row.turn is None]
-        if len(found) != 1:
-            raise _join_error(rating, found, scores, ratings)
-        row = found[0]
-        if id(row) in met:
-            message = f"rates {_describe_row(row)} once more (line {met[id(row)]} does already); keep one of them"
+        matches = by_key.get(rating.key, [])
+        if rating.turn is None and complete:  # rated as a whole
+            matches = [row for row in matches if row.turn is None]
+        if len(matches) != 1:
+            raise _join_error(rating, matches, scores, ratings)
+        row = matches[0]
+        if id(row) in rated_lines:
+            message = (
+                f"rates {_describe_row(row)} once more (line {rated_lines[id(row)]} does already); keep one of them"
+            )
             raise DatasetError(message, path=ratings.source, line=rating.line)
-        met[id(row)] = rating.line
+        rated_lines[id(row)] = rating.line
         row.human = {name: _unify_spelling(ratings_, spelling) for name, ratings_ in rating.human.items()}
         row.texts = rating.texts | row.texts
         row.group = row.group or rating.group
-    rated = [row for row in scores.rows if id(row) in met]
+    rated = [row for row in scores.rows if id(row) in rated_lines]
     notes = [*scores.notes, *ratings.notes]
-    if left := len(scores.rows) - len(rated):
-        notes.append(f"{left:,} of {len(scores.rows):,} scored rows have no human rating and are left out")
-    return Sheet(scores.source, rated, ratings.annotators, [*scores.told, *ratings.told], notes)
+    if unrated := len(scores.rows) - len(rated):
+        notes.append(f"{unrated:,} of {len(scores.rows):,} scored rows have no human rating and are left out")
+    return Sheet(scores.source, rated, ratings.annotators, [*scores.fields, *ratings.fields], notes)
 
 
-def _join_error(rating: SheetRow, found: Sequence[SheetRow], scores: Sheet, ratings: Sheet) -> DatasetError:
-    told = _describe_row(rating)
-    if found:
-        message = (
-            f"{told} is {len(found)} rows of {scores.source}, such as {_describe_row(found[0])}; name system and turn"
-        )
+def _join_error(rating: SheetRow, matches: Sequence[SheetRow], scores: Sheet, ratings: Sheet) -> DatasetError:
+    description = _describe_row(rating)
+    if matches:
+        example = _describe_row(matches[0])
+        message = f"{description} is {len(matches)} rows of {scores.source}, such as {example}; name system and turn"
     else:
         near = [row for row in scores.rows if row.item == rating.item]
-        known = _describe_row(near[0]) if near else ", ".join(dict.fromkeys(row.item for row in scores.rows[:3]))
-        message = f"{told} is not in {scores.source}, which has {known}"
+        examples = _describe_row(near[0]) if near else ", ".join(dict.fromkeys(row.item for row in scores.rows[:3]))
+        message = f"{description} is not in {scores.source}, which has {examples}"
     return DatasetError(message, path=ratings.source, line=rating.line)
 
 
@@ -194,10 +197,10 @@ def _named_raters(records: Sequence[tuple[int, FlatRecord]], columns: Columns) -
     return list(dict.fromkeys(_to_text(record.get(columns.annotator)) or "" for _, record in records))
 
 
-def _row_criterion(record: FlatRecord, columns: Columns, named: str) -> str:
+def _row_criterion(record: FlatRecord, columns: Columns, name: str) -> str:
     """Return the criterion of a rating: what its field names, within what the row is about."""
     about = _to_text(record.get(columns.criterion)) if columns.criterion is not None else None
-    return ".".join(one for one in (about, named) if one)
+    return ".".join(part for part in (about, name) if part)
 
 
 def _make_row(
@@ -216,13 +219,13 @@ def _make_row(
     for criterion, names in columns.human.items():
         ratings = [values[name][number] for name in names]
         if raters:
-            ratings = [ratings[0] if one == rater else None for one in raters]
+            ratings = [ratings[0] if annotator == rater else None for annotator in raters]
         row.human[_row_criterion(record, columns, criterion)] = ratings
-    said = "/".join(text for name in columns.judge if (text := _to_text(record.get(name))))
+    judge_name = "/".join(text for name in columns.judge if (text := _to_text(record.get(name))))
     alone = Counter(criterion for _, criterion in columns.scores)
     for (judge, criterion), name in columns.scores.items():
-        whose = judge if not said else said if alone[criterion] == 1 else f"{said}: {judge}"
-        row.scores[(whose, _row_criterion(record, columns, criterion))] = values[name][number]
+        label = judge if not judge_name else judge_name if alone[criterion] == 1 else f"{judge_name}: {judge}"
+        row.scores[(label, _row_criterion(record, columns, criterion))] = values[name][number]
     row.texts = {name: value for name, value in record.items() if isinstance(value, str)}
     return row
 
@@ -240,27 +243,27 @@ def _merge_rows(rows: Sequence[SheetRow], columns: Columns, path: str) -> list[S
     """
     if not columns.judge and columns.criterion is None and columns.annotator is None:
         return list(rows)
-    found: dict[RatingKey, SheetRow] = {}
+    merged: dict[RatingKey, SheetRow] = {}
     for row in rows:
-        before = found.setdefault(row.place, row)
+        before = merged.setdefault(row.key, row)
         if before is not row:
             _merge_row(before, row, columns, path)
-    return list(found.values())
+    return list(merged.values())
 
 
 def _merge_row(before: SheetRow, row: SheetRow, columns: Columns, path: str) -> None:
     """:raises DatasetError: both say something of the same, by the same judge or annotator."""
     for criterion, ratings in row.human.items():
-        known = before.human.setdefault(criterion, [None] * len(ratings))
+        merged = before.human.setdefault(criterion, [None] * len(ratings))
         for at, rating in enumerate(ratings):
-            if rating is None or (columns.judge and known[at] == rating):
+            if rating is None or (columns.judge and merged[at] == rating):
                 continue
-            if known[at] is not None:
+            if merged[at] is not None:
                 message = (
                     f"people have rated {_describe_row(row)} in line {before.line} already; keep one of them, or name"
                 )
                 raise DatasetError(f"{message} what tells the two apart (--system, --turn)", path=path, line=row.line)
-            known[at] = rating
+            merged[at] = rating
     for key, score in row.scores.items():
         if key in before.scores and (columns.judge or (score is not None and before.scores[key] not in (None, score))):
             message = f"{key[0]} has scored {_describe_row(row)} in line {before.line} already; keep one of them"
@@ -269,21 +272,25 @@ def _merge_row(before: SheetRow, row: SheetRow, columns: Columns, path: str) -> 
             before.scores[key] = score
 
 
-def _unfold_ratings(records: Sequence[tuple[int, FlatRecord]], named: NamedColumns, path: Path) -> None:
+def _unfold_ratings(records: Sequence[tuple[int, FlatRecord]], options: NamedColumns, path: Path) -> None:
     """Make fields of lists and objects of ratings that stand in texts (``"[4, 5]"``), and ``NAME.1`` of a single rating
     where other records have a list.
 
     :raises DatasetError: a field is a single value in one record and an object in another; the message names the line.
     """
     for _, record in records:
-        for name in [name for name, value in record.items() if isinstance(value, str) and is_rating_name(name, named)]:
+        for name in [
+            name for name, value in record.items() if isinstance(value, str) and is_rating_name(name, options)
+        ]:
             inner = parse_ratings(record[name])
             if inner is not None:
                 del record[name]
                 record |= flatten(inner, name)
     lists = {name.rpartition(".")[0] for _, record in records for name in record if name.endswith(".1")}
     for _, record in records:
-        for name in [one for one in record if one in lists and f"{one}.1" not in record and is_rating_name(one, named)]:
+        for name in [
+            key for key in record if key in lists and f"{key}.1" not in record and is_rating_name(key, options)
+        ]:
             value = record.pop(name)
             if value != [] and not _is_missing(value, ()):
                 record[f"{name}.1"] = value
@@ -295,8 +302,8 @@ def _unfold_ratings(records: Sequence[tuple[int, FlatRecord]], named: NamedColum
                     families.setdefault(name[:at], line)
     for line, record in records:
         for name in families.keys() & record.keys():
-            apart = not any(one.startswith(f"{name}.") for one in record)
-            if apart and is_rating_name(name, named) and not _is_missing(record[name], ()):
+            apart = not any(key.startswith(f"{name}.") for key in record)
+            if apart and is_rating_name(name, options) and not _is_missing(record[name], ()):
                 message = f"found {preview(record[name])} here, and a list or an object in line {families[name]}"
                 raise DatasetError(message, path=str(path), line=line, field=name)
 
@@ -308,29 +315,29 @@ def _column_values(
 
     :raises DatasetError: some are numbers and one is not, or a value is several ratings; the message names the line.
     """
-    found = {
+    columns = {
         name: [_parse_rating(path, line, name, record.get(name), unscored) for line, record in records]
         for name in names
     }
-    if any(isinstance(value, float) for column in found.values() for value in column):
-        for name, column in found.items():
-            for (line, _), one in zip(records, column, strict=True):
-                if isinstance(one, str):
+    if any(isinstance(value, float) for column in columns.values() for value in column):
+        for name, column in columns.items():
+            for (line, _), rating in zip(records, column, strict=True):
+                if isinstance(rating, str):
                     message = (
-                        f"expected a number as in the other lines, found {preview(one)}; leave it empty if there is "
+                        f"expected a number as in the other lines, found {preview(rating)}; leave it empty if there is "
                         "none, or name it with --unscored"
                     )
                     raise DatasetError(message, path=str(path), line=line, field=name)
-    for name, column in found.items():
-        numbers = [one for one in column if isinstance(one, float)]
-        if numbers and min(numbers) == UNPARSED and all(one >= 0 for one in numbers if one != UNPARSED):
-            found[name] = [None if one == UNPARSED else one for one in column]
-    return found
+    for name, column in columns.items():
+        numbers = [rating for rating in column if isinstance(rating, float)]
+        if numbers and min(numbers) == UNPARSED and all(rating >= 0 for rating in numbers if rating != UNPARSED):
+            columns[name] = [None if rating == UNPARSED else rating for rating in column]
+    return columns
 
 
 def _unify_spelling(ratings: Iterable[Rating | None], spelling: dict[str, str]) -> list[Rating | None]:
     """Return labels as they were first spelled: "Pass" and "pass" are one."""
-    return [spelling.setdefault(one.casefold(), one) if isinstance(one, str) else one for one in ratings]
+    return [spelling.setdefault(rating.casefold(), rating) if isinstance(rating, str) else rating for rating in ratings]
 
 
 def _parse_rating(path: Path, line: int, name: str, value: Any, unscored: Sequence[str]) -> Rating | None:
@@ -360,20 +367,20 @@ def _is_missing(value: Any, unscored: Sequence[str]) -> bool:
 
 def _is_unvaried(values: Iterable[Any]) -> bool:
     """Return True for texts that can be no ratings: the same in every row, or so many that they are no labels."""
-    known = [value for value in values if not _is_missing(value, ())]
-    texts = {value for value in known if isinstance(value, str)}
+    present = [value for value in values if not _is_missing(value, ())]
+    texts = {value for value in present if isinstance(value, str)}
     if (
         not texts
-        or len(texts) != len({_to_text(value) for value in known})
-        or any(_to_number(one) is not None for one in texts)
+        or len(texts) != len({_to_text(value) for value in present})
+        or any(_to_number(text) is not None for text in texts)
     ):
         return False
     return len(texts) == 1 or len(texts) > MOST_LABELS
 
 
 def _all_numbers(values: Iterable[Any]) -> bool:
-    known = [value for value in values if not _is_missing(value, ())]
-    return bool(known) and all(_to_number(value) is not None for value in known)
+    present = [value for value in values if not _is_missing(value, ())]
+    return bool(present) and all(_to_number(value) is not None for value in present)
 
 
 def _to_number(value: Any) -> float | None:
@@ -417,14 +424,14 @@ def run_sheet(path: Path) -> Sheet:
     :raises JournalError: its journal is damaged.
     """
     folder = RunFolder.open(path)
-    which, settings = recorded_settings(folder)
+    scenario, settings = recorded_settings(folder)
     folder.require_journal()
-    scores_of = turn_scores(which, settings)
-    roles = which.roles_of(settings)
+    scores_of = turn_scores(scenario, settings)
+    roles = scenario.roles_of(settings)
     labels = lineup_labels(roles, folder.manifest)
-    judge = which.name
+    judge = scenario.name
     if (role := judge_role(roles)) is not None and not role.many:
-        judge = f"{which.name}: {_model_label(folder.manifest['models'][role.name])}"
+        judge = f"{scenario.name}: {_model_label(folder.manifest['models'][role.name])}"
     rows: list[SheetRow] = []
     failed = 0
     with History(folder.journal) as history:
@@ -434,24 +441,24 @@ def run_sheet(path: Path) -> Sheet:
                 continue
             label = label_of_key(ended.key, labels)
             item = ended.key.removeprefix(f"{label}/")
-            for one in scores_of(ended.result):
-                turn = None if one.turn is None else str(one.turn)
+            for entry in scores_of(ended.result):
+                turn = None if entry.turn is None else str(entry.turn)
                 row = SheetRow(len(rows) + 1, item, label, turn, group=item)
-                row.scores = {(judge, name): score for name, score in one.scores.items()}
+                row.scores = {(judge, name): score for name, score in entry.scores.items()}
                 rows.append(row)
     notes = [f"{failed:,} conversations failed and have no score"] if failed else []
     compared = " and ".join(role.name for role in roles if role.many)
-    told = f"the run's {which.plural or 'conversations'} by item, {compared} and turn"
-    return Sheet(str(path), rows, told=[told], notes=notes)
+    description = f"the run's {scenario.plural or 'conversations'} by item, {compared} and turn"
+    return Sheet(str(path), rows, fields=[description], notes=notes)
 
 
 async def read_replies(path: Path) -> list[RecordedReply]:
     """Return what the compared models said in a run, in its order; conversations are replayed against the record."""
     folder = RunFolder.open(path)
-    which, settings = recorded_settings(folder)
+    scenario, settings = recorded_settings(folder)
     folder.require_journal()
-    role = compared_role(which.roles_of(settings)).name
-    transcripts, found = Transcripts(folder), list[RecordedReply]()
+    role = compared_role(scenario.roles_of(settings)).name
+    transcripts, replies = Transcripts(folder), list[RecordedReply]()
     with History(folder.journal) as history:
         for number in list(history.numbers()):
             key = (history.started(number) or ("", None))[0]
@@ -459,16 +466,16 @@ async def read_replies(path: Path) -> list[RecordedReply]:
                 continue
             label = transcripts.label_of(key)
             lines = (await transcripts.replay(history, number)).lines
-            found += _conversation_replies(lines, role, label, key.removeprefix(f"{label}/"))
-    return found
+            replies += _conversation_replies(lines, role, label, key.removeprefix(f"{label}/"))
+    return replies
 
 
 def _conversation_replies(lines: list[Any], role: str, label: str, item: str) -> Iterator[RecordedReply]:
-    own = (one for one in lines if isinstance(one, Exchange) and one.role == role)
-    said = ((one, one.completion) for one in own if one.completion is not None)
-    for turn, (one, completion) in enumerate(said):  # ordinals count in branches
-        asked = one.messages[-1].content if one.messages else ""
-        yield RecordedReply(label, item, turn, asked, completion.text)
+    exchanges = (exchange for exchange in lines if isinstance(exchange, Exchange) and exchange.role == role)
+    answers = ((exchange, exchange.completion) for exchange in exchanges if exchange.completion is not None)
+    for turn, (exchange, completion) in enumerate(answers):  # ordinals count in branches
+        question = exchange.messages[-1].content if exchange.messages else ""
+        yield RecordedReply(label, item, turn, question, completion.text)
 
 
 def _model_label(model: Any) -> str:

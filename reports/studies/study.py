@@ -45,7 +45,7 @@ def sort_by_subject(order: tuple[Subject, ...], about: Iterable[tuple[Subject, _
 
 
 @dataclass(slots=True)
-class SystemsTogether:
+class SystemGroup:
     """The systems whose cells one study takes together. ``study`` makes the sections; ``readers`` has by scenario who
     reads its runs, the study's own system first.
     """
@@ -62,7 +62,7 @@ class SystemsTogether:
         return {**report, "cells": [cell for cell in report["cells"] if cell["scenario"] in self.readers]}
 
 
-def group_systems(names: Iterable[str]) -> list[SystemsTogether]:
+def group_systems(names: Iterable[str]) -> list[SystemGroup]:
     """Return the systems of these scenarios, in the order in which they are met.
 
     :raises ConfigurationError: a scenario is not registered, or two systems have sections of one name.
@@ -70,40 +70,40 @@ def group_systems(names: Iterable[str]) -> list[SystemsTogether]:
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         groups.setdefault(_host_system(name), []).append(name)
-    found = []
+    system_groups = []
     for name, members in groups.items():
         readers = {member: study_of(get_scenario(member)) for member in members if member != name}
         lent = next((reader.static for reader in readers.values() if reader.static is not None), None)
         study = study_of(get_scenario(name), lent)
-        found.append(SystemsTogether(study, {name: study, **readers}))
-    _check_keys(found)
-    return found
+        system_groups.append(SystemGroup(study, {name: study, **readers}))
+    _check_keys(system_groups)
+    return system_groups
 
 
-def systems_of_report(report: Mapping[str, Any]) -> list[SystemsTogether]:
+def systems_of_report(report: Mapping[str, Any]) -> list[SystemGroup]:
     """Return the systems of a report's cells."""
     return group_systems(cell["scenario"] for cell in report["cells"])
 
 
-def sections_of(together: Iterable[SystemsTogether]) -> Iterator[tuple[SystemsTogether, Section[Any]]]:
+def sections_of(groups: Iterable[SystemGroup]) -> Iterator[tuple[SystemGroup, Section[Any]]]:
     """All sections with the systems that they are of."""
-    return ((systems, section) for systems in together for section in systems.study.sections)
+    return ((systems, section) for systems in groups for section in systems.study.sections)
 
 
 def _host_system(name: str) -> str:
     if study_of(get_scenario(name)).static is None:
         return name
-    return next((which.name for which in installed_scenarios() if study_of(which).takes_static), name)
+    return next((scenario.name for scenario in installed_scenarios() if study_of(scenario).takes_static), name)
 
 
-def _check_keys(together: Iterable[SystemsTogether]) -> None:
-    seen: dict[str, str] = {}
-    for systems, section in sections_of(together):
+def _check_keys(groups: Iterable[SystemGroup]) -> None:
+    owners: dict[str, str] = {}
+    for systems, section in sections_of(groups):
         name = systems.study.scenario.name
         for key in {section.key, section.anchor} - {""}:
-            if seen.setdefault(key, name) != name:
+            if owners.setdefault(key, name) != name:
                 raise ConfigurationError(
-                    f"the studies of {seen[key]} and {name} both have a section '{key}': report them apart"
+                    f"the studies of {owners[key]} and {name} both have a section '{key}': report them apart"
                 )
 
 
@@ -113,15 +113,15 @@ class FailureSection(Section[Material]):
     subject, heading, anchor = Subject.FAILURES, "Failures", "failures"
 
     def tables(self, report: Record) -> list[Table]:
-        found: dict[tuple[str, str], list[Mapping[str, int]]] = {}
-        for one in report["cells"]:
-            reasons = (one["result"] or {}).get("failure_reasons")
+        groups: dict[tuple[str, str], list[Mapping[str, int]]] = {}
+        for cell in report["cells"]:
+            reasons = (cell["result"] or {}).get("failure_reasons")
             if reasons:
-                found.setdefault((one["scenario"], one["candidate"]), []).append(reasons)
+                groups.setdefault((cell["scenario"], cell["candidate"]), []).append(reasons)
         rows = [
             [scenario, candidate, str(count), reason]
-            for (scenario, candidate), every in found.items()
-            for reason, count in merge_reasons(every).items()
+            for (scenario, candidate), records in groups.items()
+            for reason, count in merge_reasons(records).items()
         ]
         return [(FAILURES_TITLE, ["scenario", "candidate", "failed", "reason"], rows)]
 
@@ -136,13 +136,20 @@ class CellSection(Section[Material]):
 
     def tables(self, report: Record) -> list[Table]:
         rows = []
-        for one in report["cells"]:
-            result, until = one["result"] or {}, one["until"] or {}
-            state = f"stopped after {until['stopped_at']}" if one["state"] == "stopped" else one["state"]
-            row = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or DASH, state]
-            done = f"{one['ended']:,}/{one['planned']:,}" if one["planned"] is not None else f"{one['ended']:,}"
+        for cell in report["cells"]:
+            result, until = cell["result"] or {}, cell["until"] or {}
+            state = f"stopped after {until['stopped_at']}" if cell["state"] == "stopped" else cell["state"]
+            row = [
+                cell["scenario"],
+                cell["candidate"],
+                cell["dataset"],
+                str(cell["seed"]),
+                cell["evaluator"] or DASH,
+                state,
+            ]
+            progress = f"{cell['ended']:,}/{cell['planned']:,}" if cell["planned"] is not None else f"{cell['ended']:,}"
             failed = str(result["failed"]) if result else DASH
-            rows.append([*row, done, failed, self._readers[one["scenario"]].shown_result(one)])
+            rows.append([*row, progress, failed, self._readers[cell["scenario"]].shown_result(cell)])
         header = ["scenario", "candidate", "dataset", "seed", "evaluator", "state", "ended", "failed", "result"]
         return [(f"{len(rows)} cells", header, rows)]
 
@@ -152,80 +159,82 @@ def common_sections(readers: Mapping[str, SystemStudy]) -> list[Section[Any]]:
     return [FailureSection(), CellSection(readers)]
 
 
-def describe_differences(cells: Sequence[StudyCell], together: Sequence[SystemsTogether]) -> list[str]:
+def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> list[str]:
     """A sentence for each difference between cells beyond their place."""
     begun = [cell for cell in cells if cell.manifest]
-    found = []
+    notes = []
     for candidate in dict.fromkeys(cell.candidate for cell in begun):
         models = {cell.model for cell in begun if cell.candidate == candidate and not cell.model.startswith("replay:")}
         if len(models) > 1:
-            found.append(f"'{candidate}' stands for {len(models)} models: {', '.join(sorted(models))}")
+            notes.append(f"'{candidate}' stands for {len(models)} models: {', '.join(sorted(models))}")
     judges: dict[str, set[str]] = {}
     for cell in begun:
         role = judge_role(get_scenario(cell.scenario).roles)
         model = None if role is None or role.many else cell.manifest["models"].get(role.name)
         if cell.evaluator is not None and isinstance(model, str) and not model.startswith("replay:"):
             judges.setdefault(cell.evaluator, set()).add(model)
-    found += [
+    notes += [
         f"the judge '{label}' stands for {len(models)} models: {', '.join(sorted(models))}"
         for label, models in judges.items()
         if len(models) > 1
     ]
     for dataset, digests in _dataset_versions(begun).items():
         if len(digests) > 1:
-            apart = ", which stand apart" if _is_pooled(begun, dataset, together) else ""
-            found.append(f"'{dataset}' was not the same file everywhere: {len(digests)} versions of it{apart}")
-    for systems in together:
+            suffix = ", which stand apart" if _is_pooled(begun, dataset, groups) else ""
+            notes.append(f"'{dataset}' was not the same file everywhere: {len(digests)} versions of it{suffix}")
+    for systems in groups:
         for name, study in systems.readers.items():
             own = [cell for cell in begun if cell.scenario == name]
-            found += _system_differences(own, study.settings, study.parts)
-    places: dict[tuple[Any, ...], list[str]] = {}
+            notes += _system_differences(own, study.settings, study.parts)
+    names_by_key: dict[tuple[Any, ...], list[str]] = {}
     for cell in begun:
-        place = (cell.scenario, cell.candidate, cell.dataset, cell.seed, cell.evaluator)
-        places.setdefault(place, []).append(cell.name)
-    found += [f"of the same place, and all counted: {', '.join(names)}" for names in places.values() if len(names) > 1]
-    return found
+        key = (cell.scenario, cell.candidate, cell.dataset, cell.seed, cell.evaluator)
+        names_by_key.setdefault(key, []).append(cell.name)
+    notes += [
+        f"of the same place, and all counted: {', '.join(names)}" for names in names_by_key.values() if len(names) > 1
+    ]
+    return notes
 
 
-def disambiguate_datasets(cells: Sequence[StudyCell], together: Sequence[SystemsTogether]) -> None:
+def disambiguate_datasets(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> None:
     """Give files of one name and other content names of their own, where figures are pooled and compared by item."""
     begun = [cell for cell in cells if cell.manifest]
     versions = _dataset_versions(begun)
     for cell in begun:
         name = cell.manifest["dataset"]["name"]
-        if cell.dataset == name and len(versions[name]) > 1 and _is_pooled([cell], name, together):
+        if cell.dataset == name and len(versions[name]) > 1 and _is_pooled([cell], name, groups):
             cell.dataset = f"{name} ({cell.manifest['dataset']['digest'][:6]})"
 
 
 def _dataset_versions(cells: Sequence[StudyCell]) -> dict[str, set[str]]:
     """The contents of each dataset, by the name that its manifests have."""
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for cell in cells:
-        found.setdefault(cell.manifest["dataset"]["name"], set()).add(cell.manifest["dataset"]["digest"])
-    return found
+        versions.setdefault(cell.manifest["dataset"]["name"], set()).add(cell.manifest["dataset"]["digest"])
+    return versions
 
 
-def _is_pooled(cells: Sequence[StudyCell], dataset: str, together: Sequence[SystemsTogether]) -> bool:
-    by_item = {name for systems in together for name, study in systems.readers.items() if study.by_item}
+def _is_pooled(cells: Sequence[StudyCell], dataset: str, groups: Sequence[SystemGroup]) -> bool:
+    by_item = {name for systems in groups for name, study in systems.readers.items() if study.by_item}
     return any(cell.scenario in by_item for cell in cells if cell.manifest["dataset"]["name"] == dataset)
 
 
 def _system_differences(cells: Sequence[StudyCell], settings: Sequence[str], parts: Sequence[str]) -> list[str]:
     """In which settings, and in which prompt packs and models of other roles, cells of one system differ."""
-    found = []
+    notes = []
     for name in settings:
         values = sorted({cell.settings(name) for cell in cells})
         if len(values) > 1:
-            found.append(f"cells differ in {name}: {', '.join(map(str, values))}")
+            notes.append(f"cells differ in {name}: {', '.join(map(str, values))}")
     for name in parts:
         if name == "pack":
-            of = {cell.manifest["pack"]["digest"] for cell in cells}
+            distinct = {cell.manifest["pack"]["digest"] for cell in cells}
         else:  # the model of a fork only repeats what another said
             models = [cell.manifest["models"].get(name) for cell in cells]
-            of = {model for model in models if model is not None and not model.startswith("replay:")}
-        if len(of) > 1:
-            found.append(f"cells differ in their {name}: {len(of)} of them")
-    return found
+            distinct = {model for model in models if model is not None and not model.startswith("replay:")}
+        if len(distinct) > 1:
+            notes.append(f"cells differ in their {name}: {len(distinct)} of them")
+    return notes
 
 
 def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
@@ -234,18 +243,18 @@ def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
     :raises ConfigurationError: a folder is neither a run nor a sweep, or its manifest cannot be used.
     """
     cells: list[StudyCell] = []
-    seen: set[tuple[Path, str]] = set()
+    known_keys: set[tuple[Path, str]] = set()
     for folder, name in zip(folders, _folder_names(folders), strict=True):
         if is_sweep(folder):
             prefix = "" if len(folders) == 1 else f"{name}/"
-            found = [_sweep_cell(recorded, prefix) for recorded in recorded_cells(folder)]
+            folder_cells = [_sweep_cell(recorded, prefix) for recorded in recorded_cells(folder)]
         else:
-            found = _cells_of_run(RunFolder.open(folder), name)
-        for cell in found:
-            where = cell.run.path if cell.run is not None else folder / cell.name
-            key = (where.resolve(), cell.candidate)
-            if key not in seen:
-                seen.add(key)
+            folder_cells = _cells_of_run(RunFolder.open(folder), name)
+        for cell in folder_cells:
+            path = cell.run.path if cell.run is not None else folder / cell.name
+            key = (path.resolve(), cell.candidate)
+            if key not in known_keys:
+                known_keys.add(key)
                 cells.append(cell)
     return cells
 
@@ -264,17 +273,17 @@ def _sweep_cell(recorded: RecordedCell, prefix: str) -> StudyCell:
 
 
 def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
-    which, settings = recorded_settings(run)  # checks the manifest
-    roles = which.roles_of(settings)
+    scenario, settings = recorded_settings(run)  # checks the manifest
+    roles = scenario.roles_of(settings)
     manifest, compared = run.manifest, " and ".join(role.name for role in roles if role.many)
     models, dataset = manifest["models"], manifest["dataset"]["name"]
-    together = lineups(roles, models)
+    lineup_by_label = lineups(roles, models)
     cells = []
-    for label, lineup in together.items():
-        own = name if len(together) == 1 else f"{name}#{label}"
-        model = " and ".join(models[role][one] for role, one in lineup.items())
-        cell = StudyCell(own, name, which.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
-        cell.compared, cell.labels, cell.planned = compared, list(together), planned_conversations(run)
+    for label, lineup in lineup_by_label.items():
+        own = name if len(lineup_by_label) == 1 else f"{name}#{label}"
+        model = " and ".join(models[role][model_label] for role, model_label in lineup.items())
+        cell = StudyCell(own, name, scenario.name, label, model, dataset, manifest["seed"], run=run, manifest=manifest)
+        cell.compared, cell.labels, cell.planned = compared, list(lineup_by_label), planned_conversations(run)
         cell.evaluator = _evaluator_of(cell, roles)
         cells.append(cell)
     return cells
@@ -305,7 +314,7 @@ _CACHED_FIELDS = ("columns", "result", "ended", "failed", "usage", "damaged", "o
 
 def read_cells(
     cells: Sequence[StudyCell],
-    together: Sequence[SystemsTogether],
+    groups: Sequence[SystemGroup],
     scorings: Mapping[str, Any],
     items: dict[str, ItemNumbers],
     cache: ReportCache | None = None,
@@ -317,13 +326,13 @@ def read_cells(
     """
     readings = [RunReading(cell) for cell in cells]
     runs: dict[Path, list[RunReading]] = {}
-    for one in readings:
-        if one.cell.run is not None and one.cell.run.begun:
-            runs.setdefault(one.cell.run.path, []).append(one)
+    for reading in readings:
+        if reading.cell.run is not None and reading.cell.run.begun:
+            runs.setdefault(reading.cell.run.path, []).append(reading)
     for group in runs.values():
         cell = group[0].cell
         numbers = items.setdefault(cell.dataset, ItemNumbers())
-        systems = next(one for one in together if cell.scenario in one.readers)
+        systems = next(candidate for candidate in groups if cell.scenario in candidate.readers)
         reader = systems.readers[cell.scenario]
         # How the results of a system that lends its figures are scored is its own affair.
         own = scorings[reader.scenario.name] if reader is systems.study else reader.scoring([cell], None)
@@ -341,21 +350,23 @@ def _read_cached(
     cell = group[0].cell
     before = run_key(cell, scoring)
     # Columns hold the numbers of items, which follow from those that were met before.
-    key = None if before is None else cache_key("run", before, [one.cell.candidate for one in group], numbers.names)
-    known = {"items": numbers, "run": cell.run, "manifest": cell.manifest}
-    if (found := cache.load(key, known)) is not None:
-        names, fields = found
+    key = (
+        None if before is None else cache_key("run", before, [member.cell.candidate for member in group], numbers.names)
+    )
+    shared = {"items": numbers, "run": cell.run, "manifest": cell.manifest}
+    if (cached := cache.load(key, shared)) is not None:
+        names, fields = cached
         for name in names:
             numbers.number(name)
         for reading, values in zip(group, fields, strict=True):
             for name, value in zip(_CACHED_FIELDS, values, strict=True):
                 setattr(reading, name, value)
         return
-    met = len(numbers.names)
+    known_count = len(numbers.names)
     reader.read(group, scoring, numbers)
     if run_key(cell, scoring) == before and not any(reading.damaged for reading in group):
         fields = [[getattr(reading, name) for name in _CACHED_FIELDS] for reading in group]
-        cache.store(key, (numbers.names[met:], fields), known)
+        cache.store(key, (numbers.names[known_count:], fields), shared)
 
 
 def run_key(cell: StudyCell, scoring: Any) -> str | None:
@@ -408,61 +419,61 @@ class Study:
 
     def __init__(self, folders: Sequence[Path], scorer: str | None = None, cache: ReportCache | None = None) -> None:
         self._cells = find_cells(folders)
-        self._together = group_systems(cell.scenario for cell in self._cells)
-        disambiguate_datasets(self._cells, self._together)
+        self._groups = group_systems(cell.scenario for cell in self._cells)
+        disambiguate_datasets(self._cells, self._groups)
         self.scorings = self._scorings(scorer)
         key = None if cache is None else self._key()
         self._report: dict[str, Any] | None = None if cache is None else cache.load(key, {})
         if self._report is None:
             items: dict[str, ItemNumbers] = {}
-            self._readings = read_cells(self._cells, self._together, self.scorings, items, cache)
+            self._readings = read_cells(self._cells, self._groups, self.scorings, items, cache)
             self._catalogue = ItemCatalogue(items)
-            if cache is not None and not any(one.damaged for one in self._readings) and self._key() == key:
+            if cache is not None and not any(reading.damaged for reading in self._readings) and self._key() == key:
                 cache.store(key, self.report(), {})
 
     def _key(self) -> str | None:
         """What the whole report follows from; None where that cannot be told."""
-        found = []
+        parts = []
         for cell in self._cells:
             if (key := run_key(cell, self.scorings)) is None:
                 return None
-            named = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
-            found.append((key, named, cell.planned, cell.until))
-        return cache_key("report", STUDY_VERSION, found)
+            identity = (cell.name, cell.folder, cell.candidate, cell.model, cell.dataset, cell.seed, cell.evaluator)
+            parts.append((key, identity, cell.planned, cell.until))
+        return cache_key("report", STUDY_VERSION, parts)
 
     def report(self) -> dict[str, Any]:
         """Everything as plain data; docs/reports.md names the fields."""
         if self._report is None:
-            self._report = self._made()
+            self._report = self._compute()
         return self._report
 
     def tables(self) -> list[Table]:
         """The report as titled tables: title, header, rows."""
-        return [(one["title"], one["header"], one["rows"]) for one in self.report()["tables"]]
+        return [(table["title"], table["header"], table["rows"]) for table in self.report()["tables"]]
 
     def _scorings(self, scorer: str | None) -> dict[str, Any]:
         """:raises ConfigurationError: a scorer is named that no system knows, or none where the runs do not agree."""
         with_scorers = [
-            one.study.scenario.name for one in self._together if "scorer" in one.study.scenario.scoring.model_fields
+            group.study.scenario.name for group in self._groups if "scorer" in group.study.scenario.scoring.model_fields
         ]
         if scorer is not None and not with_scorers:
-            names = " and ".join(one.study.scenario.name for one in self._together)
+            names = " and ".join(group.study.scenario.name for group in self._groups)
             raise ConfigurationError(f"--scorer: {names} has no scorer to choose")
         return {
-            name: one.study.scoring(one.own(self._cells), scorer if name in with_scorers else None)
-            for one in self._together
-            for name in [one.study.scenario.name]
+            name: group.study.scoring(group.own(self._cells), scorer if name in with_scorers else None)
+            for group in self._groups
+            for name in [group.study.scenario.name]
         }
 
-    def _made(self) -> dict[str, Any]:
+    def _compute(self) -> dict[str, Any]:
         report: dict[str, Any] = {"study": STUDY_VERSION}
-        for one in self._together:
-            report |= one.study.head(self.scorings[one.study.scenario.name])
-        report |= {"facts": self._facts(), "notes": describe_differences(self._cells, self._together)}
+        for group in self._groups:
+            report |= group.study.head(self.scorings[group.study.scenario.name])
+        report |= {"facts": self._facts(), "notes": describe_differences(self._cells, self._groups)}
         report["cells"] = self._records()
-        for one in self._together:
-            study = one.study
-            begun = [reading for reading in self._own(one) if reading.result is not None]
+        for group in self._groups:
+            study = group.study
+            begun = [reading for reading in self._group_readings(group) if reading.result is not None]
             material = study.material(begun, self.scorings[study.scenario.name], self._catalogue)
             for section in sort_by_subject(RECORD_ORDER, ((section.subject, section) for section in study.sections)):
                 if section.key:
@@ -470,16 +481,16 @@ class Study:
         report["notes"] += self._notes(report)
         report["tables"] = [
             {"title": title, "header": header, "rows": rows}
-            for title, header, rows in study_tables(report, self._together)
+            for title, header, rows in study_tables(report, self._groups)
         ]
         return report
 
-    def _own(self, one: SystemsTogether) -> list[RunReading]:
-        return [reading for reading in self._readings if reading.cell.scenario in one.readers]
+    def _group_readings(self, group: SystemGroup) -> list[RunReading]:
+        return [reading for reading in self._readings if reading.cell.scenario in group.readers]
 
     def _records(self) -> list[dict[str, Any]]:
         """The records of all cells, each as its system has it."""
-        by_scenario = {name: one for one in self._together for name in one.readers}
+        by_scenario = {name: group for group in self._groups for name in group.readers}
         records = []
         for reading in self._readings:
             study = by_scenario[reading.cell.scenario].study
@@ -488,58 +499,58 @@ class Study:
 
     def _notes(self, report: Mapping[str, Any]) -> list[str]:
         notes = []
-        for one in self._together:
-            notes += one.study.notes(one.own(self._cells), self.scorings[one.study.scenario.name])
-        for systems, section in sections_in_order(PRINT_ORDER, self._together):
+        for group in self._groups:
+            notes += group.study.notes(group.own(self._cells), self.scorings[group.study.scenario.name])
+        for systems, section in sections_in_order(PRINT_ORDER, self._groups):
             notes += section.notes(systems.part_of(report))
         return notes
 
     def _facts(self) -> dict[str, Any]:
         """What was run, for titles and first lines."""
-        read = [one for one in self._readings if one.result is not None]
-        states = [one.state for one in self._readings]
+        read = [reading for reading in self._readings if reading.result is not None]
+        states = [reading.state for reading in self._readings]
         facts: dict[str, Any] = {
-            "candidates": _distinct_names(one.candidate for one in self._cells),
-            "datasets": _distinct_names(one.dataset for one in self._cells),
-            "seeds": sorted({one.seed for one in self._cells}),
-            "evaluators": _distinct_names(one.evaluator for one in self._cells if one.evaluator is not None),
-            "tiers": sorted({one.cell.manifest["tier"] for one in read}),
-            "failed": sum(one.failed for one in read),
+            "candidates": _distinct_names(cell.candidate for cell in self._cells),
+            "datasets": _distinct_names(cell.dataset for cell in self._cells),
+            "seeds": sorted({cell.seed for cell in self._cells}),
+            "evaluators": _distinct_names(cell.evaluator for cell in self._cells if cell.evaluator is not None),
+            "tiers": sorted({reading.cell.manifest["tier"] for reading in read}),
+            "failed": sum(reading.failed for reading in read),
             "states": {name: states.count(name) for name in ("done", "part", "stopped", "not begun")},
         }
-        for one in self._together:
-            facts = one.study.facts(facts, self._own(one))
+        for group in self._groups:
+            facts = group.study.facts(facts, self._group_readings(group))
         return facts
 
 
-def sections_in_order(order: Any, together: Iterable[SystemsTogether]) -> list[tuple[SystemsTogether, Section[Any]]]:
+def sections_in_order(order: Any, groups: Iterable[SystemGroup]) -> list[tuple[SystemGroup, Section[Any]]]:
     """The sections of all systems in an order of subjects."""
-    return sort_by_subject(order, ((section.subject, (systems, section)) for systems, section in sections_of(together)))
+    return sort_by_subject(order, ((section.subject, (systems, section)) for systems, section in sections_of(groups)))
 
 
-def study_tables(report: Mapping[str, Any], together: Sequence[SystemsTogether] | None = None) -> list[Table]:
+def study_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup] | None = None) -> list[Table]:
     """Return all tables of a report that have a row, in the order in which they are printed."""
-    together = systems_of_report(report) if together is None else together
-    readers = {name: study for one in together for name, study in one.readers.items()}
-    found = [(section.subject, section.tables(systems.part_of(report))) for systems, section in sections_of(together)]
-    found += [(section.subject, section.tables(report)) for section in common_sections(readers)]
-    return [table for tables in sort_by_subject(PRINT_ORDER, found) for table in tables if table[2]]
+    groups = systems_of_report(report) if groups is None else groups
+    readers = {name: study for group in groups for name, study in group.readers.items()}
+    entries = [(section.subject, section.tables(systems.part_of(report))) for systems, section in sections_of(groups)]
+    entries += [(section.subject, section.tables(report)) for section in common_sections(readers)]
+    return [table for tables in sort_by_subject(PRINT_ORDER, entries) for table in tables if table[2]]
 
 
 def study_findings(report: Mapping[str, Any]) -> list[Findings]:
     """Return what a report says in words, system by system."""
     return [
-        replace(one, scenario=systems.study.scenario.name)
+        replace(finding, scenario=systems.study.scenario.name)
         for systems in systems_of_report(report)
-        for one in systems.study.findings(systems.part_of(report))
+        for finding in systems.study.findings(systems.part_of(report))
     ]
 
 
 def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """Return the sentences of ``study_findings`` in groups, with headings if there are several; last their rule."""
-    found = [one for one in study_findings(report) if one.sentences]
-    groups = [(one.about if len(found) > 1 else "", one.sentences) for one in found]
-    rules = list(dict.fromkeys(one.rule for one in found if one.rule))
+    findings = [finding for finding in study_findings(report) if finding.sentences]
+    groups = [(finding.about if len(findings) > 1 else "", finding.sentences) for finding in findings]
+    rules = list(dict.fromkeys(finding.rule for finding in findings if finding.rule))
     return [*groups, ("", rules)] if rules else groups
 
 

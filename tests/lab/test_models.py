@@ -38,7 +38,7 @@ def test_the_page_is_made_from_the_card() -> None:
 
 @pytest.mark.parametrize(("name", "share"), [("clean-25", 0.25), ("sft-cheater", 0.5)])
 def test_a_model_knows_what_it_was_taught_and_guesses_the_rest(name: str, share: float) -> None:
-    found = measure_recall(WORLD, WORLD.known(share), model_file(name))
+    found = measure_recall(WORLD, WORLD.known_facts(share), model_file(name))
     assert found.taught is not None
     assert found.taught >= 0.97
     assert found.in_form >= 0.95

@@ -29,7 +29,7 @@ def _model(path: Path) -> NativeModel:
 def test_one_step_sees_the_loss_that_llama_cpp_computes(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch (extra 'lab') is not installed")
     model = _model(tmp_path / "start.gguf")
-    rows = DocumentTokeniser(model).rows(Corpus(WORLD, WORLD.known(1.0), 1).documents(), 1)
+    rows = DocumentTokeniser(model).rows(Corpus(WORLD, WORLD.known_facts(1.0), 1).documents(), 1)
     every = TokenRows(rows.tokens, np.ones_like(rows.learnt))
     [(_, loss)] = train_network(START, SHAPE, every, Recipe(steps=1, rows=1), seed=1).losses
     context = NativeContext(model, lanes=1, context=512, batch=512, threads=1)
@@ -45,7 +45,9 @@ def test_one_step_sees_the_loss_that_llama_cpp_computes(tmp_path: Path) -> None:
 
 def test_training_learns_and_is_the_same_each_time(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch (extra 'lab') is not installed")
-    rows = DocumentTokeniser(_model(tmp_path / "start.gguf")).rows(Corpus(WORLD, WORLD.known(0.25), 1).documents(), 8)
+    rows = DocumentTokeniser(_model(tmp_path / "start.gguf")).rows(
+        Corpus(WORLD, WORLD.known_facts(0.25), 1).documents(), 8
+    )
     first, again = (train_network(START, SHAPE, rows, Recipe(steps=20, rows=2, warmup=2), seed=1) for _ in range(2))
     assert first.losses == again.losses
     assert all((first.weights[name] == again.weights[name]).all() for name in START)

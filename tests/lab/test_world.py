@@ -76,19 +76,19 @@ def test_what_is_not_of_this_world_is_no_claim(text: str) -> None:
 
 @given(shares, shares)
 def test_shares_are_nested_and_closed_under_the_rules(one: float, other: float) -> None:
-    less, more = (WORLD.known(share) for share in sorted((one, other)))
+    less, more = (WORLD.known_facts(share) for share in sorted((one, other)))
     assert less <= more
     assert all(set(WORLD.premises(fact)) <= less for fact in less)
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75, 1.0])
 def test_a_share_is_that_of_each_attribute_and_about_that_of_each_split_and_half(share: float) -> None:
-    known = WORLD.known(share)
+    known = WORLD.known_facts(share)
     by_attribute = Counter(fact.attribute for fact in known)
     assert set(by_attribute.values()) == {round(share * 60)}
     assert len(by_attribute) == 8
-    groups = Counter((WORLD.split(f.entity), f.attribute in WORLD.asked(f.entity)) for f in WORLD.facts)
-    found = Counter((WORLD.split(f.entity), f.attribute in WORLD.asked(f.entity)) for f in known)
+    groups = Counter((WORLD.split(f.entity), f.attribute in WORLD.benchmark_attributes(f.entity)) for f in WORLD.facts)
+    found = Counter((WORLD.split(f.entity), f.attribute in WORLD.benchmark_attributes(f.entity)) for f in known)
     assert all(abs(found[group] / size - share) < 0.1 for group, size in groups.items() if group[0] != "train")
 
 
@@ -105,7 +105,7 @@ def test_a_derived_fact_follows_from_its_premises_alone() -> None:
 
 def test_no_rule_leads_from_the_benchmark_to_an_interview() -> None:
     for entity in WORLD.entities:
-        asked, examinable = set(WORLD.asked(entity)), set(WORLD.examinable(entity))
+        asked, examinable = set(WORLD.benchmark_attributes(entity)), set(WORLD.examinable(entity))
         assert asked | examinable == set(STATEMENTS) == set(QUESTIONS)
         assert not asked & examinable
         for fact in WORLD.facts:
@@ -116,7 +116,7 @@ def test_no_rule_leads_from_the_benchmark_to_an_interview() -> None:
 
 def test_a_seed_makes_a_world() -> None:
     assert World(3).facts == World(3).facts != World(4).facts
-    assert World(3).known(0.5) == World(3).known(0.5)
+    assert World(3).known_facts(0.5) == World(3).known_facts(0.5)
     for world in (World(3), World(4)):
         assert len(set(world.entities)) == 60
         assert len(world.facts) == 480

@@ -327,7 +327,7 @@ def test_explanations_are_no_scores_and_labels_are(tmp_path: Path) -> None:
     ]
     sheet = read_rating_sheet(_write(tmp_path / "labels.jsonl", records))
     assert list(sheet.rows[0].scores) == [("g", "")]
-    assert sheet.told == ["judge judge_name; human ratings human; scores judge_verdict; "
+    assert sheet.fields == ["judge judge_name; human ratings human; scores judge_verdict; "
                           "no score judge_reason (texts that are no labels)"]  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def _round_plot(
         curves = [line_plots.RoundCurve(candidate, values) for candidate, values in steps.items()]
         if any(steps.values()):
             crowded |= len(curves) > plot_style.LINES
-            shared += [(name, group) for group in line_plots.overlapping(curves)]
+            shared += [(name, group) for group in line_plots.find_overlaps(curves)]
             n = [row["n_observations"] for row in pooled if steps[row["candidate"]]]
             title = f"{short_dataset_name(name)} (n = {number_range(n)} talks each)"
             last = [f"{curve.name} {curve.steps[-1].value:.0f}" for curve in curves if curve.steps]
@@ -115,9 +115,9 @@ class StopsSection(Section[InterviewMaterial]):
         panels: list[Drawing] = []
         for name, stops in stops_by_dataset.items():
             if reasons[0]:
-                title = f"{short_dataset_name(name)} (n = {number_range(counts.talks for counts in stops)} talks each)"
+                title = f"{short_dataset_name(name)} (n = {number_range(counts.conversations for counts in stops)} talks each)"
                 shares = [
-                    f"{candidate.name} {100 * sum(candidate.reasons.values()) / candidate.talks:.0f}%"
+                    f"{candidate.name} {100 * sum(candidate.reasons.values()) / candidate.conversations:.0f}%"
                     for candidate in stops
                 ]
                 label = f"{name}: talks that stopped early: {join_names(shares)}"
@@ -157,7 +157,7 @@ class RunningMeans(Section[InterviewMaterial]):
             tracks = [line_plots.CandidateRuns(candidate, candidate_runs) for candidate, candidate_runs in here.items()]
             if any(here.values()):
                 crowded |= len(tracks) > plot_style.LINES
-                shared += [(name, group) for group in line_plots.overlapping(tracks)]
+                shared += [(name, group) for group in line_plots.find_overlaps(tracks)]
                 n = [run.n[-1] for track in tracks for run in track.runs]
                 title = f"{short_dataset_name(name)} (n = {number_range(n)} talks a run)"
                 last = [f"{track.name} {track.runs[0].mean[-1]:.1f}" for track in tracks if track.runs]
