@@ -304,7 +304,7 @@ def _candidate_sentence(name: str, figure: Record, record: Record) -> str:
     value = _format_grade(record, figure["corrected"]["value"])
     if figure["corrected"]["low"] is None:
         return (
-            f"{name}: people's {measure} is {value}; there is no interval, as the {figure['labels']} labels are all alike "
+            f"{name}: people's {measure} is {value}; no interval: the {figure['labels']} labels are all alike "
             f"and the ends of the scale are unknown; the judge says {judged}."
         )
     low, high = (_format_grade(record, figure["corrected"][end]) for end in ("low", "high"))

@@ -357,7 +357,7 @@ def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
     assert (record["scale"]["low"], record["scale"]["high"]) == (low, high)
     alike = _graded(file, tmp_path / "alike.csv", lambda row: worst)
     out, _ = _viva("judge", "certify", run, "--labels", alike)
-    assert "12 labels that show no spread, from which no interval follows" in " ".join(out.split())
+    assert "no interval: the 12 labels are all alike" in " ".join(out.split())
     assert "is not from 5 to 6" in _viva("judge", "certify", run, "--labels", alike, "--scale", "5:6", ok=False)[1]
 
 
