@@ -115,7 +115,9 @@ class StopsSection(Section[InterviewMaterial]):
         panels: list[Drawing] = []
         for name, stops in stops_by_dataset.items():
             if reasons[0]:
-                title = f"{short_dataset_name(name)} (n = {number_range(counts.conversations for counts in stops)} talks each)"
+                title = (
+                    f"{short_dataset_name(name)} (n = {number_range(stop.conversations for stop in stops)} talks each)"
+                )
                 shares = [
                     f"{candidate.name} {100 * sum(candidate.reasons.values()) / candidate.conversations:.0f}%"
                     for candidate in stops
