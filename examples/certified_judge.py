@@ -1,9 +1,9 @@
-"""A judge of your own, and its figures set right by the grades of people for a part of the answers.
+"""Correct the figures of your own judge with human grades for some of the answers.
 
     python examples/certified_judge.py
 
-The judge is too kind. Its mean over all answers is precise and wrong; the mean of what people graded is right and
-imprecise. The certified figure uses both: right, and with a narrower interval than the people's grades alone.
+The judge is too kind. Its mean over all answers is precise and wrong; the mean of the human grades is right and
+imprecise. The certified figure combines both: it is right, with a narrower interval than the human grades alone.
 """
 
 import math
@@ -18,12 +18,12 @@ from viva.scoring.prediction_powered import GradedSample
 
 
 def merit(text: str) -> float:
-    """How good an answer is, from 2 to 8: what people see, in this example without people."""
+    """Return how good an answer is, from 2 to 8; it stands in for human grades in this example."""
     return 2 + 6 * random.Random(zlib.crc32(text.encode())).random()
 
 
 class Writer(viva.Backend):
-    """Put a real model here: models={"writer": "openai:…"}."""
+    """A placeholder for a real model: models={"writer": "openai:…"}."""
 
     label = "writer"
 
@@ -32,7 +32,7 @@ class Writer(viva.Backend):
 
 
 class KindJudge(viva.Backend):
-    """A judge from a program. It sees the merit, with noise, and adds two points."""
+    """A judge made from a program: it sees the merit, with noise, and adds two points."""
 
     label = "kind"
 

@@ -1,9 +1,9 @@
-"""Has this model seen a benchmark's test questions? Losses on them beside losses on fresh questions of the same kind.
+"""Check whether a model has seen a benchmark's test questions, by its losses on them and on fresh questions.
 
     python examples/contamination.py llama:model.gguf suspect.jsonl fresh.jsonl
 
-Both files hold items (id, question, choices, answer), one a line. The model must tell log-probabilities of given texts:
-a GGUF file does, and an endpoint of vLLM or SGLang.
+Both files hold items (id, question, choices, answer), one per line. The model must return log-probabilities of given
+texts: a GGUF file does, and an endpoint of vLLM or SGLang.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A run inside of a program: watch its events, end single conversations, and end the run when enough is known.
+"""Run inside a program: watch events, end single conversations, and end the run when enough is known.
 
 python examples/early_stop.py
 """

@@ -1,8 +1,9 @@
-"""A load test from Python: does a judge give the same verdicts when many requests are in flight?
+"""Load-test a judge from Python: does it give the same verdicts when many requests are in flight?
 
     python examples/judge_under_load.py
 
-Two judges in this file; one of them calls everything a five when it is busy. Put names of models in their place.
+This file defines two judges; one of them calls everything a five when it is busy. Put names of real models in their
+place.
 """
 
 import asyncio

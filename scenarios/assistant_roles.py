@@ -1,4 +1,4 @@
-"""Assistants in a system's settings: their full names, and roles for those that ask a model."""
+"""Assistants in a scenario's settings: their full names, and roles for those that call a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .run_settings import RunSettings, context_folder
 
 @dataclass(frozen=True, slots=True)
 class AssistantRole(Role):
-    """The model that the assistant at `position` of the setting ``assistant`` asks."""
+    """The model of the assistant at index `position` of the setting `assistant`."""
 
     position: int = 0
 
@@ -29,9 +29,9 @@ class AssistantRole(Role):
 
 
 def assistant_roles(names: list[str]) -> tuple[Role, ...]:
-    """The roles of the assistants that ask a model. A fork calls them anew: it says nothing of what they said.
+    """Return the roles of the assistants that call a model.
 
-    :raises ConfigurationError: a name is none of an assistant.
+    They are not replayed, because recordings hold no answers of theirs. An unknown name raises `ConfigurationError`.
     """
     return tuple(
         AssistantRole(assistant.role, replayed=False, position=position)
@@ -43,7 +43,8 @@ def assistant_roles(names: list[str]) -> tuple[Role, ...]:
 def _full_names(names: list[str], info: ValidationInfo) -> list[str]:
     """Return the assistants' names with full paths.
 
-    :raises ValueError: there are no such assistants.
+    Raises:
+        ValueError: There is no such assistant.
     """
     try:
         full = [absolute_name(name, context_folder(info)) for name in names]
@@ -59,10 +60,16 @@ AssistantNames = Annotated[list[str], AfterValidator(_full_names)]
 def check_assistant_texts(
     assistants: Iterable[Assistant], texts: Sequence[str], default: str | None, source: str
 ) -> None:
-    """See that each assistant has a text to compare the response with. ``where`` says in errors who names the texts,
-    ``default`` is the one that assistants take which name none.
+    """Check that each assistant has a text to compare the response with.
 
-    :raises ConfigurationError: one has none.
+    Args:
+        assistants: The assistants to check.
+        texts: Names of the available texts.
+        default: The text for assistants that name none.
+        source: What defines the texts, for error messages.
+
+    Raises:
+        ConfigurationError: An assistant has no such text.
     """
     for assistant in assistants:
         against = (assistant.against or default) if assistant.comparing else None
@@ -79,9 +86,10 @@ def check_assistant_texts(
 
 
 def assistant_facts(assistants: Iterable[Assistant]) -> list[dict[str, Any]]:
-    """What a manifest says of the assistants, once it is seen that each can be used.
+    """Check that each assistant can be used, and return its manifest record.
 
-    :raises ConfigurationError: one cannot; the message says what is missing.
+    Raises:
+        ConfigurationError: An assistant cannot be used; the message says what is missing.
     """
     facts = []
     for assistant in assistants:

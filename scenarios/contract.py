@@ -1,8 +1,8 @@
-"""The scenario contract: the base class of a system and the types that its methods take and return.
+"""The scenario contract: the base class of scenarios and the types that its methods take and return.
 
-A system is a folder with a subclass of ``Scenario``, registered under the entry-point group ``viva.scenarios``, or a
+A scenario is a folder with a subclass of `Scenario`, registered under the entry-point group `viva.scenarios`, or a
 single file. It states its settings, roles and tasks, runs one conversation, and aggregates results. Plans, keys,
-manifests, forks, resumes and transcripts are made once for all systems (``orchestration``).
+manifests, forks, resumes and transcripts are the same for all scenarios (`orchestration`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 SCORE = "score"
-# By measure the least and the greatest value that it can have; infinite where there is none.
+# The smallest and the largest value of each measure; infinite if there is no limit.
 Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 
 @dataclass(slots=True)
 class UsageForecast:
-    """Calls, and tokens in and out; ``a + b`` and ``a * n`` add up and repeat."""
+    """Calls, and tokens in and out; `a + b` adds forecasts, `a * n` repeats one."""
 
     calls: float = 0.0
     prompt: float = 0.0
@@ -51,18 +51,18 @@ class UsageForecast:
 
 
 def estimate_tokens(text: str) -> float:
-    """About how many tokens a text has."""
+    """Estimate how many tokens a text has."""
     return len(text) / CHARACTERS_PER_TOKEN
 
 
 @dataclass(slots=True, frozen=True)
 class JudgeGrade:
-    """One thing that a judge graded.
+    """A grade of a judge.
 
-    ``key``: the conversation's; ``round`` counts from 1 where rounds are graded. ``cluster`` names what answers have in
-    common that are not independent, as a rule their item. ``score``: None where the judge's words could not be read.
-    ``known``: numbers that are known of it without a judge, by name. ``question`` and ``answer``: the texts that people
-    read to grade it, where they are known beforehand.
+    `key` is the conversation's; `round` counts from 1 if rounds are graded. `cluster` names what dependent answers
+    share, usually their item. `score` is None if the judge's answer could not be read. `known` has numbers that are
+    known without a judge, by name. `question` and `answer` are the texts that people read to grade it, if they are
+    known beforehand.
     """
 
     key: str
@@ -77,10 +77,10 @@ class JudgeGrade:
 
 @dataclass(slots=True, frozen=True)
 class GradeReader:
-    """How a judge grades: from ``low`` to ``high``, or pass (1) and fail (0).
+    """The grading scale of a judge: from `low` to `high`, or pass (1) and fail (0).
 
-    ``answers`` makes the graded answers of a recorded result: of the conversation's key, its candidate's label, its
-    task and what was recorded.
+    `answers` returns the graded answers of a recorded result. Its arguments are the conversation's key, the candidate's
+    label, the task and the recorded result.
     """
 
     low: float
@@ -91,8 +91,10 @@ class GradeReader:
 
 @dataclass(slots=True, frozen=True)
 class ImportOptions:
-    """What the user adds to a file. ``dataset`` is the benchmark that its items are of, None where the file's own words
-    have to do; ``models`` are names by role, of models that the file does not name or names otherwise.
+    """User options of an import.
+
+    `dataset` is the benchmark of the items, None to take them from the file. `models` maps roles to the names of models
+    that the file does not name or names otherwise.
     """
 
     dataset: str | None = None
@@ -101,7 +103,7 @@ class ImportOptions:
 
 @dataclass(slots=True, frozen=True)
 class ImportedCall:
-    """One recorded answer of a role."""
+    """A recorded answer of a role."""
 
     role: str
     completion: Completion
@@ -109,8 +111,10 @@ class ImportedCall:
 
 @dataclass(slots=True, frozen=True)
 class ImportedConversation:
-    """One finished conversation about a task; ``result`` is what the system's own protocol would have recorded, and
-    names the compared model by the label of its name in the settings.
+    """A finished conversation about a task.
+
+    `result` is what the scenario's protocol would have recorded; it names the compared model by the label of its name
+    in the settings.
     """
 
     task: str
@@ -121,11 +125,11 @@ class ImportedConversation:
 
 @dataclass(slots=True)
 class ImportedRun:
-    """A run to be made.
+    """A run to be created from a file of another tool.
 
-    ``settings`` are those of the system but for the data. That is ``source``, the benchmark that the user has named;
-    where it is None, it is made of ``items`` and called ``dataset``. ``records`` are further fields of the manifest,
-    ``facts`` what it keeps for people. ``notes``: what a person should know of the run, a sentence each.
+    `settings` are the scenario's settings without the data. The data is `source`, the benchmark that the user has
+    named; if that is None, it is made of `items` and called `dataset`. `records` are further fields of the manifest,
+    `facts` are kept in it for people. `notes` are what a person should know about the run, a sentence each.
     """
 
     settings: dict[str, Any]
@@ -140,7 +144,10 @@ class ImportedRun:
 
 @dataclass(slots=True, frozen=True)
 class ImportFormat:
-    """A format. ``read`` reads a whole file; its ``DatasetError`` names the line or entry that is wrong."""
+    """A file format.
+
+    `read` reads a whole file; its `DatasetError` names the wrong line or entry.
+    """
 
     name: str
     summary: str
@@ -149,7 +156,7 @@ class ImportFormat:
 
 @dataclass(slots=True, frozen=True)
 class TurnScores:
-    """Scores by criterion; None where one is unscored. ``turn`` counts from 1, None for the whole conversation."""
+    """Scores by criterion, None if unscored; `turn` counts from 1, None for the whole conversation."""
 
     turn: int | None
     scores: dict[str, float | None]
@@ -157,7 +164,7 @@ class TurnScores:
 
 @dataclass(slots=True, frozen=True)
 class RecordedReply:
-    """An answer of the compared model: what it was asked last, and what it said. ``number`` counts its calls from 0."""
+    """A reply of the compared model, with the last question it was asked; `number` counts its calls from 0."""
 
     label: str
     item: str
@@ -168,7 +175,7 @@ class RecordedReply:
 
 @dataclass(slots=True)
 class ReviewOutcome:
-    """What came of a sheet that was taken back: corrections ``added``, those that were ``known`` before, and notes."""
+    """The result of applying a review sheet: corrections `added`, those already `known`, and notes."""
 
     added: int
     known: int
@@ -183,22 +190,27 @@ class ReviewSheet(Protocol):
         """The columns to fill in."""
 
     def write(self, run: RunFolder, file: Path) -> int:
-        """Write the sheet; how many outputs stand in it.
+        """Write the sheet and return the number of outputs in it.
 
-        :raises ConfigurationError: nothing in this run was graded, or the file cannot be written.
+        Raises:
+            ConfigurationError: Nothing in this run was graded, or the file cannot be written.
         """
 
     def apply(self, run: RunFolder, file: Path) -> ReviewOutcome:
-        """Take over the corrections that stand in a sheet.
+        """Apply the corrections of a sheet.
 
-        :raises ConfigurationError, DatasetError: the file is no such sheet; the message names line and column.
+        Raises:
+            ConfigurationError: The run cannot be corrected.
+            DatasetError: The file is no such sheet; the message names line and column.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """``decided`` are the settings that validation gives itself, ``unused`` those that have no use then; ``right`` says
-    of a result whether the model got the task right.
+    """The settings and the test of `viva validate`.
+
+    `decided` are the settings that validation sets, `unused` those that have no effect then; `right` returns True if a
+    result solves its task.
     """
 
     decided: dict[str, Any]
@@ -208,9 +220,10 @@ class Validation:
 
 @dataclass(slots=True, frozen=True)
 class RankedCandidate:
-    """A candidate's figure with the ends of its 95% interval (None where it has none). ``suspected``: something is
-    wrong with it, and ``remark`` says what. ``verdict``: what was found of it in one word (``no_sign``, ``too_few``,
-    …), empty where nothing was asked.
+    """A candidate's figure with the ends of its 95% interval (None if it has none).
+
+    `suspected` candidates may be contaminated, and `remark` says why. `verdict` is a word such as `no_sign` or
+    `too_few`, empty if nothing was tested.
     """
 
     candidate: str
@@ -225,12 +238,11 @@ class RankedCandidate:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found on the same items: sentences, the most decisive first, and the candidates by what ``measure``
-    names, the best first.
+    """The conclusions about one set of items: sentences, the most decisive first, and a ranking by `measure`.
 
-    ``about`` names the items (a dataset, or several); figures of different items or scales are in findings of their
-    own, so that no chart or ranking mixes them; ``scenario`` is the system that they are of. ``rule`` says in a
-    sentence what a claim takes.
+    `about` names the items (one dataset or several). Figures of different items or scales are separate findings, so
+    that no chart or ranking mixes them. `scenario` names the scenario. `rule` states in a sentence what a claim
+    requires.
     """
 
     sentences: list[str]
@@ -246,14 +258,14 @@ Table = tuple[str, list[str], list[list[str]]]
 
 
 class Task(Protocol):
-    """What one conversation is about: anything with an id that can be written to a record."""
+    """The subject of one conversation: anything with an id that can be written to a record."""
 
     @property
     def id(self) -> str:
-        """Unique among the run's tasks, and the same in every run on them."""
+        """An id unique among the run's tasks, and the same in every run."""
 
     def to_record(self) -> Any:
-        """Plain JSON data, from which ``Scenario.task`` makes the task again."""
+        """Return plain JSON data, from which `Scenario.task` makes the task again."""
 
 
 T = TypeVar("T", bound=Task)
@@ -262,7 +274,7 @@ Converse = Callable[[Conversation, T], Awaitable[Any]]
 
 
 class Tasks(Protocol[T_co]):
-    """The tasks of a run, read as they are taken, always in the same order."""
+    """The tasks of a run, read lazily, always in the same order."""
 
     def __len__(self) -> int: ...
 
@@ -273,11 +285,13 @@ class Tasks(Protocol[T_co]):
 class Role:
     """A part that a model plays; the setting of the same name holds its model.
 
-    ``many``: the setting holds several models, which are compared: each has conversations of its own; where several
-    roles are compared, each combination of their models has. ``judge``: the model that a fork may exchange, for what
-    it says changes nothing that the others are asked. ``replayed``: a fork repeats what its model said; of another role
-    the model is called anew. ``pool``: the setting that names its models where that is not the role's own; compared
-    roles of one pool meet each other: every two models of it, both ways round.
+    Attributes:
+        many: The setting holds several models, which are compared. Each has its own conversations; if several roles
+            are compared, each combination of their models has.
+        judge: A fork may exchange this model: what it says changes nothing that the others are asked.
+        replayed: A fork replays this model's answers; the model of another role is called again.
+        pool: The setting that names its models, if not the one of the role's name. Compared roles of one pool meet
+            each other: every two of its models, in both assignments.
     """
 
     name: str
@@ -292,7 +306,7 @@ class Role:
         return self.pool or self.name
 
     def models(self, settings: RunSettings) -> list[str]:
-        """The names of its models in these settings; none where the setting is empty."""
+        """Return the names of its models in these settings; empty if the setting is."""
         names = getattr(settings, self.setting)
         if self.many:
             return list(names)
@@ -301,11 +315,11 @@ class Role:
 
 @dataclass(slots=True)
 class Prepared(Generic[T]):
-    """Settings checked and data opened.
+    """Checked settings and opened data.
 
-    ``records`` are fields of the run's manifest: ``dataset`` (with ``name``, ``digest`` and ``chosen``), and whatever
-    else ``protocol`` needs besides the settings and the prompt pack. ``notes``: what a person should know before the
-    run, a sentence each.
+    `records` are fields of the run's manifest: `dataset` (with `name`, `digest` and `chosen`), and whatever else
+    `protocol` needs besides the settings and the prompt pack. `notes` are what a person should know before the run, a
+    sentence each.
     """
 
     tasks: Tasks[T]
@@ -314,53 +328,56 @@ class Prepared(Generic[T]):
 
 
 class Scoring(BaseModel):
-    """The choices in how recorded results are scored; the command line makes its options from the fields. None stands
-    for what the run was recorded with.
+    """Options for scoring recorded results.
+
+    The command line makes its options from the fields. None stands for the value in the run's settings.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     def note(self, report: Mapping[str, Any]) -> str | None:
-        """What a reader of the report must know of this choice; None if nothing."""
+        """Return what a reader of the report must know about this choice; None if nothing."""
         return None
 
 
 class Aggregate(Protocol):
-    """What a report is made from: takes results one by one, in any order."""
+    """The base of a report: it takes results one by one, in any order."""
 
     def add(self, key: str, result: Any) -> None:
-        """A conversation's recorded result."""
+        """Add a conversation's recorded result."""
 
     def add_failure(self, key: str, error: dict[str, Any]) -> None:
-        """A conversation that failed, with its error's record."""
+        """Add a failed conversation, with its error's record."""
 
     def headline(self) -> str:
-        """The score so far in a few words, for the progress line."""
+        """Return the score so far in a few words, for the progress line."""
 
     def report(self) -> dict[str, Any]:
-        """Everything, as plain data; the same results give the same report, byte for byte."""
+        """Return the report as plain data; the same results give the same report, byte for byte."""
 
     def tables(self) -> list[Table]:
-        """The report as titled tables: title, header, rows."""
+        """Return the report as titled tables: title, header, rows."""
 
 
 @runtime_checkable
 class SupportsReviews(Protocol):
-    """An aggregate that heeds what people have put into the run's folder beside the journal."""
+    """An aggregate that uses what people have put into the run's folder beside the journal."""
 
     def beside(self, folder: Path) -> None:
-        """Take it in, before the first result."""
+        """Read it, before the first result."""
 
 
 class Scenario(ABC, Generic[S, T]):
-    """A system. Subclasses set the class attributes and write the methods that raise here; the rest has defaults.
+    """The base class of scenarios; methods that raise here are required, the others have defaults.
 
-    What only some systems have are the ``Supports…`` protocols below: a subclass that has their method or attribute is
-    used for it, whether or not it names them as bases.
+    Optional features are the `Supports…` protocols below: a subclass that has their method or attribute is used for it,
+    whether or not it names them as bases.
 
-    ``roles``: whoever may speak, in the order in which reports name them. ``templates``: those of its prompt packs;
-    None where it takes none. ``ranges``: the least and the greatest value of what results are summarized as, by name,
-    and ``unit`` that of its ``score``.
+    Attributes:
+        roles: All roles, in the order in which reports name them.
+        templates: The templates of its prompt packs; None if it takes none.
+        ranges: The smallest and the largest value of each figure in a result's summary, by name.
+        unit: The unit of its `score`.
     """
 
     name: ClassVar[str]
@@ -377,23 +394,24 @@ class Scenario(ABC, Generic[S, T]):
     data: ClassVar[str] = "dataset"
     plural: ClassVar[str] = ""
 
-    # -- what a system must say -----------------------------------------------------------------------------------
+    # -- required ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def prepare(self, settings: S) -> Prepared[T]:
         """Open the data and check everything that can be checked without a model.
 
-        :raises ConfigurationError: something is wrong; the message names it.
+        Raises:
+            ConfigurationError: Something is wrong; the message names it.
         """
 
     def adopt(self, records: dict[str, Any], manifest: Mapping[str, Any]) -> None:
-        """Take over from a recorded manifest what means the same in other words, before the two are compared."""
+        """Copy equivalent values of a recorded manifest, before the two are compared."""
 
     @abstractmethod
     def protocol(self, settings: S, pack: PromptPack | None, records: Mapping[str, Any]) -> Converse[T]:
-        """Return the coroutine function that holds one conversation; what it returns is recorded.
+        """Return the coroutine function that runs one conversation; its return value is recorded.
 
-        It is made from what a manifest holds and nothing else, so that a recorded conversation can be held again.
+        It is made from the contents of a manifest and nothing else, so that a recorded conversation can be replayed.
         """
 
     @abstractmethod
@@ -402,69 +420,70 @@ class Scenario(ABC, Generic[S, T]):
 
     @abstractmethod
     def aggregate(self, manifest: dict[str, Any], scoring: Any) -> Aggregate:
-        """Return an empty aggregate for a run; ``scoring`` is an instance of the class attribute ``scoring``."""
+        """Return an empty aggregate for a run; `scoring` is an instance of the class attribute `scoring`."""
 
-    # -- what has a default ---------------------------------------------------------------------------------------
+    # -- with defaults -------------------------------------------------------------------------------------------
 
     def roles_of(self, settings: S) -> tuple[Role, ...]:
         """Return the roles that are played under these settings."""
         return self.roles
 
     def open_pack(self, settings: S) -> PromptPack | None:
-        """Return the prompt pack of the setting ``pack``; a shipped one as the run was recorded with it.
+        """Return the prompt pack of the setting `pack`; a shipped pack as recorded with the run.
 
-        :raises ConfigurationError: it is not there or does not fit the templates.
+        Raises:
+            ConfigurationError: The pack does not exist or does not fit the templates.
         """
         if self.templates is None:
             return None
         return self.templates.open(getattr(settings, "pack", self.name), settings.recorded_prompts)
 
     def result_value(self, result: Any) -> Any:
-        """Return what a program that reads results is given of a recorded one."""
+        """Return the value of a recorded result, for programs that read results."""
         return result
 
     def task_payload(self, task: T) -> Any:
-        """Return what a program that reads results is given of a task."""
+        """Return the payload of a task, for programs that read results."""
         return task
 
     def score_of(self, settings: S) -> Callable[[Any], float | None] | None:
-        """Return a function from a result to its score, in the range of ``score``, None if it is unscored: what rules
-        that stop a run early watch. Default: None, no such score.
-        """
+        """Return a function from a result to its score or None, for early-stopping rules; None if there is none."""
         return None
 
     def render_conversation(self, recorded: RecordedConversation) -> RenderedConversation:
-        """Return a conversation as people read it. Default: a turn for each entry of its transcript."""
+        """Return a conversation as people read it. Default: one turn for each entry of its transcript."""
         return render_plain(recorded, self.roles)
 
     def summary_of(self, settings: S) -> Callable[[Any], ResultSummary]:
-        """Return a function from a recorded result to its line in a list. Default: its score alone."""
+        """Return a function from a recorded result to its summary line. Default: its score alone."""
         return summary_function(self.score_of(settings))
 
 
 @runtime_checkable
 class SupportsForecast(Protocol):
-    """A system that knows before a run what it takes at most."""
+    """A scenario that can estimate its maximum usage before a run."""
 
     def forecast(self, settings: Any, prepared: Prepared[Any], pack: PromptPack | None) -> dict[str, UsageForecast]:
-        """Return what each role takes for all tasks of one model at most: calls and tokens. The name ``ROLE, one by
-        one`` stands for models that take a request for each text that they read.
+        """Return the calls and tokens of each role for all tasks of one model, at most.
+
+        The name `ROLE, one by one` stands for models that take one request per text to read.
         """
 
 
 @runtime_checkable
 class SupportsGrading(Protocol):
-    """A system whose judge's grades are another thing than the scores of ``score_of``."""
+    """A scenario whose judge's grades differ from the scores of `score_of`."""
 
     def grading(self, settings: Any, *, by_round: bool = False) -> GradeReader | None:
-        """Return how a judge's grades are read, so that people's can be set beside them: of whole conversations, or
-        ``by_round``. None if there are none.
+        """Return the reader of a judge's grades, for comparison with human grades; None if there are none.
+
+        The grades are of whole conversations, or of rounds with `by_round`.
         """
 
 
 @runtime_checkable
 class SupportsTurnScores(Protocol):
-    """A system with scores by turn or criterion, which human ratings are set beside."""
+    """A scenario with scores by turn or criterion, for comparison with human ratings."""
 
     def turn_scores(self, settings: Any) -> Callable[[Any], list[TurnScores]]:
         """Return a function from a result to its scores."""
@@ -472,15 +491,15 @@ class SupportsTurnScores(Protocol):
 
 @runtime_checkable
 class SupportsStudy(Protocol):
-    """A system whose runs are studied together in sections of their own."""
+    """A scenario with its own sections in studies of several runs."""
 
     def study(self, lent: StaticFigures | None = None) -> SystemStudy:
-        """Return the study. ``lent`` are the static figures of another system that it may set beside its own."""
+        """Return the study; `lent` are static figures of another scenario that it may show beside its own."""
 
 
 @runtime_checkable
 class SupportsImports(Protocol):
-    """A system that results of other tools can become runs of (``viva import``)."""
+    """A scenario that can import results of other tools (`viva import`)."""
 
     def imports(self) -> tuple[ImportFormat, ...]:
         """Return the formats."""
@@ -488,15 +507,15 @@ class SupportsImports(Protocol):
 
 @runtime_checkable
 class SupportsPlugins(Protocol):
-    """A system whose settings and files name parts that ``viva list`` shows."""
+    """A scenario whose settings and files name parts that `viva list` shows."""
 
     def plugins(self) -> Mapping[str, Mapping[str, str]]:
-        """Return them by kind (``scorers``, ``metrics``): each name with one line on it."""
+        """Return them by kind (`scorers`, `metrics`): names with one-line descriptions."""
 
 
 @runtime_checkable
 class SupportsTaskDetection(Protocol):
-    """A system that a file of its tasks is recognized as being for, where nobody names it."""
+    """A scenario that recognizes its own task files, if the user does not name a scenario."""
 
     def accepts_record(self, raw: Mapping[str, Any]) -> bool:
         """Return True if this record looks like one of its tasks."""
@@ -504,83 +523,82 @@ class SupportsTaskDetection(Protocol):
 
 @runtime_checkable
 class SupportsKnownVerdicts(Protocol):
-    """A system whose data say how a judge ought to answer."""
+    """A scenario whose data say how a judge ought to answer."""
 
     def known_verdict(self, task: Any, messages: Sequence[Message]) -> float | str | None:
-        """Return the right score or label of what a judge is asked there about a task; None if it is not known."""
+        """Return the right score or label for a judge's question about a task; None if unknown."""
 
 
 @runtime_checkable
 class SupportsClusters(Protocol):
-    """A system whose tasks are not all independent."""
+    """A scenario whose tasks are not all independent."""
 
     def cluster_of(self, result: Any) -> str:
-        """Return what a result's task shares with others that are not independent of it; empty if it has none."""
+        """Return the name of the cluster of dependent results; empty if it has none."""
 
 
 @runtime_checkable
 class SupportsRandomOrder(Protocol):
-    """A system whose tasks can come in an order that the seed gives, on which rules that stop a run early rest."""
+    """A scenario that can shuffle its tasks by the seed, as early-stopping rules require."""
 
     def in_random_order(self, cluster: str | None) -> dict[str, Any]:
-        """Return the settings for it, cluster by cluster."""
+        """Return the settings for a random order, cluster by cluster."""
 
 
 @runtime_checkable
 class SupportsTaskCount(Protocol):
-    """A system with other tasks than those that its manifest's ``dataset`` counts."""
+    """A scenario whose number of tasks differs from the count in its manifest's `dataset`."""
 
     def tasks_in(self, manifest: Mapping[str, Any]) -> int:
-        """Return how many tasks a run has, by its manifest."""
+        """Return the number of tasks of a run, from its manifest."""
 
 
 @runtime_checkable
 class SupportsModelOrder(Protocol):
-    """A system that may hold its conversations model by model instead of task by task."""
+    """A scenario that may run its conversations model by model instead of task by task."""
 
     by_model: bool
 
 
 @runtime_checkable
 class SupportsManifest(Protocol):
-    """A system whose manifest holds more than every run's, in a typed form."""
+    """A scenario with further typed fields in its manifest."""
 
     manifest: type[BaseModel]
 
 
 @runtime_checkable
 class SupportsReviewSheet(Protocol):
-    """A system whose graded outputs people review in a table (``viva review``)."""
+    """A scenario whose graded outputs people review in a table (`viva review`)."""
 
     review: ReviewSheet
 
 
 @runtime_checkable
 class SupportsValidation(Protocol):
-    """A system that tells which of its items a model gets right (``viva validate``)."""
+    """A scenario that can tell which items a model gets right (`viva validate`)."""
 
     validation: Validation
 
 
 def count_tasks(scenario: Scenario[Any, Any], manifest: Mapping[str, Any]) -> int:
-    """Return how many tasks a run has, by its manifest."""
+    """Return the number of tasks of a run, from its manifest."""
     return (
         scenario.tasks_in(manifest) if isinstance(scenario, SupportsTaskCount) else int(manifest["dataset"]["chosen"])
     )
 
 
 def study_of(scenario: Scenario[Any, Any], lent: StaticFigures | None = None) -> SystemStudy:
-    """Return how several runs of a system are studied together; by default the tables of their own reports stand run
-    beside run.
-    """
+    """Return the study of a scenario's runs; by default, the tables of their reports side by side."""
     from .study_sections import SystemStudy
 
     return scenario.study(lent) if isinstance(scenario, SupportsStudy) else SystemStudy(scenario, lent)
 
 
 def grade_reader(scenario: Scenario[S, Any], settings: S, *, by_round: bool = False) -> GradeReader | None:
-    """Return how a judge's grades in such a run are read, None if there are none; by default they are the scores of
-    ``score_of``, of whole conversations.
+    """Return the reader of a judge's grades in such a run, None if there are none.
+
+    By default the grades are the scores of `score_of`, of whole conversations.
     """
     if isinstance(scenario, SupportsGrading):
         return scenario.grading(settings, by_round=by_round)
@@ -592,13 +610,14 @@ def grade_reader(scenario: Scenario[S, Any], settings: S, *, by_round: bool = Fa
 
 
 def score_ranges(scenario: Scenario[S, Any], settings: S) -> Ranges:
-    """Return the least and the greatest value of the scores in a result's summary, by name, where they are known."""
+    """Return the smallest and the largest value of the scores in a result's summary, by name, as far as known."""
     return scenario.ranges if scenario.score_of(settings) or grade_reader(scenario, settings) else {}
 
 
 def turn_scores(scenario: Scenario[S, Any], settings: S) -> Callable[[Any], list[TurnScores]]:
-    """Return a function from a result to its scores by turn and criterion; by default the score of ``score_of``, else
-    the numbers among the named values of ``result_value``.
+    """Return a function from a result to its scores by turn and criterion.
+
+    By default this is the score of `score_of`, else the numbers among the named values of `result_value`.
     """
     if isinstance(scenario, SupportsTurnScores):
         return scenario.turn_scores(settings)
@@ -619,7 +638,8 @@ def turn_scores(scenario: Scenario[S, Any], settings: S) -> Callable[[Any], list
 def compared_role(roles: Iterable[Role]) -> Role:
     """Return the only role whose models are compared.
 
-    :raises ConfigurationError: there is none, or there are several.
+    Raises:
+        ConfigurationError: There is none, or there are several.
     """
     compared = [role for role in roles if role.many]
     if len(compared) != 1:
@@ -629,5 +649,5 @@ def compared_role(roles: Iterable[Role]) -> Role:
 
 
 def judge_role(roles: Iterable[Role]) -> Role | None:
-    """The role that a fork may give to another model; None if there is none."""
+    """Return the role whose model a fork may exchange; None if there is none."""
     return next((role for role in roles if role.judge), None)

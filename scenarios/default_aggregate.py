@@ -1,4 +1,4 @@
-"""Default aggregate of a scenario: means and counts of whatever its conversations return."""
+"""Default aggregate of a scenario: means and counts of the values that its conversations return."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRUTH_RANGE = (0.0, 1.0)
 
 
 class CandidateMeasures(ModelResults):
-    """What the conversations of one of the compared models returned, in any order."""
+    """The values returned by the conversations of one compared model, in any order."""
 
     def __init__(self, ranges: Ranges | None = None) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class CandidateMeasures(ModelResults):
         self.counts: dict[str, Tally] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """One conversation's record, as ``FunctionScenario`` makes it."""
+        """Add a conversation's record, as `FunctionScenario` makes it."""
         self.conversations += 1
         stopped = "stopped" in record and record["value"] is None  # it came to no value
         for name, value in [] if stopped else named_values(record["value"]).items():
@@ -47,17 +47,17 @@ class CandidateMeasures(ModelResults):
         self.add_usage(record)
 
     def mean(self, name: str) -> ClusteredMean | None:
-        """The mean of a measure; conversations on one task are a cluster."""
+        """Return the mean of a measure; conversations about one task are a cluster."""
         values = self.values.get(name, [])
         return clustered_mean([value for _, value in values], [task for task, _ in values])
 
     def interval(self, name: str, mean: ClusteredMean) -> Estimate | None:
-        """Return the mean of a measure with its interval, None where none can be told."""
+        """Return the mean of a measure with its interval, None if unknown."""
         declared = TRUTH_RANGE if self._truths[name] else self.ranges.get(name)
         return measure_interval(mean, [value for _, value in self.values[name]], declared)
 
     def to_dict(self, prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
-        """Everything as plain data."""
+        """Return all figures as plain data."""
         names = sorted(self.values.keys() | self.unscored.counts.keys())
         return {
             "conversations": self.conversations,
@@ -75,8 +75,9 @@ class CandidateMeasures(ModelResults):
 
 
 class Measures(RunAggregate[CandidateMeasures]):
-    """All of the compared models of a run, or of those that take part together. ``roles`` are those of its scenario,
-    ``unit`` is that of the score.
+    """The compared models of a run, or the lineups of models that meet.
+
+    `roles` are the scenario's, `unit` is the unit of the score.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Measures(RunAggregate[CandidateMeasures]):
 
 
 def estimate_record(mean: ClusteredMean | None, ends: Estimate | None) -> dict[str, Any]:
-    """Return a mean with its interval as plain data, None where it is not known."""
+    """Return a mean with its interval as plain data, None if unknown."""
     record: dict[str, Any] = dict.fromkeys(("mean", "se", "low", "high"))
     if mean is not None:
         record |= {"mean": _rounded(mean.mean), "se": _rounded(mean.se)}
@@ -154,10 +155,10 @@ def estimate_record(mean: ClusteredMean | None, ends: Estimate | None) -> dict[s
 def measure_interval(
     mean: ClusteredMean, values: Sequence[float], declared: tuple[float, float] | None
 ) -> Estimate | None:
-    """Return the mean of a measure with its interval, None where none can be told.
+    """Return the mean of a measure with its interval, None if unknown.
 
-    Of values without a ``declared`` range those that are 0 and 1 alone are a share, and whole numbers of which none is
-    negative are counts. A range that a value leaves, as of a run from before it was declared, is none.
+    Without a `declared` range, values that are all 0 or 1 are a proportion, and non-negative whole numbers are counts.
+    A declared range that a value exceeds is ignored: the run may be older than the declaration.
     """
     distinct = set(values)
     low, high = declared or (-math.inf, math.inf)
@@ -171,8 +172,9 @@ def measure_interval(
 
 
 def named_values(value: Any) -> dict[str, float | bool | str | None]:
-    """What is added up of a conversation's value: a lone number is its score; what has no place in a table is left out,
-    numbers that are not finite are unscored.
+    """Return the named values of a conversation's result; a lone number is its score.
+
+    Values that do not fit into a table are left out; numbers that are not finite are unscored.
     """
     values = value if isinstance(value, Mapping) else {SCORE: value}
     result: dict[str, float | bool | str | None] = {}

@@ -1,4 +1,4 @@
-"""Scenarios made from one coroutine function: ``@scenario(compare="pupil", one="tutor")``.
+"""Scenarios made from one coroutine function: `@scenario(compare="pupil", one="tutor")`.
 
 The decorator derives settings, roles and tasks from its arguments and the function's annotations. Return values are
 recorded as plain JSON data.
@@ -35,10 +35,13 @@ _MOST_BYTES = 64 * 2**20
 
 
 def to_json_value(value: Any, name: str) -> Any:
-    """The value as JSON gives it back: tuples and sets as lists, pydantic models and dataclasses as dicts, numbers that
-    are not finite as None. ``name`` is the scenario's, for the error.
+    """Return the value as JSON gives it back, so that it can be recorded.
 
-    :raises TypeError: it is no such data; the message says what to return.
+    Tuples and sets become lists, pydantic models and dataclasses become dicts, and numbers that are not finite become
+    None. `name` is the scenario's, for the error.
+
+    Raises:
+        TypeError: The value cannot be recorded; the message says what to return.
     """
     if value is None or value is True or value is False:
         return value
@@ -72,11 +75,11 @@ _TASKS = "Tasks as JSON lines, one a line, of the type that the scenario's funct
 
 
 class FunctionScenario(Scenario[RunSettings, InlineTask]):
-    """A scenario around a coroutine function ``function(conversation, task)`` or ``(conversation, task, settings)``.
+    """A scenario around a coroutine function `function(conversation, task)` or `(conversation, task, settings)`.
 
-    Made by the decorator ``scenario``. Calling it calls the function. ``own_settings`` is the decorator's class.
-    ``file`` is the Python file that it stands in, None in an interactive session. ``ranges``: the ends of measures, as
-    far as the decorator declares them.
+    The decorator `scenario` makes it. Calling it calls the function. `own_settings` is the decorator's class, `file`
+    the Python file of the function (None in an interactive session), and `ranges` are the ranges that the decorator
+    declares.
     """
 
     function: ClassVar[ScenarioFunction]
@@ -93,15 +96,16 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         return type(self).function(*arguments)
 
     def with_tasks(self, tasks: Iterable[Any]) -> FunctionScenario:
-        """The same scenario on these tasks, whatever file the settings name.
+        """Return the same scenario with these tasks, whatever file the settings name.
 
-        :raises ConfigurationError: one is not of the function's type, or cannot be written as JSON.
+        Raises:
+            ConfigurationError: A task is not of the function's type, or cannot be written as JSON.
         """
         return type(self)(inline_tasks(tasks, self.task_type))
 
     @property
     def tasks(self) -> InlineTasks | None:
-        """The tasks that it was given in Python; None where a file holds them."""
+        """The tasks passed in Python; None if a file holds them."""
         return self._tasks
 
     def prepare(self, settings: RunSettings) -> Prepared[InlineTask]:
@@ -149,7 +153,11 @@ class FunctionScenario(Scenario[RunSettings, InlineTask]):
         return converse
 
     def _check_ranges(self, value: Any) -> None:
-        """:raises ValueError: a number lies outside of the range that the decorator declares for it."""
+        """Check that all numbers lie within the ranges that the decorator declares.
+
+        Raises:
+            ValueError: A number lies outside its range.
+        """
         if not self.ranges:
             return
         for name, number in named_values(value).items():
@@ -197,24 +205,29 @@ def scenario(
 ) -> Callable[[ScenarioFunction], FunctionScenario]:
     """Make a scenario from a coroutine function.
 
-    The function takes the conversation and a task, and, if it wants them, the settings as a third argument. The type of
-    its second argument is that of the tasks: anything that pydantic can read from JSON and write. It returns a number,
-    or a dict of named numbers, truth values and texts; None is unscored. Where several roles are compared, a number
-    under a role's name is the score of the model in that role, and ``winner`` names the role that won, or is ``tie``.
+    The function takes the conversation and a task and, optionally, the settings as a third argument. The annotation of
+    its second argument is the type of the tasks: anything that pydantic can read from JSON and write. It returns a
+    number, or a dict of named numbers, truth values and texts; None is unscored. If several roles are compared, a
+    number under a role's name is the score of the model in that role, and `winner` names the role that won, or is
+    `tie`.
 
-    :param compare: the role whose models are compared; each has conversations of its own. Of several roles each names
-        its models, and every combination of these has conversations.
-    :param meet: ``pairs``: the two compared roles are played by the models of one setting, ``candidate``; every two of
-        them meet on each task, both ways round.
-    :param one: the other roles, each played by one model.
-    :param judge: the role that a fork may give to another model; it need not be named in ``one``.
-    :param name: the scenario's name; the function's if None.
-    :param settings: a subclass of ``RunSettings`` whose own fields become options too.
-    :param score: the least and the greatest value that the score can have, such as ``(0, 1)``; None at an end: there is
-        none. Of named numbers a dict of such pairs. Intervals stay within, and what lies outside fails a conversation.
-    :param unit: the score's unit, as tables name it.
-    :param many: the former name of ``compare``.
-    :raises ConfigurationError: a role comes twice, or is no name of an option; ``score`` is no range.
+    Args:
+        compare: The role whose models are compared; each model has its own conversations. With several roles, every
+            combination of their models has its own conversations.
+        meet: `pairs`: one setting, `candidate`, names the models of the two compared roles; every two of them meet
+            on each task, in both assignments.
+        one: The other roles, each played by one model.
+        judge: The role whose model a fork may exchange; it need not be named in `one`.
+        name: The scenario's name; default: the function's.
+        settings: A subclass of `RunSettings` whose fields become options too.
+        score: The smallest and the largest possible score, such as `(0, 1)`; None for an open end. For named
+            numbers, a dict of such pairs. Intervals stay within the range, and a value outside fails the
+            conversation.
+        unit: The score's unit, as tables name it.
+        many: The former name of `compare`.
+
+    Raises:
+        ConfigurationError: A role occurs twice, or cannot be the name of an option; `score` is no range.
     """
     compared = _to_names(compare or many or ())
     ranges = _score_ranges(score, [SCORE, *compared] if len(compared) > 1 else [SCORE])
@@ -282,9 +295,10 @@ def _summarize_result(result: Any) -> ResultSummary:
 
 
 def _score_ranges(score: Range | Mapping[str, Range] | None, names: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Return the ranges by name; one without a name is that of all ``names``.
+    """Return the ranges by name; a range without a name applies to all `names`.
 
-    :raises ConfigurationError: something is no range.
+    Raises:
+        ConfigurationError: An entry is no range.
     """
     ranges: dict[str, tuple[float, float]] = {}
     declared: Mapping[str, Any] = score if isinstance(score, Mapping) else dict.fromkeys(names, score)
@@ -354,7 +368,7 @@ def _settings_class(title: str, roles: Sequence[Role], base: type[RunSettings]) 
 
 
 def _parameter_types(function: ScenarioFunction) -> list[Any]:
-    """The types of conversation, task and settings; ``Any`` where there is no annotation."""
+    """Return the types of conversation, task and settings; `Any` if there is no annotation."""
     try:
         hints = get_type_hints(function)
     except NameError as error:
@@ -369,7 +383,7 @@ def _parameter_types(function: ScenarioFunction) -> list[Any]:
 
 
 def _check_settings(function: ScenarioFunction, types: Sequence[Any], settings: type[RunSettings]) -> None:
-    """See that the settings that the function takes are those that the decorator names."""
+    """Check that the function takes the settings that the decorator names."""
     expected = types[2] if len(types) == 3 else Any
     if expected is not Any and isinstance(expected, type) and not issubclass(settings, expected):
         name = expected.__name__

@@ -1,4 +1,4 @@
-"""Tasks held in memory: plain objects passed from Python or read from JSONL, and samples of what a file holds."""
+"""Tasks held in memory: plain objects passed from Python or read from JSONL, and samples of files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_ID = 80
 
 @dataclass(slots=True, frozen=True)
 class InlineTask:
-    """One object that a conversation is about. ``record`` is its JSON data, ``payload`` what the coroutine is given."""
+    """An object that a conversation is about; `record` is its JSON data, `payload` the coroutine's argument."""
 
     id: str
     payload: Any
@@ -34,9 +34,10 @@ class InlineTask:
 
 
 class InlineTasks:
-    """Checked tasks, held in memory; ``digest`` stands for their records in their order.
+    """Checked tasks held in memory; `digest` identifies their records in this order.
 
-    :raises ConfigurationError: there are none, two have one id, or one is not JSON data.
+    Raises:
+        ConfigurationError: There are no tasks, two have the same id, or one is not JSON data.
     """
 
     def __init__(self, tasks: Iterable[InlineTask], source: str) -> None:
@@ -59,14 +60,14 @@ class InlineTasks:
         return iter(self._tasks)
 
     def to_lines(self) -> bytes:
-        """The tasks as JSON lines, from which ``read_tasks`` reads the same ones."""
+        """Return the tasks as JSON lines, from which `read_tasks` reads the same ones."""
         return b"".join(_json(task.record, task.id) + b"\n" for task in self._tasks)
 
 
 class SampledTasks(Generic[T]):
-    """Tasks of a file by their ids: all of them, or so many as the seed draws, in the file's order.
+    """Tasks of a file by id: all of them, or a sample by the seed, in the file's order.
 
-    ``unit`` is what the manifest calls them.
+    `unit` is what the manifest calls them.
     """
 
     def __init__(self, name: str, digest: str, tasks: Mapping[str, T], unit: str, limit: int | None, seed: int) -> None:
@@ -83,23 +84,21 @@ class SampledTasks(Generic[T]):
         return iter(self._tasks)
 
     def to_record(self) -> dict[str, Any]:
-        """Return what a run's manifest says of them."""
+        """Return the manifest's record of the tasks."""
         return {"name": self.name, "digest": self.digest, self._unit: self.total, "chosen": len(self)}
 
 
 def inline_tasks(payloads: Iterable[Any], kind: TypeAdapter[Any]) -> InlineTasks:
-    """Tasks from Python objects of the type that ``kind`` knows.
-
-    :raises ConfigurationError: as ``InlineTasks``; or one has another type.
-    """
+    """Return tasks from Python objects; one of another type than `kind` raises `ConfigurationError`."""
     return InlineTasks((_task(payload, kind, number) for number, payload in enumerate(payloads, 1)), "tasks")
 
 
 def read_tasks(path: Path, kind: TypeAdapter[Any]) -> InlineTasks:
-    """Tasks from a JSONL file, one a line.
+    """Return the tasks of a JSONL file, one per line.
 
-    :raises DatasetError: a line is not JSON, or not of the type; the message names line and field.
-    :raises ConfigurationError: as ``InlineTasks``.
+    Raises:
+        DatasetError: A line is not JSON, or not of the type; the message names line and field.
+        ConfigurationError: As for `InlineTasks`.
     """
 
     def read() -> Iterator[InlineTask]:
@@ -122,10 +121,7 @@ def read_tasks(path: Path, kind: TypeAdapter[Any]) -> InlineTasks:
 
 
 def task_from_record(record: Any, kind: TypeAdapter[Any]) -> InlineTask:
-    """The task of a record that ``InlineTask.to_record`` made.
-
-    :raises pydantic.ValidationError: its type is another one today.
-    """
+    """Return the task of an `InlineTask.to_record`; pydantic raises if the type of tasks has changed."""
     return InlineTask(record["id"], kind.validate_python(record["task"]), record["task"])
 
 
@@ -141,7 +137,7 @@ def _task(payload: Any, kind: TypeAdapter[Any], number: int) -> InlineTask:
 
 
 def _id(record: Any, number: int) -> str:
-    """The task's own ``id``; a short text is its own id, of everything else its place and a hash of it."""
+    """Return the task's own `id` or its short text, else its number and a hash."""
     if isinstance(record, dict) and isinstance(record.get("id"), str | int) and str(record["id"]).strip():
         return str(record["id"])
     if isinstance(record, str) and 0 < len(record) <= _LONGEST_ID and record.isprintable():

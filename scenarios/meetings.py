@@ -1,8 +1,8 @@
-"""Default aggregate where several roles are compared: each model's scores and wins, and how pairs of models fared.
+"""Default aggregate if several roles are compared: each model's scores and wins, and results of pairs of models.
 
-A conversation is held by one model for each compared role. What it returns under a role's name is the score of that
-role's model; ``winner`` names the role that won, or is ``tie``. Intervals are over tasks: all conversations of a model
-on one task are a cluster. They say nothing of other opponents than those that were met.
+A conversation has one model for each compared role. The number returned under a role's name is the score of that role's
+model; `winner` names the role that won, or is `tie`. Intervals are over tasks: all conversations of a model about one
+task are a cluster. They do not generalize to other opponents.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _UNBOUNDED = (-math.inf, math.inf)
 
 
 def check_meeting(value: Any, roles: Sequence[str], name: str) -> Any:
-    """Return what a conversation of models that meet returned, a lone text as the ``winner``.
+    """Return the value of a conversation between models; a lone text becomes the `winner`.
 
-    :raises ValueError: it says of no role how its model did.
+    Raises:
+        ValueError: The value has neither a winner nor a score of a role.
     """
     value = {WINNER: value} if isinstance(value, str) else value
     values = named_values(value)
@@ -52,19 +53,19 @@ class _Results:
         self.wins: list[tuple[str, float]] = []
 
     def add(self, task: str, score: float | None, won: float | None) -> None:
-        """Take in a conversation."""
+        """Add a conversation."""
         self.conversations += 1
         self.unscored += score is None and won is None
         self.scores += [] if score is None else [(task, score)]
         self.wins += [] if won is None else [(task, won)]
 
     def mean(self) -> float | None:
-        """Return the mean score, or what was won where there are no scores."""
+        """Return the mean score, or the mean of wins if there are no scores."""
         values = [value for _, value in self.scores or self.wins]
         return math.fsum(values) / len(values) if values else None
 
     def to_dict(self, scale: tuple[float, float] | None) -> dict[str, Any]:
-        """Everything as plain data."""
+        """Return all figures as plain data."""
         return {
             "conversations": self.conversations,
             "failed": self.failed,
@@ -75,7 +76,7 @@ class _Results:
 
 
 class _Pair:
-    """How one model fared against another, in whichever roles; ``margins`` are its scores minus the other's."""
+    """The results of one model against another, in any roles; `margins` are its scores minus the other's."""
 
     def __init__(self) -> None:
         self.conversations = 0
@@ -83,13 +84,13 @@ class _Pair:
         self.wins: list[float] = []
 
     def add(self, task: str, first: float | None, second: float | None, won: float | None) -> None:
-        """Take in the scores of both in a conversation, and what the first won of it."""
+        """Add the scores of both models in a conversation, and the first model's win."""
         self.conversations += 1
         self.margins += [] if first is None or second is None else [(task, first - second)]
         self.wins += [] if won is None else [won]
 
     def to_dict(self, scale: tuple[float, float] | None) -> dict[str, Any]:
-        """Everything as plain data."""
+        """Return all figures as plain data."""
         low, high = scale or _UNBOUNDED
         mean = clustered_mean([value for _, value in self.margins], [task for task, _ in self.margins])
         ends = None if mean is None else mean.ends(low - high, high - low)
@@ -104,7 +105,7 @@ class _Pair:
 
 
 class Meetings(Measures):
-    """All of the compared models of a run with several compared roles."""
+    """The compared models of a run with several compared roles."""
 
     def __init__(
         self, manifest: dict[str, Any], roles: Sequence[Role], ranges: Ranges | None = None, unit: str = ""
@@ -146,9 +147,10 @@ class Meetings(Measures):
         return [self._models[self._pools[role], label], self._players[role, label], self._roles[role]]
 
     def _wins(self, values: Mapping[str, Any]) -> dict[str, float]:
-        """Return what each role won of a conversation: 1, 0, or an equal part of a tie; empty if that is not known.
+        """Return each role's win in a conversation: 1, 0, or an equal part of a tie; empty if unknown.
 
-        Without a ``winner`` the roles' scores decide where their models meet: only these are on one scale.
+        Without a `winner` the roles' scores decide, but only if their models share a pool: other scores are not on one
+        scale.
         """
         roles, winner = list(self._pools), values.get(WINNER)
         if WINNER in values:

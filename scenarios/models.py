@@ -20,9 +20,10 @@ _FREE = ("simulated", "oracle", "recorded", "replay", "llama", "hf")  # kinds of
 
 
 def model_labels(models: list[str]) -> dict[str, str]:
-    """Each model's label in tables and keys, mapped to its name; for those that are compared with one another.
+    """Map each compared model's label, used in tables and keys, to its name.
 
-    :raises ConfigurationError: two models would share a label.
+    Raises:
+        ConfigurationError: Two models would share a label.
     """
     labels: dict[str, str] = {}
     for text in models:
@@ -40,12 +41,16 @@ def model_labels(models: list[str]) -> dict[str, str]:
 def lineups(roles: Iterable[Role], models: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the compared models that take part in a conversation together, as model labels by role.
 
-    Keys are labels that keys of conversations begin with: the model's own where one role is compared, else those of all
-    (``a+b``). Roles of one pool meet: every two models of it, both ways round. Of other compared roles every
-    combination stands.
+    Keys are the labels that keys of conversations begin with: the model's own if one role is compared, else those of
+    all (`a+b`). Roles of one pool meet: every two of its models, in both assignments. Other compared roles are combined
+    in every way.
 
-    :param models: of each compared role its models by label, as a manifest has them.
-    :raises ConfigurationError: two would have one label.
+    Args:
+        roles: The scenario's roles.
+        models: For each compared role its models by label, as in a manifest.
+
+    Raises:
+        ConfigurationError: Two lineups would share a label.
     """
     compared = [role for role in roles if role.many]
     result: dict[str, dict[str, str]] = {}
@@ -68,8 +73,9 @@ def lineup_labels(roles: Iterable[Role], manifest: Mapping[str, Any]) -> list[st
 
 
 def replay_name(run: str, label: str, model: str) -> str:
-    """The name of a model that says again what this one said in a run; of one that replays already, its own: a fork of
-    a fork goes back to the conversations themselves.
+    """Return the name of a model that replays this one's answers in a run.
+
+    A model that is already a replay keeps its name: a fork of a fork goes back to the original conversations.
     """
     if ModelSpec.parse(model).kind == "replay":
         return model
@@ -80,8 +86,9 @@ def replay_name(run: str, label: str, model: str) -> str:
 
 
 def token_prices(model: str) -> list[float]:
-    """Return what a million prompt and completion tokens of a model cost, and behind them what a million cached ones do
-    where the name says so.
+    """Return a model's prices per million prompt and completion tokens.
+
+    A third price is that of cached tokens, if the name states it.
     """
     spec = ModelSpec.parse(model)
     prices = [spec.number("price_in", 0.0), spec.number("price_out", 0.0)]
@@ -89,9 +96,9 @@ def token_prices(model: str) -> list[float]:
 
 
 def known_price(model: str) -> list[float] | None:
-    """What a million prompt and completion tokens of a model cost; None where nobody has said it.
+    """Return a model's prices per million prompt and completion tokens; None if unknown.
 
-    An unknown price is not zero. What runs in this process or repeats a recording costs no money.
+    An unknown price is not zero. Models in this process and replays cost nothing.
     """
     spec = ModelSpec.parse(model)
     is_stated = any(name in spec.options for name in ("price_in", "price_out", "price_cached"))
@@ -99,15 +106,16 @@ def known_price(model: str) -> list[float] | None:
 
 
 def recorded_price(manifest: Mapping[str, Any], model: str) -> list[float] | None:
-    """The price that a run's manifest has of a model; None where it is unknown."""
+    """Return a model's price from a run's manifest; None if unknown."""
     price: list[float] = manifest["prices"][model]
     return price if any(price) or known_price(model) is not None else None
 
 
 def check_prices(settings: RunSettings, models: Iterable[str]) -> None:
-    """See that bounds of money can be kept.
+    """Check that cost limits can be enforced.
 
-    :raises ConfigurationError: there is one, and a model has no price, so that it would never be reached.
+    Raises:
+        ConfigurationError: There is a limit, and a model has no price, so that it would never be reached.
     """
     bounds = [f"--{name.replace('_', '-')}" for name in ("max_cost", "conversation_cost") if getattr(settings, name)]
     unpriced = [model for model in dict.fromkeys(models) if known_price(model) is None]
@@ -119,9 +127,10 @@ def check_prices(settings: RunSettings, models: Iterable[str]) -> None:
 
 
 def label_of_key(key: str, labels: list[str]) -> str:
-    """The candidate that a conversation's key (LABEL/ITEM) begins with; labels hold no promise about slashes.
+    """Return the candidate that a conversation's key (LABEL/ITEM) begins with; labels may contain slashes.
 
-    :raises JournalError: none of them does.
+    Raises:
+        JournalError: The key begins with none of the labels.
     """
     matches = [label for label in labels if key.startswith(f"{label}/")]
     if not matches:
@@ -130,8 +139,9 @@ def label_of_key(key: str, labels: list[str]) -> str:
 
 
 def role_prices(manifest: Mapping[str, Any], label: str | Mapping[str, str]) -> dict[str, list[float] | None]:
-    """Return the prices of a million prompt and completion tokens, by role, in conversations of the compared model
-    called ``label``, or of the models whose labels it gives by role; None if not known.
+    """Return the prices per million prompt and completion tokens, by role; None if unknown.
+
+    `label` is the compared model's label, or the labels by role if several models are compared.
     """
     labels = dict.fromkeys(manifest["models"], label) if isinstance(label, str) else label
     models = manifest["models"]

@@ -1,4 +1,4 @@
-"""Registry of scenarios by name: those of installed packages, of this process, and of single Python files."""
+"""Registry of scenarios by name: from installed packages, from this process, and from single Python files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _registered: dict[tuple[str, Path | None], AnyScenario] = {}
 
 
 def register(scenario: S) -> S:
-    """Make a scenario known by its name in this process; one of the same name and file replaces an earlier one."""
+    """Register a scenario. Re-registering the same name and file replaces it."""
     key = scenario.name, getattr(scenario, "file", None)
     _registered.pop(key, None)
     _registered[key] = scenario
@@ -36,9 +36,10 @@ def _latest(name: str) -> AnyScenario | None:
 
 
 def get_scenario(name: str) -> AnyScenario:
-    """The scenario of a name: that of a package, one that this process has defined, or the one in a Python file.
+    """Return a scenario by name, from an installed package, from this process, or from a Python file.
 
-    :raises ConfigurationError: there is none; the message lists those there are.
+    Raises:
+        ConfigurationError: There is none; the message lists the known ones.
     """
     points = load_entry_points(GROUP)
     if name in points:
@@ -56,9 +57,10 @@ def get_scenario(name: str) -> AnyScenario:
 
 
 def scenario_of_manifest(manifest: Mapping[str, Any]) -> AnyScenario:
-    """The scenario that a manifest names; one that no package has is read from the file that it was defined in.
+    """Return the scenario that a manifest names; one outside of packages is read from its file.
 
-    :raises ConfigurationError: it is not to be found.
+    Raises:
+        ConfigurationError: It cannot be found.
     """
     name, code = str(manifest["scenario"]), manifest.get("code")
     if name in load_entry_points(GROUP) or not isinstance(code, dict):
@@ -69,8 +71,9 @@ def scenario_of_manifest(manifest: Mapping[str, Any]) -> AnyScenario:
 
 
 def installed_scenarios() -> list[AnyScenario]:
-    """All scenarios of installed packages, by name. One that cannot be used is left out with a warning of the logger
-    ``viva``: it keeps nobody from the others.
+    """Return the scenarios of installed packages by name.
+
+    A scenario that cannot be loaded is left out, with a warning of the logger `viva`.
     """
     scenarios = []
     for point in load_entry_points(GROUP).values():
@@ -82,9 +85,10 @@ def installed_scenarios() -> list[AnyScenario]:
 
 
 def _load_entry_point(point: EntryPoint) -> AnyScenario:
-    """What an entry point names; an instance of it where that is a class.
+    """Load the scenario of an entry point; a class is instantiated.
 
-    :raises ConfigurationError: it cannot be imported, is no scenario, or one of another name.
+    Raises:
+        ConfigurationError: It cannot be imported, is no scenario, or has another name.
     """
     origin = f"the scenario '{point.name}' of the entry point '{point.value}'"
     try:
@@ -102,14 +106,15 @@ def _load_entry_point(point: EntryPoint) -> AnyScenario:
 
 
 def is_scenario_file(name: str) -> bool:
-    """Whether this is the path of a Python file, perhaps with ``#NAME`` behind it, rather than a name."""
+    """Return True if this is the path of a Python file (FILE.py or FILE.py#NAME) rather than a name."""
     return name.partition("#")[0].endswith(".py")
 
 
 def scenario_from_file(file: Path, name: str | None = None) -> AnyScenario:
-    """The scenario called ``name`` that a Python file defines; its only one if None. The file is run once.
+    """Run a Python file once and return its scenario called `name`, or its only one if None.
 
-    :raises ConfigurationError: the file cannot be read or run, or defines none such, or several.
+    Raises:
+        ConfigurationError: The file cannot be read or run, or does not define exactly one such scenario.
     """
     module = import_file(file)
     every = {id(scenario): scenario for scenario in vars(module).values() if isinstance(scenario, Scenario)}.values()

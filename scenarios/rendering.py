@@ -1,7 +1,7 @@
-"""Conversations as people read them: turns with marks, tools and folded details, and one line in a list.
+"""Conversations as people read them: turns with marks, tools and folded details, and a summary line.
 
-A system makes both from what was recorded (``Scenario.render_conversation``, ``Scenario.summary_of``); every system has
-a default. Viewers and exports add the markup.
+A scenario makes both from recorded data (`Scenario.render_conversation`, `Scenario.summary_of`); both have defaults.
+Viewers and exports add the markup.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Side = Literal["compared", "asking", "judging", "given", "tool", "step"]
 class Mark:
     """A small figure or word on a turn: an aspect's score, a verdict, a flag.
 
-    ``level`` runs from 0 (bad) to 1 (good); None where it is neither. ``comment`` is shown when it is asked for.
+    `level` runs from 0 (bad) to 1 (good); None if it is neither. `comment` is shown on request.
     """
 
     name: str
@@ -39,8 +39,9 @@ class Mark:
 
 @dataclass(slots=True)
 class ToolUse:
-    """A function that a model called, or should have called: the arguments as they were written, and what the tool
-    answered (None where that is not known).
+    """A function that a model called, or should have called.
+
+    `arguments` are as written; `result` is what the tool answered, None if unknown.
     """
 
     name: str
@@ -50,7 +51,7 @@ class ToolUse:
 
 @dataclass(slots=True)
 class Detail:
-    """A text behind its title, folded until somebody opens it."""
+    """A text behind its title, folded until it is opened."""
 
     title: str
     text: str
@@ -58,10 +59,10 @@ class Detail:
 
 @dataclass(slots=True)
 class RenderedTurn:
-    """What one party said. ``round`` counts from 1; None outside of rounds.
+    """The turn of one party; `round` counts from 1, None outside of rounds.
 
-    ``call`` is the model call behind the turn: its prompt, tokens, latency and tries are shown from it. ``waiting``:
-    it was asked for and has no answer.
+    `call` is the model call behind the turn, which has its prompt, tokens, latency and tries. `waiting` calls have no
+    answer yet.
     """
 
     speaker: str
@@ -77,7 +78,7 @@ class RenderedTurn:
 
 @dataclass(slots=True)
 class RenderedConversation:
-    """A whole conversation; ``marks`` are about all of it."""
+    """A whole conversation; `marks` apply to all of it."""
 
     turns: list[RenderedTurn] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -85,10 +86,10 @@ class RenderedConversation:
 
 @dataclass(slots=True)
 class RecordedConversation:
-    """What is known of a conversation: its entries in order, the calls without an answer, and how it ended.
+    """The records of a conversation: its entries in order, the calls without an answer, and its end.
 
-    ``result`` is what the protocol recorded, ``error`` the record of its failure; both None where it has not ended.
-    ``task`` is the task's record, None where that is damaged.
+    `result` is what the protocol recorded, `error` the record of its failure; both are None if it has not ended. `task`
+    is the task's record, None if that is damaged.
     """
 
     entries: Sequence[Entry]
@@ -102,8 +103,8 @@ class RecordedConversation:
 class ResultSummary:
     """A recorded result as one line of a list.
 
-    ``score`` is a number where higher is better, None where it is unscored; ``end`` says in a few words how the
-    conversation ended; ``aspects`` are further figures by name; ``unscored`` counts verdicts that could not be read.
+    `score` is a number for which higher is better, None if unscored; `end` says in a few words how the conversation
+    ended; `aspects` are further figures by name; `unscored` counts unreadable verdicts.
     """
 
     score: float | None = None
@@ -113,19 +114,19 @@ class ResultSummary:
 
 
 def render_plain(recorded: RecordedConversation, roles: Iterable[Role]) -> RenderedConversation:
-    """A turn for each entry, in order; what was asked for and has no answer stands last."""
+    """Return a turn for each entry, in order; calls without an answer come last."""
     sides = role_sides(roles)
     turns = [render_entry(entry, sides) for entry in recorded.entries]
     return RenderedConversation([*turns, *pending_turns(recorded, sides)])
 
 
 def role_sides(roles: Iterable[Role]) -> dict[str, Side]:
-    """Which side each role is on."""
+    """Return the side of each role."""
     return {role.name: "compared" if role.many else "judging" if role.judge else "asking" for role in roles}
 
 
 def render_entry(entry: Entry, sides: Mapping[str, Side]) -> RenderedTurn:
-    """One entry of a transcript as a turn."""
+    """Return one entry of a transcript as a turn."""
     if isinstance(entry, Aside):
         return RenderedTurn(entry.party, entry.text)
     if isinstance(entry, Step):
@@ -147,12 +148,12 @@ def render_entry(entry: Entry, sides: Mapping[str, Side]) -> RenderedTurn:
 
 
 def pending_turns(recorded: RecordedConversation, sides: Mapping[str, Side]) -> list[RenderedTurn]:
-    """The calls without an answer, of a conversation that failed or still goes on."""
+    """Return the calls without an answer, if the conversation failed or is still running."""
     return [render_entry(call, sides) for call in recorded.unanswered] if recorded.result is None else []
 
 
 def finish_marks(call: Exchange) -> Iterable[Mark]:
-    """How an answer ended, where it did not simply stop."""
+    """Return marks for an answer that did not end normally."""
     finish = call.completion.finish if call.completion is not None else "stop"
     if finish == "length":
         yield Mark("cut at the token limit", level=0)
@@ -161,13 +162,13 @@ def finish_marks(call: Exchange) -> Iterable[Mark]:
 
 
 def pass_mark(name: str, passed: bool | None, comment: str = "") -> Mark:
-    """``passed``, ``failed`` or ``unscored``."""
+    """Return the mark `passed`, `failed` or `unscored`."""
     return Mark(name, {True: "passed", False: "failed", None: "unscored"}[passed],
                 None if passed is None else float(passed), comment)  # fmt: skip
 
 
 def summary_function(score: Callable[[Any], float | None] | None) -> Callable[[Any], ResultSummary]:
-    """The summary of results of which only a score is known, or not even that."""
+    """Return a summary function for results with only a score, or with none."""
     return lambda result: ResultSummary(None if score is None else score(result))
 
 
@@ -189,7 +190,7 @@ def _render_step(step: Step) -> RenderedTurn:
 
 
 def _reading_marks(call: Exchange) -> list[Mark]:
-    """What a reading found: each text's log-probability in nats."""
+    """Return the log-probability of each text in nats."""
     likelihoods = (call.completion.likelihoods if call.completion is not None else None) or []
     texts = [text.strip() for text in call.reading.continuations] if call.reading is not None else []
     if len(likelihoods) == 1:

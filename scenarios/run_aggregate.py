@@ -1,4 +1,4 @@
-"""Base of the aggregates that reports of runs are made from: results by compared model, and tables of every report.
+"""Base class of run reports: results by compared model, and the tables of every report.
 
 It loads no numpy: runs whose score is summed exactly start without it.
 """
@@ -27,7 +27,7 @@ from .models import label_of_key, role_prices
 
 
 def conversation_costs(conversation: Conversation) -> dict[str, Any]:
-    """Return the last fields of a conversation's record: usage by role, and irregular answers where there are any."""
+    """Return the last fields of a conversation's record: usage by role, and irregular answers if any."""
     usage = {role: used.to_record() for role, used in sorted(conversation.usage.items())}
     return {"usage": usage} | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
@@ -36,7 +36,7 @@ _MAX_HEADLINE = 4  # models in a progress line
 
 
 class ModelResults:
-    """What every report tells of a compared model: failures, early ends, usage, and irregular answers."""
+    """The common results of a compared model: failures, early ends, usage, and irregular answers."""
 
     def __init__(self) -> None:
         self.failures, self.stops = Failures(), Tally()
@@ -63,7 +63,7 @@ R = TypeVar("R", bound=ModelResults)
 class RunAggregate(ABC, Generic[R]):
     """Aggregate of a run: the results of each compared model, by label.
 
-    ``fields`` are the first ones of the report, in their order: those of ``facts``, else of the manifest.
+    `fields` are the first fields of the report, in order, from `facts` or the manifest.
     """
 
     fields: ClassVar[tuple[str, ...]] = ("scenario", "seed", "tier", "models", "dataset", "pack")
@@ -71,7 +71,7 @@ class RunAggregate(ABC, Generic[R]):
     def __init__(
         self, manifest: dict[str, Any], make: Callable[[], R], lineups: Mapping[str, Mapping[str, str]] | str
     ) -> None:
-        """``lineups``: the compared role, or who takes part together by label (``models.lineups``)."""
+        """Create empty results for each lineup: the compared role, or models by role and label (`models.lineups`)."""
         if isinstance(lineups, str):
             lineups = {label: {lineups: label} for label in manifest["models"][lineups]}
         self.manifest, self.lineups = manifest, lineups
@@ -89,10 +89,10 @@ class RunAggregate(ABC, Generic[R]):
 
     @abstractmethod
     def in_brief(self, results: R) -> str:
-        """Return a model's score so far in a few words, "" where it has none."""
+        """Return a model's score so far in a few words, "" if it has none."""
 
     def facts(self) -> dict[str, Any]:
-        """Return those of ``fields`` that are not fields of the manifest."""
+        """Return the values of `fields` that are not in the manifest."""
         return {}
 
     @abstractmethod
@@ -110,7 +110,7 @@ class RunAggregate(ABC, Generic[R]):
 
 
 def join_headline(parts: Iterable[tuple[str, str]], limit: int = _MAX_HEADLINE) -> str:
-    """Return the first texts with their labels, for a line of progress; empty ones are left out."""
+    """Return the first texts with their labels, for the progress line; empty ones are left out."""
     texts = [f"{label} {text}" for label, text in parts if text]
     more = len(texts) - limit
     return "  ".join(texts[:limit]) + (f"  +{more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Settings that every run has; a scenario's own settings extend ``RunSettings``."""
+"""Settings of every run; a scenario's own settings extend `RunSettings`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,18 @@ from viva.engine.messages import Sampling
 
 
 def check_unicode(value: Any) -> None:
-    """Refuse lone surrogates, as bytes of a path or an argument arrive that are not UTF-8: no manifest can hold them.
-
-    :raises ValueError: the value is such a text.
-    """
+    """Raise `ValueError` for lone surrogates, which come from paths or arguments that are not UTF-8."""
     if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(f"found {value!r}, which is not UTF-8; rename the file or the model")
 
 
 def context_folder(info: ValidationInfo) -> Path:
-    """Return where relative paths begin: at ``folder`` in the validation's context, else at the current folder."""
+    """Return the base of relative paths: `folder` in the validation's context, else the current folder."""
     return Path((info.context or {}).get("folder", ""))
 
 
 def absolute_file(name: str | None, folder: Path = Path()) -> str | None:
-    """Return a file's full path, so that a run can be resumed from another folder; what is no file stays as it is."""
+    """Return a file's full path, so that a run can be resumed from another folder; other names stay as they are."""
     if name is None:
         return None
     try:
@@ -56,7 +53,7 @@ def absolute_path(name: str, folder: Path) -> str:
 
 
 def file_or(*words: str) -> AfterValidator:
-    """Return the validator of a text that names a file, or is one of these words."""
+    """Return a validator for a text that names a file or is one of these words."""
     return _resolve_with(lambda name, folder: name if name in words else absolute_file(name, folder))
 
 
@@ -71,40 +68,40 @@ ModelNames = Annotated[list[str], _resolve_with(with_absolute_path)]
 
 
 def repeats_of(settings: RunSettings) -> int:
-    """Return how often each task is held with each model."""
+    """Return how often each task is run with each model."""
     return int(getattr(settings, "repeats", 1))
 
 
-# Options of roles, for all systems alike; ``RunSettings.sampling_of`` reads them.
+# Options of roles, for all systems alike; `RunSettings.sampling_of` reads them.
 
 
 def temperature_option(subject: str, default: float | None = 0.0) -> Any:
-    """Return the option ``temperature``, or ``ROLE_temperature``: the sampling temperature of ``of``."""
+    """Return the field `temperature` or `ROLE_temperature`, for the sampling temperature of `subject`."""
     return Field(default=default, ge=0, le=2, description=f"Sampling temperature of {subject}.")
 
 
 def tokens_option(output: str, default: int | None) -> Any:
-    """Return the option ``ROLE_tokens``: the token limit of ``what``, such as an answer of the candidate."""
+    """Return the field `ROLE_tokens`, for the token limit of `output`, such as an answer of the candidate."""
     return Field(default=default, ge=1, description=f"Longest {output}, in tokens.")
 
 
 def pack_option(name: str) -> Any:
-    """Return the option ``pack`` with the shipped pack of a system."""
+    """Return the field `pack` with a scenario's shipped prompt pack as default."""
     return Field(default=name, description="Prompt pack: a shipped name or a YAML file.")
 
 
 def count_option(unit: str) -> Any:
-    """Return the option ``n``."""
+    """Return the field `n`."""
     return Field(default=None, ge=1, description=f"{unit} drawn by the seed (all if not given).")
 
 
 def skip_option(problem: str) -> Any:
-    """Return the option ``skip_bad_items``."""
+    """Return the field `skip_bad_items`."""
     return Field(default=False, description=f"Leave out lines that {problem}, and count them.")
 
 
 class RunSettings(BaseModel):
-    """Settings of every run. Scenarios extend it; this is their one home, for the command line and files alike."""
+    """Settings of every run; scenarios extend it for the command line and files alike."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -141,11 +138,11 @@ class RunSettings(BaseModel):
 
     @property
     def recorded_prompts(self) -> str | None:
-        """The prompt pack's text as the run was recorded with it; None for a new run."""
+        """The prompt pack's text as recorded with the run; None for a new run."""
         return self._recorded_prompts
 
     def remember_prompts(self, text: str) -> None:
-        """Keep the text of the manifest's prompt pack: the run, or a fork of it, goes on with it."""
+        """Store the text of the manifest's prompt pack, for a resumed run or a fork."""
         self._recorded_prompts = text
 
     # What runs did that were recorded before a setting existed, where that is not its default.
@@ -159,7 +156,7 @@ class RunSettings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        # ``yes`` in YAML would be 1 round, 1 item or seed 1.
+        # `yes` in YAML would be 1 round, 1 item or seed 1.
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, bool) and "bool" not in str(field.annotation):
             raise ValueError(f"found {value}, expected {'text' if 'str' in str(field.annotation) else 'a number'}")
@@ -180,7 +177,7 @@ class RunSettings(BaseModel):
         return value
 
     def sampling_of(self, role: str) -> Sampling:
-        """Return how the model of a role is sampled: by its own options, else by those of all roles."""
+        """Return the sampling of a role's model: by the role's own options, else by those of all roles."""
         temperature = getattr(self, f"{role}_temperature", getattr(self, "temperature", None))
         tokens = getattr(self, f"{role}_tokens", None)
         options = {"temperature": temperature, "max_tokens": tokens}

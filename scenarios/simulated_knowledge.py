@@ -1,4 +1,4 @@
-"""What simulated models know of a multiple-choice item, and how simulated judges fail; shared by all systems."""
+"""Knowledge of simulated models about an item, and failures of simulated judges; shared by all scenarios."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ WRONG = "that it cannot be told"  # what who does not know the answer says where
 
 
 def knows(model: SimulatedBackend, item: Item) -> bool:
-    """Whether the model understands the item's subject."""
+    """Return True if the model understands the item's subject."""
     return seeds.uniform(model.label, item.id, "knows") < model.knowledge
 
 
 def recites(model: SimulatedBackend, item: Item) -> bool:
-    """Whether the model has the item by heart."""
+    """Return True if the model has memorized the item."""
     return seeds.uniform(model.label, item.id, "recites") < model.memorisation
 
 
 def static_answer(model: SimulatedBackend, item: Item, chance: list[float]) -> str:
-    """Its answer to the item as a benchmark puts it: right where it knows or recites it, else a guess."""
+    """Return the model's answer to the benchmark item: right if it knows or recites it, else a guess."""
     is_known = knows(model, item) or recites(model, item)
     if item.free:
         return f"The answer is: {item.reference}" if is_known else f"I would say {WRONG}."
@@ -41,12 +41,12 @@ def static_answer(model: SimulatedBackend, item: Item, chance: list[float]) -> s
 
 
 def question(chance: list[float]) -> str:
-    """A question that fits any subject."""
+    """Return a question that fits any subject."""
     return QUESTIONS[int(chance[1] * len(QUESTIONS))]
 
 
 def judgement(model: SimulatedBackend, text: str, chance: list[float]) -> str:
-    """A judge's text, or what judges send instead: the first two of these can still be read, the others cannot."""
+    """Return the judge's text, or a malformed one; the first two malformed kinds can still be read."""
     if chance[13] >= model.malformed:
         return text
     way = chance[14]

@@ -1,4 +1,4 @@
-"""Recorded cells as a study opens them: item numbers, readings of runs, and pools of one candidate's cells."""
+"""Recorded cells as a study reads them: item numbers, readings of runs, and pools of a candidate's cells."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ _CLUSTER = "\x1fcluster"  # behind the name of a cluster, so that no item has th
 
 
 class ItemNumbers:
-    """Items of one dataset, and their clusters, by number, in the order in which they were met: columns hold the
-    numbers.
-    """
+    """Numbers of the items and clusters of one dataset, in order of occurrence; columns hold the numbers."""
 
     __slots__ = ("_numbers", "names")
 
@@ -34,21 +32,21 @@ class ItemNumbers:
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        """The number of a name, a new one if it is new."""
+        """Return the number of a name; a new name gets the next number."""
         number = self._numbers.setdefault(name, len(self.names))
         if number == len(self.names):
             self.names.append(name)
         return number
 
     def cluster(self, name: str, cluster: str) -> int:
-        """The number of the cluster of an item: the item's own where ``cluster`` is empty."""
+        """Return the number of an item's cluster, or the item's own number if `cluster` is empty."""
         return self.number(f"{cluster}{_CLUSTER}" if cluster else name)
 
 
 class ItemCatalogue:
-    """The items of all datasets numbered through, once all cells are read; ``labels`` are DATASET/ITEM.
+    """The items of all datasets with consecutive numbers, after all cells are read; `labels` are DATASET/ITEM.
 
-    An item is in one cluster, whichever run says so (``join``).
+    An item is in one cluster, whichever run says so (`join`).
     """
 
     __slots__ = ("_before", "_joined", "labels")
@@ -62,11 +60,11 @@ class ItemCatalogue:
             self.labels += [f"{dataset}/{name}" for name in numbers.names]
 
     def codes(self, dataset: str, items: Codes) -> Codes:
-        """The numbers here of items that ``ItemNumbers`` of their dataset numbered."""
+        """Return the catalogue's numbers of items that `ItemNumbers` of their dataset numbered."""
         return self._before[dataset] + items
 
     def join(self, items: Codes, clusters: Codes) -> None:
-        """Take in what a run says of its items' clusters, both by their numbers here."""
+        """Join items with their clusters, both as numbers of the catalogue."""
         pairs = np.unique(np.stack((items, clusters)), axis=1).T
         for item, cluster in pairs[pairs[:, 0] != pairs[:, 1]].tolist():
             first, second = self._root(item), self._root(cluster)
@@ -74,7 +72,7 @@ class ItemCatalogue:
                 self._joined[first] = second
 
     def clusters(self, codes: Codes) -> Codes:
-        """The clusters of items, or of clusters, over all runs."""
+        """Return the clusters of items, or of clusters, over all runs."""
         if not self._joined:
             return codes
         distinct, positions = np.unique(codes, return_inverse=True)
@@ -92,11 +90,11 @@ class ItemCatalogue:
 
 @dataclass(slots=True)
 class StudyCell:
-    """What one candidate did on one dataset under one seed and evaluator: a cell of a sweep, or one candidate of a run.
+    """The conversations of one candidate on one dataset with one seed and evaluator: a cell of a sweep or run.
 
-    ``run`` is None where it has not begun; ``folder`` is what ``viva show`` is given, seen from beside the folders that
-    were named; ``planned`` counts conversations; ``until`` tells of a stop rule, where one is set; ``compared`` is the
-    role that the candidate plays, and ``labels`` are those of all candidates of the run.
+    `run` is None if it has not begun; `folder` is the argument for `viva show`, relative to the folders that were
+    named; `planned` counts conversations; `until` is the record of a stop rule, if there is one; `compared` is the
+    candidate's role, and `labels` are those of all candidates of the run.
     """
 
     name: str
@@ -116,33 +114,32 @@ class StudyCell:
 
     @property
     def stopped_at(self) -> int | None:
-        """How many conversations count, the first of the seeded order; None: all that there are."""
+        """The number of conversations that count, the first in seeded order; None for all."""
         return None if self.until is None else self.until.get("stopped_at")
 
     def settings(self, name: str) -> Any:
-        """One of the run's settings, None where it has not begun."""
+        """Return one of the run's settings, None if it has not begun."""
         return self.manifest.get("settings", {}).get(name)
 
     def repeats(self, role: str) -> bool:
-        """Whether another run's words stand in for this role, as in a fork."""
+        """Return True if a replay plays this role, as in a fork."""
         model = self.model if role == self.compared else self.manifest.get("models", {}).get(role)
         return model is not None and model.startswith("replay:")
 
     def label(self, role: str) -> str | None:
-        """The name in tables of the model in another role than the candidate's; None where a recording plays it."""
+        """Return the label of the model in another role than the candidate's; None for a replay."""
         model = self.manifest.get("models", {}).get(role)
         return None if model is None or self.repeats(role) else next(iter(model_labels([model])))
 
 
 @dataclass(slots=True)
 class RunReading:
-    """A cell with what was read of its journal.
+    """A cell with the contents of its journal.
 
-    ``columns`` is what its system keeps of the conversations, None where it keeps nothing; ``result`` what the run's
-    own report says of the candidate, None where the cell has not begun; ``own_tables`` gives that report's tables;
-    ``ended`` counts conversations, failed ones too, and ``failed`` these alone;
-    ``usage`` has calls, tokens and cost (None where it is not known) by role; ``damaged`` names records of the run that
-    could not be used.
+    `columns` is the scenario's own data about the conversations, None if it keeps none; `result` is the candidate's
+    part of the run's report, None if the cell has not begun; `own_tables` returns that report's tables; `ended` counts
+    all ended conversations and `failed` the failed ones; `usage` has calls, tokens and cost (None if unknown) by role;
+    `damaged` names unusable records of the run.
     """
 
     cell: StudyCell
@@ -155,13 +152,13 @@ class RunReading:
     own_tables: Callable[[], list[Table]] | None = None
 
     def fill(self, aggregate: Aggregate, result: dict[str, Any], damaged: list[str], columns: Any = None) -> None:
-        """Take in what was read of the cell's run; ``result`` is the candidate's part of its report."""
+        """Set the figures read from the cell's run; `result` is the candidate's part of its report."""
         self.result, self.columns, self.damaged = result, columns, damaged
         self.own_tables, self.failed = aggregate.tables, result["failed"]
 
     @property
     def state(self) -> str:
-        """``done``, ``part``, ``not begun``, or ``stopped`` by a rule."""
+        """The state `done`, `part`, `not begun`, or `stopped` by a rule."""
         if self.cell.run is None or self.result is None:
             return "not begun"
         if self.cell.stopped_at is not None:
@@ -174,8 +171,9 @@ Conditions: TypeAlias = tuple[tuple[str, str], ...]  # names and values
 
 @dataclass(slots=True)
 class Pool:
-    """One candidate's cells over seeds and evaluators; ``dataset`` None stands for all datasets. Where a dataset's
-    cells were told apart (``pools``), it is the name of those taken together.
+    """The cells of a candidate over seeds and evaluators; `dataset` None stands for all datasets.
+
+    If the cells of a dataset were separated (`pools`), `dataset` names the group.
     """
 
     candidate: str
@@ -189,11 +187,11 @@ def pools(
     catalogue: ItemCatalogue,
     circumstances_of: Callable[[RunReading], Conditions | None] = lambda _: None,
 ) -> Iterator[Pool]:
-    """A pool for each candidate and dataset, and of all datasets where there are several; in the cells' order.
+    """Yield a pool for each candidate and dataset, and for all datasets if there are several, in the cells' order.
 
-    ``circumstances_of``: what besides candidate, items and seed decides about figures; None: nothing. Where not all
-    candidates of a dataset have met the same, each set of candidates that have is pooled by itself, under a name that
-    says which circumstances these are: figures of other scales are not to be compared.
+    `circumstances_of` returns what decides about figures besides candidate, items and seed; None for nothing. If the
+    candidates of a dataset differ in it, candidates with equal circumstances are pooled by themselves, under a name
+    that states the circumstances: figures on different scales must not be compared.
     """
     told_apart = _pool_names(readings, circumstances_of)
     candidates: dict[str, dict[str, list[RunReading]]] = {}
@@ -212,8 +210,9 @@ def pools(
 def _pool_names(
     readings: Sequence[RunReading], circumstances_of: Callable[[RunReading], Conditions | None]
 ) -> list[list[str]]:
-    """Of each reading the names of what it is pooled under: its dataset's, or those of circumstances on the dataset;
-    a reading without circumstances stands beside all others of its candidate.
+    """Return the names of the pools of each reading: its dataset, or its circumstances on the dataset.
+
+    A reading without circumstances belongs to all pools of its candidate.
     """
     conditions = [circumstances_of(reading) for reading in readings]
     met: dict[str, dict[Conditions, set[str]]] = {}
@@ -246,7 +245,8 @@ def _pool_names(
 def ended_conversations(reading: RunReading) -> Iterator[EndedConversation]:
     """Yield the ended conversations of a cell's run that count, and note the damaged records, which are left out.
 
-    :raises JournalError: the journal is missing or damaged.
+    Raises:
+        JournalError: The journal is missing or damaged.
     """
     cell = reading.cell
     assert cell.run is not None
@@ -259,9 +259,10 @@ def ended_conversations(reading: RunReading) -> Iterator[EndedConversation]:
 
 
 def read_results(scenario: Scenario[Any, Any], readings: Sequence[RunReading], scoring: Any) -> None:
-    """Fill in the readings of one run's cells: each candidate's part of the run's report.
+    """Fill the readings of one run's cells with each candidate's part of the run's report.
 
-    :raises JournalError: the journal is missing or damaged.
+    Raises:
+        JournalError: The journal is missing or damaged.
     """
     from .contract import SupportsReviews
 

@@ -1,9 +1,9 @@
-"""The contract of studies: how a system's runs are read together, and the sections made of many of them.
+"""The contract of studies: reading a scenario's runs together, and sections made of many of them.
 
-A section is one subject: it computes its figures from what was read, and makes of their records the tables, the rows
-of exports, the plots and the text of a page. Figures are plain data in the report under the section's ``key``;
-everything else is made from the report alone, so that tables, files and pages cannot disagree. A system that asks
-each item once lends its ``StaticFigures`` to the studies of other systems.
+A section has one subject: it computes figures from the readings, and makes tables, export rows, plots and page text of
+the figures' records. Figures are plain data in the report under the section's `key`; everything else is made from the
+report alone, so that tables, files and pages cannot disagree. A scenario that asks each item once lends its
+`StaticFigures` to the studies of other scenarios.
 """
 
 from __future__ import annotations
@@ -29,45 +29,46 @@ if TYPE_CHECKING:
 
 
 class StaticFigures(Protocol):
-    """The figures that a system lends."""
+    """The figures that a scenario lends to others."""
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """All ways of answering, in the order in which reports name them."""
+        """The answering methods, in report order."""
 
     @property
     def preferred(self) -> tuple[str, ...]:
-        """The ways of answering whose accuracy stands for the model's, the best first."""
+        """The answering methods whose accuracy counts as the model's, the best first."""
 
     def holds(self, reading: RunReading) -> bool:
-        """Whether a reading is one of this system's cells."""
+        """Return True if a reading is one of this scenario's cells."""
 
     def pooled(self, pool: Pool) -> dict[str, Any]:
-        """A pool's figures as plain data: ``accuracy`` and ``unanswered`` by way of answering, ``loss``,
-        ``loss_against``, ``loss_gap``, ``detectors``, and ``members``: whose texts detectors rank above the others,
-        the ``dataset``'s or those ``against`` it.
+        """Return a pool's figures as plain data.
+
+        The fields are `accuracy` and `unanswered` by answering method, `loss`, `loss_against`, `loss_gap`, `detectors`,
+        and `members`: the set whose texts detectors rank higher, `dataset` or `against`.
         """
 
     def right(self, pool: Pool, method: str) -> tuple[Floats, Codes]:
-        """Whether each item was answered rightly, 1 or 0, and the items by their numbers in the pool's catalogue."""
+        """Return whether each item was answered correctly (1 or 0), and the items' numbers in the pool's catalogue."""
 
     def clusters(self, pool: Pool) -> dict[int, int]:
-        """The cluster of each item: numbers of the pool's catalogue."""
+        """Return the cluster of each item, as numbers of the pool's catalogue."""
 
     def method_label(self, method: str) -> str:
-        """A way of answering in words, for an axis."""
+        """Return an answering method in words, for an axis."""
 
     def explanations(self) -> list[tuple[str, str]]:
-        """How the figures are computed, as terms and their descriptions."""
+        """Return how the figures are computed, as terms and descriptions."""
 
 
 def static_readings(figures: StaticFigures | None, readings: Sequence[RunReading]) -> list[RunReading]:
-    """Those of a system's cells that have static figures."""
+    """Return the readings that have static figures."""
     return [] if figures is None else [reading for reading in readings if figures.holds(reading)]
 
 
 class Subject(Enum):
-    """What a section is about: it gives the section its place in reports."""
+    """The subject of a section, which decides its place in reports."""
 
     RESULTS = auto()  # scores by candidate and dataset
     CONTAMINATION = auto()  # what was recalled beside what was understood
@@ -86,7 +87,7 @@ class Subject(Enum):
 
 @dataclass(slots=True)
 class Material:
-    """Everything that was read of one system's cells; ``scoring`` is the system's choice of how to score."""
+    """The readings of one scenario's cells; `scoring` holds the scoring options."""
 
     scoring: Any
     readings: list[RunReading]
@@ -97,9 +98,10 @@ M = TypeVar("M", bound=Material)
 
 
 class Section(Generic[M]):
-    """One subject of a study. ``key`` is the field of the report that holds the section's figures, empty where it has
-    none of its own; ``heading`` and ``anchor`` are those of its part of a page, empty where it has no tables. A study
-    has each key and anchor once.
+    """A subject of a study.
+
+    `key` is the field of the report that holds the section's figures, empty if it has none; `heading` and `anchor` are
+    those of its part of a page, empty if it has no tables. Keys and anchors are unique within a study.
     """
 
     key: str = ""
@@ -108,33 +110,36 @@ class Section(Generic[M]):
     anchor: str = ""
 
     def compute(self, material: M, report: Mapping[str, Any]) -> Any:
-        """The figures, as plain data, of a section with a ``key``; ``report`` has those of the sections before it."""
+        """Return the figures of a section with a `key`, as plain data; `report` has those of earlier sections."""
         return None
 
     def tables(self, report: Record) -> list[Table]:
-        """Titled tables: title, header, rows. Those without rows are left out."""
+        """Return titled tables: title, header, rows. Tables without rows are left out."""
         return []
 
     def rows(self, report: Record) -> Iterator[Row]:
-        """The figures in long form."""
+        """Yield the figures in long form."""
         return iter(())
 
     def plots(self, report: Record) -> list[Plot]:
-        """Drawings, where there are figures for them; matplotlib is there."""
+        """Return plots, if there are figures for them; matplotlib is available."""
         return []
 
     def notes(self, report: Record) -> list[str]:
-        """What a reader should know of the figures before trusting them."""
+        """Return caveats that a reader should know before trusting the figures."""
         return []
 
 
 class SystemStudy:
-    """How one system's runs are studied. As it is it has a section of the tables that the runs' own reports have.
+    """The study of one scenario's runs; by default, one section with the tables of their reports.
 
-    ``settings`` are those in which cells should not differ; ``takes_static``: runs of systems that offer ``static``
-    figures are part of this system's study, which is made with the figures that they lend (``lent``); ``by_item``:
-    cells of one dataset are pooled and compared item by item, so other files of its name are other datasets;
-    `has_plots`: there may be plots.
+    Attributes:
+        settings: The settings in which cells should not differ.
+        takes_static: Runs of scenarios with `static` figures are part of this study, which gets these figures as
+            `lent`.
+        by_item: Cells of one dataset are pooled and compared item by item, so other files of its name are other
+            datasets.
+        has_plots: There may be plots.
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
@@ -147,27 +152,27 @@ class SystemStudy:
         self.sections: Sequence[Section[Any]] = self.make_sections()
 
     def make_sections(self) -> Sequence[Section[Any]]:
-        """The sections. They are computed in the order of their subjects, and as they come within one."""
-
+        """Return the sections; they are computed in the order of their subjects, then in this order."""
         return [RunTables(self.scenario)]
 
     @property
     def static(self) -> StaticFigures | None:
-        """The figures that this system offers to others; None where it has none."""
+        """The figures that this scenario lends to others; None if it has none."""
         return None
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Parts of the manifest in which cells should not differ: the prompt pack, and models of other roles."""
+        """The fields of the manifest in which cells should not differ: the prompt pack, and models of other roles."""
         other_roles = tuple(role.name for role in self.scenario.roles if not (role.many or role.judge))
         return (("pack",) if self.scenario.templates is not None else ()) + other_roles
 
     # -- computing --------------------------------------------------------------------------------------------------
 
     def scoring(self, cells: Sequence[StudyCell], name: str | None) -> Any:
-        """How the results of these cells are scored; ``name`` is the scorer that was asked for.
+        """Return how the results of these cells are scored; `name` is the scorer from the command line.
 
-        :raises ConfigurationError: there is no such scorer, or the runs do not agree on one.
+        Raises:
+            ConfigurationError: There is no such scorer, or the runs do not agree on one.
         """
         try:
             return self.scenario.scoring.model_validate({} if name is None else {"scorer": name})
@@ -176,66 +181,59 @@ class SystemStudy:
             raise ConfigurationError(f"--scorer {name}: {self.scenario.name}: {message}") from None
 
     def read(self, readings: Sequence[RunReading], scoring: Any, items: ItemNumbers) -> None:
-        """Fill in the readings of one run's cells; ``items`` takes up the names of items.
-
-        :raises JournalError: the journal is missing or damaged.
-        """
+        """Fill the readings of one run's cells, and add the names of items to `items`."""
         read_results(self.scenario, readings, scoring)
 
     def material(self, readings: list[RunReading], scoring: Any, catalogue: ItemCatalogue) -> Material:
-        """What the sections compute from; ``readings`` are those of cells that have begun."""
+        """Return the material of the sections; `readings` are those of cells that have begun."""
         return Material(scoring, readings, catalogue)
 
     def head(self, scoring: Any) -> dict[str, Any]:
-        """What stands first in the report."""
+        """Return the first fields of the report."""
         return {}
 
     def facts(self, common: dict[str, Any], readings: Sequence[RunReading]) -> dict[str, Any]:
-        """What was run, for titles and first lines; ``common`` has what is said of every system."""
+        """Return the facts about the runs for titles and first lines; `common` has those of every scenario."""
         return common
 
     def cell(self, common: dict[str, Any], reading: RunReading, scoring: Any) -> dict[str, Any]:
-        """The record of a cell; ``common`` has what is said of every system's."""
+        """Return the record of a cell; `common` has the fields of every scenario."""
         return common
 
     def notes(self, cells: Sequence[StudyCell], scoring: Any) -> list[str]:
-        """What a reader should know of the cells together, beside in what they differ."""
+        """Return notes on the cells together, besides their differences."""
         return []
 
     # -- from the report --------------------------------------------------------------------------------------------
 
     def shown_result(self, cell: Record) -> str:
-        """A cell's result in a few words."""
+        """Return a cell's result in a few words."""
         return str((cell["result"] or {}).get("headline") or DASH)
 
     def cell_rows(self, cell: Record, prefix: Row) -> Iterator[Row]:
-        """A cell's figures in long form."""
+        """Yield a cell's figures in long form."""
         yield from record_rows(prefix, "", cell["result"] or {})
 
     def page_facts(self, common: dict[str, str], report: Record) -> dict[str, str]:
-        """What was run, as terms and their descriptions, empty ones left out later; ``common`` has those of every
-        system.
-        """
+        """Return facts about the runs as terms and descriptions; `common` has those of every scenario."""
         return common
 
     def origin(self, report: Record) -> str:
-        """One line for under a figure: what it rests on."""
+        """Return one line for below a figure: what it is based on."""
         ended = sum(cell["ended"] for cell in report["cells"])
         return f"n = {ended:,} conversations · {describe_seeds(report['cells'])} · {describe_tiers(report['cells'])}"
 
     def methods(self, report: Record) -> list[tuple[str, str]]:
-        """How figures are computed, as terms and their descriptions."""
+        """Return how figures are computed, as terms and descriptions."""
         return []
 
     def findings(self, report: Record) -> Sequence[Findings]:
-        """What the report says in a few sentences, and the candidates in order, once for each dataset; empty where this
-        system has no words for it.
-        """
+        """Return conclusions and a ranking of the candidates, once for each dataset; empty by default."""
         return []
 
 
 def insert_after(mapping: Mapping[str, Any], after: str, **more: Any) -> dict[str, Any]:
-    """The mapping with further fields behind one of its own."""
+    """Return the mapping with further fields behind one of its own."""
     extended: dict[str, Any] = {}
     for name, value in mapping.items():
         extended[name] = value
@@ -245,7 +243,7 @@ def insert_after(mapping: Mapping[str, Any], after: str, **more: Any) -> dict[st
 
 
 class RunTables(Section[Material]):
-    """Each table of the runs' own reports once, with the rows of all runs that have it."""
+    """The tables of the runs' own reports, each once, with the rows of all runs that have it."""
 
     subject = Subject.RESULTS
 
@@ -254,7 +252,7 @@ class RunTables(Section[Material]):
         self.heading = (scenario.plural or scenario.name).capitalize()
 
     def compute(self, material: Material, report: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """For each run its name and its tables."""
+        """Return each run's name and tables."""
         runs: dict[str, list[dict[str, Any]]] = {}
         for reading in material.readings:
             if reading.own_tables is not None and reading.cell.folder not in runs:
@@ -286,7 +284,7 @@ class RunTables(Section[Material]):
 
 
 def _shared_title(titles: list[str]) -> str:
-    """What all titles say, part by part between commas; "…" stands where they go different ways."""
+    """Return the common words of all titles, part by part between commas; "…" replaces differing ends."""
     parts = [title.split(", ") for title in titles]
     if len({len(texts) for texts in parts}) > 1:
         return titles[0]

@@ -1,4 +1,4 @@
-"""Pydantic models of YAML files that people write, with errors that name file, line and field."""
+"""Pydantic models of YAML files written by people, with errors that name file, line and field."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class YamlModel(BaseModel):
-    """A part of a file that a person wrote: unknown fields are mistakes."""
+    """A part of a file written by a person: unknown fields are mistakes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def validate_yaml(kind: type[M], value: Any, name: str | Path, line: LineOf) -> M:
-    """A file's value in its form; ``name`` stands for the file in errors.
+    """Validate a file's value; `name` stands for the file in errors.
 
-    :raises ConfigurationError: it has not this form; the message has file, line and field of each mistake, in order.
+    Raises:
+        ConfigurationError: The value is invalid; the message has file, line and field of each mistake, in order.
     """
     if not isinstance(value, dict):
         raise ConfigurationError(f"{name}:{line([])}: expected fields, found {describe_type(value)}")
@@ -36,7 +37,7 @@ def validate_yaml(kind: type[M], value: Any, name: str | Path, line: LineOf) -> 
 
 
 def describe_type(value: Any) -> str:
-    """What a value is, in the words of somebody who writes YAML."""
+    """Return the type of a value in YAML terms."""
     return {dict: "a mapping", list: "a list", str: "a text", type(None): "nothing"}.get(type(value), str(type(value)))
 
 
@@ -62,7 +63,7 @@ def _describe_error(detail: Any, kind: type[BaseModel], name: str | Path, line: 
 
 
 def _error_path(detail: Any) -> list[str | int]:
-    """The path of keys to a mistake; of a validator's own message also the field that it begins with."""
+    """Return the path of keys to a mistake; a validator's message may add the field that it begins with."""
     path = [step for step in detail["loc"] if not (isinstance(step, str) and _is_branch_label(step))]
     field_name, colon, _ = str(detail["msg"]).removeprefix("Value error, ").partition(":")
     of_fields = detail["type"] == "value_error" and isinstance(detail.get("input"), dict)
@@ -70,12 +71,12 @@ def _error_path(detail: Any) -> list[str | int]:
 
 
 def _is_branch_label(step: str) -> bool:
-    """Whether pydantic put it into a path to name a branch of a union or a validator."""
+    """Return True if pydantic added this step to name a branch of a union or a validator."""
     return any(mark in step for mark in ("[", "(")) or step in ("str", "float", "bool", "int")
 
 
 def _fields_at(kind: Any, loc: Sequence[str | int]) -> dict[str | int, Any]:
-    """The fields that there are at a place."""
+    """Return the fields of the model at a path."""
     for step in loc:
         field = getattr(kind, "model_fields", {}).get(step)
         if field is not None:  # else a key or a place, behind which the same model is meant

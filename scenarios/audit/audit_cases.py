@@ -35,7 +35,7 @@ EXAMPLES = "examples"
 
 
 class AuditSettings(RunSettings):
-    """Audits of judges: does what should not matter change their verdicts?"""
+    """Audits of judges: do irrelevant changes affect their verdicts?"""
 
     judge: ModelNames = Field(
         min_length=1, description="Model that judges; may be given several times: all are audited."
@@ -85,8 +85,10 @@ _MAX_ANSWERS = 20
 
 @dataclass(frozen=True, slots=True)
 class AuditCase:
-    """``families`` has that of each answer, None where it is not known. ``preferred``: the index of the answer that
-    people prefer, ``tie``, or None where nobody has said.
+    """A question with answers.
+
+    `families` has the model family of each answer, None if unknown. `preferred` is the index of the answer that people
+    prefer, `tie`, or None if nobody has compared them.
     """
 
     id: str
@@ -101,30 +103,31 @@ class AuditCase:
 
     @property
     def single(self) -> int:
-        """The answer that is taken where one is enough: either, by the id."""
+        """The index of the answer used by audits of one answer, chosen by the id."""
         return int(seeds.uniform(self.id, "single") * len(self.answers))
 
     def to_record(self) -> dict[str, Any]:
-        """Return plain data that ``from_record`` reads back, and so does a file of such lines."""
+        """Return plain data for `from_record`; a case file has the same fields."""
         return {**asdict(self), "answers": list(self.answers), "families": list(self.families)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> AuditCase:
-        """:raises KeyError: a field is missing."""
+        """Return the case of a record; a missing field raises `KeyError`."""
         return cls(**{**record, "answers": tuple(record["answers"]), "families": tuple(record["families"])})
 
 
 def case_lines(cases: Iterable[AuditCase]) -> bytes:
-    """Cases as JSON lines, which ``open_cases`` reads."""
+    """Return cases as JSON lines, which `open_cases` reads."""
     return b"".join(orjson.dumps(case.to_record()) + b"\n" for case in cases)
 
 
 def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
-    """The cases of a file, or the shipped ones; ``limit`` of them, drawn by the seed.
+    """Return the cases of a file, or the shipped ones; `limit` of them, sampled by the seed.
 
-    A line with more than two answers is a case for each pair of them.
+    A line with more than two answers becomes one case per pair of answers.
 
-    :raises DatasetError: naming file, line and field.
+    Raises:
+        DatasetError: A line is wrong; the message names file, line and field.
     """
     path = Path(__file__).parent / "items" / "audit.jsonl" if source == EXAMPLES else Path(source)
     cases: list[AuditCase] = []
@@ -141,7 +144,7 @@ def open_cases(source: str, limit: int | None, seed: int) -> list[AuditCase]:
 
 
 def sample_cases(cases: list[AuditCase], limit: int | None, seed: int) -> list[AuditCase]:
-    """Return so many of the cases, drawn by the seed, in their order."""
+    """Return `limit` of the cases, sampled by the seed, in their original order."""
     if limit is None or limit >= len(cases):
         return cases
     chosen = sorted(cases, key=lambda case: seeds.uniform(seed, case.id, "case"))[:limit]
@@ -150,8 +153,10 @@ def sample_cases(cases: list[AuditCase], limit: int | None, seed: int) -> list[A
 
 
 def reply_cases(replies: Iterable[RecordedReply]) -> list[AuditCase]:
-    """Two answers to the same words, by different models, as a case, an answer's family being its model's label; empty
-    answers, and questions that only one was asked, give none.
+    """Pair two models' answers to the same prompt as a case.
+
+    The family of an answer is its model's label. Empty answers are left out, and so are questions that only one model
+    answered.
     """
     by_question: dict[tuple[str, int, str], dict[str, str]] = {}
     for reply in replies:
@@ -207,6 +212,6 @@ def _parse_cases(raw: Mapping[str, Any], line: int) -> Iterator[AuditCase]:
 
 
 def check_has_pairs(cases: Iterable[AuditCase], audits: Iterable[str]) -> None:
-    """:raises ConfigurationError: there is nothing for any of the audits to look at."""
+    """Raise `ConfigurationError` if no case fits any of the audits."""
     if not any(case.paired for case in cases) and set(audits) <= {"position", "self"}:
         raise ConfigurationError("cases: none has two answers, which the audits position and self compare")

@@ -1,7 +1,7 @@
-"""One audit of one judge on one case: the same content in variants that should not matter, each in its own view.
+"""An audit of one judge on one case: variants with the same content, each in its own view.
 
-Variants of an answer are longer at equal content, or a list with a heading. The judge's prompts are in
-``prompts/audit.yaml``.
+Variants of an answer are longer with equal content, or a list with a heading. The judge's prompts are in
+`prompts/audit.yaml`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, roughly: what ends in a mark with blanks behind it, and lines."""
+    """Split a text into sentences, roughly: at line ends and at sentence marks followed by white space."""
     return [part for line in text.splitlines() for part in _SENTENCE.split(line.strip()) if part]
 
 
 def pad_answer(text: str, fillers: list[str], repetition: str, key: str) -> str:
-    """The text with words that add nothing: a filler before each sentence, and each sentence said once more.
+    """Pad a text with words that add nothing: a filler before each sentence, and each sentence repeated.
 
-    ``again`` has the placeholder ``{sentence}``, filled in without its last mark. Which filler stands where depends on
-    ``key`` alone.
+    `repetition` has the placeholder `{sentence}`, filled in without its last mark. `key` alone decides where each
+    filler is used.
     """
     parts = []
     for at, sentence in enumerate(split_sentences(text)):
@@ -44,7 +44,7 @@ def pad_answer(text: str, fillers: list[str], repetition: str, key: str) -> str:
 
 
 def to_markdown_list(text: str, heading: str) -> str:
-    """The text as Markdown: a heading and a bullet for each sentence, its first word in bold."""
+    """Return the text as Markdown: a heading, and one bullet per sentence with its first word in bold."""
     lines = []
     for sentence in split_sentences(text):
         first, blank, remainder = sentence.partition(" ")
@@ -70,7 +70,7 @@ TEMPLATES = PackTemplates({
 
 @dataclass(frozen=True, slots=True)
 class AuditTask:
-    """One question about one case."""
+    """A question about a case."""
 
     case: AuditCase
     question: Question
@@ -95,14 +95,17 @@ def questions_for(audits: tuple[str, ...]) -> list[Question]:
 
 @dataclass(slots=True)
 class AuditProtocol:
-    """How a run's audits are held. ``families`` has by judge the family that it belongs to."""
+    """The audit conversations of a run; `families` maps a judge to its model family."""
 
     pack: PromptPack
     settings: AuditSettings
     families: Mapping[str, str]
 
     async def run(self, conversation: Conversation, task: AuditTask) -> dict[str, Any]:
-        """Ask; the record has ``said``, the verdicts by what was asked, None where one could not be read."""
+        """Audit one case and return its record.
+
+        Its `said` maps each prompt variant to the verdict, None if the verdict could not be read.
+        """
         record: dict[str, Any] = {"case": task.case.id, "question": task.question, "said": {}}
         conversation.tell(lambda: [("case", task.case.question)])
         try:
@@ -148,8 +151,10 @@ class AuditProtocol:
     async def _both_orders(
         self, conversation: Conversation, case: AuditCase, variants: list[ShownVariant], verdicts: dict[str, Any]
     ) -> None:
-        """``first`` and ``second``: the sign of the verdict where the first of ``shown`` stands first, and second; 1
-        where that which stands first in the prompt wins, -1 where the other one does.
+        """Judge a pair in both orders.
+
+        `first` and `second` get the sign of the verdict with `variants` in the given and in reverse order: 1 if the
+        answer shown first wins, -1 if the other wins.
         """
         for name, (a, b) in (("first", variants), ("second", reversed(variants))):
             hint = PairHint((a.quality, b.quality), (a.length, b.length), (a.markdown, b.markdown), (a.own, b.own))
@@ -179,7 +184,7 @@ class AuditProtocol:
 
 @dataclass(frozen=True, slots=True)
 class ShownVariant:
-    """An answer as it is shown, and what a simulated judge may know of it."""
+    """An answer as it is shown, with the facts that a simulated judge may use."""
 
     text: str
     quality: float
@@ -188,5 +193,5 @@ class ShownVariant:
 
     @property
     def length(self) -> int:
-        """Letters and digits: Markdown's marks make no answer longer."""
+        """The number of letters and digits: Markdown marks do not make an answer longer."""
         return sum(letter.isalnum() for letter in self.text)

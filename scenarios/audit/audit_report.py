@@ -25,7 +25,7 @@ _LISTED_CASES = 3  # cases that show an effect
 
 @dataclass(slots=True)
 class JudgeVerdicts:
-    """What one judge said: by question and case the recorded verdicts, and what is known of the cases."""
+    """The verdicts of one judge by question and case, with the facts known about the cases."""
 
     by_question: dict[str, dict[str, dict[str, float | None]]] = field(default_factory=dict)
     families: dict[str, list[str | None]] = field(default_factory=dict)
@@ -37,27 +37,27 @@ class JudgeVerdicts:
         self.families[case], self.preferred[case] = record["families"], record["preferred"]
 
     def unread(self) -> tuple[int, int]:
-        """How many verdicts could not be read, of how many."""
+        """Return the number of unreadable verdicts, and the number of all verdicts."""
         every = [
             value for cases in self.by_question.values() for verdicts in cases.values() for value in verdicts.values()
         ]
         return sum(value is None for value in every), len(every)
 
     def first_wins(self, question: str = "pair") -> dict[str, float]:
-        """By case how much more often what is shown first wins than what is shown second, -1 to 1."""
+        """Return by case how much more often the answer shown first wins, from -1 to 1."""
         return {case: (signs["first"] + signs["second"]) / 2 for case, signs in self._complete_verdicts(question)}
 
     def wins(self, question: str) -> dict[str, float]:
-        """By case how much more often the first of the two things wins, over both orders, -1 to 1."""
+        """Return by case how much more often the first variant wins over both orders, from -1 to 1."""
         return {case: (signs["first"] - signs["second"]) / 2 for case, signs in self._complete_verdicts(question)}
 
     def consistent(self) -> float | None:
-        """The share of cases in which the same answer wins in both orders, or neither does."""
+        """Return the share of cases with the same winner, or a tie, in both orders."""
         every = [signs["first"] == -signs["second"] for _, signs in self._complete_verdicts("pair")]
         return sum(every) / len(every) if every else None
 
     def scale_shifts(self, scale: str) -> dict[str, float]:
-        """By case the grade on a scale less that on the base scale, -1 to 1."""
+        """Return by case the grade on a scale minus the grade on the base scale, from -1 to 1."""
         shifts = {}
         for case, grades in sorted(self.by_question.get("labels", {}).items()):
             grade, base = grades.get(scale), grades.get(BASE_SCALE)
@@ -70,7 +70,7 @@ class JudgeVerdicts:
         return {case: [value for value in grades.values() if value is not None] for case, grades in cases}
 
     def _complete_verdicts(self, question: str) -> Iterable[tuple[str, dict[str, float]]]:
-        """The cases whose verdicts in both orders could be read."""
+        """Yield the cases whose verdicts could be read in both orders."""
         for case, verdicts in sorted(self.by_question.get(question, {}).items()):
             first, second = verdicts.get("first"), verdicts.get("second")
             if first is not None and second is not None:
@@ -80,7 +80,7 @@ class JudgeVerdicts:
 def findings(
     judges: Mapping[str, JudgeVerdicts], families: Mapping[str, str], audits: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """All audits of all judges, p-values corrected over all of them (Holm)."""
+    """Return all audits of all judges, with p-values corrected over all of them (Holm)."""
     requested = set(audits)
     records: list[dict[str, Any]] = []
     for label, verdicts in judges.items():
@@ -132,8 +132,10 @@ def _finding(label: str, audit: str, effect: Effect, values: Mapping[str, float]
 def _self_preference(
     label: str, verdicts: JudgeVerdicts, judges: Mapping[str, JudgeVerdicts], families: Mapping[str, str]
 ) -> dict[str, Any]:
-    """How much a judge prefers its own family's answers: beyond people, else beyond judges of other families, else as
-    it is, which says nothing of who wrote the better answers.
+    """Measure how much a judge prefers its own family's answers.
+
+    The baseline is human preference, else judges of other families. Without either, better answers of its own family
+    look the same.
     """
     own: dict[str, float] = {}
     truth: dict[str, int] = {}
@@ -189,7 +191,7 @@ _TITLES = {
 
 
 class JudgeAudit(ModelResults):
-    """What one judge's conversations came to, in any order."""
+    """The results of one judge's conversations, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,7 +206,7 @@ class JudgeAudit(ModelResults):
 
 
 class AuditAggregate(RunAggregate[JudgeAudit]):
-    """All judges of a run."""
+    """The judges of a run."""
 
     fields = (*RunAggregate.fields, "families", "answer", "findings")
 
@@ -240,7 +242,7 @@ class AuditAggregate(RunAggregate[JudgeAudit]):
 
 
 def summary_sentence(label: str, records: list[dict[str, Any]]) -> str:
-    """What the audits say of a judge, in a sentence."""
+    """Summarize the audits of a judge in a sentence."""
     own = [record for record in records if record["judge"] == label]
     phrases = [_effect_phrase(record) for record in own if record["found"]]
     clean = dict.fromkeys(record["audit"] for record in own if record["n"] and not record["found"])
@@ -267,7 +269,7 @@ def _interval_text(effect: Mapping[str, Any]) -> str:
 
 
 def finding_tables(report: Mapping[str, Any]) -> list[Table]:
-    """The effects, what is beside them, and the cases."""
+    """Return the tables of effects, notes and examples."""
     several = len(report["models"][JUDGE]) > 1
     rows, beside, cases = [], [], []
     for record in report["findings"]:

@@ -31,7 +31,7 @@ from .simulated_judge import TRAITS
 
 
 class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownVerdicts, SupportsTaskDetection):
-    """Audits of judges. Cases may be given instead of named in the settings."""
+    """Audits of judges; cases may be passed in instead of named in the settings."""
 
     name = "audit"
     summary = "Audits of judges: position, verbosity, format, self-preference, labels, test-retest."
@@ -107,9 +107,10 @@ class Audit(Scenario[AuditSettings, AuditTask], SupportsForecast, SupportsKnownV
 
 
 def check_traits(judges: Iterable[str]) -> None:
-    """See that simulated judges have no trait that an audit does not know: such a habit would be planted nowhere.
+    """Check that simulated judges have only traits that an audit uses: others would have no effect.
 
-    :raises ConfigurationError: one has; the message names the model.
+    Raises:
+        ConfigurationError: A trait is unknown; the message names the model.
     """
     for text in judges:
         spec = ModelSpec.parse(text)
@@ -121,9 +122,10 @@ def check_traits(judges: Iterable[str]) -> None:
 
 
 def families_of(settings: AuditSettings, cases: Iterable[AuditCase]) -> dict[str, str]:
-    """By judge its family: as the settings name it, else the longest family of the cases that its label holds.
+    """Return the family of each judge: from the settings, else the longest family name in its label.
 
-    :raises ConfigurationError: the settings name a judge or a family that there is not.
+    Raises:
+        ConfigurationError: The settings name an unknown judge or family.
     """
     case_families = {family for case in cases for family in case.families if family is not None}
     labels = model_labels(settings.judge)

@@ -1,4 +1,4 @@
-"""Simulated judges: they judge by the quality of answers, and by biases that are planted in them."""
+"""Simulated judges: they judge by the quality of answers, and by planted biases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGER = 1.2
 
 
 def answer_qualities(case: AuditCase) -> tuple[float, ...]:
-    """How good the answers are, 0–1: those that people prefer are better, whatever their order."""
+    """Return the quality of each answer, 0–1; answers that people prefer are better, whatever their order."""
     qualities = [seeds.uniform(case.id, "quality", at) for at in range(len(case.answers))]
     if case.preferred == "tie":
         return tuple(qualities[:1] * len(qualities))
@@ -32,8 +32,9 @@ def answer_qualities(case: AuditCase) -> tuple[float, ...]:
 
 @dataclass(slots=True, frozen=True)
 class PairHint:
-    """What a simulated judge knows of two answers in the order in which they are shown: quality, length, whether it is
-    Markdown, whether it is of the judge's own family.
+    """The facts that a simulated judge may use about a pair of answers, in the order shown.
+
+    These are quality, length, whether it is Markdown, and whether it is of the judge's own family.
     """
 
     quality: tuple[float, float]
@@ -47,7 +48,7 @@ class PairHint:
         return judgement(model, text, chance), None
 
     def verdict(self, model: SimulatedBackend, chance: list[float]) -> str:
-        """``A``, ``B`` or ``tie``."""
+        """Return `A`, `B` or `tie`."""
         longer = (self.length[0] > _LONGER * self.length[1]) - (self.length[1] > _LONGER * self.length[0])
         habits = (
             ("position", 1),
@@ -67,7 +68,7 @@ class PairHint:
 
 @dataclass(slots=True, frozen=True)
 class AnswerHint:
-    """What a simulated judge knows of one answer that it grades on a scale."""
+    """The facts that a simulated judge may use about an answer that it grades on a scale."""
 
     quality: float
     scale: GradeScale
@@ -78,7 +79,10 @@ class AnswerHint:
         return judgement(model, json.dumps({"reasoning": "It answers in part.", "score": score}), chance), None
 
     def label(self, model: SimulatedBackend, chance: list[float]) -> str:
-        """One of the labels; between two of them either, so that scales of other lengths have the same mean."""
+        """Return a label of the scale.
+
+        Between two labels either may come, so that scales of other lengths have the same mean.
+        """
         last = len(self.scale.labels) - 1
         if chance[8] < model.traits.get("unsteady", 0.0):
             return self.scale.labels[int(chance[9] * (last + 1))]
