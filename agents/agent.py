@@ -17,7 +17,7 @@ from .forms import form_schema, read_form
 from .prompts import PromptPack
 
 M = TypeVar("M", bound=BaseModel)
-_AGAIN = "Your answer could not be read: {problem}. Answer with the JSON object alone."
+_REPAIR_REQUEST = "Your answer could not be read: {problem}. Answer with the JSON object alone."
 
 
 class Agent:
@@ -71,7 +71,7 @@ class Agent:
                 answer = read_form(form, completion.text, judged)
             except MalformedOutput as error:
                 if attempt == 1:
-                    view = repair_view(self.view, completion, _AGAIN.format(problem=error))
+                    view = repair_view(self.view, completion, _REPAIR_REQUEST.format(problem=error))
                 continue
             # What was computed behind the request to repair it stands elsewhere in the main view.
             self.view.append("assistant", completion.text, completion.pieces if view is self.view else None)

@@ -174,7 +174,7 @@ _ORDINALS = (
     "third dritte troisième tercera terza terceira третий 第三个 第三個 세_번째 三番目の",
     "fourth vierte quatrième cuarta quarta четвёртый 第四个 第四個 네_번째 四番目の",
 )
-_ORDINAL_INDEX = {word.replace("_", " "): place for place, words in enumerate(_ORDINALS) for word in words.split()}
+_ORDINAL_INDEX = {word.replace("_", " "): index for index, words in enumerate(_ORDINALS) for word in words.split()}
 _OPTIONS = ("option", "opción", "opzione", "opção", "вариант", "选项", "選項", "選択肢", "선택지", "보기")
 _ORDINAL_CHOICE = re.compile(
     rf"(?:\b|(?<=[{EAST_ASIAN}]))({'|'.join(_ORDINAL_INDEX)}|last)\s?(?:answer )?"
@@ -187,8 +187,8 @@ def mark_ordinals(text: str, marks: Sequence[str]) -> str:
     """Return the text with a choice's mark for each that is named by its place: "the second option"."""
 
     def marked(match: re.Match[str]) -> str:
-        place = _ORDINAL_INDEX.get(match[1].lower(), len(marks) - 1)
-        return marks[place] if place < len(marks) else match[0]
+        index = _ORDINAL_INDEX.get(match[1].lower(), len(marks) - 1)
+        return marks[index] if index < len(marks) else match[0]
 
     lowered = text.lower()
     return _ORDINAL_CHOICE.sub(marked, text) if any(noun in lowered for noun in _OPTIONS) else text
@@ -224,9 +224,9 @@ _ELIDED = re.compile(r"(?:l|d|j|qu|s|m|t|all|dell|nell)'(.+)|(n)'(.+)")
 @lru_cache(maxsize=8192)
 def word_classes(word: str) -> str:
     """Return the classes of a word in lower case; ``w`` for one that is not listed."""
-    found = SINGLE.get(word)
-    if found is not None:
-        return found
+    single = SINGLE.get(word)
+    if single is not None:
+        return single
     for stem, classes in _STEMS:
         if word.startswith(stem):
             return classes
@@ -240,9 +240,9 @@ _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # What stands in place of a choice's words, and the mark of the first choice: no text has these characters afterwards.
 TEXT_MARK, FIRST_MARK = "\ue000", 0xE100
 _TABLE: dict[int, str | None] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms
-_TABLE.update({0x24B6 + place: letter for place, letter in enumerate(_LABELS)})  # letters and digits in circles
-_TABLE.update({0x24D0 + place: letter.lower() for place, letter in enumerate(_LABELS)})
-_TABLE.update({0x2460 + place: f" ({place + 1}) " for place in range(9)})
+_TABLE.update({0x24B6 + index: letter for index, letter in enumerate(_LABELS)})  # letters and digits in circles
+_TABLE.update({0x24D0 + index: letter.lower() for index, letter in enumerate(_LABELS)})
+_TABLE.update({0x2460 + index: f" ({index + 1}) " for index in range(9)})
 for _characters, _plain_one in (
     ("\u00a0\u1680\u2007\u202f\u205f\u3000\t\v\f\x1c\x1d\x1e\x1f\x85·", " "),
     ("\r\u2028\u2029", "\n"),
@@ -309,7 +309,7 @@ def _strip_tags(text: str) -> str:
     """Return elements as lines with their names (``answer: B``), and a tag that is one letter as that letter."""
     closed = {match[2] for match in _TAG.finditer(text) if match[1]}
 
-    def shown(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         name = match[2].lower()
         if len(name) == 1:
             return "" if match[2] in closed else f" ({match[2]}) "
@@ -317,4 +317,4 @@ def _strip_tags(text: str) -> str:
             return ""
         return "\n" if match[1] or not {"A", "n"} & set(word_classes(name.rpartition("_")[2])) else f"\n{name}: "
 
-    return _TAG.sub(shown, text)
+    return _TAG.sub(replacement, text)

@@ -41,9 +41,9 @@ from .forms import readable_text
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OPERATORS = frozenset("+*^°#~%×÷<>")  # signs that make a letter a quantity
-_MOST = 4000  # mentions of choices; a text with more of them names none
+_MAX_MENTIONS = 4000  # mentions of choices; a text with more of them names none
 # How plainly a choice is affirmed, spoken of, or denied: that it is not something else, is false, or is the wrong one.
-_FINAL, _STATEMENT, _SAID, _NOUN, _WEAK, _ASKED, _SPOKEN = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
+_FINAL, _STATEMENT, _AFFIRMED, _NOUN, _WEAK, _QUESTIONED, _MENTIONED = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
 _CONTENT_DENIED, _CALLED_FALSE, _CALLED_WRONG = -1.0, -2.0, -3.0
 
 
@@ -84,8 +84,8 @@ def _read(answer: str, choices: Sequence[str], *, cut: bool = False) -> int | No
 def _may_mention(marked: str) -> bool:
     """Return False if no choice can be mentioned: there are no marks, and no letters alone but articles."""
     return not marked.isascii() or any(
-        not found[1].islower() or not found[2] or _first_class(found[2]) in _FOLLOWS
-        for found in _ALONE.finditer(marked)
+        not match[1].islower() or not match[2] or _first_class(match[2]) in _FOLLOWS
+        for match in _ALONE.finditer(marked)
     )
 
 
@@ -131,26 +131,26 @@ def _sentences(text: str, choices: Sequence[str]) -> Iterator[_Sentence]:
     """Yield the sentences of a text with marks (``_with_marks``)."""
     count = len(choices)
     numbered = 1 < count < 10 and not any(NUMBERS.search(choice) for choice in choices)
-    for place, line in enumerate(text.split("\n")):
-        yield from _Line(line, place, count, numbered=numbered).sentences()
+    for number, line in enumerate(text.split("\n")):
+        yield from _Line(line, number, count, numbered=numbered).sentences()
 
 
 def _with_marks(text: str, choices: Sequence[str]) -> str:
     """Return the text with marks for the choices' words, the longest first: none is found inside of another."""
     for words, index, article in _wordings(tuple(choices)):
-        lowered = _lowered(text)
-        pieces, done = [], 0
+        lowered = _lower_case(text)
+        pieces, end_of_last = [], 0
         start = lowered.find(words)
         while start >= 0:
             end = start + len(words)
             if _stands_alone(text, start, end, words):
-                if article and lowered.endswith(article, done, start):
+                if article and lowered.endswith(article, end_of_last, start):
                     start -= len(article)
-                pieces.append(f"{text[done:start]} {TEXT_MARK}{chr(FIRST_MARK + index)} ")
-                done = end
+                pieces.append(f"{text[end_of_last:start]} {TEXT_MARK}{chr(FIRST_MARK + index)} ")
+                end_of_last = end
             start = lowered.find(words, end)
         if pieces:
-            text = "".join([*pieces, text[done:]])
+            text = "".join([*pieces, text[end_of_last:]])
     return text
 
 
@@ -163,23 +163,23 @@ def _wordings(choices: tuple[str, ...]) -> list[tuple[str, int, str]]:
 
     Words of two choices name neither.
     """
-    plain = [_lowered(" ".join(to_plain_lines(choice).split())).strip(" .,;:!") for choice in choices]
+    plain = [_lower_case(" ".join(to_plain_lines(choice).split())).strip(" .,;:!") for choice in choices]
     cores = [_ARTICLE.sub("", words, count=1) if _ARTICLE.match(words) else words for words in plain]
-    known = [core if cores.count(core) == 1 else words for core, words in zip(cores, plain, strict=True)]
-    kept = [
+    wordings = [core if cores.count(core) == 1 else words for core, words in zip(cores, plain, strict=True)]
+    usable = [
         (words, index, plain[index].removesuffix(words))
-        for index, words in enumerate(known)
-        if words and known.count(words) == 1 and not (len(words) == 1 and words in _LABELS.lower())
+        for index, words in enumerate(wordings)
+        if words and wordings.count(words) == 1 and not (len(words) == 1 and words in _LABELS.lower())
     ]
-    return sorted(kept, key=lambda one: -len(one[0]))
+    return sorted(usable, key=lambda entry: -len(entry[0]))
 
 
-def _lowered(text: str) -> str:
+def _lower_case(text: str) -> str:
     """Return the text in lower case, each character in its place."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered
-    return "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
+    return "".join(character.lower() if len(character.lower()) == 1 else character for character in text)
 
 
 def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
@@ -200,13 +200,13 @@ def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
     return not (last.isalnum() and (_is_west(after) or _is_tied(text, end - 1, 1)))
 
 
-def _is_tied(text: str, place: int, step: int) -> bool:
+def _is_tied(text: str, position: int, step: int) -> bool:
     """Return True if a hyphen, a sign or a decimal point ties a character to what stands beyond it."""
-    tie = text[place + step] if 0 <= place + step < len(text) else ""
-    beyond = text[place + 2 * step] if 0 <= place + 2 * step < len(text) else ""
+    tie = text[position + step] if 0 <= position + step < len(text) else ""
+    beyond = text[position + 2 * step] if 0 <= position + 2 * step < len(text) else ""
     if tie in (".", ","):
-        return text[place].isdigit() and beyond.isdigit()
-    if tie == "-" and text[place].isdigit() and step < 0:
+        return text[position].isdigit() and beyond.isdigit()
+    if tie == "-" and text[position].isdigit() and step < 0:
         return not beyond.strip() or beyond in "(="
     return tie == "-" and beyond.isalnum()
 
@@ -235,15 +235,15 @@ _FOLLOWS = frozenset("BNWRfJskSZYh")
 class _Line:
     """One line of a text, turned into sentences of classes."""
 
-    def __init__(self, line: str, place: int, count: int, *, numbered: bool) -> None:
-        self._place, self._count, self._numbered = place, count, numbered
+    def __init__(self, line: str, number: int, count: int, *, numbered: bool) -> None:
+        self._number, self._count, self._numbered = number, count, numbered
         parts: list[tuple[str, str]] = []  # tokens, and the classes of those that are known as phrases
-        done = 0
-        for phrase in PHRASE.finditer(_lowered(line)):
-            parts += ((token, "") for token in _TOKEN.findall(line, done, phrase.start()))
+        position = 0
+        for phrase in PHRASE.finditer(_lower_case(line)):
+            parts += ((token, "") for token in _TOKEN.findall(line, position, phrase.start()))
             parts.append((phrase[0], SEVERAL[phrase[0]]))
-            done = phrase.end()
-        parts += ((token, "") for token in _TOKEN.findall(line, done))
+            position = phrase.end()
+        parts += ((token, "") for token in _TOKEN.findall(line, position))
         self._parts = parts
         words = [at for at, (token, _) in enumerate(parts) if token[0].isalnum() or token[0] == TEXT_MARK]
         self._single = len(words) == 1
@@ -261,16 +261,16 @@ class _Line:
 
     def sentences(self) -> Iterator[_Sentence]:
         """Return the line's sentences that hold anything."""
-        for at, (token, known) in enumerate(self._parts):
-            ended = self._ends(at, token, known)
-            if (ended or at == len(self._parts) - 1) and self._row:
-                yield _Sentence(self._row, self._choices, self._unsure, self._place, token == "?", self._entry)
+        for at, (token, classes) in enumerate(self._parts):
+            is_end = self._ends(at, token, classes)
+            if (is_end or at == len(self._parts) - 1) and self._row:
+                yield _Sentence(self._row, self._choices, self._unsure, self._number, token == "?", self._entry)
                 self._start()
 
-    def _ends(self, at: int, token: str, known: str) -> bool:
+    def _ends(self, at: int, token: str, classes: str) -> bool:
         """Add a token's classes to the row, and return True if it ends the sentence."""
-        if known:
-            self._row += known
+        if classes:
+            self._row += classes
         elif token[0] == TEXT_MARK:
             choice = ord(token[1]) - FIRST_MARK
             if self._row.endswith("MB") and self._choices[-1] == choice:
@@ -282,7 +282,7 @@ class _Line:
         elif token in CHECK_MARKS:
             self._row += self._sign.format(SINGLE[token])
         elif token[0].isalnum():
-            label = self._label(at, token) if len(token) == 1 else None
+            label = self._choice_of_label(at, token) if len(token) == 1 else None
             if label is not None:
                 self._mention(label, unsure=self._may_be_word(at))
             else:
@@ -312,8 +312,8 @@ class _Line:
     def _begins_anew(self, at: int) -> bool:
         """Return True if a label and its predicate begin here: "B. A is too hot"."""
         label, after = self._parts[at][0], self._after(at)
-        named = label.isascii() and label.isupper() and len(label) == 1
-        return named and after[:1].isalpha() and (_is_east(after[0]) or _first_class(after) in _FOLLOWS)
+        is_letter = label.isascii() and label.isupper() and len(label) == 1
+        return is_letter and after[:1].isalpha() and (_is_east(after[0]) or _first_class(after) in _FOLLOWS)
 
     @staticmethod
     def _is_mark(token: str, choice: int) -> bool:
@@ -332,18 +332,18 @@ class _Line:
 
     def _add_run(self, run: str) -> None:
         """Add the classes of words that are written without blanks; a particle behind a mention has none."""
-        place = 1 if run[0] in "가이" and self._row[-1:] in ("M", "n") and EASTERN.match(run) is None else 0
-        while place < len(run):
-            match = EASTERN.match(run, place)
+        position = 1 if run[0] in "가이" and self._row[-1:] in ("M", "n") and EASTERN.match(run) is None else 0
+        while position < len(run):
+            match = EASTERN.match(run, position)
             if match is not None:
                 self._row += SEVERAL[match[0]]
-                place = match.end()
+                position = match.end()
                 continue
             if not self._row.endswith("w"):
                 self._row += "w"
-            place += 1
+            position += 1
 
-    def _label(self, at: int, letter: str) -> int | None:
+    def _choice_of_label(self, at: int, letter: str) -> int | None:
         """Return the choice that a letter or digit stands for, -1 for a letter of no choice; None if it is a word."""
         before, after = self._parts[at - 1][0] if at else "", self._after(at)
         if before in _OPERATORS or after in _OPERATORS or after == "=":
@@ -368,8 +368,8 @@ class _Line:
             return min(CYRILLIC[letter], self._count - 1 if CYRILLIC[letter] < self._count else -1) if marked else None
         if letter not in _LABELS:
             return _index(letter.upper(), self._count) if marked and letter.upper() in _LABELS else None
-        named = self._parts[at - 2][0] if before == ":" and at > 1 else before
-        if named.lower() in KINDS:
+        noun = self._parts[at - 2][0] if before == ":" and at > 1 else before
+        if noun.lower() in KINDS:
             return None
         if (
             letter in "AEIO"
@@ -457,70 +457,76 @@ def _weigh(left: str, right: str) -> float:
     verdict = _PREDICATE.match(right)
     if verdict is not None and (verdict["what"] not in "AC" or "w" not in verdict["head"]):
         supposed = supposed or ("h" in verdict["head"] and "H" in right[verdict.end() :])  # "C would be right if …"
-        weight = _predicated(verdict, right, negated=negated)
-        return _SPOKEN if supposed else min(weight, _WEAK) if left.endswith("hB") else weight  # "wäre A richtig"
+        weight = _weigh_predicate(verdict, right, negated=negated)
+        return _MENTIONED if supposed else min(weight, _WEAK) if left.endswith("hB") else weight  # "wäre A richtig"
     lone = _LONE.fullmatch(right)
     if lone is not None:
-        return _CALLED_WRONG if lone["what"] == "N" else _SAID
+        return _CALLED_WRONG if lone["what"] == "N" else _AFFIRMED
     silent = _NOTHING.fullmatch(right) is not None
     stated = _STATED.search(left) or (_CALLED.search(left) if silent else None)
     if stated is not None:
-        return _CALLED_WRONG if _DENIED_BEHIND.fullmatch(right) else _stated(stated, left, silent=silent)
+        return _CALLED_WRONG if _DENIED_BEHIND.fullmatch(right) else _weigh_statement(stated, left, silent=silent)
     chosen = _CHOSEN.search(left)
     if chosen is not None:
         before = left[max(0, chosen.start() - 4) : chosen.start()]
         if {"N", "W"} & set(before):
             return _CALLED_WRONG
-        return _SPOKEN if supposed else _WEAK if "h" in before else _STATEMENT
+        return _MENTIONED if supposed else _WEAK if "h" in before else _STATEMENT
     denied = _DENIED.search(left)
     if denied is not None or negated:
         return _CALLED_FALSE if denied is not None and denied["false"] else _CALLED_WRONG
     if _CONTENT.match(right):
         return _CONTENT_DENIED
     if supposed:
-        return _SPOKEN
+        return _MENTIONED
     if _CONCLUDED.search(left):
         return _STATEMENT if silent else _WEAK
     if _IDENTIFIED.fullmatch(left):
         if "h" in left or (not silent and "P" in left):
             return _WEAK
-        return _SPOKEN if not silent else _NOUN if "w" in left else _SAID
-    return _SPOKEN if not silent or not _BARE.fullmatch(left) else _WEAK if "h" in right else _SAID
+        return _MENTIONED if not silent else _NOUN if "w" in left else _AFFIRMED
+    return _MENTIONED if not silent or not _BARE.fullmatch(left) else _WEAK if "h" in right else _AFFIRMED
 
 
-def _predicated(verdict: re.Match[str], right: str, *, negated: bool) -> float:
+def _weigh_predicate(verdict: re.Match[str], right: str, *, negated: bool) -> float:
     """Return the weight of a mention that is called right, wrong, true, false, the answer, or chosen."""
-    what = verdict["what"]
+    word = verdict["what"]
     negative = "N" in verdict["head"] or verdict["tail"] is not None
-    if negative or what in "Wf":
-        if negated or (negative and what in "Wf"):
-            return _SPOKEN  # not wrong is not right
-        return _CALLED_FALSE if what in "ft" else _CALLED_WRONG
+    if negative or word in "Wf":
+        if negated or (negative and word in "Wf"):
+            return _MENTIONED  # not wrong is not right
+        return _CALLED_FALSE if word in "ft" else _CALLED_WRONG
     if negated:
         return _CALLED_WRONG
     if "h" in verdict["head"]:
         return _WEAK
     behind = right[verdict.end() : verdict.end() + 2].strip("i")
-    return _STATEMENT if what in "AC" or (what == "R" and behind[:1] in ("A", "n")) else _NOUN if what == "t" else _SAID
+    return (
+        _STATEMENT
+        if word in "AC" or (word == "R" and behind[:1] in ("A", "n"))
+        else _NOUN
+        if word == "t"
+        else _AFFIRMED
+    )
 
 
-def _stated(stated: re.Match[str], left: str, *, silent: bool) -> float:
+def _weigh_statement(stated: re.Match[str], left: str, *, silent: bool) -> float:
     """Return the weight of a mention behind "the answer is" and the like."""
     head, tail, before = stated["head"], stated["tail"], left[: stated.start()]
     if (head == "n" and not silent) or "H" in before:
-        return _SPOKEN
+        return _MENTIONED
     wrong = bool({"W", "f"} & set(head))
     negative = "N" in head + tail or re.search(r"N[^B]{0,3}T[^B]*$", before) is not None
     negative = negative or (stated.re is _CALLED and "N" in before[-4:])
     if wrong or negative:
-        return _SPOKEN if wrong and negative else _CALLED_FALSE if "f" in head else _CALLED_WRONG
+        return _MENTIONED if wrong and negative else _CALLED_FALSE if "f" in head else _CALLED_WRONG
     if "h" in before[-3:] + head + tail:
         return _WEAK
     if "t" in head and "A" not in head:
         return _NOUN
     if "F" in head:
         return _FINAL
-    return _STATEMENT if stated.re is _STATED or head else _SAID
+    return _STATEMENT if stated.re is _STATED or head else _AFFIRMED
 
 
 # --- from what is said to the choice
@@ -565,7 +571,7 @@ class _Reader:
 
     def take(self, sentence: _Sentence) -> None:
         """Note what a sentence says of choices."""
-        if len(self._events) > _MOST:
+        if len(self._events) > _MAX_MENTIONS:
             return
         self._last_line = sentence.line
         row, groups = self._grouped(sentence)
@@ -582,7 +588,11 @@ class _Reader:
         self._heading = None
         if heading is not None:
             self._heading = (
-                _CALLED_WRONG if heading["wrong"] or heading["behind"] else _SPOKEN if heading["other"] else _STATEMENT
+                _CALLED_WRONG
+                if heading["wrong"] or heading["behind"]
+                else _MENTIONED
+                if heading["other"]
+                else _STATEMENT
             )
         bare = row.strip(":,") in ("G", "nG")
         opens, before, at = not self._begun, "", 0
@@ -618,7 +628,7 @@ class _Reader:
         classes = sentence.classes
         if "(" in classes:  # a verdict in brackets belongs to what it stands behind; other asides are left out
             classes = _ASIDE.sub(
-                lambda one: f"B{one[1]}" if len(one[1]) < 5 and set("WRftNY") & set(one[1]) else "", classes
+                lambda aside: f"B{aside[1]}" if len(aside[1]) < 5 and set("WRftNY") & set(aside[1]) else "", classes
             )
         classes = re.sub(r"([Si]),", r"\1", classes).replace(",q", "q")
         classes = _SUPPOSED.sub("h", _INSERTED.sub("M", classes)).replace("(NM", ",NM")
@@ -643,26 +653,28 @@ class _Reader:
         self, clause: str, groups: list[_Group], sentence: _Sentence, before: str, *, bare: bool, opens: bool
     ) -> None:
         """Note what a clause says of its groups; ``before`` is what parts it from the clause before."""
-        for place, ((choices, unsure), left, right) in enumerate(zip(groups, *_sides(clause), strict=True)):
-            if place == 0 and before == "k":
+        for position, ((choices, unsure), left, right) in enumerate(zip(groups, *_sides(clause), strict=True)):
+            if position == 0 and before == "k":
                 left = left.removeprefix("N:")  # "but no: C"
-            weight = _weigh(left, right) if "L" not in left else self._likewise()
-            first, last = place == 0, place == len(groups) - 1
+            weight = _weigh(left, right) if "L" not in left else self._subject_weight()
+            first, last = position == 0, position == len(groups) - 1
             begins = opens and first and last and not left and not unsure and len(choices) == 1
-            if weight == _SAID and not last and right and _NOTHING.fullmatch(right):
-                weight = _CONTENT_DENIED if "N" in clause else _SPOKEN  # "the Moon is not the Sun"; "A. Moon B. Mars"
-            if first and before == "J" and weight == _SAID and _BARE.fullmatch(left):
-                choices, weight = self._also(choices, sentence.line)
+            if weight == _AFFIRMED and not last and right and _NOTHING.fullmatch(right):
+                weight = (
+                    _CONTENT_DENIED if "N" in clause else _MENTIONED
+                )  # "the Moon is not the Sun"; "A. Moon B. Mars"
+            if first and before == "J" and weight == _AFFIRMED and _BARE.fullmatch(left):
+                choices, weight = self._joined_with_subject(choices, sentence.line)
             if len(choices) > 1 and left == "n:":
-                weight = _SPOKEN
+                weight = _MENTIONED
             if sentence.asks and weight > 0:
-                weight = _ASKED if _BARE.fullmatch(left) else _SPOKEN
+                weight = _QUESTIONED if _BARE.fullmatch(left) else _MENTIONED
             sure = not (unsure or sentence.asks or "H" in left or (sentence.entry and self._is_begun_list(sentence)))
             event = _Event(choices, weight, self._turn, sentence.line, bare, sure=sure)
-            if weight >= _SAID:
-                replaces = first and before == "k" and weight == _SAID
+            if weight >= _AFFIRMED:
+                replaces = first and before == "k" and weight == _AFFIRMED
                 event.right = replaces or _CALLED_RIGHT.match(right) is not None
-            elif weight == _SPOKEN and begins and (sentence.entry or right[:1] == ":"):
+            elif weight == _MENTIONED and begins and (sentence.entry or right[:1] == ":"):
                 event.weight, self._opening = _WEAK, event
             self._add(event)
             self._subject = event
@@ -672,60 +684,60 @@ class _Reader:
             below = _STATEMENT if event.weight == _CALLED_FALSE else _FINAL + 1
             for choice in event.choices:
                 self._withdrawn[choice] = (len(self._events), below)
-                place = self._affirmed.get(choice, -1)
-                if place >= 0 and self._events[place].weight < below:
+                position = self._affirmed.get(choice, -1)
+                if position >= 0 and self._events[position].weight < below:
                     self._fallen = max(self._fallen, self._affirmed.pop(choice))
-        elif event.weight >= _SAID:
+        elif event.weight >= _AFFIRMED:
             self._affirmed.update(dict.fromkeys(event.choices, len(self._events)))
         self._events.append(event)
 
-    def _also(self, choices: frozenset[int], line: int) -> tuple[frozenset[int], float]:
+    def _joined_with_subject(self, choices: frozenset[int], line: int) -> tuple[frozenset[int], float]:
         """Return what "…, or perhaps B" comes to: several choices, with what was affirmed before it."""
-        said = self._subject
-        if said is None or said.line != line or said.weight <= 0:
-            return choices, _SPOKEN
-        return choices | said.choices, said.weight
+        subject = self._subject
+        if subject is None or subject.line != line or subject.weight <= 0:
+            return choices, _MENTIONED
+        return choices | subject.choices, subject.weight
 
-    def _likewise(self) -> float:
-        return self._subject.weight if self._subject is not None and self._subject.weight < 0 else _SPOKEN
+    def _subject_weight(self) -> float:
+        return self._subject.weight if self._subject is not None and self._subject.weight < 0 else _MENTIONED
 
     def _remark(self, clause: str, line: int) -> None:
         """Note what a clause without a mention says of the mention before it."""
-        subject, said = self._subject, _REMARK.fullmatch(clause)
-        if subject is None or said is None:
+        subject, match = self._subject, _REMARK.fullmatch(clause)
+        if subject is None or match is None:
             return
-        no, what = bool(said["no"]), said["what"]
-        if not what and (not no or clause.strip("SiYJ:") != "N"):
+        no, word = bool(match["no"]), match["what"]
+        if not word and (not no or clause.strip("SiYJ:") != "N"):
             return
-        if no != (what in ("W", "f")):
+        if no != (word in ("W", "f")):
             self._add(_Event(subject.choices, _CALLED_WRONG, self._turn, line))
         elif not no and len(subject.choices) == 1 and subject.line == line and subject.weight > _CALLED_FALSE:
-            self._add(_Event(subject.choices, _SAID, self._turn, line, right=True))
+            self._add(_Event(subject.choices, _AFFIRMED, self._turn, line, right=True))
 
     def choice(self, *, cut: bool) -> int | None:
         """Return the choice that is named, None if none is; of a ``cut`` text none that is only spoken of."""
-        if len(self._events) > _MOST:
+        if len(self._events) > _MAX_MENTIONS:
             return None
         self._weigh_places()
-        places = {event: place for place, event in enumerate(self._events)}
-        kept = [event for event in self._events if not self._is_withdrawn(event, places[event])]
-        for least in (_STATEMENT, _SAID, _NOUN, _WEAK, _ASKED):
-            tier = [event for event in kept if event.weight >= least and (least > _ASKED or not cut)]
+        positions = {event: position for position, event in enumerate(self._events)}
+        valid = [event for event in self._events if not self._is_withdrawn(event, positions[event])]
+        for weight in (_STATEMENT, _AFFIRMED, _NOUN, _WEAK, _QUESTIONED):
+            tier = [event for event in valid if event.weight >= weight and (weight > _QUESTIONED or not cut)]
             if tier:
-                last = self._last(tier, kept)
-                return None if last is None or self._fallen > places[last] else min(last.choices)
-        return None if cut else self._spoken_of()
+                last = self._last(tier, valid)
+                return None if last is None or self._fallen > positions[last] else min(last.choices)
+        return None if cut else self._only_mentioned_choice()
 
-    def _is_withdrawn(self, event: _Event, place: int) -> bool:
+    def _is_withdrawn(self, event: _Event, position: int) -> bool:
         if len(event.choices) > 1:
             return False
         before, below = self._withdrawn.get(min(event.choices), (0, 0.0))
-        return place < before and event.weight < below
+        return position < before and event.weight < below
 
-    def _last(self, tier: list[_Event], kept: list[_Event]) -> _Event | None:
+    def _last(self, tier: list[_Event], valid: list[_Event]) -> _Event | None:
         """Return the last of the events that affirm most plainly; None if it does not stand against the others."""
         last = tier[-1]
-        later = [event for event in kept[kept.index(last) :] if event.right and event.choices != last.choices]
+        later = [event for event in valid[valid.index(last) :] if event.right and event.choices != last.choices]
         if later:
             if any(event.turn == last.turn and not event.choices < last.choices for event in later):
                 return None
@@ -741,7 +753,10 @@ class _Reader:
         """Weigh mentions by place: entries of a list of choices are no answers, a letter alone at the end is one."""
         bare = [event for event in self._events if event.bare and len(event.choices) == 1 and event.weight > 0]
         lettered = {line for _, line in self._entries}
-        for labels in (self._entries, [(min(one.choices), one.line) for one in bare if one.line not in lettered]):
+        for labels in (
+            self._entries,
+            [(min(entry.choices), entry.line) for entry in bare if entry.line not in lettered],
+        ):
             listed: set[int] = set()
             run: list[int] = []
             window: list[tuple[int, int]] = []
@@ -756,24 +771,24 @@ class _Reader:
                     listed.update(line for _, line in window[-self._count :])  # the whole list in another order
             for event in bare:
                 if event.line in listed:
-                    event.weight = _SPOKEN
-        if bare and bare[-1] is self._events[-1] and bare[-1].line == self._last_line and bare[-1].weight == _SAID:
+                    event.weight = _MENTIONED
+        if bare and bare[-1] is self._events[-1] and bare[-1].line == self._last_line and bare[-1].weight == _AFFIRMED:
             bare[-1].weight = _STATEMENT
         if self._opening is not None and 0 in self._opening.choices and any(choice == 1 for choice, _ in self._entries):
-            self._opening.weight = _SPOKEN
+            self._opening.weight = _MENTIONED
 
-    def _spoken_of(self) -> int | None:
+    def _only_mentioned_choice(self) -> int | None:
         """Return the only choice that is spoken of and not denied, or the one that is left if all others are denied."""
         denied = {choice for event in self._events if event.weight < 0 for choice in event.choices}
         wrong = {choice for event in self._events if event.weight <= _CALLED_FALSE for choice in event.choices}
-        left = {choice for event in self._events if event.sure for choice in event.choices} - denied - {-1}
-        others = {choice for event in self._events for choice in event.choices} - denied - left - {-1}
+        candidates = {choice for event in self._events if event.sure for choice in event.choices} - denied - {-1}
+        unsure = {choice for event in self._events for choice in event.choices} - denied - candidates - {-1}
         implied = len(wrong) == self._count - 1
-        if implied and not left and not others:  # "it is not true", "wrong answers: A, C, D"
+        if implied and not candidates and not unsure:  # "it is not true", "wrong answers: A, C, D"
             return min(set(range(self._count)) - wrong - denied, default=None)
-        if len(left) != 1 or not (implied or (not others and self._fallen < 0)):
+        if len(candidates) != 1 or not (implied or (not unsure and self._fallen < 0)):
             return None
-        return left.pop()
+        return candidates.pop()
 
 
 def _sides(clause: str) -> tuple[list[str], list[str]]:
@@ -784,16 +799,16 @@ def _sides(clause: str) -> tuple[list[str], list[str]]:
     parts = clause.split("G")
     lefts, rights = [parts[0][-60:]], []
     for between in parts[1:-1]:
-        found = None
+        lead = None
         alone = _PREDICATE.fullmatch(between) or _LONE.fullmatch(between)
-        said = _CLAIM.fullmatch(between)  # "A is right: the heart …"
-        if said is not None:
-            rights.append(said[1])
+        claim = _CLAIM.fullmatch(between)  # "A is right: the heart …"
+        if claim is not None:
+            rights.append(claim[1])
             lefts.append(":")
             continue
         if not alone or not _PREDICATE.match(parts[-1]):
-            found = next((match for one in _LEFTS if (match := one.search(between[-60:]))), None)
-        cut = len(between) if found is None else max(0, len(between) - 60) + found.start()
+            lead = next((match for pattern in _LEFTS if (match := pattern.search(between[-60:]))), None)
+        cut = len(between) if lead is None else max(0, len(between) - 60) + lead.start()
         rights.append(between[:cut][:40])
         supposed = "H" if "H" in between else ""  # "a common mistake is C"
         lefts.append(between[cut:] or supposed + ("B" if between.endswith("B") else "w"))

@@ -54,16 +54,16 @@ def json_object_texts(text: str, judged: str | None = None) -> list[str]:
 
     :raises MalformedOutput: one is not complete, is nested too deep, or there are too many.
     """
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     match = _OBJECT_START.search(text)
     while match is not None:
-        if len(found) == _MAX_OBJECTS:
+        if len(spans) == _MAX_OBJECTS:
             raise MalformedOutput(f"it holds more than {_MAX_OBJECTS} JSON objects")
         end = _end_of_object(text, match.start())
-        found.append((match.start(), end))
+        spans.append((match.start(), end))
         match = _OBJECT_START.search(text, end)
     bare = None if judged is None else _strip_whitespace(judged)
-    return [text[start:end] for start, end in found if bare is None or not _is_quotation(text, start, end, bare)]
+    return [text[start:end] for start, end in spans if bare is None or not _is_quotation(text, start, end, bare)]
 
 
 def json_objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -83,17 +83,17 @@ def unquoted_objects(text: str, judged: str = "") -> list[tuple[int, dict[str, A
 
 
 def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    place = 0
+    position = 0
     for _ in range(_MAX_OBJECTS):
-        match = _OBJECT_START.search(text, place)
+        match = _OBJECT_START.search(text, position)
         if match is None:
             return
         try:
-            value, place = _DECODER.raw_decode(text, match.start())
+            value, position = _DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError):
-            place = match.start() + 1
+            position = match.start() + 1
             continue
-        yield match.start(), place, value
+        yield match.start(), position, value
 
 
 def load_json(text: str, **options: Any) -> Any:
@@ -205,29 +205,29 @@ def read_form(form: type[M], text: str, judged: str = "") -> M:
         raise MalformedOutput(explain_mistakes(error, 1)) from None
 
 
-def explain_mistakes(error: ValidationError, most: int) -> str:
+def explain_mistakes(error: ValidationError, limit: int) -> str:
     """Return the first mistakes by field, in words that a model can act on."""
-    told = []
-    for one in error.errors(include_url=False)[:most]:
-        field = ".".join(map(str, one["loc"]))
-        told.append(f"{field}: {one['msg']}" if field else str(one["msg"]))
-    return "; ".join(told)
+    messages = []
+    for mistake in error.errors(include_url=False)[:limit]:
+        field = ".".join(map(str, mistake["loc"]))
+        messages.append(f"{field}: {mistake['msg']}" if field else str(mistake["msg"]))
+    return "; ".join(messages)
 
 
-def _inline_schema(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def _inline_schema(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
-        return _inline_schema(named[str(schema["$ref"]).rpartition("/")[2]], named)
+        return _inline_schema(definitions[str(schema["$ref"]).rpartition("/")[2]], definitions)
     if "allOf" in schema and len(schema["allOf"]) == 1:
-        return _inline_schema(schema["allOf"][0], named)
+        return _inline_schema(schema["allOf"][0], definitions)
     plain = {key: schema[key] for key in _SCHEMA_KEYWORDS if key in schema}
     if "description" in schema:
         plain["description"] = schema["description"]
     if "anyOf" in schema:
-        plain["anyOf"] = [_inline_schema(one, named) for one in schema["anyOf"]]
+        plain["anyOf"] = [_inline_schema(part, definitions) for part in schema["anyOf"]]
     if isinstance(schema.get("items"), Mapping):
-        plain["items"] = _inline_schema(schema["items"], named)
+        plain["items"] = _inline_schema(schema["items"], definitions)
     if "properties" in schema:
-        plain["properties"] = {name: _inline_schema(one, named) for name, one in schema["properties"].items()}
+        plain["properties"] = {name: _inline_schema(part, definitions) for name, part in schema["properties"].items()}
         plain |= {"required": list(schema["properties"]), "additionalProperties": False}
     if schema.get("type") == "integer":
         low, high = _bounds(schema)

@@ -85,7 +85,7 @@ def grade_form(scale: GradeScale) -> type[BaseModel]:
     """The form of a grade on a scale: ``reasoning``, then ``score``, which is one of its labels."""
     labels = {label.casefold(): label for label in scale.labels}
 
-    def known(value: Any) -> Any:
+    def normalize(value: Any) -> Any:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool):  # True equals 1
@@ -96,7 +96,7 @@ def grade_form(scale: GradeScale) -> type[BaseModel]:
         return int(label) if scale.numeric and isinstance(label, str) and label.isdecimal() else label
 
     allowed: Any = Literal[tuple(map(int, scale.labels)) if scale.numeric else scale.labels]
-    fields: dict[str, Any] = {"reasoning": (str, ""), "score": (Annotated[allowed, BeforeValidator(known)], ...)}
+    fields: dict[str, Any] = {"reasoning": (str, ""), "score": (Annotated[allowed, BeforeValidator(normalize)], ...)}
     return create_model(f"Grade {scale.name}", __config__=ConfigDict(extra="ignore"), **fields)
 
 
@@ -166,9 +166,9 @@ class Judge:
             first = completion.text.strip()
             view.append("assistant", completion.text, completion.pieces)
             view.append("user", self._pack.render("judge.again", problem=str(error)))
-        mended = await self._conversation.generate(self.role, view, self._sampling, hint=hint)
+        repaired = await self._conversation.generate(self.role, view, self._sampling, hint=hint)
         try:
-            passed, reasoning = parse_ruling(mended.text, judged, truncated=mended.finish == "length")
+            passed, reasoning = parse_ruling(repaired.text, judged, truncated=repaired.finish == "length")
         except MalformedOutput as error:
             return Ruling(None, first, 2, str(error))
         # Asked for the verdict alone, a judge need not give its reasons again: those it gave first count.
@@ -202,15 +202,15 @@ def _verdict_from_json(body: str, judged: str) -> tuple[bool, str] | None:
     """The verdict of the JSON objects in the text; None if no object has one."""
     verdicts: list[bool] = []
     reasons = ""
-    for place, value in unquoted_objects(body, judged):
+    for position, value in unquoted_objects(body, judged):
         if "verdict" in value:
-            reasons = reasons if verdicts else _reasons(value, body[:place])
+            reasons = reasons if verdicts else _reasons(value, body[:position])
             verdicts.append(_is_pass_word(value["verdict"]))
-    told = _verdict_after_json(body)
+    last_verdict = _verdict_after_json(body)
     if not verdicts:
         quoted = any("verdict" in value for _, value in json_objects(body))
-        return (told, body) if quoted and told is not None else None
-    if len(set(verdicts)) > 1 or (told is not None and told != verdicts[0]):
+        return (last_verdict, body) if quoted and last_verdict is not None else None
+    if len(set(verdicts)) > 1 or (last_verdict is not None and last_verdict != verdicts[0]):
         raise MalformedOutput("it holds verdicts that differ")
     return verdicts[0], reasons
 
@@ -226,9 +226,9 @@ def _verdict_after_json(body: str) -> bool | None:
 
 
 def _reasons(value: dict[str, Any], before: str) -> str:
-    told = value.get("reasoning")
-    if isinstance(told, str) and told.strip():
-        return told.strip()
+    reasoning = value.get("reasoning")
+    if isinstance(reasoning, str) and reasoning.strip():
+        return reasoning.strip()
     return before.removesuffix("```json\n").strip().removesuffix("```json").strip()
 
 

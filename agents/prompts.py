@@ -31,29 +31,29 @@ _NO_PLACEHOLDERS: Signature = {}
 class Template:
     """One compiled template: literal pieces and placeholders, joined at each rendering."""
 
-    __slots__ = ("_constant", "_pieces", "_places", "placeholders")
+    __slots__ = ("_constant", "_fields", "_pieces", "placeholders")
 
     def __init__(self, text: str) -> None:
         """:raises ValueError: unbalanced braces, or a placeholder that is not a plain name."""
-        self._pieces: list[str] = []  # literals, and an empty text at each of ``_places``
-        self._places: list[tuple[int, str]] = []
+        self._pieces: list[str] = []  # literals, and an empty text at each of ``_fields``
+        self._fields: list[tuple[int, str]] = []
         for literal, name, spec, conversion in Formatter().parse(text):
             if name is not None and (spec or conversion or not name.isidentifier()):
                 raise ValueError(f"'{{{name}}}' is not a plain placeholder (literal braces are written {{{{ and }}}})")
             self._pieces.append(literal)
             if name is not None:
-                self._places.append((len(self._pieces), name))
+                self._fields.append((len(self._pieces), name))
                 self._pieces.append("")
-        self.placeholders = frozenset(name for _, name in self._places)
+        self.placeholders = frozenset(name for _, name in self._fields)
         # Without placeholders every conversation shares one string instead of rendering its own copy.
-        self._constant = None if self._places else "".join(self._pieces)
+        self._constant = None if self._fields else "".join(self._pieces)
 
     def render(self, values: Mapping[str, str]) -> str:
         """Return the text with its placeholders filled in."""
         if self._constant is not None:
             return self._constant
         pieces = self._pieces.copy()
-        for index, name in self._places:
+        for index, name in self._fields:
             pieces[index] = values[name]
         return "".join(pieces)
 
@@ -86,8 +86,8 @@ def load_pack(source: str, signature: Signature, optional: Signature = _NO_PLACE
     try:
         text = read_text(path)
     except ConfigurationError as error:
-        known = ", ".join(load_entry_points(_PACKS))
-        raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {known}") from None
+        names = ", ".join(load_entry_points(_PACKS))
+        raise ConfigurationError(f"prompt pack '{source}': {error}; shipped packs: {names}") from None
     return read_pack(_merge_base(text, str(source)), str(source), signature, optional)
 
 
@@ -109,13 +109,13 @@ class PackTemplates:
         """
         if recorded is not None and is_shipped_pack(source):
             return self.read(recorded, source)
-        return self._checked(load_pack(source, self.needed, self.optional))
+        return self._check(load_pack(source, self.needed, self.optional))
 
     def read(self, text: str, source: str) -> PromptPack:
         """A pack from its text. ``source`` names it in errors."""
-        return self._checked(read_pack(text, source, self.needed, self.optional))
+        return self._check(read_pack(text, source, self.needed, self.optional))
 
-    def _checked(self, pack: PromptPack) -> PromptPack:
+    def _check(self, pack: PromptPack) -> PromptPack:
         if self.check is not None:
             self.check(pack)
         return pack
@@ -128,11 +128,11 @@ def is_shipped_pack(source: str) -> bool:
 
 def shipped_packs() -> dict[str, str]:
     """The shipped packs by name, each with what the comment at the beginning of its file says of it."""
-    found = {}
+    descriptions = {}
     for name in load_entry_points(_PACKS):
         lines = takewhile(lambda line: line.startswith("#"), read_text(_shipped_path(name)).splitlines())
-        found[name] = " ".join(line.removeprefix("#").strip() for line in lines)
-    return found
+        descriptions[name] = " ".join(line.removeprefix("#").strip() for line in lines)
+    return descriptions
 
 
 def _merge_base(text: str, source: str) -> str:
@@ -145,14 +145,14 @@ def _merge_base(text: str, source: str) -> str:
         return text
     base = data.pop("base")
     if not isinstance(base, str) or not is_shipped_pack(base):
-        known = ", ".join(load_entry_points(_PACKS))
-        raise ConfigurationError(f"prompt pack '{source}': base: found {base!r}, expected a shipped pack: {known}")
-    whole = parse_yaml(read_text(_shipped_path(base)), f"prompt pack {base}")
+        names = ", ".join(load_entry_points(_PACKS))
+        raise ConfigurationError(f"prompt pack '{source}': base: found {base!r}, expected a shipped pack: {names}")
+    merged = parse_yaml(read_text(_shipped_path(base)), f"prompt pack {base}")
     for section, content in data.items():
-        both = isinstance(content, dict) and isinstance(whole.get(section), dict)
-        whole[section] = whole[section] | content if both else content
-    whole["name"] = data.get("name", Path(source).stem)
-    return yaml.safe_dump(whole, allow_unicode=True, sort_keys=False, width=1_000_000)
+        both = isinstance(content, dict) and isinstance(merged.get(section), dict)
+        merged[section] = merged[section] | content if both else content
+    merged["name"] = data.get("name", Path(source).stem)
+    return yaml.safe_dump(merged, allow_unicode=True, sort_keys=False, width=1_000_000)
 
 
 def _shipped_path(name: str) -> Path:
@@ -176,8 +176,8 @@ def read_pack(text: str, source: str, signature: Signature, optional: Signature 
     missing = sorted(signature.keys() - templates.keys())
     unknown = sorted(templates.keys() - signature.keys() - optional.keys())
     if missing or unknown:
-        what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which nothing uses"
-        raise ConfigurationError(f"prompt pack '{source}': {what}")
+        problem = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which nothing uses"
+        raise ConfigurationError(f"prompt pack '{source}': {problem}")
     allowed = {**optional, **signature}
     compiled = {name: _compile(source, name, body, allowed[name]) for name, body in templates.items()}
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -185,15 +185,15 @@ def read_pack(text: str, source: str, signature: Signature, optional: Signature 
 
 
 def _compile(source: str, name: str, body: object, allowed: frozenset[str]) -> Template:
-    where = f"prompt pack '{source}', {name}"
+    location = f"prompt pack '{source}', {name}"
     if not isinstance(body, str):
-        raise ConfigurationError(f"{where}: expected text, found {type(body).__name__}")
+        raise ConfigurationError(f"{location}: expected text, found {type(body).__name__}")
     try:
         template = Template(body.strip())
     except ValueError as error:
-        raise ConfigurationError(f"{where}: {error}") from None
+        raise ConfigurationError(f"{location}: {error}") from None
     unknown = sorted(template.placeholders - allowed)
     if unknown:
-        can = ", ".join(f"{{{known}}}" for known in sorted(allowed)) or "no placeholders"
-        raise ConfigurationError(f"{where}: unknown placeholder {{{unknown[0]}}}; this template knows {can}")
+        can = ", ".join(f"{{{placeholder}}}" for placeholder in sorted(allowed)) or "no placeholders"
+        raise ConfigurationError(f"{location}: unknown placeholder {{{unknown[0]}}}; this template knows {can}")
     return template

@@ -24,20 +24,20 @@ from viva.engine.yaml_file import read_yaml
 
 _WORDS = "auxiliary_train|train|test|dev|validation|valid|val"
 _IN_NAME = re.compile(rf"(?:^|[-_.])({_WORDS})(?:-\d+-of-\d+)?$", re.IGNORECASE)
-_WHOLE = re.compile(_WORDS, re.IGNORECASE)
+_SPLIT_NAME = re.compile(_WORDS, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class FileStem:
     """A file's name taken apart: what it is called without its split (a subject, say), and the split, if named."""
 
-    rest: str
+    name: str
     split: str
 
     @classmethod
-    def of(cls, path: Path) -> FileStem:
-        found = _IN_NAME.search(path.stem)
-        return cls(path.stem[: found.start()], canonical_split(found.group(1))) if found else cls(path.stem, "")
+    def from_path(cls, path: Path) -> FileStem:
+        match = _IN_NAME.search(path.stem)
+        return cls(path.stem[: match.start()], canonical_split(match.group(1))) if match else cls(path.stem, "")
 
 
 def canonical_split(split: str) -> str:
@@ -48,22 +48,22 @@ def canonical_split(split: str) -> str:
 
 def split_of_folder(path: Path) -> str:
     """The split that a folder's own name says it holds, or the empty text."""
-    return canonical_split(path.name) if _WHOLE.fullmatch(path.name) else ""
+    return canonical_split(path.name) if _SPLIT_NAME.fullmatch(path.name) else ""
 
 
 def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Path]]:
     """Return a folder's files by split in the order of their names; those that name none under ""."""
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for path in _visible_entries(folder):
         if path.suffix in endings and path.is_file():
-            found.setdefault(FileStem.of(path).split, []).append(path)
+            files.setdefault(FileStem.from_path(path).split, []).append(path)
         elif (split := split_of_folder(path)) and path.is_dir():
             within = [inner for inner in _visible_entries(path) if inner.suffix in endings and inner.is_file()]
             if within:
-                found.setdefault(split, []).extend(within)
-    if len(found) > 1:
-        found.pop("", None)
-    return found
+                files.setdefault(split, []).extend(within)
+    if len(files) > 1:
+        files.pop("", None)
+    return files
 
 
 def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: str) -> tuple[str, list[Path]]:
@@ -73,33 +73,33 @@ def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: s
     :raises DatasetError: there is no such split, or several to choose from (the message lists them), or two files of
         the split differ in nothing but their endings.
     """
-    found = files_by_split(folder, endings)
-    if not found:
+    files = files_by_split(folder, endings)
+    if not files:
         inner = [path.name for path in _visible_entries(folder) if path.is_dir()]
         hint = f"; its folders: {', '.join(inner[:8])}" if inner else ""
         raise DatasetError(f"holds no file ending in {', '.join(endings)}{hint}", path=str(folder))
-    names = ", ".join(sorted(found))
-    if split and canonical_split(split) not in found:
-        there = f"its splits: {names}" if names else "its files name no split"
-        raise DatasetError(f"holds no split '{split}'; {there}", path=str(folder))
-    if not split and len(found) > 1:
-        example = f"{source}:{'test' if 'test' in found else min(found)}"
+    names = ", ".join(sorted(files))
+    if split and canonical_split(split) not in files:
+        available = f"its splits: {names}" if names else "its files name no split"
+        raise DatasetError(f"holds no split '{split}'; {available}", path=str(folder))
+    if not split and len(files) > 1:
+        example = f"{source}:{'test' if 'test' in files else min(files)}"
         raise DatasetError(f"holds several splits: {names}; say which, as in {example}", path=str(folder))
-    own = canonical_split(split) if split else next(iter(found))
-    for before, path in pairwise(found[own]):
+    own = canonical_split(split) if split else next(iter(files))
+    for before, path in pairwise(files[own]):
         if before.with_suffix("") == path.with_suffix(""):
             raise DatasetError(f"stands beside {path.name}: name the one that is meant", path=str(before))
-    return own or split_of_folder(folder), found[own]
+    return own or split_of_folder(folder), files[own]
 
 
 def development_folder(folder: Path, split: str, endings: tuple[str, ...]) -> tuple[Path, str] | None:
     """Where the development split beside a folder's split lies, as (folder, split); None if it is not to be seen."""
-    found = files_by_split(folder, endings)
-    own = canonical_split(split) if split else (next(iter(found)) if len(found) == 1 else "")
+    files = files_by_split(folder, endings)
+    own = canonical_split(split) if split else (next(iter(files)) if len(files) == 1 else "")
     own = own or split_of_folder(folder)
     if own in ("", "dev"):
         return None
-    if "dev" in found:
+    if "dev" in files:
         return folder, "dev"
     beside = folder.parent / "dev"
     return (beside, "") if split_of_folder(folder) and beside.is_dir() and files_by_split(beside, endings) else None
@@ -107,17 +107,17 @@ def development_folder(folder: Path, split: str, endings: tuple[str, ...]) -> tu
 
 def development_file(path: Path) -> Path | None:
     """The file of the development split that belongs to a file of another split; None if it is not to be seen."""
-    stem = FileStem.of(path)
+    stem = FileStem.from_path(path)
     own = stem.split or split_of_folder(path.parent)
     if own in ("", "dev"):
         return None
     beside = [path.parent] + ([path.parent.parent / "dev"] if split_of_folder(path.parent) else [])
     for folder in beside:
-        for other in _visible_entries(folder) if folder.is_dir() else []:
-            there = FileStem.of(other)
-            split = there.split or split_of_folder(folder)
-            if (there.rest, split, other.suffix) == (stem.rest, "dev", path.suffix):
-                return other
+        for candidate in _visible_entries(folder) if folder.is_dir() else []:
+            candidate_stem = FileStem.from_path(candidate)
+            split = candidate_stem.split or split_of_folder(folder)
+            if (candidate_stem.name, split, candidate.suffix) == (stem.name, "dev", path.suffix):
+                return candidate
     return None
 
 
@@ -207,40 +207,44 @@ class Benchmark(_BenchmarkPart):
     remove: str = ""
     copies: frozenset[str] = frozenset()
 
-    def split(self, named: str) -> str:
+    def split(self, name: str) -> str:
         """The hub's name of a split, however it is written; empty where there is none like it."""
-        return next((split for split in self.splits if canonical_split(split) == canonical_split(named)), "")
+        return next((split for split in self.splits if canonical_split(split) == canonical_split(name)), "")
 
     def records(self, split: str, subject: str = "") -> int | None:
         """How many records a split has as published, or one subject of it; None where that is not known."""
-        found = self.split(split)
-        return self.subjects.get(subject, {}).get(found) if subject else self.splits.get(found)
+        name = self.split(split)
+        return self.subjects.get(subject, {}).get(name) if subject else self.splits.get(name)
 
-    def subject(self, named: str) -> str:
+    def subject(self, text: str) -> str:
         """A subject's name, however it is written.
 
         :raises ConfigurationError: there is none like it; the message names near ones.
         """
-        found = {_plain(subject): subject for subject in self.subjects}
-        if _plain(named) not in found:
-            near = get_close_matches(_plain(named), found, n=3) or list(found)
-            what = f"its subjects: {_list_few([found[name] for name in near])}" if found else "it has no subjects"
-            raise ConfigurationError(f"dataset '{self.name}/{named}': {self.title} has no such part; {what}")
-        return found[_plain(named)]
+        subjects = {_plain(subject): subject for subject in self.subjects}
+        if _plain(text) not in subjects:
+            near = get_close_matches(_plain(text), subjects, n=3) or list(subjects)
+            advice = (
+                f"its subjects: {_list_few([subjects[name] for name in near])}" if subjects else "it has no subjects"
+            )
+            raise ConfigurationError(f"dataset '{self.name}/{text}': {self.title} has no such part; {advice}")
+        return subjects[_plain(text)]
 
     def first_row(self, subject: str, split: str) -> int:
         """The 0-based row at which a subject begins in the split's concatenated set; 0 where that is not known."""
-        return self._begins.get(split, {}).get(subject, 0)
+        return self._first_rows.get(split, {}).get(subject, 0)
 
     @cached_property
-    def _begins(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
+    def _first_rows(self) -> dict[str, dict[str, int]]:
+        rows: dict[str, dict[str, int]] = {}
         for split in self.splits:
             sizes = [self.subjects[subject].get(split) for subject in self.subjects]
-            known = [size for size in sizes if size is not None]
-            if len(known) == len(sizes):
-                found[canonical_split(split)] = dict(zip(self.subjects, accumulate(known, initial=0), strict=False))
-        return found
+            known_sizes = [size for size in sizes if size is not None]
+            if len(known_sizes) == len(sizes):
+                rows[canonical_split(split)] = dict(
+                    zip(self.subjects, accumulate(known_sizes, initial=0), strict=False)
+                )
+        return rows
 
 
 @cache
@@ -261,31 +265,39 @@ def load_benchmark(name: str) -> Benchmark:
         raise ConfigurationError(f"{path}: {error}") from None
 
 
-def benchmark_at_hub(place: str) -> Benchmark | None:
+def benchmark_at_hub(location: str) -> Benchmark | None:
     """The benchmark that stands on the hub as ``owner/name`` or ``owner/name/config``; None if none does."""
     for name in benchmark_names():
-        found = load_benchmark(name)
-        if place.casefold() == found.hub.id.casefold() or (
-            place.casefold().startswith(f"{found.hub.id}/".casefold())
-            and (found.hub.by_subject or found.hub.config is None or place.endswith(f"/{found.hub.config}"))
+        benchmark = load_benchmark(name)
+        if location.casefold() == benchmark.hub.id.casefold() or (
+            location.casefold().startswith(f"{benchmark.hub.id}/".casefold())
+            and (
+                benchmark.hub.by_subject
+                or benchmark.hub.config is None
+                or location.endswith(f"/{benchmark.hub.config}")
+            )
         ):
-            return found
+            return benchmark
     return None
 
 
-def similar_names(name: str, others: Iterable[str] = ()) -> list[str]:
+def similar_names(name: str, more: Iterable[str] = ()) -> list[str]:
     """The names of benchmarks, or of ``others``, that somebody who wrote ``name`` may have meant; the nearest first."""
-    known = {_plain(one): one for one in (*others, *benchmark_names())}
-    wanted = _plain(name)
-    words = wanted.split("_")
-    alike = [known[plain] for plain in get_close_matches(wanted, known, n=3)]
-    begun = [one for plain, one in known.items() if plain.partition("_")[0] in words or plain.startswith(wanted)]
-    return list(dict.fromkeys([*alike, *begun]))[:4] if wanted else []
+    names = {_plain(candidate): candidate for candidate in (*more, *benchmark_names())}
+    plain_name = _plain(name)
+    words = plain_name.split("_")
+    alike = [names[plain] for plain in get_close_matches(plain_name, names, n=3)]
+    begun = [
+        candidate
+        for plain, candidate in names.items()
+        if plain.partition("_")[0] in words or plain.startswith(plain_name)
+    ]
+    return list(dict.fromkeys([*alike, *begun]))[:4] if plain_name else []
 
 
 def _plain(name: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in name.casefold())
 
 
-def _list_few(found: list[str], most: int = 8) -> str:
-    return ", ".join(found[:most]) + (f", … ({len(found)})" if len(found) > most else "")
+def _list_few(names: list[str], limit: int = 8) -> str:
+    return ", ".join(names[:limit]) + (f", … ({len(names)})" if len(names) > limit else "")

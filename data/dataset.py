@@ -91,10 +91,10 @@ def _ids_from_json(path: Path) -> Iterable[str]:
         content = content[field]
     if not isinstance(content, list):
         raise DatasetError(f"expected a list of ids, found {type(content).__name__}", path=str(path), field=field)
-    for one in content:
-        if isinstance(one, bool) or not isinstance(one, str | int):
-            raise DatasetError(f"expected ids as text, found {str(one)[:60]!r}", path=str(path), field=field)
-        yield str(one)
+    for value in content:
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise DatasetError(f"expected ids as text, found {str(value)[:60]!r}", path=str(path), field=field)
+        yield str(value)
 
 
 _CHANGED_ADVICE = "put the file back as it was and go on with viva resume, or begin a new run"
@@ -115,21 +115,21 @@ class ChangeDetector:
         """Remember the next record. ``record``: plain data; its ``repr`` stands for it."""
         self._digests.append(_record_digest(record))
 
-    def check(self, place: int, record: Any, id_: str, path: str, line: int | None = None) -> None:
+    def check(self, position: int, record: Any, id_: str, path: str, line: int | None = None) -> None:
         """Compare a record of a later reading with the one that stood at this 0-based place.
 
         :raises DatasetError: there was another one, or none; the error names the file, the line where it is known, and
             the id.
         """
-        if place >= len(self._digests) or self._digests[place] != _record_digest(record):
-            what = f"changed since the run began: '{id_}' is not what was checked here"
-            raise DatasetError(f"{what}; {_CHANGED_ADVICE}", path=path, line=line)
+        if position >= len(self._digests) or self._digests[position] != _record_digest(record):
+            problem = f"changed since the run began: '{id_}' is not what was checked here"
+            raise DatasetError(f"{problem}; {_CHANGED_ADVICE}", path=path, line=line)
 
-    def check_end(self, found: int, expected: int, path: str) -> None:
+    def check_end(self, count: int, expected: int, path: str) -> None:
         """Raise ``DatasetError`` if a later reading gave fewer records than the first."""
-        if found < expected:
-            what = f"changed since the run began: {expected - found} of its {expected} records are no longer there"
-            raise DatasetError(f"{what}; {_CHANGED_ADVICE}", path=path)
+        if count < expected:
+            problem = f"changed since the run began: {expected - count} of its {expected} records are no longer there"
+            raise DatasetError(f"{problem}; {_CHANGED_ADVICE}", path=path)
 
 
 def _record_digest(record: Any) -> int:
@@ -167,22 +167,22 @@ class DatasetReader:
         self.equals: list[DatasetError] = []
         self.bad_count = self.repeat_count = self.equal_count = self.equal_answers = self.lettered_count = 0
         self.path, self.line = source.path, 0
-        self._seen: dict[int, int] = {}
+        self._locations: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Item]:
         row = 0
         for number, part in enumerate(self.source.parts):
-            where = RecordLocation(0, row, part.subject, part.split)
+            location = RecordLocation(0, row, part.subject, part.split)
             for line, raw in self._records(part):
-                item = self._item(number, line, raw, where)
-                where.place += 1
-                where.row = row = row + 1
+                item = self._item(number, line, raw, location)
+                location.position += 1
+                location.row = row = row + 1
                 if item is not None:
                     self.path, self.line = part.path, line
                     self._compare_choices(item)
                     yield item
-            if where.place == 0 and len(self.source.parts) > 1:
-                self._pass_over(DatasetError("holds no record", path=part.path))
+            if location.position == 0 and len(self.source.parts) > 1:
+                self._reject(DatasetError("holds no record", path=part.path))
 
     def _records(self, part: SourcePart) -> Iterator[Record]:
         try:
@@ -192,20 +192,20 @@ class DatasetReader:
                 raise
             self._note(error)
 
-    def _item(self, number: int, line: int, raw: Raw | DatasetError, where: RecordLocation) -> Item | None:
+    def _item(self, number: int, line: int, raw: Raw | DatasetError, location: RecordLocation) -> Item | None:
         if isinstance(raw, DatasetError):
-            self._pass_over(raw)
+            self._reject(raw)
             return None
         path, form = self.source.parts[number].path, self.source.form
         try:
             record = CaseInsensitiveRecord(raw)
-            item = form.read(record, where)
-            if not self.source.takes(item):
+            item = form.read(record, location)
+            if not self.source.accepts(item):
                 return None
-            first = self._seen_before(str(record[form.unique]) if form.unique else item.id, number, line)
+            first = self._earlier_location(str(record[form.unique]) if form.unique else item.id, number, line)
             if first is None:
                 if item.choices and _LETTERED_CHOICE.match(item.choices[0]):
-                    self._take_letters_off(item)
+                    self._strip_letters(item)
                 return item
             problem = DatasetError(f"the same item as in {first} ('{item.id}')", path=path, line=line, field="id")
         except FieldError as error:
@@ -217,26 +217,26 @@ class DatasetReader:
                 self.repeat_count += 1
                 self.repeats += [problem] if len(self.repeats) < MAX_KEPT_ERRORS else []
                 return None
-        self._pass_over(problem)
+        self._reject(problem)
         return None
 
-    def _take_letters_off(self, item: Item) -> None:
+    def _strip_letters(self, item: Item) -> None:
         """Take ``A. ``, ``B) ``, … off the choices if all have their own; the item's id stays that of the file."""
         bare = [
-            found[2]
-            if (found := _LETTERED_CHOICE.match(choice)) is not None and found[1].upper() == choice_letter(place)
+            match[2]
+            if (match := _LETTERED_CHOICE.match(choice)) is not None and match[1].upper() == choice_letter(index)
             else ""
-            for place, choice in enumerate(item.choices)
+            for index, choice in enumerate(item.choices)
         ]
         if all(map(str.strip, bare)):
             item.choices = bare
             self.lettered_count += 1
 
-    def _seen_before(self, identity: str, number: int, line: int) -> str | None:
+    def _earlier_location(self, identity: str, number: int, line: int) -> str | None:
         """Where an item of this id stood earlier; None, and the id is remembered, if there was none."""
         key = int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
         here = number * _LINES + line
-        before, first = divmod(self._seen.setdefault(key, here), _LINES)
+        before, first = divmod(self._locations.setdefault(key, here), _LINES)
         if (before, first) == (number, line):
             return None
         return f"line {first}" if before == number else f"{self.source.parts[before].path}:{first}"
@@ -249,11 +249,11 @@ class DatasetReader:
         right = any(item.answer in places for places in groups)
         self.equal_answers += right
         if len(self.equals) < MAX_KEPT_ERRORS:
-            which = "; ".join(f"the choices {', '.join(map(choice_letter, places))} are equal" for places in groups)
+            pairs = "; ".join(f"the choices {', '.join(map(choice_letter, places))} are equal" for places in groups)
             more = f"; the right answer is {choice_letter(item.answer)}" if right else ""
-            self.equals.append(DatasetError(f"{which} ('{item.id}'){more}", path=self.path, line=self.line))
+            self.equals.append(DatasetError(f"{pairs} ('{item.id}'){more}", path=self.path, line=self.line))
 
-    def _pass_over(self, problem: DatasetError) -> None:
+    def _reject(self, problem: DatasetError) -> None:
         if self.tolerance == "nothing":
             message = problem.message if problem.line is None else f"{problem.message}; {_BAD_LINE_ADVICE}"
             raise DatasetError(message, path=problem.path, line=problem.line, field=problem.field)
@@ -344,7 +344,7 @@ class Dataset:
     chosen: frozenset[int] | None
     source: Source
     _skip_bad: bool
-    _first: ChangeDetector
+    _detector: ChangeDetector
     _order: int | None = None
     clusters: ItemClusters | None = None
     free: int = 0
@@ -362,22 +362,22 @@ class Dataset:
         else:
             field = None if self.clusters is None else self.clusters.field
             ranked = []
-            for place, item in enumerate(self._read()):
+            for position, item in enumerate(self._read()):
                 group = ("", 0.0) if field is None else _group_order(self._order, item, field)
-                ranked.append((group[1], group[0], _item_rank(self._order, item), place, item))
+                ranked.append((group[1], group[0], _item_rank(self._order, item), position, item))
             ranked.sort(key=lambda entry: entry[:4])
             for *_, item in ranked:
                 yield item
 
     def _read(self) -> Iterator[Item]:
         reading = DatasetReader(self.source, "lines" if self._skip_bad else "nothing")
-        found = 0
+        count = 0
         for position, item in enumerate(reading):
             if self.chosen is None or position in self.chosen:
-                self._first.check(position, _item_content(item), item.id, reading.path, reading.line)
-                found += 1
+                self._detector.check(position, _item_content(item), item.id, reading.path, reading.line)
+                count += 1
                 yield item
-        self._first.check_end(found, len(self), self.source.path)
+        self._detector.check_end(count, len(self), self.source.path)
 
     def to_record(self) -> dict[str, Any]:
         """What a run's manifest says of its dataset; ``ids`` only where a list was given, ``free`` only where items
@@ -429,8 +429,8 @@ def open_dataset(
     :raises ConfigurationError: the form is unknown, or a package is missing.
     """
     key = (source, limit, seed, skip_bad, ids, shuffled, cluster)
-    held = _checked_datasets.get()
-    return _open_checked(*key) if held is None else held.opened(key)
+    cache = _checked_datasets.get()
+    return _open_checked(*key) if cache is None else cache.open(key)
 
 
 class CheckedDatasets:
@@ -452,7 +452,7 @@ class CheckedDatasets:
         finally:
             _checked_datasets.reset(token)
 
-    def opened(self, key: tuple[Any, ...]) -> Dataset:
+    def open(self, key: tuple[Any, ...]) -> Dataset:
         """The dataset opened with these arguments, read through if that was not done yet."""
         if key not in self._checked:
             self._checked[key] = _open_checked(*key)
@@ -466,11 +466,11 @@ def _open_checked(
     source: str, limit: int | None, seed: int, skip_bad: bool, ids: str | None, shuffled: bool, cluster: str | None
 ) -> Dataset:
     listed = read_ids(Path(ids)) if ids is not None else None
-    found = open_source(source)
-    reading = DatasetReader(found, "lines" if skip_bad else "nothing")
+    opened_source = open_source(source)
+    reading = DatasetReader(opened_source, "lines" if skip_bad else "nothing")
     first = ChangeDetector()
     total = matched = free = 0
-    kept: list[int] = []
+    positions: list[int] = []
     ranked: list[tuple[float, int]] = []
     groups: dict[int, tuple[str, float]] = {}
     for position, item in enumerate(reading):
@@ -484,7 +484,7 @@ def _open_checked(
             groups[position] = _group_order(seed, item, cluster)
         if limit is None:
             if listed is not None:
-                kept.append(position)
+                positions.append(position)
             continue
         rank = (-_item_rank(seed, item), -position)
         if len(ranked) < limit:
@@ -493,20 +493,20 @@ def _open_checked(
             heapq.heappushpop(ranked, rank)
     if total == 0:
         bad = f" ({reading.bad_count} bad lines)" if reading.bad_count else ""
-        raise DatasetError(f"holds no usable item{bad}", path=found.path)
+        raise DatasetError(f"holds no usable item{bad}", path=opened_source.path)
     if listed is not None and matched == 0:
         message = f"none of its {len(listed.ids):,} ids is among the {total:,} items of {source}"
         raise DatasetError(message, path=listed.path)
     if limit is not None:
-        kept = [-position for _, position in ranked]
+        positions = [-position for _, position in ranked]
     clusters = None
     if cluster is not None:
-        clusters = _item_clusters(cluster, [groups[place] for place in (kept or groups)], found.path)
-    chosen = None if len(kept) == total or (limit is None and listed is None) else frozenset(kept)
+        clusters = _item_clusters(cluster, [groups[index] for index in (positions or groups)], opened_source.path)
+    chosen = None if len(positions) == total or (limit is None and listed is None) else frozenset(positions)
     return Dataset(
-        name=found.name,
-        form=found.form.name,
-        digest=found.digest(),
+        name=opened_source.name,
+        form=opened_source.form.name,
+        digest=opened_source.digest(),
         total=total,
         repeats=reading.repeat_count,
         skipped=reading.bad_count,
@@ -515,9 +515,9 @@ def _open_checked(
         ids=listed,
         matched=matched,
         chosen=chosen,
-        source=found,
+        source=opened_source,
         _skip_bad=skip_bad,
-        _first=first,
+        _detector=first,
         _order=seed if shuffled or cluster is not None else None,
         clusters=clusters,
         free=free,
@@ -527,13 +527,13 @@ def _open_checked(
 def _reading_notes(source: str, reading: DatasetReader) -> list[str]:
     notes = []
     if reading.lettered_count:
-        many = f"the choices of {reading.lettered_count:,} items of {source} begin with their letters"
-        notes.append(f"{many}; these were taken off, for prompts add their own")
+        count = f"the choices of {reading.lettered_count:,} items of {source} begin with their letters"
+        notes.append(f"{count}; these were taken off, for prompts add their own")
     if not reading.equal_count:
         return notes
-    many = f"{reading.equal_count:,} items of {source} have equal choices"
+    count = f"{reading.equal_count:,} items of {source} have equal choices"
     wrong = f"in {reading.equal_answers:,} of them the right answer is one of the equals"
-    return [*notes, f"{many}, {wrong}; see them with: viva data check {source}"]
+    return [*notes, f"{count}, {wrong}; see them with: viva data check {source}"]
 
 
 def _item_content(item: Item) -> tuple[str, str, list[str], int, str, str, str]:
@@ -542,15 +542,15 @@ def _item_content(item: Item) -> tuple[str, str, list[str], int, str, str, str]:
 
 def _group_order(seed: int, item: Item, field: str) -> tuple[str, float]:
     """The group of an item, and its place in the order that the seed gives."""
-    named = str(getattr(item, field))
-    name = f"{field} {named}" if named else f"item {item.id}"
+    value = str(getattr(item, field))
+    name = f"{field} {value}" if value else f"item {item.id}"
     return name, seeds.uniform(seed, "cluster", name)
 
 
 def _item_clusters(field: str, groups: list[tuple[str, float]], path: str) -> ItemClusters:
     sizes = Counter(groups)
-    named = sum(name.startswith(f"{field} ") for name, _ in groups)
-    if not named:
+    grouped = sum(name.startswith(f"{field} ") for name, _ in groups)
+    if not grouped:
         raise DatasetError(f"no item has a {field}; cluster by another field, or by none", path=path)
     if len(sizes) == 1:
         raise DatasetError(f"all items have one {field}; clusters need several", path=path)

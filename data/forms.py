@@ -51,7 +51,7 @@ _FOUR_LETTERS = ("A", "B", "C", "D")
 class RecordLocation:
     """Where a record stands: 0-based ``place`` in its file and ``row`` in the whole source, and what names say."""
 
-    place: int = 0
+    position: int = 0
     row: int = 0
     subject: str = ""
     split: str = ""
@@ -76,7 +76,7 @@ class Form:
     summary: str = ""
 
 
-def _generic(raw: Raw, where: RecordLocation) -> Item:
+def _generic(raw: Raw, location: RecordLocation) -> Item:
     question = text_field(raw, "question")
     choices = choice_list(raw["choices"], "choices") if "choices" in raw else lettered_choices(raw)
     index = numeric_answer(raw.get("answer"), len(choices), "answer", choices)
@@ -86,7 +86,7 @@ def _generic(raw: Raw, where: RecordLocation) -> Item:
     return Item(identity, question, choices, index, optional_text(raw, "subject"), _passage_name(raw))
 
 
-def _qa(raw: Raw, where: RecordLocation) -> Item:
+def _qa(raw: Raw, location: RecordLocation) -> Item:
     question, answer = text_field(raw, "question"), free_answer(raw, "answer")
     identity = record_id(raw, "id") or content_id(question, [answer], 0, {})
     return Item(identity, question, [], FREE_ANSWER, optional_text(raw, "subject"), _passage_name(raw), answer)
@@ -104,8 +104,8 @@ def lettered_choices(raw: Raw) -> list[str]:
     """Return the texts of a table's columns ``A``, ``B``, ``C``, …; ``FieldError`` if one is missing."""
     columns = [choice_letter(i) for i in range(MAX_CHOICES) if str(raw.get(choice_letter(i)) or "").strip()]
     if columns != [choice_letter(i) for i in range(len(columns))] or not columns:
-        said = "is missing (a list, or columns A, B, C, … without gaps; questions without choices are named qa:FILE)"
-        raise FieldError("choices", said)
+        problem = "is missing (a list, or columns A, B, C, … without gaps; questions without choices are named qa:FILE)"
+        raise FieldError("choices", problem)
     return choice_list([str(raw[column]) for column in columns], "choices")
 
 
@@ -115,7 +115,7 @@ def _passage_name(raw: Raw) -> str:
     return text if len(text) <= _MAX_PASSAGE_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _arc(raw: Raw, where: RecordLocation) -> Item:
+def _arc(raw: Raw, location: RecordLocation) -> Item:
     name = text_field(raw, "id")
     body = raw.get("question")
     if isinstance(body, dict):
@@ -194,58 +194,58 @@ def form_by_name(name: str) -> Form:
     return FORMS[name] if name in FORMS else _benchmark_form(load_benchmark(name))
 
 
-def _benchmark_form(of: Benchmark) -> Form:
-    if of.form == "arc":
+def _benchmark_form(benchmark: Benchmark) -> Form:
+    if benchmark.form == "arc":
         return FORMS["arc"]
-    read = _MappedReader(of)
-    listed = isinstance(of.fields.choices, str)  # a list is in no table
+    read = _MappedReader(benchmark)
+    listed = isinstance(benchmark.fields.choices, str)  # a list is in no table
     return Form(
-        of.name,
-        read.free_item if of.form == "free" else read.item,
+        benchmark.name,
+        read.free_item if benchmark.form == "free" else read.item,
         (*JSON_SUFFIXES, ".parquet") if listed else DATA_SUFFIXES,
-        of.columns,
+        benchmark.columns,
         read.required(),
-        drops_repeats=of.drops_repeats,
+        drops_repeats=benchmark.drops_repeats,
     )
 
 
 class _MappedReader:
     """Reads records of one benchmark."""
 
-    def __init__(self, of: Benchmark) -> None:
-        self._of, self._fields = of, of.fields
-        self._letters = tuple(choice_letter(i) for i in range(of.choices or MAX_CHOICES))
-        self._removed = re.compile(of.remove) if of.remove else None
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark, self._fields = benchmark, benchmark.fields
+        self._letters = tuple(choice_letter(i) for i in range(benchmark.choices or MAX_CHOICES))
+        self._removed = re.compile(benchmark.remove) if benchmark.remove else None
 
     def required(self) -> tuple[str, ...]:
         """The columns that the header of a table must name."""
-        if self._of.columns:
+        if self._benchmark.columns:
             return ()
-        named = self._fields.choices
-        choices = tuple(named) if isinstance(named, list) else self._letters[: self._of.choices or 2]
-        return (self._fields.question, *(() if self._of.form == "free" else choices), self._fields.answer)
+        names = self._fields.choices
+        choices = tuple(names) if isinstance(names, list) else self._letters[: self._benchmark.choices or 2]
+        return (self._fields.question, *(() if self._benchmark.form == "free" else choices), self._fields.answer)
 
-    def item(self, raw: Raw, where: RecordLocation) -> Item:
+    def item(self, raw: Raw, location: RecordLocation) -> Item:
         """:raises FieldError: the record is no question with choices."""
         question, choices = text_field(raw, self._fields.question), self._choices(raw)
         index = self._answer(raw, choices)
-        subject = self._subject(raw, where)
-        return Item(self._id(raw, where, question, choices, index), question, choices, index, subject)
+        subject = self._subject(raw, location)
+        return Item(self._id(raw, location, question, choices, index), question, choices, index, subject)
 
-    def free_item(self, raw: Raw, where: RecordLocation) -> Item:
+    def free_item(self, raw: Raw, location: RecordLocation) -> Item:
         """:raises FieldError: the record is no question with an answer."""
         question, answer = text_field(raw, self._fields.question), free_answer(raw, self._fields.answer)
         # In published lists such a question has its answer as its single choice.
-        identity = self._id(raw, where, question, [answer], 0)
+        identity = self._id(raw, location, question, [answer], 0)
         reference = answer if self._removed is None else self._removed.sub("", answer).strip()
-        return Item(identity, question, [], FREE_ANSWER, self._subject(raw, where), reference=reference)
+        return Item(identity, question, [], FREE_ANSWER, self._subject(raw, location), reference=reference)
 
     def _choices(self, raw: Raw) -> list[str]:
-        named, count = self._fields.choices, self._of.choices
-        if isinstance(named, list):
-            return [text_field(raw, name) for name in named]
-        if isinstance(named, str) or "choices" in raw:
-            field = named or "choices"
+        names, count = self._fields.choices, self._benchmark.choices
+        if isinstance(names, list):
+            return [text_field(raw, name) for name in names]
+        if isinstance(names, str) or "choices" in raw:
+            field = names or "choices"
             choices = choice_list(raw.get(field), field)
             if count is not None and len(choices) != count:
                 raise FieldError(field, f"expected {count} choices, found {len(choices)}")
@@ -256,38 +256,40 @@ class _MappedReader:
         field = self._fields.answer
         value = raw.get(field)
         if value in (None, ""):
-            missing = f"is missing; {self._of.without_answer}" if self._of.without_answer else "is missing"
+            missing = (
+                f"is missing; {self._benchmark.without_answer}" if self._benchmark.without_answer else "is missing"
+            )
             raise FieldError(field, missing)
-        if self._of.columns and str(value).strip() == field:
-            said = f"found a header; {self._of.title}'s files have none: use generic: for a file with header"
-            raise FieldError(field, said)
-        if self._of.answers != "letter":
-            place = numeric_answer(value, len(choices), field, choices if self._of.answers == "either" else ())
-            if place is not None:
-                return place
-            if self._of.answers == "index":
+        if self._benchmark.columns and str(value).strip() == field:
+            problem = f"found a header; {self._benchmark.title}'s files have none: use generic: for a file with header"
+            raise FieldError(field, problem)
+        if self._benchmark.answers != "letter":
+            index = numeric_answer(value, len(choices), field, choices if self._benchmark.answers == "either" else ())
+            if index is not None:
+                return index
+            if self._benchmark.answers == "index":
                 raise FieldError(field, f"expected an index from 0 to {len(choices) - 1}, found {preview(value)}")
         return answer_index(value, [choice_letter(i) for i in range(len(choices))], field)
 
-    def _subject(self, raw: Raw, where: RecordLocation) -> str:
+    def _subject(self, raw: Raw, location: RecordLocation) -> str:
         own = optional_text(raw, self._fields.subject) if self._fields.subject else ""
-        return own or (where.subject if self._of.subject_in_name else "")
+        return own or (location.subject if self._benchmark.subject_in_name else "")
 
-    def _id(self, raw: Raw, where: RecordLocation, question: str, choices: list[str], answer: int) -> str:
-        kind, _, field = self._of.id.partition(":")
+    def _id(self, raw: Raw, location: RecordLocation, question: str, choices: list[str], answer: int) -> str:
+        kind, _, field = self._benchmark.id.partition(":")
         if kind == "own":
             identity = record_id(raw, field)
             if identity is None:
                 raise FieldError(field, "is missing")
             return identity
-        extra = {"content": None, "empty": {}}[kind] if kind != "row" else {"id": self._row(raw, where)}
+        extra = {"content": None, "empty": {}}[kind] if kind != "row" else {"id": self._row(raw, location)}
         return content_id(question, choices, answer, extra)
 
-    def _row(self, raw: Raw, where: RecordLocation) -> int:
+    def _row(self, raw: Raw, location: RecordLocation) -> int:
         """The row number of the concatenated set."""
-        if not self._of.subjects:
-            return where.row
+        if not self._benchmark.subjects:
+            return location.row
         # A row within its subject that the record names is right also where rows before it have been taken out.
         own = str(raw.get(self._fields.row, "")).strip() if self._fields.row else ""
-        place = int(own) if own.isascii() and own.isdigit() and len(own) < 10 else where.place
-        return self._of.first_row(where.subject, where.split) + place
+        position = int(own) if own.isascii() and own.isdigit() and len(own) < 10 else location.position
+        return self._benchmark.first_row(location.subject, location.split) + position

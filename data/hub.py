@@ -31,7 +31,7 @@ class HubDataset:
     """One split of a dataset of the hub, in the cache of the ``datasets`` package."""
 
     def __init__(
-        self, place: str, split: str, revision: str | None = None, called: str = "", *, asks: bool = True
+        self, name: str, split: str, revision: str | None = None, called: str = "", *, asks: bool = True
     ) -> None:
         """
         :param place: ``owner/name`` or ``owner/name/config``; :param split: its name, empty if there is only one.
@@ -39,25 +39,25 @@ class HubDataset:
             was asked for, for errors; :param asks: whether to see first if the hub answers at all.
         :raises ConfigurationError: the extra is missing, the hub cannot be reached, or has no such dataset or split.
         """
-        named = _NAME.fullmatch(place)
-        if named is None:
-            raise ConfigurationError(f"hf:{place}: expected hf:owner/name, hf:owner/name/config, and :split after it")
-        self.text = f"hf:{place}" + (f":{split}" if split else "")
-        self.config = named[2] or ""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise ConfigurationError(f"hf:{name}: expected hf:owner/name, hf:owner/name/config, and :split after it")
+        self.text = f"hf:{name}" + (f":{split}" if split else "")
+        self.config = match[2] or ""
         self._called, self._revision = called, revision
         library = _datasets_package(self.text)
         if asks and not _is_offline():
             _check_reachable(self.text, called)
         if not split:
-            names = self._asked(library.get_dataset_split_names, named[1], named[2], revision=revision)
+            names = self._call(library.get_dataset_split_names, match[1], match[2], revision=revision)
             if len(names) != 1:
                 raise ConfigurationError(
                     f"{self.text}: say which split, as in {self.text}:{names[0]}; {_list_names(names)}"
                 )
             split = names[0]
-        self._rows: Any = self._asked(library.load_dataset, named[1], named[2], split=split, revision=revision)
+        self._rows: Any = self._call(library.load_dataset, match[1], match[2], split=split, revision=revision)
         self.split = canonical_split(split)
-        self.name = "-".join([*place.split("/")[1:], self.split])
+        self.name = "-".join([*name.split("/")[1:], self.split])
 
     def form(self) -> str:
         """The name of the form that its records have."""
@@ -73,12 +73,12 @@ class HubDataset:
 
     def digest(self) -> str:
         """Identifies the content: a hash of all records."""
-        whole = hashlib.sha256()
+        digest = hashlib.sha256()
         for raw in self._rows:
-            whole.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE, default=str))
-        return whole.hexdigest()[:16]
+            digest.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE, default=str))
+        return digest.hexdigest()[:16]
 
-    def _asked(self, ask: Any, *arguments: Any, **options: Any) -> Any:
+    def _call(self, ask: Any, *arguments: Any, **options: Any) -> Any:
         try:
             return ask(*arguments, **options)
         except Exception as error:  # whatever the package and those beneath it raise: they share no type

@@ -143,10 +143,10 @@ class CaseInsensitiveRecord(Mapping[str, Any]):
 @lru_cache(maxsize=64)
 def _lower_case_names(names: tuple[str, ...]) -> dict[str, list[str]]:
     """A record's field names by what they are in lower case; the records of a file mostly have the same names."""
-    found: dict[str, list[str]] = {}
+    names_by_lower_case: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(str(name).strip().casefold(), []).append(name)
-    return found
+        names_by_lower_case.setdefault(str(name).strip().casefold(), []).append(name)
+    return names_by_lower_case
 
 
 def text_field(raw: Raw, name: str, within: str = "") -> str:
@@ -222,25 +222,27 @@ def duplicate_choices(choices: Sequence[str]) -> list[list[int]]:
     """The places of choices with the same text, apart from white space around it; none as a rule."""
     if len(set(map(str.strip, choices))) == len(choices):
         return []
-    places: dict[str, list[int]] = {}
-    for place, choice in enumerate(choices):
-        places.setdefault(choice.strip(), []).append(place)
-    return [several for several in places.values() if len(several) > 1]
+    indices: dict[str, list[int]] = {}
+    for index, choice in enumerate(choices):
+        indices.setdefault(choice.strip(), []).append(index)
+    return [several for several in indices.values() if len(several) > 1]
 
 
 def _reject_choice_text(digits: str, choices: Sequence[str], field: str) -> None:
     """Refuse digits that are the text of a choice, unless they number that very choice."""
-    named = [place for place, choice in enumerate(choices) if choice.strip() == digits]
-    place = int(digits) if len(digits) < 3 else len(choices)
-    if not named or named == [place]:
+    matches = [index for index, choice in enumerate(choices) if choice.strip() == digits]
+    index = int(digits) if len(digits) < 3 else len(choices)
+    if not matches or matches == [index]:
         return
-    meant = f"the choice {' or '.join(map(choice_letter, named))}"
-    if place in named:
-        problem = f"may mean {meant}, which are equal"
-    elif place < len(choices):
-        problem = f"may mean {meant} or, counted from 0, the choice {choice_letter(place)} ({preview(choices[place])})"
+    choice_names = f"the choice {' or '.join(map(choice_letter, matches))}"
+    if index in matches:
+        problem = f"may mean {choice_names}, which are equal"
+    elif index < len(choices):
+        problem = (
+            f"may mean {choice_names} or, counted from 0, the choice {choice_letter(index)} ({preview(choices[index])})"
+        )
     else:
-        problem = f"is the text of {meant}"
+        problem = f"is the text of {choice_names}"
     raise FieldError(field, f"'{digits}' {problem}: write the letter")
 
 

@@ -97,9 +97,9 @@ def require_regular_file(path: Path) -> None:
 
 def reject_other_formats(path: Path, head: bytes) -> None:
     """Raise ``DatasetError`` for a file whose first bytes are those of another format; it says what to do."""
-    for magic, what in _OTHER_FORMATS:
+    for magic, description in _OTHER_FORMATS:
         if head.startswith(magic):
-            raise DatasetError(f"is {what}", path=str(path), line=1)
+            raise DatasetError(f"is {description}", path=str(path), line=1)
     # UTF-16 without a mark: of most characters one byte is NUL, and it is always the same one of the two.
     nuls = sorted((head[0::2].count(0), head[1::2].count(0)))
     if nuls[1] > len(head) / 5 and nuls[0] < len(head) / 50:
@@ -113,11 +113,11 @@ def line_text(line: bytes) -> str | BadLine:
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        where = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
-        return BadLine(f"is not UTF-8 text ({where}); save the file as UTF-8", line.count(b'"'))
+        location = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
+        return BadLine(f"is not UTF-8 text ({location}); save the file as UTF-8", line.count(b'"'))
 
 
-class KeyTwice(ValueError):
+class DuplicateKeyError(ValueError):
     """An object holds a key twice; ``key`` names it."""
 
     def __init__(self, key: str) -> None:
@@ -136,7 +136,7 @@ def parse_json_line(line: str) -> Any:
         return value  # one object, as many colons as keys: none is given twice
     try:
         _STRICT_DECODER.decode(line)  # orjson takes the last of two; the line is JSON, so nothing else can be wrong
-    except KeyTwice:
+    except DuplicateKeyError:
         raise
     except (ValueError, RecursionError):  # a number of too many digits; nested deeper than is ever meant
         pass
@@ -145,11 +145,11 @@ def parse_json_line(line: str) -> Any:
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> None:
     if len(pairs) > 1:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in pairs:
-            if key in seen:
-                raise KeyTwice(key)
-            seen.add(key)
+            if key in keys:
+                raise DuplicateKeyError(key)
+            keys.add(key)
 
 
 _STRICT_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys, parse_int=str, parse_float=str)
@@ -223,7 +223,7 @@ class _JsonScanner:
     def _record(self, text: str, line: int) -> dict[str, object] | DatasetError:
         try:
             value = parse_json_line(text)
-        except KeyTwice as error:
+        except DuplicateKeyError as error:
             return DatasetError(str(error), path=str(self._path), line=line)
         except orjson.JSONDecodeError as error:
             return DatasetError(f"not valid JSON: {error.msg}", path=str(self._path), line=line)
@@ -303,8 +303,8 @@ def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str
         return _read_table(path, columns, required)
     if path.suffix == ".parquet":
         return _read_parquet(path)
-    known = ", ".join(DATA_SUFFIXES)
-    raise DatasetError(f"unknown kind of file '{path.suffix}'; known: {known}", path=str(path))
+    suffixes = ", ".join(DATA_SUFFIXES)
+    raise DatasetError(f"unknown kind of file '{path.suffix}'; known: {suffixes}", path=str(path))
 
 
 def _is_pretty_printed(path: Path) -> bool:
@@ -328,12 +328,12 @@ def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
     """The object that a line holds, or what is wrong with it."""
     try:
         raw = parse_json_line(line)
-    except KeyTwice as error:
+    except DuplicateKeyError as error:
         return DatasetError(str(error), path=str(path), line=number)
     except orjson.JSONDecodeError as error:
         hint = ""
-        if found := _NON_JSON_NUMBER.match(line, error.pos):
-            hint = f" ({found[0]} is no JSON; write null)"
+        if match := _NON_JSON_NUMBER.match(line, error.pos):
+            hint = f" ({match[0]} is no JSON; write null)"
         if not line.endswith("\n"):
             hint = "; the file ends in the middle of this line" if error.pos >= len(line) - 1 else ""
         message = f"not valid JSON at position {error.pos + 1}: {error.msg}{hint}"
@@ -444,19 +444,19 @@ def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> 
 
 
 def _check_header(path: Path, line: int, header: list[str], required: Sequence[str]) -> None:
-    known = {name.strip().casefold() for name in header}
+    names = {name.strip().casefold() for name in header}
     joined = ",".join(header)
-    other = max(";\t|", key=joined.count)  # within the names there may be commas, too
-    lacking = not known.issuperset(name.casefold() for name in required) if required else len(header) == 1
-    if lacking and joined.count(other) >= len(header):
-        wanted = "tabs" if path.suffix == ".tsv" else "commas"
-        found = {";": "semicolons", "\t": "tabs", "|": "bars"}[other]
-        rename = "; or name it .tsv" if other == "\t" else ""
-        message = f"the columns are separated by {found}; save the file with {wanted} between them{rename}"
+    separator = max(";\t|", key=joined.count)  # within the names there may be commas, too
+    lacking = not names.issuperset(name.casefold() for name in required) if required else len(header) == 1
+    if lacking and joined.count(separator) >= len(header):
+        expected = "tabs" if path.suffix == ".tsv" else "commas"
+        actual = {";": "semicolons", "\t": "tabs", "|": "bars"}[separator]
+        rename = "; or name it .tsv" if separator == "\t" else ""
+        message = f"the columns are separated by {actual}; save the file with {expected} between them{rename}"
         raise DatasetError(message, path=str(path), line=line)
     for name in required:
-        if name.casefold() not in known:
-            near = get_close_matches(name.casefold(), known, 1, 0.75)
+        if name.casefold() not in names:
+            near = get_close_matches(name.casefold(), names, 1, 0.75)
             hint = f"; unknown field '{near[0]}': did you mean '{name}'?" if near else ""
             message = f"is missing from the header, which has: {_header_names(header)}{hint}"
             raise DatasetError(message, path=str(path), line=line, field=name)

@@ -66,7 +66,7 @@ class Source:
     subject: str = ""
     revision: str = ""
 
-    def takes(self, item: Item) -> bool:
+    def accepts(self, item: Item) -> bool:
         """Whether the item is of the subject that is meant."""
         return not self.subject or _plain(item.subject) == _plain(self.subject)
 
@@ -78,7 +78,7 @@ class _ParsedSource:
     """
 
     form: str
-    place: str
+    path: str
     split: str
     subject: str = ""
 
@@ -89,41 +89,45 @@ def open_source(text: str) -> Source:
     :raises ConfigurationError: the form is unknown, or an optional package is missing.
     :raises DatasetError: file, folder or split is not there, or the form's first record cannot be read.
     """
-    named = _parse_source(text)
-    if named.form == HUB:
-        return _open_hub_dataset(named)
-    if not named.place:
-        return _open_published(named)
-    path = _path(named.place)
+    parsed = _parse_source(text)
+    if parsed.form == HUB:
+        return _open_hub_dataset(parsed)
+    if not parsed.path:
+        return _open_published(parsed)
+    path = _path(parsed.path)
     if _exists(path) and path.is_dir():
-        if not named.form:
+        if not parsed.form:
             form_of = next(iter(similar_names(path.resolve().name)), "mmlu")
             message = f"is a folder: name its form, as in {form_of}:{path}; {_list_known()}"
             raise DatasetError(message, path=text)
-        form = form_by_name(named.form)
-        split, files = files_of_split(path, named.split, form.endings, f"{named.form}:{path}")
-        whole = path.resolve()
-        name = f"{whole.parent.name}-{split}" if split_of_folder(whole) else f"{whole.name}-{split}".rstrip("-")
+        form = form_by_name(parsed.form)
+        split, files = files_of_split(path, parsed.split, form.endings, f"{parsed.form}:{path}")
+        resolved = path.resolve()
+        name = (
+            f"{resolved.parent.name}-{split}" if split_of_folder(resolved) else f"{resolved.name}-{split}".rstrip("-")
+        )
     else:
-        if not _exists(path) and (advice := _suggest_source(named)):
+        if not _exists(path) and (advice := _suggest_source(parsed)):
             raise DatasetError(f"cannot be read: No such file or directory; {advice}", path=text)
         require_regular_file(path)
-        if named.split:
-            raise DatasetError(f"is a file, not a folder with splits; leave ':{named.split}' out", path=str(path))
-        form = form_by_name(named.form or _detect_file_form(path))
+        if parsed.split:
+            raise DatasetError(f"is a file, not a folder with splits; leave ':{parsed.split}' out", path=str(path))
+        form = form_by_name(parsed.form or _detect_file_form(path))
         if path.suffix not in form.endings:
             endings = ", ".join(form.endings)
             message = f"unknown kind of file '{path.suffix}'; the form {form.name} is read from {endings}"
             raise DatasetError(message, path=str(path))
-        split, files = FileStem.of(path).split or split_of_folder(path.parent), [path]
-        name = f"{path.resolve().parent.name}-{path.stem}" if not FileStem.of(path).rest else path.stem
-    published = load_benchmark(named.form) if named.form in benchmark_names() else None
-    subject = published.subject(named.subject) if published is not None and named.subject else ""
+        split, files = FileStem.from_path(path).split or split_of_folder(path.parent), [path]
+        name = f"{path.resolve().parent.name}-{path.stem}" if not FileStem.from_path(path).name else path.stem
+    published = load_benchmark(parsed.form) if parsed.form in benchmark_names() else None
+    subject = published.subject(parsed.subject) if published is not None and parsed.subject else ""
     if subject:
-        files = [file for file in files if _plain(FileStem.of(file).rest) == _plain(subject)] or files
+        files = [file for file in files if _plain(FileStem.from_path(file).name) == _plain(subject)] or files
         name = f"{name}-{subject}"
     parts = [
-        SourcePart(str(file), partial(read_records, file, form.columns, form.required), FileStem.of(file).rest, split)
+        SourcePart(
+            str(file), partial(read_records, file, form.columns, form.required), FileStem.from_path(file).name, split
+        )
         for file in files
     ]
     return Source(name, str(path), form, parts, partial(_digest, files), published, subject)
@@ -135,13 +139,13 @@ def absolute_source(text: str, folder: Path = Path()) -> str:
     ``folder`` is where relative paths begin.
     """
     try:
-        named = _parse_source(text, folder)
+        parsed = _parse_source(text, folder)
     except ConfigurationError:
         return text
-    path = _path(named.place, folder)
-    if named.form == HUB or not named.place or not _exists(path):
+    path = _path(parsed.path, folder)
+    if parsed.form == HUB or not parsed.path or not _exists(path):
         return text
-    return ":".join(part for part in (_form_and_subject(named), str(path.resolve()), named.split) if part)
+    return ":".join(part for part in (_form_and_subject(parsed), str(path.resolve()), parsed.split) if part)
 
 
 def development_source(text: str) -> str | None:
@@ -152,19 +156,19 @@ def development_source(text: str) -> str | None:
 
     :raises ConfigurationError: the form is unknown; :raises DatasetError: a folder cannot be read.
     """
-    named = _parse_source(text)
-    if named.form != HUB and not named.place:
-        of = load_benchmark(named.form)
-        split = of.split(named.split or of.evaluated)
-        return f"{_form_and_subject(named)}:{of.examples}" if of.examples not in (None, split) else None
-    path = _path(named.place)
-    if named.form == HUB or not _exists(path):
+    parsed = _parse_source(text)
+    if parsed.form != HUB and not parsed.path:
+        benchmark = load_benchmark(parsed.form)
+        split = benchmark.split(parsed.split or benchmark.evaluated)
+        return f"{_form_and_subject(parsed)}:{benchmark.examples}" if benchmark.examples not in (None, split) else None
+    path = _path(parsed.path)
+    if parsed.form == HUB or not _exists(path):
         return None
-    before = _form_and_subject(named)
+    before = _form_and_subject(parsed)
     if path.is_dir():
-        if not named.form:
+        if not parsed.form:
             return None
-        beside = development_folder(path, named.split, form_by_name(named.form).endings)
+        beside = development_folder(path, parsed.split, form_by_name(parsed.form).endings)
         return ":".join(part for part in (before, str(beside[0]), beside[1]) if part) if beside else None
     file = development_file(path)
     return ":".join(part for part in (before, str(file)) if part) if file else None
@@ -176,62 +180,71 @@ def hub_name(text: str) -> str | None:
 
     :raises ConfigurationError: the form is unknown.
     """
-    named = _parse_source(text)
-    if named.form == HUB:
+    parsed = _parse_source(text)
+    if parsed.form == HUB:
         return (
-            "-".join(part for part in (*named.place.split("/")[1:], canonical_split(named.split)) if part)
-            or named.place
+            "-".join(part for part in (*parsed.path.split("/")[1:], canonical_split(parsed.split)) if part)
+            or parsed.path
         )
-    return None if named.place else _published_name(named)
+    return None if parsed.path else _published_name(parsed)
 
 
-def _published_name(named: _ParsedSource) -> str:
-    of = load_benchmark(named.form)
-    subject = of.subject(named.subject) if named.subject else ""
-    return "-".join(part for part in (of.name, subject, canonical_split(named.split or of.evaluated)) if part)
-
-
-def _open_published(named: _ParsedSource) -> Source:
-    """A benchmark as it stands on the hub."""
-    of = load_benchmark(named.form)
-    subject = of.subject(named.subject) if named.subject else ""
-    split = of.split(named.split or of.evaluated)
-    if of.hub.by_subject and subject:
-        configs: list[str | None] = [subject]
-    elif of.hub.by_subject and of.hub.config is None:
-        configs = list(of.subjects)
-    else:
-        configs = [of.hub.config]
-    loaded = [
-        HubDataset("/".join(filter(None, (of.hub.id, config))), split, of.hub.revision, of.name, asks=not place)
-        for place, config in enumerate(configs)
-    ]
-    parts = [
-        SourcePart(one.text, one.records, config or "", one.split) for one, config in zip(loaded, configs, strict=True)
-    ]
-    return Source(
-        _published_name(named),
-        loaded[0].text,
-        form_by_name(of.name),
-        parts,
-        partial(_joined_digest, loaded),
-        of,
-        subject,
-        of.hub.revision,
+def _published_name(parsed: _ParsedSource) -> str:
+    benchmark = load_benchmark(parsed.form)
+    subject = benchmark.subject(parsed.subject) if parsed.subject else ""
+    return "-".join(
+        part for part in (benchmark.name, subject, canonical_split(parsed.split or benchmark.evaluated)) if part
     )
 
 
-def _open_hub_dataset(named: _ParsedSource) -> Source:
-    permissions().check_network(f"dataset {HUB}:{named.place}")  # it is asked with the operator's token
-    hub = HubDataset(named.place, named.split)
-    published = benchmark_at_hub(named.place)
+def _open_published(parsed: _ParsedSource) -> Source:
+    """A benchmark as it stands on the hub."""
+    benchmark = load_benchmark(parsed.form)
+    subject = benchmark.subject(parsed.subject) if parsed.subject else ""
+    split = benchmark.split(parsed.split or benchmark.evaluated)
+    if benchmark.hub.by_subject and subject:
+        configs: list[str | None] = [subject]
+    elif benchmark.hub.by_subject and benchmark.hub.config is None:
+        configs = list(benchmark.subjects)
+    else:
+        configs = [benchmark.hub.config]
+    loaded = [
+        HubDataset(
+            "/".join(filter(None, (benchmark.hub.id, config))),
+            split,
+            benchmark.hub.revision,
+            benchmark.name,
+            asks=not index,
+        )
+        for index, config in enumerate(configs)
+    ]
+    parts = [
+        SourcePart(dataset.text, dataset.records, config or "", dataset.split)
+        for dataset, config in zip(loaded, configs, strict=True)
+    ]
+    return Source(
+        _published_name(parsed),
+        loaded[0].text,
+        form_by_name(benchmark.name),
+        parts,
+        partial(_joined_digest, loaded),
+        benchmark,
+        subject,
+        benchmark.hub.revision,
+    )
+
+
+def _open_hub_dataset(parsed: _ParsedSource) -> Source:
+    permissions().check_network(f"dataset {HUB}:{parsed.path}")  # it is asked with the operator's token
+    hub = HubDataset(parsed.path, parsed.split)
+    published = benchmark_at_hub(parsed.path)
     part = SourcePart(hub.text, hub.records, hub.config, hub.split)
     form = form_by_name(published.name if published is not None else hub.form())
     return Source(hub.name, hub.text, form, [part], hub.digest, published)
 
 
 def _parse_source(text: str, folder: Path = Path()) -> _ParsedSource:
-    head, colon, rest = text.partition(":")
+    head, colon, location = text.partition(":")
     form, slash, subject = head.partition("/")
     if _exists(_path(text, folder)):
         return _ParsedSource("", text, "")
@@ -246,33 +259,33 @@ def _parse_source(text: str, folder: Path = Path()) -> _ParsedSource:
         else:
             message = f"dataset '{text}': unknown form '{form}'; {_suggest(form, FORMS)}{_list_known()}"
         raise ConfigurationError(message)
-    if form in benchmark_names() and not _exists(_path(rest, folder)) and load_benchmark(form).split(rest):
-        return _ParsedSource(form, "", rest, subject)
-    place, colon, split = rest.rpartition(":")
-    if not colon or not _SPLIT.fullmatch(split) or (form != HUB and _exists(_path(rest, folder))):
-        place, split = rest, ""
-    if not place:
+    if form in benchmark_names() and not _exists(_path(location, folder)) and load_benchmark(form).split(location):
+        return _ParsedSource(form, "", location, subject)
+    path, colon, split = location.rpartition(":")
+    if not colon or not _SPLIT.fullmatch(split) or (form != HUB and _exists(_path(location, folder))):
+        path, split = location, ""
+    if not path:
         raise ConfigurationError(f"dataset '{text}': names no file or folder after '{head}:'")
-    return _ParsedSource(form, place, split, subject)
+    return _ParsedSource(form, path, split, subject)
 
 
-def _form_and_subject(named: _ParsedSource) -> str:
-    return f"{named.form}/{named.subject}" if named.subject else named.form
+def _form_and_subject(parsed: _ParsedSource) -> str:
+    return f"{parsed.form}/{parsed.subject}" if parsed.subject else parsed.form
 
 
-def _suggest_source(named: _ParsedSource) -> str:
+def _suggest_source(parsed: _ParsedSource) -> str:
     """What to write instead of a name that looks like a benchmark's and leads to no file; empty where it does not."""
-    place, form = named.place, named.form or (named.place if named.place in (HUB, *FORMS) else "")
-    if "." in place or Path(place).is_absolute() or len(parts := Path(place).parts) > 2:
+    path, form = parsed.path, parsed.form or (parsed.path if parsed.path in (HUB, *FORMS) else "")
+    if "." in path or Path(path).is_absolute() or len(parts := Path(path).parts) > 2:
         return ""
-    if named.form in benchmark_names():
-        splits = ", ".join(load_benchmark(named.form).splits)
-        return f"the splits of {named.form} on the hub: {splits}" if len(parts) == 1 else ""
+    if parsed.form in benchmark_names():
+        splits = ", ".join(load_benchmark(parsed.form).splits)
+        return f"the splits of {parsed.form} on the hub: {splits}" if len(parts) == 1 else ""
     if len(parts) == 2:
-        if named.form:
+        if parsed.form:
             return ""
         return (
-            f"a dataset of the hub is named {HUB}:{place} (with /config and :split where it has several); "
+            f"a dataset of the hub is named {HUB}:{path} (with /config and :split where it has several); "
             f"{_list_known()}"
         )
     if form == HUB:
@@ -286,14 +299,14 @@ def _suggest_source(named: _ParsedSource) -> str:
             f"{_suggest(form)}{_list_known()}"
         )
     return (
-        f"{_suggest(place)}name a benchmark, a file, a folder with its form (form:FOLDER:split), or "
+        f"{_suggest(path)}name a benchmark, a file, a folder with its form (form:FOLDER:split), or "
         f"{HUB}:owner/name:split; {_list_known()}"
     )
 
 
-def _suggest(name: str, others: Iterable[str] = ()) -> str:
-    found = similar_names(name, others)
-    return f"did you mean {' or '.join(found)}? " if found else ""
+def _suggest(name: str, more: Iterable[str] = ()) -> str:
+    names = similar_names(name, more)
+    return f"did you mean {' or '.join(names)}? " if names else ""
 
 
 def _list_known() -> str:

@@ -98,29 +98,32 @@ class DatasetStatistics:
             "answers": {choice_letter(index): count for index, count in sorted(self.answers.items())},
             "choices": {str(width): count for width, count in sorted(self.widths.items())},
             "characters": {
-                what: summary
-                for what, lengths in self.lengths.items()
-                if (summary := lengths.summary()) is not None or what != "answer"
+                text: summary
+                for text, lengths in self.lengths.items()
+                if (summary := lengths.summary()) is not None or text != "answer"
             },
             "subjects": {subject: count for subject, count in sorted(self.subjects.items()) if subject},
-            "repeats": {"count": reading.repeat_count, "first": [_problem_record(one) for one in reading.repeats]},
+            "repeats": {
+                "count": reading.repeat_count,
+                "first": [_problem_record(problem) for problem in reading.repeats],
+            },
             "equal_choices": {
                 "count": reading.equal_count,
                 "answers": reading.equal_answers,
-                "first": [_problem_record(one) for one in reading.equals],
+                "first": [_problem_record(problem) for problem in reading.equals],
             },
             "lettered_choices": reading.lettered_count,
-            "bad": {"count": reading.bad_count, "first": [_problem_record(one) for one in reading.bad]},
+            "bad": {"count": reading.bad_count, "first": [_problem_record(problem) for problem in reading.bad]},
         }
 
     def _published(self) -> dict[str, Any]:
         """Of a published benchmark: which it is, and how many records it has there as published."""
-        found = self.source.published
-        if found is None:
+        benchmark = self.source.published
+        if benchmark is None:
             return {}
         split = self.source.parts[0].split
-        records = found.records(split, self.source.subject) if split else None
-        facts = {name: getattr(found, name) for name in ("name", "title", "licence", "language", "citation")}
+        records = benchmark.records(split, self.source.subject) if split else None
+        facts = {name: getattr(benchmark, name) for name in ("name", "title", "licence", "language", "citation")}
         return {"benchmark": facts | {"revision": self.source.revision or None, "records": records}}
 
     def _digest(self) -> str:
@@ -145,8 +148,8 @@ class DatasetStatistics:
             counted += [["letters taken off choices", f"{reading.lettered_count:,}"]]
         counted += [["bad lines", f"{reading.bad_count:,}"]]
         lengths = [
-            [what, *(f"{value:,}" for value in summary.values())]
-            for what, summary in report["characters"].items()
+            [text, *(f"{value:,}" for value in summary.values())]
+            for text, summary in report["characters"].items()
             if summary is not None
         ]
         subjects = [[subject, f"{count:,}"] for subject, count in report["subjects"].items()]
@@ -171,8 +174,8 @@ def _share_rows(counts: dict[str, int], total: int) -> list[list[str]]:
     return [[name, f"{count:,}", f"{count / total:.1%}"] for name, count in counts.items()]
 
 
-def _problem_table(what: str, count: int, first: list[DatasetError]) -> Table:
-    title = f"{count:,} {what}" + (f", the first {len(first)}" if count > len(first) else "")
+def _problem_table(label: str, count: int, first: list[DatasetError]) -> Table:
+    title = f"{count:,} {label}" + (f", the first {len(first)}" if count > len(first) else "")
     return title, ["where and what"], [[str(problem)] for problem in first]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Generic
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from viva.data.record_files import BadLine, KeyTwice, parse_json_line, read_lines
+from viva.data.record_files import BadLine, DuplicateKeyError, parse_json_line, read_lines
 from viva.engine import seeds
 from viva.engine.errors import ConfigurationError, DatasetError
 
@@ -109,7 +109,7 @@ def read_tasks(path: Path, kind: TypeAdapter[Any]) -> InlineTasks:
                 continue
             try:
                 payload = kind.validate_python(parse_json_line(line))
-            except KeyTwice as error:
+            except DuplicateKeyError as error:
                 raise DatasetError(str(error), path=str(path), line=number) from None
             except orjson.JSONDecodeError as error:
                 raise DatasetError(f"not JSON: {error}", path=str(path), line=number) from None

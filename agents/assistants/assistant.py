@@ -136,7 +136,7 @@ class Assistant(ABC):
         better = "higher" if self.better == "high" else "lower"
         return f"{self.name}: {self.title}, {self.compares}; from {self.low:g} to {self.high:g}, {better} is better"
 
-    async def consult(self, conversation: Conversation, example: Example) -> AssistantResult:
+    async def get_result(self, conversation: Conversation, example: Example) -> AssistantResult:
         """Its number, or the gap that it leaves.
 
         A model that cannot be reached ends the conversation, which may be tried again; one that refuses this very
@@ -172,7 +172,7 @@ async def score_all(
     conversation: Conversation, assistants: Sequence[Assistant], example: Example
 ) -> list[AssistantResult]:
     """Ask all assistants about an example at once and return their results in their order."""
-    return await gather([partial(one.consult, conversation, example) for one in assistants])
+    return await gather([partial(assistant.get_result, conversation, example) for assistant in assistants])
 
 
 def to_unit_scale(low: float, high: float, better: Better, value: float) -> float:
@@ -196,22 +196,24 @@ def load_assistant_pack() -> PromptPack:
 
 def describe_assistants(assistants: Iterable[Assistant]) -> str:
     """The assistants for a prompt, a line each."""
-    return "\n".join(f"- {one.line()}" for one in assistants)
+    return "\n".join(f"- {assistant.line()}" for assistant in assistants)
 
 
-def format_results(advice: Iterable[AssistantResult]) -> str:
+def format_results(results: Iterable[AssistantResult]) -> str:
     """The assistants' numbers for a prompt, a line each; a gap says that there is no number, and why."""
-    return "\n".join(f"- {one.name}: {format_result(one)}" for one in advice)
+    return "\n".join(f"- {result.name}: {format_result(result)}" for result in results)
 
 
-def format_result(advice: AssistantResult) -> str:
+def format_result(result: AssistantResult) -> str:
     """A number in four digits, or why there is none."""
-    return f"no number ({advice.problem})" if advice.value is None else f"{advice.value:.4g}"
+    return f"no number ({result.problem})" if result.value is None else f"{result.value:.4g}"
 
 
-def with_assistant_results(prompt: str, assistants: Sequence[Assistant], advice: Sequence[AssistantResult]) -> str:
+def with_assistant_results(prompt: str, assistants: Sequence[Assistant], results: Sequence[AssistantResult]) -> str:
     """Return a judge's prompt followed by the assistants' numbers, each with its range and meaning."""
     if not assistants:
         return prompt
-    lines = "\n".join(f"- {one.line()}: {format_result(found)}" for one, found in zip(assistants, advice, strict=True))
+    lines = "\n".join(
+        f"- {assistant.line()}: {format_result(result)}" for assistant, result in zip(assistants, results, strict=True)
+    )
     return f"{prompt}\n\n{load_assistant_pack().render('advice.numbers', numbers=lines)}"

@@ -55,10 +55,10 @@ class LikelihoodAssistant(Assistant):
         context = example.preceding()
         # A blank line before the response, as between the texts before it; a model is told of nothing else.
         reading = Reading(f"{context}\n\n" if context else "", (example.response,), hint=example.hint)
-        found = await conversation.read(self.role, reading)
-        if not found or not found[0].logprobs:
+        likelihoods = await conversation.read(self.role, reading)
+        if not likelihoods or not likelihoods[0].logprobs:
             raise AssistantFailed("the model read no token of the response")
-        return math.exp(found[0].total / len(found[0].logprobs))
+        return math.exp(likelihoods[0].total / len(likelihoods[0].logprobs))
 
 
 def short_label(model: str) -> str:
@@ -123,7 +123,7 @@ def entailment(folder: str, premise: str, hypothesis: str) -> float:
 
     with _MODEL_LOCK:
         tokenizer, model = _classifier(folder)
-        names = {str(name).lower(): place for place, name in model.config.id2label.items()}
+        names = {str(name).lower(): index for index, name in model.config.id2label.items()}
         if "entailment" not in names:
             raise ValueError(f"the model has no class 'entailment', but {', '.join(sorted(names))}")
         pair = tokenizer(
@@ -139,8 +139,8 @@ def similarity(folder: str, first: str, second: str) -> float:
     of its token vectors (Reimers and Gurevych 2019).
     """
     with _MODEL_LOCK:
-        one, other = _embedder(folder).encode([first, second], batch_size=1, normalize_embeddings=True)
-    return min(1.0, max(-1.0, float((one.astype("float64") * other.astype("float64")).sum())))
+        first_vector, second_vector = _embedder(folder).encode([first, second], batch_size=1, normalize_embeddings=True)
+    return min(1.0, max(-1.0, float((first_vector.astype("float64") * second_vector.astype("float64")).sum())))
 
 
 # By kind: what it is called, its function, its package, its least number, and what it compares.
@@ -174,9 +174,11 @@ class NeuralAssistant(Assistant):
         )
 
     async def score(self, conversation: Conversation, example: Example) -> float:
-        other, function = example.text(self.against), NEURAL_KINDS[self.kind][1]
+        reference, function = example.text(self.against), NEURAL_KINDS[self.kind][1]
         return number_from_step(
-            await conversation.compute(self.name, function, str(self.folder), other, example.response, limit=_TIMEOUT)
+            await conversation.compute(
+                self.name, function, str(self.folder), reference, example.response, limit=_TIMEOUT
+            )
         )
 
     def check(self) -> None:
@@ -189,7 +191,7 @@ class NeuralAssistant(Assistant):
 
     def facts(self) -> dict[str, Any]:
         config = (self.folder / "config.json").read_bytes()
-        sizes = sorted(f"{one.name} {one.stat().st_size}" for one in self.folder.iterdir() if one.is_file())
+        sizes = sorted(f"{file.name} {file.stat().st_size}" for file in self.folder.iterdir() if file.is_file())
         return super().facts() | {"digest": hashlib.sha256(config + "\n".join(sizes).encode()).hexdigest()[:16]}
 
 

@@ -26,16 +26,18 @@ _MODELS: dict[str, type[LikelihoodAssistant] | type[JudgeAssistant]] = {
     "logprob": LikelihoodAssistant,
     "judge": JudgeAssistant,
 }
-_MODEL_FORMS = {f"{kind}:MODEL": made for kind, made in _MODELS.items()}
+_MODEL_FORMS = {f"{kind}:MODEL": assistant for kind, assistant in _MODELS.items()}
 KNOWN_NAMES = ", ".join([*METRICS, *_MODEL_FORMS, *(f"{kind}:FOLDER" for kind in NEURAL_KINDS), "FILE.py#NAME"])
 
 
 def describe_names() -> dict[str, str]:
     """Every name that an assistant can have, with one line on it."""
-    found = {name: (function.__doc__ or "") for name, (_, function, _) in METRICS.items()}
-    found |= {name: (made.__doc__ or "") for name, made in _MODEL_FORMS.items()}
-    found |= {f"{kind}:FOLDER": (function.__doc__ or "") for kind, (_, function, *_) in NEURAL_KINDS.items()}
-    return found | {"FILE.py#NAME": "A function of yours from an example to a number, run in a process of its own."}
+    descriptions = {name: (function.__doc__ or "") for name, (_, function, _) in METRICS.items()}
+    descriptions |= {name: (assistant.__doc__ or "") for name, assistant in _MODEL_FORMS.items()}
+    descriptions |= {f"{kind}:FOLDER": (function.__doc__ or "") for kind, (_, function, *_) in NEURAL_KINDS.items()}
+    return descriptions | {
+        "FILE.py#NAME": "A function of yours from an example to a number, run in a process of its own."
+    }
 
 
 def absolute_name(text: str, folder: Path = Path()) -> str:
@@ -49,14 +51,14 @@ def absolute_name(text: str, folder: Path = Path()) -> str:
 
 
 def _absolute(text: str, folder: Path) -> str:
-    kind, colon, rest = text.partition(":")
+    kind, colon, target = text.partition(":")
     if colon and kind in _MODELS:
-        return f"{kind}:{with_absolute_path(rest, folder)}"
+        return f"{kind}:{with_absolute_path(target, folder)}"
     if colon and kind in NEURAL_KINDS:
-        where, against = _split_reference(rest)
-        return f"{kind}:{(folder / Path(where).expanduser()).resolve()}{against}"
-    where, hash_, name = text.partition("#")
-    return f"{(folder / Path(where).expanduser()).resolve()}#{name}" if hash_ and where.endswith(".py") else text
+        path, against = _split_reference(target)
+        return f"{kind}:{(folder / Path(path).expanduser()).resolve()}{against}"
+    path, hash_, name = text.partition("#")
+    return f"{(folder / Path(path).expanduser()).resolve()}#{name}" if hash_ and path.endswith(".py") else text
 
 
 def open_assistant(text: str, default: str | None = None) -> Assistant:
@@ -66,20 +68,20 @@ def open_assistant(text: str, default: str | None = None) -> Assistant:
     :raises ConfigurationError: there is none of this name; the message lists what there is.
     """
     label, name = _split_label(text)
-    made = _open_unlabelled(name, default)
-    return replace(made, name=label) if label else made
+    assistant = _open_unlabelled(name, default)
+    return replace(assistant, name=label) if label else assistant
 
 
 def _open_unlabelled(text: str, default: str | None) -> Assistant:
     plain, against = _split_reference(text)
     if plain in METRICS:
         return MetricAssistant.from_name(text, plain, against.removeprefix("@") or default)
-    kind, colon, rest = text.partition(":")
-    if colon and rest and kind in _MODELS:
-        return _MODELS[kind].from_name(text, rest)
-    if colon and rest and kind in NEURAL_KINDS:
-        where, against = _split_reference(rest)
-        return NeuralAssistant.from_name(text, kind, where, against.removeprefix("@") or default)
+    kind, colon, target = text.partition(":")
+    if colon and target and kind in _MODELS:
+        return _MODELS[kind].from_name(text, target)
+    if colon and target and kind in NEURAL_KINDS:
+        path, against = _split_reference(target)
+        return NeuralAssistant.from_name(text, kind, path, against.removeprefix("@") or default)
     if "#" in text and text.partition("#")[0].endswith(".py"):
         return FunctionAssistant.from_name(text)
     raise ConfigurationError(f"assistant '{text}': unknown; there are {KNOWN_NAMES}")
@@ -91,13 +93,13 @@ def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[A
 
     :raises ConfigurationError: one is unknown, or two have one name.
     """
-    found: list[Assistant] = []
-    for place, text in enumerate(names, 1):
-        made = open_assistant(text, default)
-        if any(made.name == other.name for other in found):
-            raise ConfigurationError(f"assistant '{text}': two are called '{made.name}'; name one LABEL={text}")
-        found.append(made if made.model is None else replace(made, role=f"assistant-{place}"))
-    return tuple(found)
+    assistants: list[Assistant] = []
+    for number, text in enumerate(names, 1):
+        assistant = open_assistant(text, default)
+        if any(assistant.name == earlier.name for earlier in assistants):
+            raise ConfigurationError(f"assistant '{text}': two are called '{assistant.name}'; name one LABEL={text}")
+        assistants.append(assistant if assistant.model is None else replace(assistant, role=f"assistant-{number}"))
+    return tuple(assistants)
 
 
 def _split_label(text: str) -> tuple[str, str]:

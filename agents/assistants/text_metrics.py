@@ -59,10 +59,10 @@ def meteor(text: str, reference: str) -> float:
     bring along: where it is not installed (``has_wordnet``), synonyms do not match and figures are somewhat lower.
     """
     single_meteor_score = import_under_lock("nltk.translate.meteor_score").single_meteor_score
-    words, others = _WORDS.findall(text), _WORDS.findall(reference)
-    if not words or not others:
+    words, reference_words = _WORDS.findall(text), _WORDS.findall(reference)
+    if not words or not reference_words:
         return 0.0
-    return _clip_to_one(float(single_meteor_score(others, words, wordnet=_load_wordnet())))
+    return _clip_to_one(float(single_meteor_score(reference_words, words, wordnet=_load_wordnet())))
 
 
 @cache
@@ -171,9 +171,9 @@ class MetricAssistant(Assistant):
         )
 
     async def score(self, conversation: Conversation, example: Example) -> float:
-        other = example.text(self.against)
+        reference = example.text(self.against)
         return number_from_step(
-            await conversation.compute(self.name, self.function, example.response, other, limit=_TIMEOUT)
+            await conversation.compute(self.name, self.function, example.response, reference, limit=_TIMEOUT)
         )
 
     def check(self) -> None:

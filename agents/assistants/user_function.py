@@ -41,9 +41,9 @@ class FunctionAssistant(Assistant):
         options = dict(parse_qsl(query, keep_blank_values=True))
         unknown = sorted(options.keys() - {*_OPTIONS, "better", "compares"})
         if unknown or not function.isidentifier():
-            what = f"unknown option {unknown[0]}" if unknown else "names no function"
+            problem = f"unknown option {unknown[0]}" if unknown else "names no function"
             raise ConfigurationError(
-                f"assistant '{spec}': {what}; write FILE.py#NAME?low=0&high=1&better=high&limit=10"
+                f"assistant '{spec}': {problem}; write FILE.py#NAME?low=0&high=1&better=high&limit=10"
             )
         numbers = {key: _number_option(spec, key, options.get(key), default) for key, default in _OPTIONS.items()}
         better = options.get("better", "high")
@@ -79,10 +79,10 @@ class FunctionAssistant(Assistant):
 
 def load_scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
     """Return the function of a name in a Python file."""
-    found = find_function(import_file(file), name)
-    if found is None:
+    function = find_function(import_file(file), name)
+    if function is None:
         raise ConfigurationError(f"{file}: has no function '{name}'")
-    return found
+    return function
 
 
 def call(file: str, name: str, example: dict[str, Any]) -> Any:

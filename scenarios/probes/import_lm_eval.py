@@ -129,7 +129,7 @@ def _read(raw: Raw, item: Item, texts: Sequence[str], answers: Sequence[Any]) ->
 def _item(doc: Raw, raw: Raw) -> Item:
     """The item of a document: a benchmark's own record, or a question with texts and the place of the right one."""
     row = raw.get("doc_id")
-    location = RecordLocation(place=0, row=row if isinstance(row, int) else 0)
+    location = RecordLocation(position=0, row=row if isinstance(row, int) else 0)
     try:
         return form_by_name(detect_form(doc)).read(doc, location)
     except FieldError:
