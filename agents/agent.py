@@ -1,4 +1,4 @@
-"""Agent: one role in one conversation, with its own view of it, and the model call that continues it."""
+"""An agent: one role in one conversation, with its own view of it, and the model call that continues it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _REPAIR_REQUEST = "Your answer could not be read: {problem}. Answer with the JSO
 
 
 class Agent:
-    """One role in one conversation. ``view`` holds what its model has been told and has said so far.
+    """A role in a conversation. `view` has everything its model was sent and answered so far.
 
-    ``hint`` is what a simulated model may know; real models never see it.
+    `hint` is what a simulated model may know; real models never see it.
     """
 
     __slots__ = ("conversation", "hint", "role", "sampling", "view")
@@ -36,8 +36,14 @@ class Agent:
         sampling: Sampling | None = None,
         hint: Any = None,
     ) -> None:
-        """``system``: its system prompt; no such message if empty. ``sampling``: the run's options of this role
-        if None, by default temperature 0 and 512 tokens.
+        """Create an agent.
+
+        Args:
+            conversation: Conversation, or a branch of one.
+            role: The role that the agent plays.
+            system: System prompt; no such message if empty.
+            sampling: Sampling options; None: the run's options of this role, by default temperature 0 and 512 tokens.
+            hint: What a simulated model may know.
         """
         self.conversation, self.role, self.hint = conversation, role, hint
         self.sampling = sampling or conversation.sampling.get(role) or Sampling()
@@ -46,9 +52,10 @@ class Agent:
             self.view.append("system", system)
 
     async def ask(self, content: str, watch: Sequence[Callable[[], Detector]] = ()) -> Completion:
-        """Append ``content`` to the view, have the model answer, and append its answer.
+        """Append `content` to the view, have the model answer, and append its answer.
 
-        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
+        Raises:
+            ConversationStopped, BackendError, LimitReached: As for `Conversation.generate`.
         """
         self.view.append("user", content)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint, watch=watch)
@@ -56,11 +63,15 @@ class Agent:
         return completion
 
     async def ask_for(self, form: type[M], content: str, judged: str = "") -> M | None:
-        """As ``ask``, for an answer in the form of a pydantic model, which the backend is held to where it can be.
-        ``judged`` is the text by others that it is asked about: what it quotes of that is no answer.
+        """Ask like `ask`, for an answer in the form of a pydantic model, which is enforced if the backend can.
 
-        An answer that cannot be read is asked for once more; None after a second failure: that is *unscored*, not a
-        low score.
+        An unreadable answer is requested once more; None after a second failure: that means *unscored*, not a low
+        score.
+
+        Args:
+            form: The form of the answer.
+            content: The message.
+            judged: Text by others in the message; JSON quoted from it is no answer.
         """
         sampling = replace(self.sampling, schema=form_schema(form))
         self.view.append("user", content)
@@ -80,7 +91,7 @@ class Agent:
 
 
 def repair_view(view: View, answer: Completion, request: str) -> View:
-    """Return a branch of a view in which an answer that cannot be read is asked for once more."""
+    """Return a branch of a view in which an unreadable answer is requested once more."""
     branch = view.branch()
     branch.append("assistant", answer.text, answer.pieces)
     branch.append("user", request)
@@ -88,8 +99,9 @@ def repair_view(view: View, answer: Completion, request: str) -> View:
 
 
 class PackAgent(Agent):
-    """An agent whose words come from a prompt pack; its system prompt is the pack's template ``ROLE.system``, or
-    another of the role's templates.
+    """An agent with prompts from a prompt pack.
+
+    Its system prompt is the pack's template `ROLE.system`, or another of the role's templates.
     """
 
     __slots__ = ("pack",)

@@ -1,9 +1,9 @@
 """Words and marks of answers to multiple-choice questions: a lexicon in ten languages, and text without layout.
 
-In the lexicon a star stands for any ending, a low line for a blank. A word of several classes is read as all of
-them, one after the other; ``choices`` knows what the classes mean together. ``to_plain_lines`` gives each
-character one form and drops marks of layout and empty lines; ticked and crossed lines keep their signs, elements
-become lines with their names, LaTeX its words.
+In the lexicon a star stands for any ending, a low line for a blank. A word of several classes is read as all of them,
+one after another; `choices` knows what the classes mean together. `to_plain_lines` gives each character one form and
+drops layout marks and empty lines; ticked and crossed lines keep their signs, elements become lines with their names,
+LaTeX its words.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LEXICON = {
         故 于是 綜上 综上 したがって 従って よって ゆえに だから 따라서 그러므로 그래서""",
     "Z": """leaves leaving leave left remain remains remaining bleibt bleiben reste restent queda quedan resta
         rimane остаётся остается остался sobra 只剩 剩下 残る 残り 残っ 남는 남습니다 남는다 남아""",
-    # Words that deny. ``f`` and ``t`` speak of truth, which the right answer to "which is false?" lacks.
+    # Words that deny. `f` and `t` speak of truth, which the right answer to "which is false?" lacks.
     "N": """not isn't aren't wasn't doesn't don't didn't cannot can't couldn't won't wouldn't shouldn't ain't no
         nope nor can_not neither never none without no_way nicht kein* nein weder noch nie non non_plus pas n'est
         n'a ne ni aucun aucune jamais ningún ninguna nunca tampoco не нет ни нельзя não nem nenhuma né nessun*
@@ -184,7 +184,7 @@ _ORDINAL_CHOICE = re.compile(
 
 
 def mark_ordinals(text: str, marks: Sequence[str]) -> str:
-    """Return the text with a choice's mark for each that is named by its place: "the second option"."""
+    """Replace each choice that is named by its position ("the second option") with the choice's mark."""
 
     def marked(match: re.Match[str]) -> str:
         index = _ORDINAL_INDEX.get(match[1].lower(), len(marks) - 1)
@@ -223,7 +223,7 @@ _ELIDED = re.compile(r"(?:l|d|j|qu|s|m|t|all|dell|nell)'(.+)|(n)'(.+)")
 
 @lru_cache(maxsize=8192)
 def word_classes(word: str) -> str:
-    """Return the classes of a word in lower case; ``w`` for one that is not listed."""
+    """Return the classes of a word in lower case; `w` for one that is not listed."""
     single = SINGLE.get(word)
     if single is not None:
         return single
@@ -271,7 +271,7 @@ _APOSTROPHE = re.compile(r"(?<=\w)`(?=\w)")
 _ARROW = re.compile("[-=]{1,3}>")
 _CROSS = re.compile(r"×(?!\s?\w)")  # a sign where no product is meant
 _MARKDOWN = re.compile(r"[*`#$_{}]")
-_MARKED = re.compile(r"[^\n -~]|[*`#$_{}\\~<]")  # what ``_strip_markup`` may change; most short replies have none
+_MARKED = re.compile(r"[^\n -~]|[*`#$_{}\\~<]")  # what `_strip_markup` may change; most short replies have none
 CHECK_MARKS = frozenset("✓✔✅☑✗✘❌✖")
 _MARKED_LINE = re.compile(r"^\W{0,4}?([✓✔✅☑✗✘❌✖☐]|\[[xX ]\])(.*)$")
 _LINE_START = re.compile(r"^(?:[\s>|•]|-+\s)+")
@@ -280,7 +280,7 @@ _NUMBERED = re.compile(r"^(?:step\s)?\d{1,2}[.)]\s+(?=\S)", re.IGNORECASE)
 
 
 def to_plain_lines(text: str) -> str:
-    """Return the text without marks of layout, in one form for each character and without empty lines."""
+    """Return the text without layout marks, in one form for each character and without empty lines."""
     text = text if _MARKED.search(text) is None else _strip_markup(text)
     text = _ARROW.sub("→", text)
     lines = []
@@ -306,7 +306,7 @@ def _strip_markup(text: str) -> str:
 
 
 def _strip_tags(text: str) -> str:
-    """Return elements as lines with their names (``answer: B``), and a tag that is one letter as that letter."""
+    """Return elements as lines with their names (`answer: B`), and a tag that is one letter as that letter."""
     closed = {match[2] for match in _TAG.finditer(text) if match[1]}
 
     def replacement(match: re.Match[str]) -> str:

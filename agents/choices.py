@@ -1,13 +1,13 @@
-"""Parser of multiple-choice answers: which choice a model's answer affirms last, or none.
+"""Parser of multiple-choice answers: the choice that a model's answer affirms last, or none.
 
-A text becomes a row of word classes (``choice_words``): ``M`` is a mention of a choice by its letter, number or whole
-text, ``A`` a noun such as "answer", ``B`` a form of "to be", ``N`` a negation, ``W`` "wrong". Sentences are cut into
-clauses. What stands left and right of a mention in its clause tells whether the choice is affirmed, and how plainly, is
-denied, or is only spoken of. Of the affirmed ones the last counts, unless the answer contradicts itself:
+A text becomes a row of word classes (`choice_words`): `M` is a mention of a choice by its letter, number or whole text,
+`A` a noun such as "answer", `B` a form of "to be", `N` a negation, `W` "wrong". Sentences are split into clauses. The
+words left and right of a mention in its clause tell how plainly the choice is affirmed, or that it is denied, or only
+mentioned. Of the affirmed ones the last counts, unless the answer contradicts itself:
 
 - A denied choice never counts: "not A", "A is wrong", "the wrong answer is A", "rule out A".
 - A statement ("the answer is B", "I choose B", "B is the answer") outranks a letter by itself and "B is right"; these
-  outrank a letter that opens the text, and that a choice that is only spoken of, which counts where it is the only one.
+  outrank a letter that opens the text, and that a choice that is only mentioned, which counts if it is the only one.
 - Two statements that differ are a contradiction, unless a word between them takes the first one back or turns away from
   it ("wait", "but"), or only the later one is final. A contradiction names no choice: nothing is guessed.
 - Languages: English, Chinese, Korean, Japanese, German, French, Spanish, Russian, Portuguese and Italian.
@@ -51,9 +51,9 @@ def read_choice(text: str, choices: Sequence[str], *, cut: bool = False) -> int 
     """Return the index of the choice that the text names; None if it names none, or several, or contradicts itself.
 
     Args:
-        text: What the model wrote.
-        choices: The words of the choices, in the order of their letters.
-        cut: The text ended at its token limit: a choice that it only speaks of does not count.
+        text: The model's answer.
+        choices: The texts of the choices, in the order of their letters.
+        cut: The text ended at its token limit: a choice that it only mentions does not count.
     """
     plainly = _PLAINLY.fullmatch(text)
     if plainly is not None:
@@ -113,10 +113,10 @@ def _index(letter: str, count: int) -> int | None:
 
 @dataclass(slots=True)
 class _Sentence:
-    """Word classes with ``M`` for each mention of a choice.
+    """Word classes of a sentence, with `M` for each mention of a choice.
 
-    ``choices`` are those mentioned, in order, -1 for a letter of no choice; ``unsure`` says of each whether it may be a
-    mere word. ``entry``: it begins with a label as lists of choices do ("A) …").
+    `choices` are the mentioned ones, in order, -1 for a letter of no choice; `unsure` says of each if it may be a mere
+    word. `entry`: it begins with a label like a list of choices ("A) …").
     """
 
     classes: str
@@ -128,7 +128,7 @@ class _Sentence:
 
 
 def _sentences(text: str, choices: Sequence[str]) -> Iterator[_Sentence]:
-    """Yield the sentences of a text with marks (``_with_marks``)."""
+    """Yield the sentences of a text with marks (`_with_marks`)."""
     count = len(choices)
     numbered = 1 < count < 10 and not any(NUMBERS.search(choice) for choice in choices)
     for number, line in enumerate(text.split("\n")):
@@ -136,7 +136,7 @@ def _sentences(text: str, choices: Sequence[str]) -> Iterator[_Sentence]:
 
 
 def _with_marks(text: str, choices: Sequence[str]) -> str:
-    """Return the text with marks for the choices' words, the longest first: none is found inside of another."""
+    """Replace the choices' texts with marks, the longest first, so that none is found inside another."""
     for words, index, article in _wordings(tuple(choices)):
         lowered = _lower_case(text)
         pieces, end_of_last = [], 0
@@ -159,7 +159,7 @@ _ARTICLE = re.compile(r"(?:(?:the|an?|l[ae]s?|el|los|il|lo|gli|d(?:er|ie|as)|une
 
 @lru_cache(maxsize=256)
 def _wordings(choices: tuple[str, ...]) -> list[tuple[str, int, str]]:
-    """Return the words by which each choice is known, its index, and its article, the longest words first.
+    """Return the words by which each choice is recognized, its index, and its article, the longest words first.
 
     Words of two choices name neither.
     """
@@ -175,7 +175,7 @@ def _wordings(choices: tuple[str, ...]) -> list[tuple[str, int, str]]:
 
 
 def _lower_case(text: str) -> str:
-    """Return the text in lower case, each character in its place."""
+    """Return the text in lower case, with each character at its position."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered
@@ -183,7 +183,7 @@ def _lower_case(text: str) -> str:
 
 
 def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
-    """Return True if words at a place are no part of longer words or numbers."""
+    """Return True if the words at a position are not part of longer words or numbers."""
     before, after = text[start - 1 : start], text[end : end + 1]
     first, last = words[0], words[-1]
     if word_classes(words) in ("N", "Y"):  # "no" and "yes" are choices where they are all that is said
@@ -201,7 +201,7 @@ def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
 
 
 def _is_tied(text: str, position: int, step: int) -> bool:
-    """Return True if a hyphen, a sign or a decimal point ties a character to what stands beyond it."""
+    """Return True if a hyphen, a sign or a decimal point ties a character to the one beyond it."""
     tie = text[position + step] if 0 <= position + step < len(text) else ""
     beyond = text[position + 2 * step] if 0 <= position + 2 * step < len(text) else ""
     if tie in (".", ","):
@@ -233,7 +233,7 @@ _FOLLOWS = frozenset("BNWRfJskSZYh")
 
 
 class _Line:
-    """One line of a text, turned into sentences of classes."""
+    """A line of a text, converted to sentences of word classes."""
 
     def __init__(self, line: str, number: int, count: int, *, numbered: bool) -> None:
         self._number, self._count, self._numbered = number, count, numbered
@@ -260,7 +260,7 @@ class _Line:
         self._entry = False
 
     def sentences(self) -> Iterator[_Sentence]:
-        """Return the line's sentences that hold anything."""
+        """Yield the line's sentences that are not empty."""
         for at, (token, classes) in enumerate(self._parts):
             is_end = self._ends(at, token, classes)
             if (is_end or at == len(self._parts) - 1) and self._row:
@@ -534,9 +534,9 @@ def _weigh_statement(stated: re.Match[str], left: str, *, silent: bool) -> float
 
 @dataclass(slots=True, eq=False)
 class _Event:
-    """A statement about a group of choices at one place. ``turn``: words before it that turn away from another.
+    """A statement about a group of choices at one position. `turn` counts words before it that turn away from another.
 
-    ``bare``: nothing else stands in the sentence. ``right``: it is called right, or put in the place of another.
+    `bare`: nothing else is in the sentence. `right`: it is called right, or replaces another.
     """
 
     choices: frozenset[int]
@@ -552,7 +552,7 @@ _Group = tuple[frozenset[int], bool]
 
 
 class _Reader:
-    """Take sentences one by one, then tell which choice they name."""
+    """Collects sentences, then returns the choice that they name."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -570,7 +570,7 @@ class _Reader:
         self._begun = False
 
     def take(self, sentence: _Sentence) -> None:
-        """Note what a sentence says of choices."""
+        """Record what a sentence says of choices."""
         if len(self._events) > _MAX_MENTIONS:
             return
         self._last_line = sentence.line
@@ -611,11 +611,11 @@ class _Reader:
         self._begun = True
 
     def _is_begun_list(self, sentence: _Sentence) -> bool:
-        """Return True if an entry may begin a list that never came to its end, or has a label of no choice."""
+        """Return True if an entry may begin a list that was never completed, or has a label of no choice."""
         return sentence.choices[0] < 0 or (sentence.choices[0] == 0 and self._begun)
 
     def _is_listed(self, sentence: _Sentence) -> bool:
-        """Return True if a line begins with a choice and stands below a heading that says what those are."""
+        """Return True if a line begins with a choice and is below a heading that classifies the choices."""
         begins = sentence.line > self._heading_line and (sentence.entry or sentence.classes in ("M", "nM"))
         if not begins or _LISTED.fullmatch(sentence.classes) is None:
             return False
@@ -623,7 +623,7 @@ class _Reader:
         return True
 
     def _grouped(self, sentence: _Sentence) -> tuple[str, list[_Group]]:
-        """Return the classes with ``G`` for each group of mentions, and the groups."""
+        """Return the classes with `G` for each group of mentions, and the groups."""
         groups: list[_Group] = []
         classes = sentence.classes
         if "(" in classes:  # a verdict in brackets belongs to what it stands behind; other asides are left out
@@ -652,7 +652,7 @@ class _Reader:
     def _clause(
         self, clause: str, groups: list[_Group], sentence: _Sentence, before: str, *, bare: bool, opens: bool
     ) -> None:
-        """Note what a clause says of its groups; ``before`` is what parts it from the clause before."""
+        """Record what a clause says of its groups; `before` is what separates it from the previous clause."""
         for position, ((choices, unsure), left, right) in enumerate(zip(groups, *_sides(clause), strict=True)):
             if position == 0 and before == "k":
                 left = left.removeprefix("N:")  # "but no: C"
@@ -692,7 +692,7 @@ class _Reader:
         self._events.append(event)
 
     def _joined_with_subject(self, choices: frozenset[int], line: int) -> tuple[frozenset[int], float]:
-        """Return what "…, or perhaps B" comes to: several choices, with what was affirmed before it."""
+        """Return the choices and weight of "…, or perhaps B": joined with what was affirmed before."""
         subject = self._subject
         if subject is None or subject.line != line or subject.weight <= 0:
             return choices, _MENTIONED
@@ -702,7 +702,7 @@ class _Reader:
         return self._subject.weight if self._subject is not None and self._subject.weight < 0 else _MENTIONED
 
     def _remark(self, clause: str, line: int) -> None:
-        """Note what a clause without a mention says of the mention before it."""
+        """Record what a clause without a mention says of the previous mention."""
         subject, match = self._subject, _REMARK.fullmatch(clause)
         if subject is None or match is None:
             return
@@ -715,7 +715,7 @@ class _Reader:
             self._add(_Event(subject.choices, _AFFIRMED, self._turn, line, right=True))
 
     def choice(self, *, cut: bool) -> int | None:
-        """Return the choice that is named, None if none is; of a ``cut`` text none that is only spoken of."""
+        """Return the choice that is named, or None; in a `cut` text a choice that is only mentioned does not count."""
         if len(self._events) > _MAX_MENTIONS:
             return None
         self._weigh_places()
@@ -735,7 +735,7 @@ class _Reader:
         return position < before and event.weight < below
 
     def _last(self, tier: list[_Event], valid: list[_Event]) -> _Event | None:
-        """Return the last of the events that affirm most plainly; None if it does not stand against the others."""
+        """Return the last of the events that affirm most plainly; None if others contradict it."""
         last = tier[-1]
         later = [event for event in valid[valid.index(last) :] if event.right and event.choices != last.choices]
         if later:
@@ -778,7 +778,7 @@ class _Reader:
             self._opening.weight = _MENTIONED
 
     def _only_mentioned_choice(self) -> int | None:
-        """Return the only choice that is spoken of and not denied, or the one that is left if all others are denied."""
+        """Return the only choice that is mentioned and not denied, or the only one left if all others are denied."""
         denied = {choice for event in self._events if event.weight < 0 for choice in event.choices}
         wrong = {choice for event in self._events if event.weight <= _CALLED_FALSE for choice in event.choices}
         candidates = {choice for event in self._events if event.sure for choice in event.choices} - denied - {-1}
@@ -792,9 +792,9 @@ class _Reader:
 
 
 def _sides(clause: str) -> tuple[list[str], list[str]]:
-    """Return what stands left and right of each group in a clause.
+    """Return what is left and right of each group in a clause.
 
-    What stands between two belongs to the second as far as it leads to it, else to the first.
+    Text between two groups belongs to the second as far as it leads to it, else to the first.
     """
     parts = clause.split("G")
     lefts, rights = [parts[0][-60:]], []

@@ -1,7 +1,7 @@
 """Readers of model text: JSON objects, answers in the form of a pydantic model, and refusals.
 
-Models write texts of any length and shape, and a recorded text is read again at each resume: a reader takes time
-in proportion to the length, and the length is bounded.
+Models write texts of any length and shape, and a recorded text is read again at each resume, so a reader takes linear
+time, and the length is bounded.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _BRACE_OR_STRING = re.compile(r'[{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
 def readable_text(text: str) -> str:
-    """The part of a model's text that readers look at: without thoughts, and of a text beyond ``MAX_READ_CHARS`` its
-    beginning and its end.
+    """Return the part of a model's text that readers look at: without thoughts.
+
+    A text longer than `MAX_READ_CHARS` is reduced to its beginning and end.
     """
     answer = split_thoughts(text)[1]
     if len(answer) <= MAX_READ_CHARS:
@@ -49,10 +50,10 @@ def readable_text(text: str) -> str:
 
 
 def json_object_texts(text: str, judged: str | None = None) -> list[str]:
-    """The outermost JSON objects in a text, as they are written; with ``judged`` without those that are quotations (see
-    ``unquoted_objects``).
+    """Return the outermost JSON objects in a text, as written; with `judged`, without quotations (`unquoted_objects`).
 
-    :raises MalformedOutput: one is not complete, is nested too deep, or there are too many.
+    Raises:
+        MalformedOutput: An object is incomplete or nested too deep, or there are too many.
     """
     spans: list[tuple[int, int]] = []
     match = _OBJECT_START.search(text)
@@ -67,15 +68,15 @@ def json_object_texts(text: str, judged: str | None = None) -> list[str]:
 
 
 def json_objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The valid outermost JSON objects in a text with the place where each begins; whatever else is passed over."""
+    """Yield the valid outermost JSON objects in a text with their positions; everything else is skipped."""
     for start, _, value in _objects(strip_surrogate_escapes(text)):
         yield start, value
 
 
 def unquoted_objects(text: str, judged: str = "") -> list[tuple[int, dict[str, Any]]]:
-    """Return the valid outermost JSON objects in a judge's text, with their places, without those that it only quotes.
+    """Return the valid outermost JSON objects in a judge's text, with their positions, without quoted ones.
 
-    A quotation stands in quotation marks, stands in ``judged``, the text that is judged, or is introduced as what a
+    A quotation is in quotation marks, or is contained in `judged`, the text being judged, or is introduced as what a
     party wrote. An object that is the whole text is the judge's own.
     """
     text, bare = strip_surrogate_escapes(text), _strip_whitespace(judged)
@@ -97,9 +98,10 @@ def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
 
 
 def load_json(text: str, **options: Any) -> Any:
-    """``json.loads`` for text of models.
+    """Parse JSON written by a model, like `json.loads`.
 
-    :raises json.JSONDecodeError: it is not JSON, or holds a number that no reader wants.
+    Raises:
+        json.JSONDecodeError: It is not JSON, or is nested too deep.
     """
     try:
         return json.loads(strip_surrogate_escapes(text), parse_int=_bounded_int, **options)
@@ -123,7 +125,7 @@ def _end_of_object(text: str, start: int) -> int:
 
 
 def _bounded_int(digits: str) -> int | float:
-    """Whole numbers beyond any use are as good as infinite; Python refuses to read thousands of digits at all."""
+    """Return infinity for huge integers: Python refuses to read thousands of digits at all."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float("inf")
 
 
@@ -146,7 +148,7 @@ _ATTRIBUTION = re.compile(
 
 
 def _is_quotation(text: str, start: int, end: int, judged: str) -> bool:
-    """Return True if the object at a place of a judge's text is what somebody else wrote."""
+    """Return True if the object at this position of a judge's text was written by somebody else."""
     line_start = text.rfind("\n", 0, start) + 1
     before = text[max(line_start, start - 300) : start]
     around = f"{text[:start]}\n{text[end:]}" if len(text) - (end - start) < _QUOTE_CONTEXT else "something"
@@ -183,18 +185,20 @@ _SCHEMA_KEYWORDS = ("type", "enum", "const", "items", "minItems", "maxItems", "m
 
 @lru_cache(maxsize=256)  # pydantic takes a millisecond to write one, as long as some calls take
 def form_schema(form: type[BaseModel]) -> dict[str, Any]:
-    """A model's JSON schema as every structured-output implementation takes it: without ``$ref``, titles and defaults,
-    every field required and no other allowed. Descriptions stay with their fields. It is shared: do not change it.
+    """Return a model's JSON schema in the subset that every structured-output implementation accepts.
+
+    It has no `$ref`, titles and defaults; every field is required and no other allowed. Descriptions stay with their
+    fields. The result is shared: do not change it.
     """
     schema = form.model_json_schema()
     return _inline_schema(schema, schema.get("$defs", {}))
 
 
 def read_form(form: type[M], text: str, judged: str = "") -> M:
-    """The last JSON object in a model's text, if it has the form. What it quotes, of ``judged`` or of others, does not
-    count.
+    """Return the last JSON object in a model's text as an instance of the form; quoted objects do not count.
 
-    :raises MalformedOutput: there is none; the message says what is wrong with the last object.
+    Raises:
+        MalformedOutput: There is none; the message says what is wrong with the last object.
     """
     objects = unquoted_objects(readable_text(text), judged)
     if not objects:
@@ -246,7 +250,7 @@ def _bounds(schema: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def finite_number(value: Any) -> float | None:
-    """Return the number that a value of a model's JSON is, or stands for as text; None of anything else."""
+    """Return the finite number that a value from a model's JSON is, or represents as text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -269,5 +273,5 @@ _REFUSAL_PREFIX = 300  # characters
 
 
 def is_refusal(text: str) -> bool:
-    """Return True if the text begins by refusing."""
+    """Return True if the text begins with a refusal."""
     return _REFUSALS.search(text[:_REFUSAL_PREFIX].replace("’", "'")) is not None

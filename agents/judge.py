@@ -1,8 +1,8 @@
 """Verdicts of judges: pass or fail, the better of two answers, a grade on a scale; asking for them and parsing them.
 
-A pass or fail is parsed from a JSON object with the field ``verdict``, or from the last line of the text if that
-line is the verdict itself; it is never guessed from the reasons, nor taken from what the judge quotes. A scale's
-labels stand for evenly spaced grades from 0, the worst, to 1.
+A pass or fail is parsed from a JSON object with the field `verdict`, or from the last line of the text if that line is
+the verdict itself; it is never guessed from the reasons, nor taken from a quotation. A scale's labels stand for evenly
+spaced grades from 0, the worst, to 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PREFERENCE_SIGNS: dict[str, int] = {"A": 1, "B": -1, "tie": 0}
 
 
 def _normalize_label(value: Any) -> Any:
-    """Labels as models write them: other cases, blanks, marks around them."""
+    """Normalize labels as models write them: other cases, blanks, marks around them."""
     if not isinstance(value, str):
         return value
     word = value.strip().strip("[]().*\"'").strip()
@@ -44,26 +44,26 @@ class PairVerdict(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class GradeScale:
-    """Labels from the worst to the best; numbers where all labels are whole numbers."""
+    """Labels from the worst to the best. The scale is numeric if all labels are whole numbers."""
 
     name: str
     labels: tuple[str, ...]
 
     @property
     def numeric(self) -> bool:
-        """Return True if the labels are whole numbers."""
+        """True if the labels are whole numbers."""
         return all(label.isdecimal() for label in self.labels)
 
     def grade(self, label: str | int) -> float:
-        """The grade that a label stands for, 0–1."""
+        """Return the grade that a label stands for, 0–1."""
         return self.labels.index(str(label)) / (len(self.labels) - 1)
 
     def points(self, label: str | int) -> float:
-        """A label as a number: itself on a scale of numbers, else its place, 1 for the worst."""
+        """Return a label as a number: itself on a numeric scale, else its rank, 1 for the worst."""
         return float(label) if self.numeric else 1.0 + self.labels.index(str(label))
 
     def words(self) -> str:
-        """The labels in words, for prompts."""
+        """Return the labels in words, for prompts."""
         if self.numeric:
             return f"a whole number from {self.labels[0]} (worst) to {self.labels[-1]} (best)"
         return f"one of: {', '.join(self.labels)} (from the worst to the best)"
@@ -82,7 +82,7 @@ SCALES = {
 
 @cache
 def grade_form(scale: GradeScale) -> type[BaseModel]:
-    """The form of a grade on a scale: ``reasoning``, then ``score``, which is one of its labels."""
+    """Return the form of a grade on a scale: `reasoning`, then `score`, which is one of its labels."""
     labels = {label.casefold(): label for label in scale.labels}
 
     def normalize(value: Any) -> Any:
@@ -119,9 +119,9 @@ _VERDICT_LINE = re.compile(rf"{_LABEL}(pass|fail)(?:ed|es|s)?(?:\s*(?:입니다|
 
 @dataclass(slots=True)
 class Ruling:
-    """What came of judging one thing. ``passed`` None: unscored, and ``problem`` says why.
+    """Result of judging one thing. If `passed` is None it is unscored, and `problem` says why.
 
-    ``reasoning`` is what was said before the verdict; ``failures`` counts texts without a readable one (0, 1 or 2).
+    `reasoning` is the text before the verdict; `failures` counts texts without a readable verdict (0, 1 or 2).
     """
 
     passed: bool | None
@@ -130,7 +130,7 @@ class Ruling:
     problem: str | None = None
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for the journal."""
+        """Return plain data for the journal."""
         return {
             "passed": self.passed,
             "reasoning": self.reasoning,
@@ -140,9 +140,9 @@ class Ruling:
 
 
 class Judge:
-    """Rules on one thing at a time, each in a view of its own. ``judge.system`` may be empty: no such message.
+    """Judge that rules on one thing at a time, each in a new view. An empty `judge.system` means no system message.
 
-    The pack needs ``judge.system`` and ``judge.again`` (with ``{problem}``) besides the rubrics.
+    The pack needs `judge.system` and `judge.again` (with `{problem}`) besides the rubrics.
     """
 
     role = "judge"
@@ -152,7 +152,7 @@ class Judge:
         self._conversation, self._pack, self._sampling = conversation, pack, sampling
 
     async def rule(self, question: str, hint: Any = None, judged: str = "") -> Ruling:
-        """Ask for a ruling on a rendered rubric. ``judged``: the text by others in it; quoting it is no verdict."""
+        """Request a ruling on a rendered rubric. `judged` is the text by others in it; quoting it is no verdict."""
         view = View()
         system = self._pack.render("judge.system")
         if system:
@@ -176,14 +176,15 @@ class Judge:
 
 
 def parse_ruling(text: str, judged: str = "", *, truncated: bool = False) -> tuple[bool, str]:
-    """Whether a judge's text says pass, and the reasons before the verdict.
+    """Return True if a judge's text says pass, and the reasons before the verdict.
 
-    Where the last line is a verdict and nothing else, lines decide, and JSON before it is a quotation; elsewhere JSON
-    objects with the field ``verdict`` do that are no quotations (``unquoted_objects``). All verdicts of the form that
-    decides must agree. Where every object is quoted, the last words decide ("…, so it fails").
+    If the last line is a verdict and nothing else, lines decide, and JSON before it is a quotation; otherwise JSON
+    objects with the field `verdict` decide, except quotations (`unquoted_objects`). All verdicts of the deciding kind
+    must agree. If every object is quoted, the last words decide ("…, so it fails").
 
-    :raises MalformedOutput: it holds no verdict, or several that differ; ``truncated`` (the text hit its token limit)
-        makes the message say so.
+    Raises:
+        MalformedOutput: It has no verdict, or several that differ; the message mentions it if the text was `truncated`
+            at its token limit.
     """
     body = readable_text(text).strip()
     try:
@@ -199,7 +200,7 @@ def parse_ruling(text: str, judged: str = "", *, truncated: bool = False) -> tup
 
 
 def _verdict_from_json(body: str, judged: str) -> tuple[bool, str] | None:
-    """The verdict of the JSON objects in the text; None if no object has one."""
+    """Return the verdict of the JSON objects in the text; None if no object has one."""
     verdicts: list[bool] = []
     reasons = ""
     for position, value in unquoted_objects(body, judged):
@@ -216,7 +217,7 @@ def _verdict_from_json(body: str, judged: str) -> tuple[bool, str] | None:
 
 
 def _verdict_after_json(body: str) -> bool | None:
-    """The verdict with which a text ends behind its last JSON object; None if it ends otherwise."""
+    """Return the verdict at the end of a text, behind its last JSON object; None if it ends otherwise."""
     tail = body.rpartition("}")[2][-_MAX_VERDICT_LINE:]
     sentence = [part for part in _SENTENCE.split(tail) if part.strip()][-1:]
     match = _ENDING.search(sentence[0]) if sentence else None
@@ -240,7 +241,7 @@ def _is_pass_word(value: Any) -> bool:
 
 
 def _verdict_from_lines(body: str) -> tuple[bool, str]:
-    """The verdict of lines that hold nothing else."""
+    """Return the verdict of lines that contain nothing else."""
     lines = [line for line in body.split("\n") if line.strip()]
     if not lines:
         raise MalformedOutput("it is empty")
@@ -254,7 +255,7 @@ def _verdict_from_lines(body: str) -> tuple[bool, str]:
 
 
 def _verdict_of_line(line: str) -> bool | None:
-    """The verdict that a line is; None if it is something else, such as a quotation, an object or the end of one."""
+    """Return the verdict of a line; None if it is something else, such as a quotation or (the end of) an object."""
     if len(line) > _MAX_VERDICT_LINE or line.count("}") > line.count("{") or line.lstrip().startswith(">"):
         return None
     if "{" in line and next(json_objects(line), None) is not None:

@@ -1,9 +1,9 @@
-"""Prompt packs: templates of what models are told, as YAML data that a user may replace.
+"""Prompt packs: templates of prompts, as YAML data that a user may replace.
 
-A pack has a name, a version and sections of templates. ``{placeholder}`` marks what is filled in; ``{{`` and
-``}}`` are literal braces. What is filled in is never read as a template itself. Each protocol declares which
-templates it needs and which placeholders each may use, and a pack is checked against that when it is loaded. A
-pack with ``base: NAME`` has that pack's templates except for those that it writes itself.
+A pack has a name, a version and sections of templates. `{placeholder}` marks a value to fill in; `{{` and `}}` are
+literal braces. Filled-in values are never read as templates themselves. Each protocol declares which templates it needs
+and which placeholders each may use, and a pack is checked against that when it is loaded. A pack with `base: NAME`
+inherits that pack's templates except for those that it defines itself.
 """
 
 from __future__ import annotations
@@ -22,20 +22,24 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.imports import load_entry_points
 from viva.engine.yaml_file import parse_yaml, read_text
 
-_PACKS = "viva.packs"  # the entry points of packs: the name, and the package whose folder ``prompts`` holds the file
+_PACKS = "viva.packs"  # the entry points of packs: the name, and the package whose folder `prompts` holds the file
 # template name "section.name" -> the placeholders it may use
 Signature = Mapping[str, frozenset[str]]
 _NO_PLACEHOLDERS: Signature = {}
 
 
 class Template:
-    """One compiled template: literal pieces and placeholders, joined at each rendering."""
+    """A compiled template: literal pieces and placeholders, joined at each rendering."""
 
     __slots__ = ("_constant", "_fields", "_pieces", "placeholders")
 
     def __init__(self, text: str) -> None:
-        """:raises ValueError: unbalanced braces, or a placeholder that is not a plain name."""
-        self._pieces: list[str] = []  # literals, and an empty text at each of ``_fields``
+        """Compile a template.
+
+        Raises:
+            ValueError: Braces are unbalanced, or a placeholder is not a plain name.
+        """
+        self._pieces: list[str] = []  # literals, and an empty text at each of `_fields`
         self._fields: list[tuple[int, str]] = []
         for literal, name, spec, conversion in Formatter().parse(text):
             if name is not None and (spec or conversion or not name.isidentifier()):
@@ -60,7 +64,7 @@ class Template:
 
 @dataclass(slots=True)
 class PromptPack:
-    """A checked pack. ``digest`` identifies its content in manifests; ``text`` is the file as it was read."""
+    """A checked pack. `digest` identifies its content in manifests; `text` is the file's text."""
 
     name: str
     version: str
@@ -69,18 +73,19 @@ class PromptPack:
     templates: dict[str, Template]
 
     def render(self, template: str, **values: str) -> str:
-        """Fill in the template called ``section.name``."""
+        """Fill in the template called `section.name`."""
         return self.templates[template].render(values)
 
     def __contains__(self, template: str) -> bool:
-        """Whether it has this template, which its protocol can do without."""
+        """Return True if the pack has this optional template."""
         return template in self.templates
 
 
 def load_pack(source: str, signature: Signature, optional: Signature = _NO_PLACEHOLDERS) -> PromptPack:
-    """Load a shipped pack by name, or a file, and check that it has the templates of ``signature``.
+    """Load a shipped pack by name, or a file, and check that it has the templates of `signature`.
 
-    :raises ConfigurationError: it cannot be read, lacks a template, or uses an unknown placeholder.
+    Raises:
+        ConfigurationError: It cannot be read, lacks a template, or uses an unknown placeholder.
     """
     path = _shipped_path(source) if is_shipped_pack(source) else Path(source)
     try:
@@ -93,8 +98,9 @@ def load_pack(source: str, signature: Signature, optional: Signature = _NO_PLACE
 
 @dataclass(frozen=True, slots=True)
 class PackTemplates:
-    """The templates of a system's packs with the placeholders that each may use: those that a pack must have, and those
-    that it may have. ``check``, if given, raises ``ConfigurationError`` for a pack that cannot be used otherwise.
+    """Templates of a system's packs, required and optional, with the placeholders that each may use.
+
+    `check`, if given, raises `ConfigurationError` for a pack that is invalid for another reason.
     """
 
     needed: Signature
@@ -104,15 +110,15 @@ class PackTemplates:
     def open(self, source: str, recorded: str | None = None) -> PromptPack:
         """Load a pack by the name of a shipped one or by a file's path.
 
-        ``recorded``: its text in the manifest of a resumed run. A shipped pack is taken from there, for versions
-        differ in their words; a user's file is read as it is now, and the run compares the two.
+        `recorded` is its text in the manifest of a resumed run. A shipped pack is read from there, because its text
+        differs between versions; a user's file is read as it is now, and the run compares the two.
         """
         if recorded is not None and is_shipped_pack(source):
             return self.read(recorded, source)
         return self._check(load_pack(source, self.needed, self.optional))
 
     def read(self, text: str, source: str) -> PromptPack:
-        """A pack from its text. ``source`` names it in errors."""
+        """Read a pack from its text. `source` is its name in errors."""
         return self._check(read_pack(text, source, self.needed, self.optional))
 
     def _check(self, pack: PromptPack) -> PromptPack:
@@ -122,12 +128,12 @@ class PackTemplates:
 
 
 def is_shipped_pack(source: str) -> bool:
-    """Whether this is the name of a shipped pack, not a file's path."""
+    """Return True if this is the name of a shipped pack, not a file's path."""
     return source in load_entry_points(_PACKS)
 
 
 def shipped_packs() -> dict[str, str]:
-    """The shipped packs by name, each with what the comment at the beginning of its file says of it."""
+    """Return the shipped packs by name, each with the comment at the beginning of its file."""
     descriptions = {}
     for name in load_entry_points(_PACKS):
         lines = takewhile(lambda line: line.startswith("#"), read_text(_shipped_path(name)).splitlines())
@@ -136,9 +142,10 @@ def shipped_packs() -> dict[str, str]:
 
 
 def _merge_base(text: str, source: str) -> str:
-    """The whole text of a pack: with the templates of its ``base`` where it names one.
+    """Return a pack's text, merged with the templates of its `base`, if any.
 
-    :raises ConfigurationError: there is no such pack.
+    Raises:
+        ConfigurationError: There is no such pack.
     """
     data = parse_yaml(text, f"prompt pack {source}")
     if not isinstance(data, dict) or "base" not in data:
@@ -158,12 +165,12 @@ def _merge_base(text: str, source: str) -> str:
 def _shipped_path(name: str) -> Path:
     package = import_module(load_entry_points(_PACKS)[name].value)
     file = Path(*package.__path__) / "prompts" / f"{name}.yaml"
-    # Packages that were written for earlier versions call the folder ``packs``.
+    # Packages that were written for earlier versions call the folder `packs`.
     return file if file.exists() else file.parents[1] / "packs" / file.name
 
 
 def read_pack(text: str, source: str, signature: Signature, optional: Signature = _NO_PLACEHOLDERS) -> PromptPack:
-    """Read and check a pack from its text (as a manifest keeps it). ``source`` names it in errors."""
+    """Read and check a pack from its text (as stored in manifests). `source` is its name in errors."""
     data = parse_yaml(text, f"prompt pack {source}")
     if not isinstance(data, dict):
         raise ConfigurationError(f"prompt pack '{source}': expected a mapping with name, version and sections")

@@ -1,9 +1,8 @@
-"""Published benchmarks: what the YAML files in ``benchmarks`` say of each, and how they lie in folders.
+"""Published benchmarks: their YAML data files in `benchmarks`, and their layout in folders.
 
-A benchmark's file says where it stands on the hub, its splits and their sizes, the fields of its records, how
-its items are known in published lists, its licence and citation. In a folder a split is named by a word in a
-file's name (``test.jsonl``, ``anatomy_test.csv``, ``test-00000-of-00002.parquet``) or by a sub-folder
-(``test/anatomy_test.csv``).
+A benchmark's file has its location on the hub, its splits and their sizes, the fields of its records, the ids of its
+items in published lists, its licence and citation. In a folder, a split is named by a word in a file's name
+(`test.jsonl`, `anatomy_test.csv`, `test-00000-of-00002.parquet`) or by a sub-folder (`test/anatomy_test.csv`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SPLIT_NAME = re.compile(_WORDS, re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class FileStem:
-    """A file's name taken apart: what it is called without its split (a subject, say), and the split, if named."""
+    """A file's name split in two: the name without its split (a subject, say), and the split, if named."""
 
     name: str
     split: str
@@ -41,18 +40,18 @@ class FileStem:
 
 
 def canonical_split(split: str) -> str:
-    """A split's name as it is compared: lower case, and one word for the validation split."""
+    """Return a split's name for comparison: lower case, and one word for the validation split."""
     name = split.lower()
     return "val" if name in ("valid", "validation") else name
 
 
 def split_of_folder(path: Path) -> str:
-    """The split that a folder's own name says it holds, or the empty text."""
+    """Return the split that a folder's own name says it contains, or ""."""
     return canonical_split(path.name) if _SPLIT_NAME.fullmatch(path.name) else ""
 
 
 def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Path]]:
-    """Return a folder's files by split in the order of their names; those that name none under ""."""
+    """Return a folder's files by split, sorted by name; those that name no split are under ""."""
     files: dict[str, list[Path]] = {}
     for path in _visible_entries(folder):
         if path.suffix in endings and path.is_file():
@@ -67,11 +66,17 @@ def files_by_split(folder: Path, endings: tuple[str, ...]) -> dict[str, list[Pat
 
 
 def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: str) -> tuple[str, list[Path]]:
-    """The canonical split and its files. Without ``split``, the folder must hold a single one.
+    """Return the canonical split and its files. Without `split`, the folder must contain a single one.
 
-    :param source: how the dataset was named, for errors.
-    :raises DatasetError: there is no such split, or several to choose from (the message lists them), or two files of
-        the split differ in nothing but their endings.
+    Args:
+        folder: The folder.
+        split: Name of the split, or "".
+        endings: Endings of the files.
+        source: The dataset's name as given, for errors.
+
+    Raises:
+        DatasetError: There is no such split, or several to choose from (the message lists them), or two files of the
+            split differ only in their endings.
     """
     files = files_by_split(folder, endings)
     if not files:
@@ -93,7 +98,7 @@ def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: s
 
 
 def development_folder(folder: Path, split: str, endings: tuple[str, ...]) -> tuple[Path, str] | None:
-    """Where the development split beside a folder's split lies, as (folder, split); None if it is not to be seen."""
+    """Return the development split beside a folder's split, as (folder, split); None if there is none."""
     files = files_by_split(folder, endings)
     own = canonical_split(split) if split else (next(iter(files)) if len(files) == 1 else "")
     own = own or split_of_folder(folder)
@@ -106,7 +111,7 @@ def development_folder(folder: Path, split: str, endings: tuple[str, ...]) -> tu
 
 
 def development_file(path: Path) -> Path | None:
-    """The file of the development split that belongs to a file of another split; None if it is not to be seen."""
+    """Return the development split's file that belongs to a file of another split; None if there is none."""
     stem = FileStem.from_path(path)
     own = stem.split or split_of_folder(path.parent)
     if own in ("", "dev"):
@@ -132,7 +137,7 @@ _FOLDER = Path(__file__).parent / "benchmarks"
 
 
 def _sizes(value: Any) -> Any:
-    """A plain list of subjects says nothing of their sizes."""
+    """Convert a plain list of subjects, whose sizes are unknown, to a mapping."""
     return {name: {} for name in value} if isinstance(value, list) else value
 
 
@@ -141,10 +146,10 @@ class _BenchmarkPart(BaseModel):
 
 
 class HubLocation(_BenchmarkPart):
-    """Where a benchmark stands on the Hugging Face hub.
+    """Location of a benchmark on the Hugging Face hub.
 
-    ``config`` is the configuration that holds all of it, None where there is a single one. ``by_subject``: each subject
-    is a configuration, too; without a ``config``, all of them together are the benchmark.
+    `config` is the configuration with all of the benchmark, None if there is only one. `by_subject`: each subject is a
+    configuration, too; without a `config`, all of them together are the benchmark.
     """
 
     id: str
@@ -154,8 +159,10 @@ class HubLocation(_BenchmarkPart):
 
 
 class PublishedFields(_BenchmarkPart):
-    """The names of a record's fields. ``choices``: of a list, or one of each choice; by default ``choices``, or the
-    columns ``A``, ``B``, …. ``row``: the 0-based place within a subject.
+    """Names of a record's fields.
+
+    `choices` is the name of a list, or one name per choice; default: `choices`, or the columns `A`, `B`, …. `row` is
+    the 0-based row within a subject.
     """
 
     question: str = "question"
@@ -166,20 +173,20 @@ class PublishedFields(_BenchmarkPart):
 
 
 class Benchmark(_BenchmarkPart):
-    """What is known of a benchmark.
+    """Description of a published benchmark.
 
-    ``splits``: records by the hub's name of each split; ``evaluated`` is the one that a name without a split means, and
-    ``examples`` the one that few-shot examples come from. ``form``: ``choices``, ``free`` (questions without choices)
-    or ``arc``. ``choices``: how many every item has. ``answers``: whether the right one is given by its letter, its
-    0-based index, or either. ``columns``: those of tables without a header. ``subject_in_name``: a file's name says its
-    subject. ``subjects``: in the order of publication, with the records of each split where they are known.
+    `splits` has the number of records by the hub's name of each split; `evaluated` is the split meant by a name without
+    one, and `examples` the source of few-shot examples. `form` is `choices`, `free` (questions without choices) or
+    `arc`. `choices` is the number of choices of every item. `answers` says if the right answer is given by its letter,
+    its 0-based index, or either. `columns` are those of tables without a header. `subject_in_name`: a file's name is
+    its subject. `subjects` are in the order of publication, with the records of each split if known.
 
-    ``id``: what a published list's hash covers besides question, choices and answer (``content``: nothing; ``empty``:
-    an empty object; ``row``: the row number), or ``own:FIELD``, the record's own id. ``listed``: how many items of a
-    split Yu et al. (2024) list as valid and as invalid.
+    `id`: what a published list's hash covers besides question, choices and answer (`content`: nothing; `empty`: an
+    empty object; `row`: the row number), or `own:FIELD`, the record's own id. `listed`: the numbers of items of a split
+    that Yu et al. (2024) list as valid and as invalid.
 
-    ``without_answer`` is said of records without an answer, ``remove`` a pattern of what is taken out of a free answer,
-    and ``copies`` the fields by which copies of the dataset under other names are recognised.
+    `without_answer` is the message for records without an answer, `remove` a pattern of text to remove from a free
+    answer, and `copies` the fields by which copies of the dataset under other names are recognized.
     """
 
     name: str
@@ -208,18 +215,19 @@ class Benchmark(_BenchmarkPart):
     copies: frozenset[str] = frozenset()
 
     def split(self, name: str) -> str:
-        """The hub's name of a split, however it is written; empty where there is none like it."""
+        """Return the hub's name of a split, in any spelling; "" if there is none like it."""
         return next((split for split in self.splits if canonical_split(split) == canonical_split(name)), "")
 
     def records(self, split: str, subject: str = "") -> int | None:
-        """How many records a split has as published, or one subject of it; None where that is not known."""
+        """Return the published number of records of a split, or of one subject of it; None if unknown."""
         name = self.split(split)
         return self.subjects.get(subject, {}).get(name) if subject else self.splits.get(name)
 
     def subject(self, text: str) -> str:
-        """A subject's name, however it is written.
+        """Return a subject's name, in any spelling.
 
-        :raises ConfigurationError: there is none like it; the message names near ones.
+        Raises:
+            ConfigurationError: There is none like it; the message suggests similar ones.
         """
         subjects = {_plain(subject): subject for subject in self.subjects}
         if _plain(text) not in subjects:
@@ -231,7 +239,7 @@ class Benchmark(_BenchmarkPart):
         return subjects[_plain(text)]
 
     def first_row(self, subject: str, split: str) -> int:
-        """The 0-based row at which a subject begins in the split's concatenated set; 0 where that is not known."""
+        """Return the 0-based row at which a subject begins in the split's concatenated set; 0 if unknown."""
         return self._first_rows.get(split, {}).get(subject, 0)
 
     @cached_property
@@ -249,13 +257,13 @@ class Benchmark(_BenchmarkPart):
 
 @cache
 def benchmark_names() -> tuple[str, ...]:
-    """The names of all benchmarks, sorted."""
+    """Return the names of all benchmarks, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 @cache
 def load_benchmark(name: str) -> Benchmark:
-    """Return the benchmark of exactly this name (else ``KeyError``)."""
+    """Return the benchmark of exactly this name (else `KeyError`)."""
     if name not in benchmark_names():
         raise KeyError(name)
     path = _FOLDER / f"{name}.yaml"
@@ -266,7 +274,7 @@ def load_benchmark(name: str) -> Benchmark:
 
 
 def benchmark_at_hub(location: str) -> Benchmark | None:
-    """The benchmark that stands on the hub as ``owner/name`` or ``owner/name/config``; None if none does."""
+    """Return the benchmark at `owner/name` or `owner/name/config` on the hub; None if there is none."""
     for name in benchmark_names():
         benchmark = load_benchmark(name)
         if location.casefold() == benchmark.hub.id.casefold() or (
@@ -282,7 +290,7 @@ def benchmark_at_hub(location: str) -> Benchmark | None:
 
 
 def similar_names(name: str, more: Iterable[str] = ()) -> list[str]:
-    """The names of benchmarks, or of ``others``, that somebody who wrote ``name`` may have meant; the nearest first."""
+    """Return names of benchmarks, or of `more`, similar to `name`, the closest first."""
     names = {_plain(candidate): candidate for candidate in (*more, *benchmark_names())}
     plain_name = _plain(name)
     words = plain_name.split("_")

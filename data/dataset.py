@@ -1,8 +1,8 @@
-"""Datasets: read and checked once from end to end, then streamed; the items that a run chooses of them.
+"""Datasets: read and checked once from end to end, then streamed; selection of the items of a run.
 
-The first pass reads every line, so that whatever is wrong is reported before the first model call. It keeps one
-number per chosen item, and a hash of each item, by which later passes detect that the file has changed. Ids to
-choose come from a file: one a line, a JSON list, or a JSON object such as the validated items of Yu et al. 2024.
+The first pass reads every line, so that errors are reported before the first model call. It keeps one number per chosen
+item, and a hash of each item, by which later passes detect that the file has changed. Ids to choose come from a file:
+one per line, a JSON list, or a JSON object such as the validated items of Yu et al. 2024.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .items import CaseInsensitiveRecord, FieldError, Item, Raw, choice_letter, 
 from .record_files import BadLine, Record, read_lines, require_regular_file
 from .sources import Source, SourcePart, open_source
 
-# Of an object: its list under the first of these names. The authors' file also lists ids under ``invalid_uuids``.
+# Of an object: its list under the first of these names. The authors' file also lists ids under `invalid_uuids`.
 ID_LIST_KEYS = ("ids", "valid_uuids")
 _MAX_ID_FILE = 2**28
 
 
 @dataclass(frozen=True, slots=True)
 class IdList:
-    """The ids of a file; ``digest`` identifies its content."""
+    """The ids in a file; `digest` identifies its content."""
 
     path: str
     ids: frozenset[str]
@@ -47,9 +47,10 @@ class IdList:
 
 
 def read_ids(path: Path) -> IdList:
-    """Read a list of item ids. Ids that no dataset has are nothing wrong: a list may serve several benchmarks.
+    """Read a list of item ids. Ids that no dataset has are no error: a list may serve several benchmarks.
 
-    :raises DatasetError: it cannot be read, is no such list, or is empty.
+    Raises:
+        DatasetError: It cannot be read, is no such list, or is empty.
     """
     require_regular_file(path)
     try:
@@ -101,7 +102,7 @@ _CHANGED_ADVICE = "put the file back as it was and go on with viva resume, or be
 
 
 class ChangeDetector:
-    """Eight bytes of hash for each record, in the order of the first reading."""
+    """Eight bytes of hash per record, in the order of the first pass."""
 
     __slots__ = ("_digests",)
 
@@ -112,21 +113,21 @@ class ChangeDetector:
         return len(self._digests)
 
     def add(self, record: Any) -> None:
-        """Remember the next record. ``record``: plain data; its ``repr`` stands for it."""
+        """Add the next record: plain data, identified by its `repr`."""
         self._digests.append(_record_digest(record))
 
     def check(self, position: int, record: Any, id_: str, path: str, line: int | None = None) -> None:
-        """Compare a record of a later reading with the one that stood at this 0-based place.
+        """Compare a record of a later pass with the one at the same 0-based position in the first.
 
-        :raises DatasetError: there was another one, or none; the error names the file, the line where it is known, and
-            the id.
+        Raises:
+            DatasetError: It differs, or there was none; the error names the file, the line if known, and the id.
         """
         if position >= len(self._digests) or self._digests[position] != _record_digest(record):
             problem = f"changed since the run began: '{id_}' is not what was checked here"
             raise DatasetError(f"{problem}; {_CHANGED_ADVICE}", path=path, line=line)
 
     def check_end(self, count: int, expected: int, path: str) -> None:
-        """Raise ``DatasetError`` if a later reading gave fewer records than the first."""
+        """Raise `DatasetError` if a later pass returned fewer records than the first."""
         if count < expected:
             problem = f"changed since the run began: {expected - count} of its {expected} records are no longer there"
             raise DatasetError(f"{problem}; {_CHANGED_ADVICE}", path=path)
@@ -145,19 +146,19 @@ _LETTERED_CHOICE = re.compile(r"\s*[(（]?([A-Za-z])(?:[.):．）：、]\s*|\s+[
 
 
 class DatasetReader:
-    """Iterate over it once; what it counts is complete when the iteration is.
+    """Reader of a source's items. Iterate over it once; its counts are complete when the iteration is.
 
-    ``bad`` holds the first ``MAX_KEPT_ERRORS`` errors of lines that are not items, and ``bad_count`` says how many
-    there are;
-    ``repeats`` and ``repeat_count`` likewise tell of exact repeats, which are dropped where the form says so.
-    ``lettered_count``: of so many items the letters before the choices were taken off, for prompts have their own.
-    ``equals`` and ``equal_count`` tell of items with equal choices, and ``equal_answers`` in how many of these one of
-    the equals is the right answer.
-    ``path`` and ``line`` say where the item given last stands. Of each item eight bytes of hash are kept, to know it
-    again, and its place.
+    `bad` has the first `MAX_KEPT_ERRORS` errors of lines that are not items, and `bad_count` their number; likewise
+    `repeats` and `repeat_count` for exact repeats, which are dropped if the form says so. `lettered_count` counts items
+    whose choices began with letters, which were removed because prompts add their own. `equals` and `equal_count`
+    report items with equal choices, and `equal_answers` counts those whose right answer is one of the equals. `path`
+    and `line` are the location of the latest item. Eight bytes of hash and the location of each item are kept, to
+    detect repeats.
 
-    :param tolerance: ``nothing``: what is wrong is raised as a ``DatasetError`` that names path, line and field.
-        ``lines``: a bad line is noted and passed over. ``files``: so is the rest of a file that cannot be read on.
+    Args:
+        source: The source.
+        tolerance: `nothing`: an error is raised as a `DatasetError` with path, line and field. `lines`: a bad line is
+            recorded and skipped. `files`: so is the rest of an unreadable file.
     """
 
     def __init__(self, source: Source, tolerance: Literal["nothing", "lines", "files"] = "nothing") -> None:
@@ -221,7 +222,7 @@ class DatasetReader:
         return None
 
     def _strip_letters(self, item: Item) -> None:
-        """Take ``A. ``, ``B) ``, … off the choices if all have their own; the item's id stays that of the file."""
+        """Remove `A. `, `B) `, … from the choices if all have their own letter; the item's id is unchanged."""
         bare = [
             match[2]
             if (match := _LETTERED_CHOICE.match(choice)) is not None and match[1].upper() == choice_letter(index)
@@ -233,7 +234,7 @@ class DatasetReader:
             self.lettered_count += 1
 
     def _earlier_location(self, identity: str, number: int, line: int) -> str | None:
-        """Where an item of this id stood earlier; None, and the id is remembered, if there was none."""
+        """Return where an item of this id was read earlier; if nowhere, remember the id and return None."""
         key = int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
         here = number * _LINES + line
         before, first = divmod(self._locations.setdefault(key, here), _LINES)
@@ -266,7 +267,7 @@ class DatasetReader:
 
 
 def missing_field_hint(raw: Raw, field: str) -> str:
-    """Say what may be meant where a record lacks a field: one of nearly that name, or a list that it wraps."""
+    """Return a hint for a record that lacks a field: a field of a similar name, or a list that wraps the records."""
     if field in raw or "." in field:
         return ""
     names = {str(name).casefold(): str(name) for name in raw}
@@ -276,7 +277,7 @@ def missing_field_hint(raw: Raw, field: str) -> str:
 
 
 def wrapped_records_hint(raw: Raw) -> str:
-    """Return what to save instead of an object that holds all records of a file; empty where it seems to be one."""
+    """Return what to save instead of an object that wraps all records of a file; "" if it seems to be one record."""
     lists = [name for name, value in raw.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     if len(lists) > 1:
         return f"; the object holds several lists of objects ({', '.join(lists)}): save one of them alone as the file"
@@ -289,13 +290,13 @@ def wrapped_records_hint(raw: Raw) -> str:
 
 
 class ManifestPart(BaseModel):
-    """A part of a manifest: what it does not name may stand there, too."""
+    """A part of a manifest; unknown fields are allowed."""
 
     model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
 
 
 class PackRecord(ManifestPart):
-    """Which prompt pack a run has."""
+    """Prompt pack of a run."""
 
     name: str
     version: str
@@ -303,7 +304,7 @@ class PackRecord(ManifestPart):
 
 
 class DataRecord(ManifestPart):
-    """Which data a run has. ``chosen`` counts what the run takes of it."""
+    """Data of a run. `chosen` counts what the run uses of it."""
 
     name: str
     digest: str
@@ -311,7 +312,7 @@ class DataRecord(ManifestPart):
 
 
 class DatasetRecord(DataRecord):
-    """A dataset of multiple-choice items; ``skipped`` counts lines that were none."""
+    """A dataset of multiple-choice items; `skipped` counts bad lines."""
 
     items: int = Field(ge=0)
     skipped: int = Field(ge=0)
@@ -322,13 +323,12 @@ Cluster = Literal["subject", "passage"]  # fields of an item by which items can 
 
 @dataclass(slots=True)
 class Dataset:
-    """A checked benchmark. ``digest`` identifies its content.
+    """A checked benchmark. `digest` identifies its content.
 
-    ``total`` counts its items, ``repeats`` the exact repeats that the form drops, ``skipped`` the lines that are not
-    items; ``bad`` holds the errors of the first of those. ``notes``: what a person should know of it before a run, a
-    sentence each. ``ids`` tells of the list that items were chosen by, and ``matched`` how many are on it. ``clusters``
-    are the chosen items' by the field that groups them, in the order in which they are given; None where items are
-    given one by one. ``free`` counts the items without choices.
+    `total` counts its items, `repeats` the exact repeats that the form drops, `skipped` the lines that are not items;
+    `bad` has the errors of the first of those. `notes`: what a person should know about it before a run, one sentence
+    each. `ids` is the list that items were chosen by, and `matched` the number of items on it. `clusters` are the sizes
+    of the chosen items' clusters, in order; None if items are not clustered. `free` counts the items without choices.
     """
 
     name: str
@@ -353,9 +353,10 @@ class Dataset:
         return self.total if self.chosen is None else len(self.chosen)
 
     def __iter__(self) -> Iterator[Item]:
-        """The chosen items in the source's order, read as they are taken; or, all held at once, in the seed's.
+        """Yield the chosen items: streamed in the source's order, or, all in memory, in the seed's order.
 
-        :raises DatasetError: the source is no longer what it was when it was checked.
+        Raises:
+            DatasetError: The source has changed since it was checked.
         """
         if self._order is None:
             yield from self._read()
@@ -380,8 +381,10 @@ class Dataset:
         self._detector.check_end(count, len(self), self.source.path)
 
     def to_record(self) -> dict[str, Any]:
-        """What a run's manifest says of its dataset; ``ids`` only where a list was given, ``free`` only where items
-        have no choices, and of a published benchmark its name and licence.
+        """Return what a run's manifest records of its dataset.
+
+        It has `ids` only with a list of ids, `free` only if items have no choices, and a published benchmark's name and
+        licence.
         """
         record: dict[str, Any] = {
             "name": self.name,
@@ -414,19 +417,24 @@ def open_dataset(
     shuffled: bool = False,
     cluster: str | None = None,
 ) -> Dataset:
-    """Open a source (see ``sources``), check all of it, and choose items.
+    """Open a source (see `sources`), check all of it, and choose items.
 
-    :param limit: how many are drawn by ``seed``; all if None.
-    :param skip_bad: pass over lines that are not items, and count them.
-    :param ids: a file of item ids; only items on that list are drawn from.
-    :param shuffled: give the items in an order that follows from ``seed`` and their ids. Of fewer items (``limit``) it
-        gives the beginning of the same order.
-    :param cluster: the items' field (``subject`` or ``passage``) by which they are given group by group, groups and the
-        items of each in an order that follows from ``seed``. An item without the field is a group of its own. Fewer
-        items (``limit``) are drawn as without it, so they are of as many groups.
-    :raises DatasetError: the source or a line is wrong, nothing is left, no item is on the list, or the chosen items
-        have no ``cluster`` field, or only one of it.
-    :raises ConfigurationError: the form is unknown, or a package is missing.
+    Args:
+        source: Name of the dataset.
+        limit: Number of items to draw by `seed`; None: all.
+        seed: Seed of the draw and of the order.
+        skip_bad: Skip and count lines that are not items.
+        ids: A file of item ids; only items on that list are drawn.
+        shuffled: Yield the items in an order that follows from `seed` and their ids. Fewer items (`limit`) are the
+            beginning of the same order.
+        cluster: The items' field (`subject` or `passage`) by which they are grouped; groups and the items in each
+            follow an order by `seed`. An item without the field is a group of its own. Fewer items (`limit`) are drawn
+            as without it, so they are of as many groups.
+
+    Raises:
+        DatasetError: The source or a line is invalid, nothing is left, no item is on the list, or the chosen items have
+            no `cluster` field, or only one value of it.
+        ConfigurationError: The form is unknown, or a package is missing.
     """
     key = (source, limit, seed, skip_bad, ids, shuffled, cluster)
     cache = _checked_datasets.get()
@@ -434,10 +442,10 @@ def open_dataset(
 
 
 class CheckedDatasets:
-    """Datasets that were checked already, for many runs on the same ones; whoever runs them holds this object.
+    """Cache of checked datasets, for many runs on the same ones.
 
-    Within ``used``, a dataset that is opened again in the same way is not read through again. A file that changes
-    meanwhile ends the runs that come to the place.
+    Within `used`, a dataset that is opened again with the same arguments is not checked again. If a file changes
+    meanwhile, the runs that read the changed record end.
     """
 
     def __init__(self) -> None:
@@ -445,7 +453,7 @@ class CheckedDatasets:
 
     @contextmanager
     def used(self) -> Iterator[CheckedDatasets]:
-        """Have ``open_dataset`` look here, in this task or thread and in tasks that begin within; nowhere else."""
+        """Make `open_dataset` use this cache, in this task or thread and in tasks that begin within."""
         token = _checked_datasets.set(self)
         try:
             yield self
@@ -453,7 +461,7 @@ class CheckedDatasets:
             _checked_datasets.reset(token)
 
     def open(self, key: tuple[Any, ...]) -> Dataset:
-        """The dataset opened with these arguments, read through if that was not done yet."""
+        """Return the dataset opened with these arguments, checking it the first time."""
         if key not in self._checked:
             self._checked[key] = _open_checked(*key)
         return self._checked[key]
@@ -541,7 +549,7 @@ def _item_content(item: Item) -> tuple[str, str, list[str], int, str, str, str]:
 
 
 def _group_order(seed: int, item: Item, field: str) -> tuple[str, float]:
-    """The group of an item, and its place in the order that the seed gives."""
+    """Return the group of an item, and its position in the seed's order."""
     value = str(getattr(item, field))
     name = f"{field} {value}" if value else f"item {item.id}"
     return name, seeds.uniform(seed, "cluster", name)

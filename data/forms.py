@@ -1,17 +1,17 @@
 """Dataset forms: how raw records become items, for general forms and for those of published benchmarks.
 
-``generic``    ``question``, ``choices`` (list of texts; in a table columns ``A``, ``B``, ``C``, …), ``answer`` (letter,
-               or 0-based index), optional ``id``, ``subject`` and ``passage`` (its name; of a long text a
-               hash stands for it). Id: its own, else the hash without an own id.
-``qa``         Questions without choices: ``question``, ``answer`` (the reference's text, or a number), optional ``id``,
-               ``subject`` and ``passage``. Id: its own, else the hash with the answer for a single choice.
-``arc``        AI2 ARC in both of its schemas: the Hugging Face one (``choices.text[]``, ``choices.label[]``) and AI2's
-               own (``question.stem``, ``question.choices[].text/label``); labels A–E or 1–5. Id: the hash with its own.
+`generic`    `question`, `choices` (list of texts; in a table columns `A`, `B`, `C`, …), `answer` (letter, or 0-based
+             index), optional `id`, `subject` and `passage` (its name; a hash replaces a long text). Id: its own, else
+             the hash without an own id.
+`qa`         Questions without choices: `question`, `answer` (the reference's text, or a number), optional `id`,
+             `subject` and `passage`. Id: its own, else the hash with the answer for a single choice.
+`arc`        AI2 ARC in both of its schemas: the Hugging Face one (`choices.text[]`, `choices.label[]`) and AI2's own
+             (`question.stem`, `question.choices[].text/label`); labels A–E or 1–5. Id: the hash with its own.
 
-Every other benchmark's form is made from its data file (see ``data/benchmarks``). "The hash" is that of the
-validated lists of Yu et al. 2024 (``content_id``). A second item with the id of an earlier one is an error, unless
-a form drops repeats: an id that is a hash of question, choices and answer and of nothing else is an exact repeat's.
-The first one counts, the others are dropped and counted.
+Every other benchmark's form is made from its data file (see `data/benchmarks`). "The hash" is that of the validated
+lists of Yu et al. 2024 (`content_id`). A second item with the id of an earlier one is an error, unless a form drops
+repeats: an id that is a hash of only question, choices and answer belongs to an exact repeat. The first one counts; the
+others are dropped and counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FOUR_LETTERS = ("A", "B", "C", "D")
 
 @dataclass(slots=True)
 class RecordLocation:
-    """Where a record stands: 0-based ``place`` in its file and ``row`` in the whole source, and what names say."""
+    """Location of a record: 0-based `position` in its file and `row` in the source, subject and split."""
 
     position: int = 0
     row: int = 0
@@ -59,11 +59,11 @@ class RecordLocation:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How records become items, and what is known of the files they stand in.
+    """Conversion of records to items, and facts about their files.
 
-    ``read`` raises ``FieldError``. ``columns`` name those of a table without header, ``required`` those that a header
-    must name. ``unique`` is the field of a record that no other may share; None: the item's id is. ``summary`` says
-    what it is in one line, of forms that no benchmark's data file tells of.
+    `read` raises `FieldError`. `columns` are those of a table without header, `required` those that a header must have.
+    `unique` is the field of a record that must be unique; None: the item's id. `summary` describes the form in one
+    line, unless a benchmark's data file does.
     """
 
     name: str
@@ -93,7 +93,7 @@ def _qa(raw: Raw, location: RecordLocation) -> Item:
 
 
 def free_answer(raw: Raw, field: str) -> str:
-    """Return the text of a free answer, a number as it is written; ``FieldError`` if there is none."""
+    """Return the text of a free answer, a number as written; raise `FieldError` if there is none."""
     text = optional_text(raw, field)
     if not text.strip():
         raise FieldError(field, "is missing")
@@ -101,7 +101,7 @@ def free_answer(raw: Raw, field: str) -> str:
 
 
 def lettered_choices(raw: Raw) -> list[str]:
-    """Return the texts of a table's columns ``A``, ``B``, ``C``, …; ``FieldError`` if one is missing."""
+    """Return the texts of a table's columns `A`, `B`, `C`, …; raise `FieldError` if one is missing."""
     columns = [choice_letter(i) for i in range(MAX_CHOICES) if str(raw.get(choice_letter(i)) or "").strip()]
     if columns != [choice_letter(i) for i in range(len(columns))] or not columns:
         problem = "is missing (a list, or columns A, B, C, … without gaps; questions without choices are named qa:FILE)"
@@ -110,7 +110,7 @@ def lettered_choices(raw: Raw) -> list[str]:
 
 
 def _passage_name(raw: Raw) -> str:
-    """The passage's name; some files hold the passage itself, and journals would hold it again with each item."""
+    """Return the passage's name; a long text is hashed, or journals would store it with each item."""
     text = optional_text(raw, "passage")
     return text if len(text) <= _MAX_PASSAGE_NAME else hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -168,7 +168,7 @@ FORMS: dict[str, Form] = {
 
 
 def detect_form(raw: Raw) -> str:
-    """The name of the form, or of the benchmark, that a record seems to have."""
+    """Return the name of the form, or of the benchmark, that a record seems to have."""
     record = CaseInsensitiveRecord(raw)
     question, choices = record.get("question"), record.get("choices")
     if "answerKey" in record or isinstance(question, dict) or isinstance(choices, dict):
@@ -179,7 +179,7 @@ def detect_form(raw: Raw) -> str:
 
 
 def detect_table_form(first: list[str]) -> str:
-    """The same from the first row of a table. C-Eval's header is that of many a generic file: it must be named."""
+    """Return the form of a table by its first row. C-Eval's header looks like a generic one, so it must be named."""
     names = {cell.strip().casefold() for cell in first}
     return (
         "mmlu"
@@ -190,7 +190,7 @@ def detect_table_form(first: list[str]) -> str:
 
 @cache
 def form_by_name(name: str) -> Form:
-    """Return the form, or that of the benchmark, of this name; ``KeyError`` if there is neither."""
+    """Return the form, or that of the benchmark, of this name; raise `KeyError` if there is neither."""
     return FORMS[name] if name in FORMS else _benchmark_form(load_benchmark(name))
 
 
@@ -210,7 +210,7 @@ def _benchmark_form(benchmark: Benchmark) -> Form:
 
 
 class _MappedReader:
-    """Reads records of one benchmark."""
+    """Reader of one benchmark's records."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark, self._fields = benchmark, benchmark.fields
@@ -218,7 +218,7 @@ class _MappedReader:
         self._removed = re.compile(benchmark.remove) if benchmark.remove else None
 
     def required(self) -> tuple[str, ...]:
-        """The columns that the header of a table must name."""
+        """Return the columns that the header of a table must have."""
         if self._benchmark.columns:
             return ()
         names = self._fields.choices
@@ -226,14 +226,22 @@ class _MappedReader:
         return (self._fields.question, *(() if self._benchmark.form == "free" else choices), self._fields.answer)
 
     def item(self, raw: Raw, location: RecordLocation) -> Item:
-        """:raises FieldError: the record is no question with choices."""
+        """Read a question with choices.
+
+        Raises:
+            FieldError: The record is none.
+        """
         question, choices = text_field(raw, self._fields.question), self._choices(raw)
         index = self._answer(raw, choices)
         subject = self._subject(raw, location)
         return Item(self._id(raw, location, question, choices, index), question, choices, index, subject)
 
     def free_item(self, raw: Raw, location: RecordLocation) -> Item:
-        """:raises FieldError: the record is no question with an answer."""
+        """Read a question with a free answer.
+
+        Raises:
+            FieldError: The record is none.
+        """
         question, answer = text_field(raw, self._fields.question), free_answer(raw, self._fields.answer)
         # In published lists such a question has its answer as its single choice.
         identity = self._id(raw, location, question, [answer], 0)
@@ -286,7 +294,7 @@ class _MappedReader:
         return content_id(question, choices, answer, extra)
 
     def _row(self, raw: Raw, location: RecordLocation) -> int:
-        """The row number of the concatenated set."""
+        """Return the row number in the concatenated set."""
         if not self._benchmark.subjects:
             return location.row
         # A row within its subject that the record names is right also where rows before it have been taken out.

@@ -1,8 +1,7 @@
-"""Datasets of the Hugging Face hub (extra ``hf``): ``hf:owner/name[/config][:split]``.
+"""Datasets of the Hugging Face hub (extra `hf`): `hf:owner/name[/config][:split]`.
 
-They are downloaded once by that package into its own cache and read from there. First the hub is asked whether
-it answers at all, within ``HUB_TIMEOUT`` seconds: on a machine without network the package would retry for
-minutes.
+The package `datasets` downloads them once into its own cache. First the hub is asked if it answers at all, within
+`HUB_TIMEOUT` seconds: on a machine without network the package would retry for minutes.
 """
 
 from __future__ import annotations
@@ -28,16 +27,22 @@ _NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
 
 
 class HubDataset:
-    """One split of a dataset of the hub, in the cache of the ``datasets`` package."""
+    """A split of a dataset of the hub, in the cache of the `datasets` package."""
 
     def __init__(
         self, name: str, split: str, revision: str | None = None, called: str = "", *, asks: bool = True
     ) -> None:
-        """
-        :param place: ``owner/name`` or ``owner/name/config``; :param split: its name, empty if there is only one.
-        :param revision: the commit or branch, None for the hub's newest; :param called: the name of the benchmark that
-            was asked for, for errors; :param asks: whether to see first if the hub answers at all.
-        :raises ConfigurationError: the extra is missing, the hub cannot be reached, or has no such dataset or split.
+        """Load a split.
+
+        Args:
+            name: `owner/name` or `owner/name/config`.
+            split: Name of the split; "" if there is only one.
+            revision: Commit or branch; None for the hub's newest.
+            called: Name of the requested benchmark, for errors.
+            asks: Check first that the hub answers at all.
+
+        Raises:
+            ConfigurationError: The extra is missing, the hub is unreachable, or has no such dataset or split.
         """
         match = _NAME.fullmatch(name)
         if match is None:
@@ -60,7 +65,7 @@ class HubDataset:
         self.name = "-".join([*name.split("/")[1:], self.split])
 
     def form(self) -> str:
-        """The name of the form that its records have."""
+        """Return the name of its records' form."""
         for raw in self._rows:
             return next(
                 (name for name in benchmark_names() if load_benchmark(name).copies == frozenset(raw)), ""
@@ -68,11 +73,11 @@ class HubDataset:
         return "generic"
 
     def records(self) -> Iterator[tuple[int, Raw]]:
-        """Its records with their 1-based rows."""
+        """Yield its records with their 1-based rows."""
         yield from enumerate(self._rows, 1)
 
     def digest(self) -> str:
-        """Identifies the content: a hash of all records."""
+        """Return a hash of all records."""
         digest = hashlib.sha256()
         for raw in self._rows:
             digest.update(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE, default=str))
@@ -104,13 +109,17 @@ def _datasets_package(text: str) -> Any:
 
 
 def _is_offline() -> bool:
-    """Whether the user wants the cache only; the same variables that the package reads."""
+    """Return True if the user wants only the cache, by the same variables that the package reads."""
     names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
     return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
 
 
 def _check_reachable(text: str, called: str) -> None:
-    """:raises ConfigurationError: the hub does not answer. Any answer will do."""
+    """Check that the hub answers; any answer will do.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen  # slow to import, and seldom needed
 

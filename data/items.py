@@ -1,7 +1,7 @@
 """Benchmark items, and checked access to the fields of the raw records that they are made of.
 
-An item is a question with choices or with a free answer, and the id that published lists know it by. A field
-that is missing or wrong raises ``FieldError``, which says which field, what was found and what was expected.
+An item is a question with choices or with a free answer, and its id in published lists. A missing or wrong field raises
+`FieldError`, which says which field, what was found and what was expected.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ FREE_ANSWER = -1  # the place of the right answer of a question without choices
 
 @dataclass(slots=True)
 class Item:
-    """``answer`` is an index into ``choices``; ``id`` is unique in its dataset and stable across files.
+    """A benchmark item. `answer` is an index into `choices`; `id` is unique in its dataset and stable across files.
 
-    A question without choices has a free answer: ``choices`` is empty, ``answer`` is ``FREE_ANSWER``, and
-    ``reference`` is the
-    text of the right answer. ``passage`` names the text that several questions are about; it is shown to no model.
+    A question without choices has a free answer: `choices` is empty, `answer` is `FREE_ANSWER`, and `reference` is the
+    text of the right answer. `passage` names the text that several questions are about; no model sees it.
     """
 
     id: str
@@ -36,32 +35,32 @@ class Item:
 
     @property
     def free(self) -> bool:
-        """Whether the question is answered freely, without choices."""
+        """True if the question has a free answer instead of choices."""
         return not self.choices
 
     @property
     def right_text(self) -> str:
-        """The text of the right answer: of the right choice, or the reference."""
+        """Text of the right answer: the right choice, or the reference."""
         return self.choices[self.answer] if self.choices else self.reference
 
     def cluster(self, field: str | None = None) -> str:
-        """Return what the item shares with others that are not independent of it: its ``field``, else its passage."""
+        """Return what the item shares with dependent items: its `field`, else its passage."""
         return str(getattr(self, field) if field else "") or self.passage
 
     def labelled_choices(self) -> str:
-        """The choices as lines ``A. …``, as every prompt shows them; empty where there are none."""
+        """Return the choices as lines `A. …`, as in every prompt; "" if there are none."""
         return "\n".join(f"{choice_letter(index)}. {choice}" for index, choice in enumerate(self.choices))
 
     def labelled_choice(self, index: int) -> str:
-        """One choice with its letter: ``B. the moon``."""
+        """Return one choice with its letter: `B. the moon`."""
         return f"{choice_letter(index)}. {self.choices[index]}"
 
     def labelled_answer(self) -> str:
-        """The correct choice with its letter, or the reference."""
+        """Return the correct choice with its letter, or the reference."""
         return self.labelled_choice(self.answer) if self.choices else self.reference
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for the journal; ``Item(**record)`` is the item again."""
+        """Return plain data for the journal; `Item(**record)` restores the item."""
         return {
             "id": self.id,
             "question": self.question,
@@ -74,19 +73,19 @@ class Item:
 
 
 def format_item(item: Item) -> str:
-    """An item as transcripts show it: question, choices, and which is right; or the reference answer."""
+    """Return an item as in transcripts: question, choices, and the correct one; or the reference answer."""
     if item.free:
         return f"{item.question}\n(reference answer: {item.reference})"
     return f"{item.question}\n{item.labelled_choices()}\n(correct: {choice_letter(item.answer)})"
 
 
 def choice_letter(index: int) -> str:
-    """0 is A, 1 is B, …"""
+    """Return the letter of a choice: A for 0, B for 1, and so on."""
     return chr(65 + index)
 
 
 def content_id(question: str, choices: Sequence[str], answer: int, extra: Mapping[str, Any] | None) -> str:
-    """The item's id in the validated lists of Yu et al. (2024): a hash of its content and of ``extra``."""
+    """Return the item's id in the validated lists of Yu et al. (2024): a hash of its content and of `extra`."""
     text = f"{question}$choices${';'.join(choices)}$ans${answer}$perm$None$ex${json.dumps(extra)}"
     return urlsafe_b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest()).decode().rstrip("=")
 
@@ -105,9 +104,9 @@ class FieldError(Exception):
 
 
 class CaseInsensitiveRecord(Mapping[str, Any]):
-    """A raw record whose fields are found in upper and lower case alike: ``Question`` is ``question``.
+    """A raw record with case-insensitive field names: `Question` is `question`.
 
-    A field of exactly the wanted name goes before all others.
+    A field of exactly the requested name takes precedence.
     """
 
     __slots__ = ("_raw",)
@@ -116,7 +115,12 @@ class CaseInsensitiveRecord(Mapping[str, Any]):
         self._raw = raw
 
     def __getitem__(self, name: str) -> Any:
-        """:raises KeyError: there is no such field; :raises FieldError: several differ in their case alone."""
+        """Return a field.
+
+        Raises:
+            KeyError: There is no such field.
+            FieldError: Several differ only in their case.
+        """
         if name in self._raw:
             return self._raw[name]
         names = _lower_case_names(tuple(self._raw))[name.casefold()]
@@ -142,7 +146,7 @@ class CaseInsensitiveRecord(Mapping[str, Any]):
 
 @lru_cache(maxsize=64)
 def _lower_case_names(names: tuple[str, ...]) -> dict[str, list[str]]:
-    """A record's field names by what they are in lower case; the records of a file mostly have the same names."""
+    """Return a record's field names by their lower case; most records of a file have the same names."""
     names_by_lower_case: dict[str, list[str]] = {}
     for name in names:
         names_by_lower_case.setdefault(str(name).strip().casefold(), []).append(name)
@@ -150,9 +154,10 @@ def _lower_case_names(names: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def text_field(raw: Raw, name: str, within: str = "") -> str:
-    """A field that must hold text; ``within`` is the path of the object it stands in, for errors.
+    """Return a field that must be text; `within` is the path of the object that contains it, for errors.
 
-    :raises FieldError: it is missing, empty or of another type, or holds a NUL character.
+    Raises:
+        FieldError: It is missing, empty or of another type, or contains a NUL character.
     """
     value = raw.get(name)
     if value is None:
@@ -163,7 +168,7 @@ def text_field(raw: Raw, name: str, within: str = "") -> str:
 
 
 def record_id(raw: Raw, name: str) -> str | None:
-    """Return the id that a record gives itself, None without one; ``FieldError`` for what is no id."""
+    """Return a record's own id, None without one; raise `FieldError` for an invalid id."""
     value = raw.get(name)
     if value is None or value == "":
         return None
@@ -173,7 +178,7 @@ def record_id(raw: Raw, name: str) -> str | None:
 
 
 def optional_text(raw: Raw, name: str) -> str:
-    """Return a field's text, a number as it is written, "" without one; ``FieldError`` for anything else."""
+    """Return a field's text, a number as written, "" without one; raise `FieldError` for anything else."""
     value = raw.get(name)
     if value is None:
         return ""
@@ -183,7 +188,7 @@ def optional_text(raw: Raw, name: str) -> str:
 
 
 def choice_list(values: Any, field: str) -> list[str]:
-    """Return the texts of two to 26 choices, or raise ``FieldError``."""
+    """Return the texts of two to 26 choices, or raise `FieldError`."""
     if not isinstance(values, list) or not all(isinstance(value, str) and value.strip() for value in values):
         raise FieldError(field, f"expected a list of texts, none of them empty, found {preview(values)}")
     if not 2 <= len(values) <= MAX_CHOICES:
@@ -192,7 +197,7 @@ def choice_list(values: Any, field: str) -> list[str]:
 
 
 def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
-    """Return the position of the answer's label among the choices' labels, or raise ``FieldError``."""
+    """Return the position of the answer's label among the choices' labels, or raise `FieldError`."""
     if answer is None:
         raise FieldError(field, "is missing")
     label = str(answer).strip()
@@ -202,11 +207,12 @@ def answer_index(answer: Any, labels: Sequence[str], field: str) -> int:
 
 
 def numeric_answer(answer: Any, count: int, field: str, choices: Sequence[str] = ()) -> int | None:
-    """The 0-based place that an answer gives as a whole number or as digits, None where it is no such thing.
+    """Return the 0-based index that an answer gives as a whole number or as digits; None if it does not.
 
-    ``choices``: their texts, in forms where an answer may also be given as a letter.
+    `choices`: their texts, in forms that also allow a letter as the answer.
 
-    :raises FieldError: there is no choice at that place, or the digits are the text of a choice at another one.
+    Raises:
+        FieldError: There is no choice at that index, or the digits are the text of a choice at another one.
     """
     if isinstance(answer, str) and answer.strip().isascii() and answer.strip().isdigit():  # CSV knows only text
         _reject_choice_text(answer.strip(), choices, field)
@@ -219,7 +225,7 @@ def numeric_answer(answer: Any, count: int, field: str, choices: Sequence[str] =
 
 
 def duplicate_choices(choices: Sequence[str]) -> list[list[int]]:
-    """The places of choices with the same text, apart from white space around it; none as a rule."""
+    """Return the indices of choices with the same text, ignoring surrounding white space; usually none."""
     if len(set(map(str.strip, choices))) == len(choices):
         return []
     indices: dict[str, list[int]] = {}
@@ -247,7 +253,7 @@ def _reject_choice_text(digits: str, choices: Sequence[str], field: str) -> None
 
 
 def preview(value: Any) -> str:
-    """A value as it may stand in an error message: at most 60 characters."""
+    """Return a value for an error message, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 

@@ -1,9 +1,8 @@
 """Raw records of data files in bounded memory: lines, JSON lines and lists, CSV, TSV and Parquet.
 
-Text is UTF-8 with or without a byte order mark. A line ends with a line feed. A line or record that
-cannot be used comes as its error and the next one follows; if it cannot be known where the next one begins (a
-quote that is never closed, say), the rest of the file is refused. JSON is read strictly: an object that holds a
-key twice is refused.
+Text is UTF-8 with or without a byte order mark. A line ends with a line feed. An invalid line or record is returned as
+its error, and the next one follows; if it is unknown where the next one begins (after a quote that is never closed,
+say), the rest of the file is refused. JSON is read strictly: an object with a repeated key is refused.
 """
 
 from __future__ import annotations
@@ -48,16 +47,17 @@ _OTHER_FORMATS: list[tuple[bytes, str]] = [
 
 @dataclass(slots=True)
 class BadLine:
-    """A line that cannot be used: why, and how many double quotes it holds (CSV needs to know)."""
+    """An unusable line: the reason, and its number of double quotes (needed for CSV)."""
 
     message: str
     quotes: int
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str | BadLine]]:
-    """The lines of a file with their 1-based numbers, line ends included.
+    """Yield the lines of a file with their 1-based numbers, line ends included.
 
-    :raises DatasetError: it cannot be read, is no regular file, or is not UTF-8 text from its first bytes on.
+    Raises:
+        DatasetError: It cannot be read, is no regular file, or is not UTF-8 text from its first bytes on.
     """
     require_regular_file(path)
     try:
@@ -79,9 +79,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str | BadLine]]:
 
 
 def require_regular_file(path: Path) -> None:
-    """Refuse what is not there, and what would hang or change between two readings.
+    """Refuse a missing file, and anything that would hang or change between two passes.
 
-    :raises DatasetError: it cannot be found or looked at, is a folder, or a pipe or device.
+    Raises:
+        DatasetError: It cannot be found or accessed, is a folder, or a pipe or device.
     """
     permissions().check_file(path)
     try:
@@ -96,7 +97,7 @@ def require_regular_file(path: Path) -> None:
 
 
 def reject_other_formats(path: Path, head: bytes) -> None:
-    """Raise ``DatasetError`` for a file whose first bytes are those of another format; it says what to do."""
+    """Raise `DatasetError` for a file that begins like another format; the message says what to do."""
     for magic, description in _OTHER_FORMATS:
         if head.startswith(magic):
             raise DatasetError(f"is {description}", path=str(path), line=1)
@@ -107,7 +108,7 @@ def reject_other_formats(path: Path, head: bytes) -> None:
 
 
 def line_text(line: bytes) -> str | BadLine:
-    """The text of a line's bytes, or why they are none."""
+    """Return the text of a line's bytes, or why they are invalid."""
     if b"\0" in line:
         return BadLine(f"holds a NUL byte at position {line.index(0) + 1}", line.count(b'"'))
     try:
@@ -118,7 +119,7 @@ def line_text(line: bytes) -> str | BadLine:
 
 
 class DuplicateKeyError(ValueError):
-    """An object holds a key twice; ``key`` names it."""
+    """An object has a repeated key; `key` names it."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the key {json.dumps(key, ensure_ascii=False)} is given twice; leave one of the two out")
@@ -126,10 +127,11 @@ class DuplicateKeyError(ValueError):
 
 
 def parse_json_line(line: str) -> Any:
-    """The value of a line.
+    """Return the JSON value of a line.
 
-    :raises orjson.JSONDecodeError: it is not JSON.
-    :raises KeyTwice: an object in it, at any depth, holds a key twice.
+    Raises:
+        orjson.JSONDecodeError: It is not JSON.
+        DuplicateKeyError: An object in it, at any depth, has a repeated key.
     """
     value = orjson.loads(line)
     if isinstance(value, dict) and line.count(":") == len(value) and line.count("{") == 1:
@@ -161,9 +163,10 @@ _JSON_CHUNK = 2**18
 
 
 def is_json_list(path: Path) -> bool:
-    """Whether a file of JSON is one list: its first character that is no white space is an opening bracket.
+    """Return True if a JSON file is one list: its first character after white space is an opening bracket.
 
-    :raises DatasetError: the file cannot be read.
+    Raises:
+        DatasetError: The file cannot be read.
     """
     require_regular_file(path)
     try:
@@ -175,10 +178,13 @@ def is_json_list(path: Path) -> bool:
 
 
 def read_json_values(path: Path) -> Iterator[Record]:
-    """The objects of a file with the 1-based lines in which they begin. A value that is no object comes as its error;
-    where a text is no JSON, it is not known where the next value begins, and the rest of the file is refused.
+    """Yield the objects of a file with the 1-based lines in which they begin.
 
-    :raises DatasetError: the file, or the rest of it, cannot be read.
+    A value that is no object is returned as its error; after invalid JSON it is unknown where the next value begins,
+    and the rest of the file is refused.
+
+    Raises:
+        DatasetError: The file, or the rest of it, cannot be read.
     """
     require_regular_file(path)
     try:
@@ -191,7 +197,7 @@ def read_json_values(path: Path) -> Iterator[Record]:
 
 
 class _JsonScanner:
-    """A window on the file's text that is moved over it; ``line`` is that of the window's position."""
+    """A moving window on the file's text; `line` is that of the window's position."""
 
     def __init__(self, path: Path, file: TextIO) -> None:
         self._path, self._file = path, file
@@ -251,7 +257,7 @@ class _JsonScanner:
             self._more(len(self._text) - self._at)
 
     def _next(self) -> str:
-        """Move to the next character that is no white space, and return it; empty at the end of the file."""
+        """Move to the next character that is not white space, and return it; "" at the end of the file."""
         while True:
             while self._at < len(self._text):
                 letter = self._text[self._at]
@@ -270,7 +276,7 @@ class _JsonScanner:
         return self._text.count("\n", begin, end)
 
     def _more(self, count: int) -> None:
-        """Read on: at least as much as stands there, so that trying again costs no more than twice the text."""
+        """Read more, at least as much as is buffered, so that retries cost at most twice the text."""
         try:
             piece = self._file.read(max(count, _JSON_CHUNK))
         except UnicodeDecodeError as error:
@@ -290,12 +296,16 @@ DATA_SUFFIXES = (*JSON_SUFFIXES, *TABLE_SUFFIXES, ".parquet")
 
 
 def read_records(path: Path, columns: Sequence[str] = (), required: Sequence[str] = ()) -> Iterator[Record]:
-    """The records of a file, each with its 1-based line (of its beginning), or row in the case of Parquet.
+    """Return the records of a file, each with its 1-based first line, or row for Parquet.
 
-    :param columns: the names of the columns of a CSV or TSV file that has no header.
-    :param required: columns that the header of one that has a header must name, in upper or lower case.
-    :raises DatasetError: the file, or the rest of it, cannot be read; or its ending is not a known one.
-    :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
+    Args:
+        path: The file.
+        columns: Column names of a CSV or TSV file without header.
+        required: Columns that a header must have, in upper or lower case.
+
+    Raises:
+        DatasetError: The file, or the rest of it, cannot be read; or its ending is unknown.
+        ConfigurationError: It is a Parquet file, and the library for it is not installed.
     """
     if path.suffix in JSON_SUFFIXES:
         return read_json_values(path) if is_json_list(path) or _is_pretty_printed(path) else read_jsonl(path)
@@ -316,7 +326,7 @@ def _is_pretty_printed(path: Path) -> bool:
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:
-    """Yield the records of a file of JSON lines, whatever its ending; empty lines are left out."""
+    """Yield the records of a file of JSON lines, whatever its ending; empty lines are skipped."""
     for number, line in read_lines(path):
         if isinstance(line, BadLine):
             yield number, DatasetError(line.message, path=str(path), line=number)
@@ -325,7 +335,7 @@ def read_jsonl(path: Path) -> Iterator[Record]:
 
 
 def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
-    """The object that a line holds, or what is wrong with it."""
+    """Return the object in a line, or what is wrong with it."""
     try:
         raw = parse_json_line(line)
     except DuplicateKeyError as error:
@@ -344,9 +354,10 @@ def json_record(path: Path, number: int, line: str) -> Raw | DatasetError:
 
 
 def sound_records(records: Iterable[Record]) -> Iterator[tuple[int, Raw]]:
-    """Yield the records of a file in which none may be wrong, each with its line.
+    """Yield the records of a file, each with its line; none may be invalid.
 
-    :raises DatasetError: one is.
+    Raises:
+        DatasetError: One is invalid.
     """
     for line, raw in records:
         if isinstance(raw, DatasetError):
@@ -356,7 +367,7 @@ def sound_records(records: Iterable[Record]) -> Iterator[tuple[int, Raw]]:
 
 @contextmanager
 def located_errors(path: Path, line: int) -> Iterator[None]:
-    """Turn what is wrong with a field into a ``DatasetError`` that names file and line."""
+    """Convert a `FieldError` to a `DatasetError` with file and line."""
     try:
         yield
     except FieldError as error:
@@ -364,11 +375,11 @@ def located_errors(path: Path, line: int) -> Iterator[None]:
 
 
 class _UnusableLine(Exception):
-    """A line that csv's reader was to be given cannot be used."""
+    """A line requested by csv's reader is unusable."""
 
 
 class _LineFeed(Iterator[str]):
-    """Gives csv's reader its lines, and remembers where the row began and how many quotes it holds so far."""
+    """Lines for csv's reader; remembers where the row began and how many quotes it has so far."""
 
     def __init__(self, path: Path) -> None:
         self._lines = read_lines(path)
@@ -388,11 +399,12 @@ class _LineFeed(Iterator[str]):
 
 
 def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
-    """The rows of a CSV or TSV file with the lines they begin in; empty lines are left out.
+    """Yield the rows of a CSV or TSV file with their first lines; empty lines are skipped.
 
-    A row that is broken but holds an even number of quotes ends with its line, and the next row can be read.
+    A broken row with an even number of quotes ends with its line, and the next row can be read.
 
-    :raises DatasetError: it cannot be read, or a broken row holds an odd number of quotes.
+    Raises:
+        DatasetError: It cannot be read, or a broken row has an odd number of quotes.
     """
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))  # the process's; a cell may be as long as a line
     feed = _LineFeed(path)

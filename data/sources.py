@@ -1,7 +1,7 @@
-"""How a dataset is named in one line of text, and what that name leads to.
+"""Names of datasets in one line of text, and how they are resolved.
 
-``FILE`` · ``form:FILE`` · ``form:FOLDER`` · ``form:FOLDER:split`` · ``benchmark[/subject][:split]`` ·
-``benchmark[/subject]:FILE`` · ``benchmark[/subject]:FOLDER[:split]`` · ``hf:owner/name[/config][:split]``
+`FILE` · `form:FILE` · `form:FOLDER` · `form:FOLDER:split` · `benchmark[/subject][:split]` · `benchmark[/subject]:FILE`
+· `benchmark[/subject]:FOLDER[:split]` · `hf:owner/name[/config][:split]`
 
 A source is a form and the parts it is read from, one per file.
 """
@@ -42,7 +42,7 @@ _SPLIT = re.compile(r"\w[\w-]*")
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """One file of a source: its path for errors, how its records are read, and what its name says of them."""
+    """A file of a source: its path for errors, how to read its records, and subject and split by its name."""
 
     path: str
     read: Callable[[], Iterator[Record]]
@@ -52,9 +52,9 @@ class SourcePart:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A dataset that has been found. ``path`` stands for the whole in errors; ``digest()`` identifies the content.
+    """A resolved dataset. `path` stands for all of it in errors; `digest()` identifies the content.
 
-    ``published``: the benchmark that it was named as; of it, only items of ``subject`` are meant where one is named.
+    `published` is the benchmark that it was named as; if `subject` is set, only items of that subject are meant.
     """
 
     name: str
@@ -67,14 +67,15 @@ class Source:
     revision: str = ""
 
     def accepts(self, item: Item) -> bool:
-        """Whether the item is of the subject that is meant."""
+        """Return True if the item belongs to the selected subject."""
         return not self.subject or _plain(item.subject) == _plain(self.subject)
 
 
 @dataclass(frozen=True, slots=True)
 class _ParsedSource:
-    """A source's text taken apart; ``form``, ``subject`` and ``split`` are empty where it has none. Without a place, a
-    benchmark is meant as the hub has it.
+    """Components of a source's text; `form`, `subject` and `split` are empty if missing.
+
+    Without a path, a benchmark on the hub is meant.
     """
 
     form: str
@@ -84,10 +85,11 @@ class _ParsedSource:
 
 
 def open_source(text: str) -> Source:
-    """Find the files, or load the dataset of the hub, that ``text`` names.
+    """Find the files, or load the dataset of the hub, that `text` names.
 
-    :raises ConfigurationError: the form is unknown, or an optional package is missing.
-    :raises DatasetError: file, folder or split is not there, or the form's first record cannot be read.
+    Raises:
+        ConfigurationError: The form is unknown, or an optional package is missing.
+        DatasetError: There is no such file, folder or split, or the form's first record cannot be read.
     """
     parsed = _parse_source(text)
     if parsed.form == HUB:
@@ -134,9 +136,9 @@ def open_source(text: str) -> Source:
 
 
 def absolute_source(text: str, folder: Path = Path()) -> str:
-    """The same source with its file or folder by full path; as it is where there is none (the error comes later).
+    """Return the same source with an absolute path; unchanged if there is no such file (the error comes later).
 
-    ``folder`` is where relative paths begin.
+    `folder` is the base of relative paths.
     """
     try:
         parsed = _parse_source(text, folder)
@@ -149,12 +151,14 @@ def absolute_source(text: str, folder: Path = Path()) -> str:
 
 
 def development_source(text: str) -> str | None:
-    """The source of the development split that belongs to a source of another split, for few-shot examples.
+    """Return the source of the development split for a source of another split, for few-shot examples.
 
-    None where the layout does not show one, and for a source that is a development split itself. A file of one subject
-    leads to the development file of that subject; a benchmark of the hub to the split that its data file names.
+    None if the layout has none, and for a source that is a development split itself. A file of one subject leads to the
+    development file of that subject, a benchmark of the hub to the split in its data file.
 
-    :raises ConfigurationError: the form is unknown; :raises DatasetError: a folder cannot be read.
+    Raises:
+        ConfigurationError: The form is unknown.
+        DatasetError: A folder cannot be read.
     """
     parsed = _parse_source(text)
     if parsed.form != HUB and not parsed.path:
@@ -175,10 +179,10 @@ def development_source(text: str) -> str | None:
 
 
 def hub_name(text: str) -> str | None:
-    """The name by which manifests and tables know a dataset of the hub, which is not loaded for it; None where the
-    source is a file or folder.
+    """Return the name of a hub dataset in manifests and tables, without loading it; None for a file or folder.
 
-    :raises ConfigurationError: the form is unknown.
+    Raises:
+        ConfigurationError: The form is unknown.
     """
     parsed = _parse_source(text)
     if parsed.form == HUB:
@@ -198,7 +202,7 @@ def _published_name(parsed: _ParsedSource) -> str:
 
 
 def _open_published(parsed: _ParsedSource) -> Source:
-    """A benchmark as it stands on the hub."""
+    """Open a benchmark as published on the hub."""
     benchmark = load_benchmark(parsed.form)
     subject = benchmark.subject(parsed.subject) if parsed.subject else ""
     split = benchmark.split(parsed.split or benchmark.evaluated)
@@ -274,7 +278,7 @@ def _form_and_subject(parsed: _ParsedSource) -> str:
 
 
 def _suggest_source(parsed: _ParsedSource) -> str:
-    """What to write instead of a name that looks like a benchmark's and leads to no file; empty where it does not."""
+    """Return what to write instead of a name that looks like a benchmark's and leads to no file, or ""."""
     path, form = parsed.path, parsed.form or (parsed.path if parsed.path in (HUB, *FORMS) else "")
     if "." in path or Path(path).is_absolute() or len(parts := Path(path).parts) > 2:
         return ""

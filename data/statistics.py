@@ -16,17 +16,16 @@ _MAX_SUBJECTS = 100
 
 
 class LengthStatistics:
-    """Lengths in characters, counted by value, so that every statistic is exact and no text is held."""
+    """Lengths in characters, counted by value, so that every statistic is exact and no text is kept."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
     def add(self, text: str) -> None:
-        """Count one text."""
         self._counts[len(text)] += 1
 
     def summary(self) -> dict[str, float | int] | None:
-        """``min``, ``median``, ``mean`` (two decimals) and ``max``; None if nothing was counted."""
+        """Return `min`, `median`, `mean` (two decimals) and `max`; None if nothing was counted."""
         total = self._counts.total()
         if not total:
             return None
@@ -40,7 +39,7 @@ class LengthStatistics:
         }
 
     def _at(self, rank: int) -> int:
-        """The length at 0-based ``rank`` in ascending order."""
+        """Return the length at 0-based `rank` in ascending order."""
         for length in sorted(self._counts):
             rank -= self._counts[length]
             if rank < 0:
@@ -49,12 +48,14 @@ class LengthStatistics:
 
 
 class DatasetStatistics:
-    """The statistics of a source. Memory grows with the number of items by their ids' hashes alone."""
+    """Statistics of a source. Per item, only a hash of its id is kept in memory."""
 
     def __init__(self, text: str) -> None:
-        """
-        :raises DatasetError: there is no such file, folder or split. What is wrong inside of a file is counted.
-        :raises ConfigurationError: the form is unknown, or a package is missing.
+        """Read a source. Errors inside a file are counted.
+
+        Raises:
+            DatasetError: There is no such file, folder or split.
+            ConfigurationError: The form is unknown, or a package is missing.
         """
         self.text = text
         self.source = open_source(text)
@@ -81,11 +82,11 @@ class DatasetStatistics:
 
     @property
     def sound(self) -> bool:
-        """Whether no line is bad."""
+        """True if no line is bad."""
         return self.reading.bad_count == 0
 
     def report(self) -> dict[str, Any]:
-        """Everything, as plain data."""
+        """Return all statistics as plain data."""
         reading = self.reading
         return {
             "source": self.text,
@@ -117,7 +118,7 @@ class DatasetStatistics:
         }
 
     def _published(self) -> dict[str, Any]:
-        """Of a published benchmark: which it is, and how many records it has there as published."""
+        """Return a published benchmark's facts and its published number of records."""
         benchmark = self.source.published
         if benchmark is None:
             return {}
@@ -133,7 +134,7 @@ class DatasetStatistics:
             return ""
 
     def tables(self) -> list[Table]:
-        """The report as titled tables: title, header, rows."""
+        """Return the report as titled tables: title, header, rows."""
         report, reading = self.report(), self.reading
         counted = [
             [name, f"{report[name]:,}" if isinstance(report[name], int) else report[name]]

@@ -1,8 +1,8 @@
-"""Adaptive limit of an endpoint of unknown capacity: a window of concurrent calls and a pace of calls per second.
+"""Adaptive limit for an endpoint of unknown capacity: a window of concurrent calls and a pace in calls per second.
 
-An endpoint refuses for one of two reasons: too many calls are with it at once, or too many came in a while.
-Which one it was shows in the calls before. Where a call went out beside more others than any that was accepted,
-the window was too wide; where as many were accepted a moment ago, the pace was too high.
+An endpoint refuses a call either because too many are in flight or because too many arrived recently. Earlier calls
+tell the two apart: if the refused call went out beside more others than any accepted one, the window was too wide; if
+as many were accepted a moment ago, the pace was too high.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MEMORY_SECONDS = 60.0  # seconds for which a level that was taken counts
 
 @dataclass(slots=True, frozen=True)
 class InFlightCall:
-    """A call on its way: when it left, how many were in flight with it, and whether the pace delayed it."""
+    """A call in flight: when it departed, how many were in flight with it, and whether the pace delayed it."""
 
     at: float
     level: int
@@ -41,8 +41,9 @@ class InFlightCall:
 
 
 class AdaptiveLimit:
-    """The window and the pace. Times are seconds of one monotonic clock; ``first`` is the first window, None for one
-    without end until the first refusal.
+    """Window and pace of one endpoint. Times are seconds of one monotonic clock.
+
+    `first` is the first window; None means no limit until the first refusal.
     """
 
     def __init__(self, now: float, first: int | None = FIRST_WINDOW) -> None:
@@ -65,13 +66,13 @@ class AdaptiveLimit:
         self._next_departure = now  # when the pace lets the next call go
 
     def wait(self, now: float, in_flight: int) -> float:
-        """Seconds until a call may leave; without end where one must come back first."""
+        """Return the seconds until a call may depart; infinity if another call must return first."""
         if in_flight >= self.window and in_flight:
             return math.inf
         return max(0.0, self._next_departure - now)
 
     def on_departure(self, now: float, in_flight: int) -> InFlightCall:
-        """A call leaves; ``in_flight`` counts it."""
+        """Record that a call departs; `in_flight` includes it."""
         paced = False
         pace = min(self.pace, self._announced_pace)
         if not math.isinf(pace):
@@ -81,7 +82,7 @@ class AdaptiveLimit:
         return InFlightCall(now, in_flight, paced)
 
     def succeeded(self, call: InFlightCall, now: float) -> None:
-        """The endpoint answered a call."""
+        """Record that the endpoint answered a call."""
         self._refusal_evidence.answers += 1
         self._overload_evidence.answers += 1
         level = min(call.level, self._ceiling - 1) if call.at < self._since else call.level
@@ -98,7 +99,7 @@ class AdaptiveLimit:
             self._speed_up(now)
 
     def refused(self, call: InFlightCall, now: float) -> None:
-        """The endpoint said that this is too much."""
+        """Record that the endpoint refused a call as too much."""
         self._rate.add(call.at, -1)
         self._refusals += 1
         flood = self._refusals > max(_FLOOD, _FLOOD_SHARE * self._ceiling)
@@ -124,17 +125,17 @@ class AdaptiveLimit:
         self._begin(now, narrowing=wide)
 
     def overloaded(self, call: InFlightCall, now: float) -> None:
-        """The endpoint did not keep up: no answer in time, or it says that it is overloaded."""
+        """Record that the endpoint did not keep up: it timed out, or reported that it is overloaded."""
         if call.at >= self._since and self._overload_evidence.add(call.level):
             self._slow_start = False
             self.window = max(1.0, math.floor(_OVERLOAD_FACTOR * min(self.window, call.level)))
             self._begin(now, narrowing=False)
 
     def on_rate_limit(self, now: float, unit: str, remaining: float, seconds: float) -> None:
-        """The endpoint says that its bound on ``what`` leaves ``remaining`` more calls, and all again in ``seconds``.
+        """Apply the endpoint's rate-limit headers: `remaining` calls are left; all are available again in `seconds`.
 
-        To spread what remains over that time is right for both kinds of counting that endpoints do: a window of time
-        that begins anew, and a bucket that fills (where the pace meets the filling at half a bucket).
+        Spreading the remaining calls over that time suits both schemes that endpoints use: a fixed window, and a token
+        bucket (where the pace meets the refill rate at half a bucket).
         """
         if seconds <= 0.0:
             self._announced_by_unit[unit] = math.inf
@@ -145,7 +146,7 @@ class AdaptiveLimit:
         self._announced_pace = min(self._announced_by_unit.values(), default=math.inf)
 
     def statistics(self) -> dict[str, float]:
-        """The bounds, where there are any: ``window`` of calls in flight, ``pace`` of calls a second."""
+        """Return the finite bounds: `window` in calls in flight, `pace` in calls per second."""
         bounds = {"window": self.window, "pace": min(self.pace, self._announced_pace)}
         return {name: round(value, 3) for name, value in bounds.items() if not math.isinf(value)}
 
@@ -158,7 +159,7 @@ class AdaptiveLimit:
         self._next_probe = now + self._probe
 
     def _widen(self, now: float) -> None:
-        """The window is what holds calls back, and a call at its end was taken."""
+        """Widen the window after a call at its edge succeeded."""
         if now >= self._next_probe:
             if self.window >= self._ceiling:  # it has room that it had not before, or it was not the window
                 self._probe = max(_SHORTEST_PROBE, self._probe / 2)
@@ -167,7 +168,7 @@ class AdaptiveLimit:
             self._next_probe = now + self._probe
 
     def _slow_down(self, now: float, flood: bool) -> None:
-        """Go on a little below the rate that was taken; where nothing is known of it, begin with a slow one."""
+        """Continue slightly below the accepted rate; begin with a slow pace if that rate is unknown."""
         if math.isinf(self.pace):
             self._ramp = flood or now < self._rate.began + _SHORT_SPAN
             self.pace = _FIRST_PACE if self._ramp else max(_BACK_OFF * self._rate.measure(now, _SHORT_SPAN), 0.01)
@@ -188,7 +189,7 @@ class AdaptiveLimit:
         self._grown_at = self._quiet_since = now
 
     def _speed_up(self, now: float) -> None:
-        """The pace is what holds calls back, and one was taken."""
+        """Raise the pace after a call that it had delayed succeeded."""
         passed = min(1.0, max(0.0, now - self._grown_at))
         if self._ramp:
             self.pace *= 2.0**passed
@@ -202,7 +203,7 @@ class AdaptiveLimit:
 
 
 class _FailureEvidence:
-    """Whether failures come often enough to say something: single ones happen at the best of endpoints."""
+    """Recent failures of an endpoint. Single failures happen at the best of endpoints and prove nothing."""
 
     def __init__(self) -> None:
         self.answers = 0  # of any kind
@@ -211,7 +212,7 @@ class _FailureEvidence:
         )  # answers before it, and its level
 
     def add(self, level: int, burst: tuple[int, int] = _BURST) -> bool:
-        """One more failure; whether there have been few within a short while, or many within a longer one."""
+        """Add a failure and return True if there was a short burst of failures, or many over a longer time."""
         self.answers += 1
         self._failures.append((self.answers, level))
         return any(
@@ -220,28 +221,27 @@ class _FailureEvidence:
         )
 
     def levels(self) -> list[int]:
-        """How many calls were in flight at each of the last failures."""
+        """Return the number of calls in flight at each recent failure."""
         return [level for _, level in self._failures]
 
     def clear(self) -> None:
-        """What there was has been acted on."""
         self._failures.clear()
 
 
 class _AcceptedRate:
-    """Calls a second that were let go and not refused, over the last seconds."""
+    """Calls per second that were sent and not refused, over the last seconds."""
 
     def __init__(self, began: float) -> None:
         self.began = began
         self._bins: deque[list[float]] = deque()  # [when it begins, calls]
 
     def begin(self, at: float) -> None:
-        """Count from here."""
+        """Restart the count at this time."""
         self.began = at
         self._bins.clear()
 
     def add(self, at: float, calls: int) -> None:
-        """Calls that left at a time; -1 for one that was refused after all."""
+        """Count calls that departed at a time; -1 takes back one that was refused."""
         if at < self.began:
             return
         if not self._bins or at >= self._bins[-1][0] + _BIN:
@@ -255,7 +255,7 @@ class _AcceptedRate:
                 return
 
     def measure(self, now: float, longest: float) -> float:
-        """The rate over ``longest`` seconds, or since the count began."""
+        """Return the rate over the last `longest` seconds, or since the count began."""
         while self._bins and self._bins[0][0] < now - longest:
             self._bins.popleft()
         span = max(_BIN, min(longest, now - self.began))

@@ -1,7 +1,7 @@
-"""Usage and budgets: what roles used, and bounds on the tokens, calls, cost and seconds of a conversation or a run.
+"""Usage and budgets: what roles used, and limits on the tokens, calls, cost and seconds of a conversation or a run.
 
-Usage is counted alike for calls to a model and for calls answered from the journal, so a resumed run reports
-the same figures. Rates (requests per minute) are in ``limits``.
+Usage is counted alike for calls to a model and for calls answered from the journal, so a resumed run reports the same
+figures. Rates (requests per minute) are in `limits`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ WATCH_PREFIX = "watch:"  # begins the finish reason of an answer that a detector
 
 
 class RoleUsage:
-    """What one role used in one conversation: calls and tokens, counted alike whether called or replayed.
-    ``cached_tokens`` are those of the prompts that came from the endpoint's cache.
+    """Calls and tokens of one role in one conversation, counted alike whether called or replayed.
 
-    ``irregular`` counts its answers that were cut at the token limit (``cut``), had no words (``empty``), were thought
-    about (``thoughts``), or ended for another reason than that all was said (that reason).
+    `cached_tokens` are the prompt tokens served from the endpoint's cache. `irregular` counts answers that were
+    truncated at the token limit (`cut`), empty (`empty`), contained reasoning (`thoughts`), or ended for another reason
+    than `stop` (that reason).
     """
 
     __slots__ = ("cached_tokens", "calls", "completion_tokens", "irregular", "prompt_tokens")
@@ -31,7 +31,7 @@ class RoleUsage:
         self.irregular: Mapping[str, int] = _NO_COUNTS
 
     def add(self, completion: Completion) -> None:
-        """Count an answer's tokens and what is irregular about it; the call itself was counted when it began."""
+        """Count an answer's tokens and irregularities; the call itself was counted when it began."""
         self.prompt_tokens += completion.prompt_tokens
         self.completion_tokens += completion.completion_tokens
         if completion.cached_tokens:
@@ -51,14 +51,14 @@ class RoleUsage:
         self.irregular = {**self.irregular, kind: self.irregular.get(kind, 0) + 1}
 
     def to_record(self) -> list[int]:
-        """Return ``[calls, prompt tokens, completion tokens]``, with the cached tokens behind them if there are any."""
+        """Return `[calls, prompt tokens, completion tokens]`, followed by the cached tokens if there are any."""
         record = [self.calls, self.prompt_tokens, self.completion_tokens]
         return [*record, self.cached_tokens] if self.cached_tokens else record
 
 
 @dataclass(slots=True, frozen=True)
 class Budget:
-    """Upper bounds; None leaves one open. ``cost`` is in the unit of the models' prices, ``seconds`` wall time."""
+    """Upper bounds; None means unlimited. `cost` is in the unit of the models' prices, `seconds` in wall time."""
 
     tokens: int | None = None
     calls: int | None = None
@@ -67,13 +67,13 @@ class Budget:
 
     @property
     def open(self) -> bool:
-        """Nothing is bounded."""
+        """True if nothing is bounded."""
         return self.tokens is None and self.calls is None and self.cost is None and self.seconds is None
 
 
 @dataclass(slots=True)
 class Meter:
-    """What has been used of a budget. ``scope`` names it in errors: ``run`` or ``conversation``."""
+    """Consumption of a budget. `scope` names it in errors: `run` or `conversation`."""
 
     budget: Budget
     scope: str
@@ -88,26 +88,28 @@ class Meter:
         self.bounded = not self.budget.open
 
     def begin(self, now: float) -> None:
-        """Reserve one call, or raise ``LimitReached``; ``end`` gives it back, ``add`` counts the answer."""
+        """Reserve one call, or raise `LimitReached`. `end` releases it, `add` counts the answer."""
         if self.bounded:
             self.require(now)
         self.under_way += 1
 
     def end(self) -> None:
-        """A reserved call has ended, answered or not."""
+        """Release a reserved call, answered or not."""
         self.under_way -= 1
 
     def add(self, tokens: int, cost: float) -> None:
-        """Count one answered call."""
         self.calls += 1
         self.tokens += tokens
         self.cost += cost
 
     def require(self, now: float) -> None:
-        """Ask whether one more call may begin. Calls in flight count as calls; their tokens and cost are not known yet,
-        so those bounds can be exceeded by what is in flight.
+        """Check that one more call may begin.
 
-        :raises LimitReached: naming the first bound that is used up.
+        Calls in flight count as calls. Their tokens and cost are not known yet, so calls in flight can exceed those
+        bounds.
+
+        Raises:
+            LimitReached: A bound is used up; the error names the first one.
         """
         budget = self.budget
         used = {

@@ -1,9 +1,8 @@
-"""Stopping a run and cancelling conversations: which error decides, which waits end, which calls are awaited.
+"""Stopping a run and cancelling conversations: which error takes precedence, which waits end, which calls are awaited.
 
-A run that is asked to stop awaits the requests under way and begins no further one. A wait before a request
-(for a permit, a connection, the next try) stands inside ``cancellable_wait``; a request that waits in a queue
-of another thread stands inside ``withdrawable``. The context of the task says which run it belongs to, so
-backends that several runs share need not be told.
+A run that is asked to stop awaits the requests in flight and starts no other. A wait before a request (for a permit, a
+connection, the next retry) runs inside `cancellable_wait`; a request that waits in another thread's queue runs inside
+`withdrawable`. The task's context identifies its run, so backends shared by several runs need no notification.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from .errors import (
 
 
 class RunStopping(Exception):  # control flow, not an error
-    """The run was asked to stop: the requests under way are recorded, and no further one begins. For the runner."""
+    """The run was asked to stop. Requests in flight are recorded; no other begins. For the runner."""
 
 
 class ConversationStopped(Exception):  # control flow, not an error
-    """The conversation, or a branch of it, is to end now. ``by`` says who asked (detector, budget, …), ``reason`` why.
+    """The conversation, or a branch of it, must end now. `by` says who asked (detector, budget, …), `reason` why.
 
-    A protocol catches it to return what it has; uncaught, the conversation ends without a result.
+    A protocol may catch it to return what it has; uncaught, the conversation ends without a result.
     """
 
     def __init__(self, by: str, reason: str) -> None:
@@ -45,8 +44,9 @@ class ConversationStopped(Exception):  # control flow, not an error
 
 
 class EndOfRecord(BaseException):  # control flow, not an error
-    """A conversation that is held again asks for more than was recorded. Not an ``Exception``, so that protocols do not
-    catch it.
+    """A replayed conversation asks for more than was recorded.
+
+    Not an `Exception`, so that protocols do not catch it.
     """
 
 
@@ -56,9 +56,10 @@ _ENDS_TASK = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, EndOfRec
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether what a user's code has raised is a failure of that code: anything but the cancellation of the
-    task, and what ends the program. ``SystemExit`` is a failure, and so are exceptions of libraries that are no
-    ``Exception`` (``pytest.fail``), or ``CancelledError`` in a task that nobody has cancelled.
+    """Return True if an exception raised by a user's code is a failure of that code.
+
+    Everything is, except the cancellation of the task and what ends the program. `SystemExit` is a failure, and so are
+    library exceptions that are no `Exception` (`pytest.fail`), and `CancelledError` in a task that nobody cancelled.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -67,13 +68,12 @@ def is_failure(error: BaseException) -> bool:
 
 
 def deciding_error(error: BaseException) -> BaseException:
-    """Return the error of a group, however deeply nested, that decides what becomes of whoever raised it.
+    """Return the error that takes precedence in a (nested) exception group.
 
-    Task groups raise all that their tasks have raised together. The order of precedence: what ends the program or
-    cancels the task; what ends the run, or interrupts its conversations; failures, where a model's is taken last, for
-    it may follow from another; ``ConversationStopped``. So a conversation that can go on later is not recorded as
-    failed, and one that has failed is not recorded as stopped. Of equals the first counts. An error that is no group is
-    returned as it is.
+    Task groups raise the errors of all their tasks together. The order of precedence: what ends the program or cancels
+    the task; what ends the run or interrupts its conversations; failures, a model's last, because it may follow from
+    another; `ConversationStopped`. So a conversation that can continue later is not recorded as failed, and a failed
+    one is not recorded as stopped. The first of equals counts. An error that is no group is returned as is.
     """
     return min(_leaf_errors(error), key=_precedence)
 
@@ -102,7 +102,7 @@ def _precedence(error: BaseException) -> int:
 
 
 class StopSignal:
-    """Whether a run was asked to stop (`requested`). ``enter`` makes it that of the current task and its children."""
+    """A run's request to stop. `enter` makes it the signal of the current task and its children."""
 
     __slots__ = ("_waits", "requested")
 
@@ -111,13 +111,13 @@ class StopSignal:
         self._waits: set[Callable[[], None]] = set()
 
     def request(self) -> None:
-        """Stop: waits before a request end at once."""
+        """Ask the run to stop: waits before a request end at once."""
         self.requested = True
         for withdraw in list(self._waits):
             withdraw()
 
     def enter(self) -> None:
-        """Hold for whatever the current task awaits from here on."""
+        """Apply this signal to everything that the current task awaits from here on."""
         _CURRENT.set(self)
 
 
@@ -126,7 +126,7 @@ _CURRENT: ContextVar[StopSignal | None] = ContextVar("viva_stop", default=None)
 
 @contextmanager
 def cancellable_wait() -> Iterator[None]:
-    """Surround a wait before a request: ``RunStopping`` ends it once the task's run was asked to stop."""
+    """Surround a wait before a request: it raises `RunStopping` once the task's run is asked to stop."""
     with anyio.CancelScope() as scope, withdrawable(scope.cancel):
         yield
     if scope.cancelled_caught:
@@ -135,10 +135,13 @@ def cancellable_wait() -> Iterator[None]:
 
 @contextmanager
 def withdrawable(withdraw: Callable[[], None]) -> Iterator[None]:
-    """Around a request that waits in a queue until it is computed. ``withdraw`` is called, in the event loop, when the
-    task's run is asked to stop: it takes the request back unless it is being computed.
+    """Surround a request that waits in a queue until it is computed.
 
-    :raises RunStopping: the task's run was asked to stop before.
+    If the task's run is asked to stop, `withdraw` is called in the event loop and removes the request from the queue,
+    unless it is already being computed.
+
+    Raises:
+        RunStopping: The run had been asked to stop already.
     """
     stop = _CURRENT.get()
     if stop is None:
@@ -157,11 +160,10 @@ T = TypeVar("T")
 
 
 async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool = False) -> list[T]:
-    """Await them all, begun in their order; one alone is awaited here, without a task of its own.
+    """Await all calls, started in order. A single call is awaited here, without a task of its own.
 
-    Where any raises, the others still go on to their ends, so that what they ask of models does not depend on which of
-    them is faster; then the error that decides (``stopping.decisive``, in the order in which they were given) is
-    raised. With ``abandon`` the others are cancelled instead.
+    If one raises, the others still finish, so that the requests they make do not depend on timing; then the error that
+    takes precedence (`deciding_error`, in the order given) is raised. With `abandon` the others are cancelled instead.
     """
     if len(calls) == 1:
         return [await calls[0]()]
@@ -187,7 +189,7 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, abandon: bool =
 
 
 class ConversationCanceller:
-    """Which conversations of one run are cancelled, by key. One that has not begun yet fails when its turn comes."""
+    """The cancelled conversations of one run, by key. One that has not begun fails when its turn comes."""
 
     __slots__ = ("_reasons", "_under_way")
 
@@ -196,12 +198,13 @@ class ConversationCanceller:
         self._under_way: dict[str, _CancelGuard] = {}
 
     def guard(self, key: str) -> _CancelGuard:
-        """Return a context manager around one conversation; raises ``ConversationCancelled`` if it was cancelled."""
+        """Return a context manager for one conversation; it raises `ConversationCancelled` if that was cancelled."""
         return _CancelGuard(self, key)
 
     async def cancel(self, keys: Iterable[str], reason: str) -> list[str]:
-        """Cancel these conversations and wait until none of their calls is under way; the keys of those that were. The
-        caller is not one of them.
+        """Cancel conversations, wait until their calls have ended, and return the keys of those that were running.
+
+        The caller must not be one of them.
         """
         reasons = dict.fromkeys(keys, reason)
         self._reasons = reasons | self._reasons
@@ -213,8 +216,9 @@ class ConversationCanceller:
 
 
 class _CancelGuard:
-    """Around one conversation. The event that tells its end is made only if somebody waits for it: thousands of these
-    stand in memory at once.
+    """Context manager of one conversation.
+
+    Its end event is created only if somebody waits for it: thousands of guards exist at once.
     """
 
     __slots__ = ("_cancelling", "_ended", "_key", "_scope")
@@ -244,7 +248,7 @@ class _CancelGuard:
         return caught
 
     def cancel(self) -> anyio.Event:
-        """Cancel the conversation, and return the event that is set when it has ended."""
+        """Cancel the conversation and return the event that is set when it has ended."""
         self._ended = self._ended or anyio.Event()
         self._scope.cancel()
         return self._ended

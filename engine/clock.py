@@ -1,8 +1,8 @@
-"""The clock is a part: every wait goes through one, and it is real or virtual.
+"""Real and virtual clocks. Every wait goes through one.
 
-Under ``VirtualClock`` the event loop never sleeps: when nothing is ready, time jumps to the next timer. Hours of
-backoff pass in milliseconds, and whatever waits on the loop (anyio, asyncio, our limits) obeys without knowing.
-Threads cannot be jumped over: whoever waits for one does so inside ``external()``, and the loop then really waits.
+Under `VirtualClock` the event loop never sleeps: when nothing is ready, time jumps to the next timer. Hours of back-off
+pass in milliseconds, and everything that waits on the loop (anyio, asyncio, our limits) follows without knowing.
+Threads cannot be skipped: wait for one inside `external()`, and the loop then really waits.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ _seconds_since_boot: Callable[[], float] = (
 
 
 class Clock(Protocol):
-    """What the engine asks of a clock."""
+    """Interface of a clock."""
 
     def now(self) -> float:
-        """Monotonic seconds; only differences mean anything."""
+        """Return monotonic seconds; only differences are meaningful."""
 
     def wall(self) -> float:
-        """Seconds since the epoch, for timestamps."""
+        """Return seconds since the epoch, for timestamps."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; zero or less still lets others run once."""
+        """Sleep; zero or less still lets other tasks run once."""
 
     def external(self) -> Any:
-        """A context manager around a wait for another thread."""
+        """Return a context manager that surrounds a wait for another thread."""
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
-        """Run ``main`` in a fresh event loop that lives by this clock."""
+        """Run `main` in a new event loop that follows this clock."""
 
 
 class RealClock:
-    """The ordinary clock. Its timestamps go on evenly where somebody sets the machine's clock: they count from the
-    moment at which the object was made, through times of sleep.
+    """The system clock. Its timestamps stay monotonic if somebody sets the machine's clock.
+
+    They count from the object's creation, including time in suspend.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class RealClock:
 
 
 class VirtualClock:
-    """Time that passes only when everybody waits. ``start`` is the first value of ``wall``."""
+    """A clock that advances only when everybody waits. `start` is the first value of `wall`."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._start = start
@@ -94,11 +95,11 @@ class VirtualClock:
             self.waiting_outside -= 1
 
     def advance(self, seconds: float) -> None:
-        """Jump ahead (the loop's selector does; tests may)."""
+        """Jump ahead. Called by the loop's selector, and by tests."""
         self._now += seconds
 
     def rules(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether an event loop lives by this clock."""
+        """Return True if an event loop follows this clock."""
         return isinstance(loop, _VirtualLoop) and loop.clock is self
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
@@ -106,7 +107,7 @@ class VirtualClock:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Answers "nothing happened until the timeout" by moving the clock instead of waiting."""
+    """Selector that advances the clock instead of waiting for a timeout."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Runs the functions of recorded steps off the event loop, each within a time limit, and gives failures as data.
+"""Run functions of recorded steps off the event loop, each with a time limit. Failures are returned as values.
 
-Threads share this process: one that does not end in time is abandoned and goes on unheard. A worker process is killed
-instead, and another one started when it is needed. Time limits of threads and processes are real seconds under any
-clock; what cannot be jumped over is waited for (``Clock.external``). Recording is in ``conversation``.
+Threads share this process: one that exceeds its limit is abandoned, and its result ignored. A worker process is killed
+instead and replaced when needed. Time limits of threads and processes are real seconds under any clock
+(`Clock.external`). Recording is in `conversation`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _THREADS = 40
 
 
 class StepExecutor:
-    """Runs functions: at most 40 threads at once, and as many worker processes as there are CPUs (or ``processes``).
+    """Executor of at most 40 threads at once, and one worker process per CPU (or `processes`).
 
-    Further ones wait, first in, first out; their time limits begin when they do. Belongs to one event loop. ``close``
-    it when nothing runs any more: workers that wait for their next function are ended.
+    Further functions wait in order; their time limits begin when they run. Belongs to one event loop. Call `close` when
+    nothing runs any more, to end idle workers.
     """
 
     def __init__(self, clock: Clock, processes: int | None = None) -> None:
@@ -43,10 +43,12 @@ class StepExecutor:
     async def run(
         self, function: Callable[..., Any], arguments: Sequence[Any], limit: float, where: StepLocation = "thread"
     ) -> Result:
-        """Call the function within ``limit`` seconds. A coroutine function is awaited in the event loop, where it is
-        cancelled at the limit, unless it is to run in a process.
+        """Call the function within `limit` seconds.
 
-        :raises ConfigurationError: ``where`` or ``limit`` is wrong.
+        A coroutine function is awaited in the event loop and cancelled at the limit, unless it is to run in a process.
+
+        Raises:
+            ConfigurationError: `where` or `limit` is invalid.
         """
         if where not in ("thread", "process"):
             raise ConfigurationError(f"where={where!r}: a step runs in a 'thread' or in a 'process'")
@@ -61,7 +63,7 @@ class StepExecutor:
             return await self._run_in_thread(lambda: result_of_call(function, arguments), limit, function)
 
     def close(self) -> None:
-        """End the workers that wait."""
+        """End the idle workers."""
         while self._idle:
             self._idle.pop().end()
 
@@ -88,7 +90,7 @@ class StepExecutor:
     async def _run_in_thread(
         self, work: Callable[[], Result], limit: float | None = None, function: Callable[..., Any] | None = None
     ) -> Result:
-        """Do the work in a thread of its own, which is abandoned where that takes longer than the limit."""
+        """Do the work in a thread of its own, which is abandoned at the limit."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
 
@@ -118,7 +120,7 @@ class StepExecutor:
 
 @asynccontextmanager
 async def _limiter_token(limiter: anyio.CapacityLimiter) -> AsyncIterator[None]:
-    """Hold a token of a limiter; ``RunStopping`` if the run was asked to stop before there was one."""
+    """Hold a token of a limiter; raise `RunStopping` if the run is asked to stop before there is one."""
     with cancellable_wait():
         await limiter.acquire()
     try:

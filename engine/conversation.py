@@ -1,8 +1,8 @@
 """A conversation: the handle through which straight-line protocol code calls models, durably.
 
-Every model call goes through ``Conversation.generate``. A call that the journal already holds, with the same
-request hash, is answered from it; any other goes to the model and is recorded. Re-running the coroutine after a
-crash therefore restores its state, and no recorded call is paid for twice.
+Every model call goes through `Conversation.generate`. If the journal already contains the call with the same request
+hash, it is answered from there; otherwise it goes to the model and is recorded. Re-running the coroutine after a crash
+therefore restores its state, and no recorded call is paid for twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .tools import Toolbox
 
 @dataclass(slots=True)
 class RunServices:
-    """What every conversation of a run shares."""
+    """Services that all conversations of a run share."""
 
     seed: int
     clock: Clock
@@ -62,10 +62,10 @@ _ENDINGS = (*_INTERRUPTIONS, AccountBlocked, JournalError, Unauthorized, Unreach
 
 
 class _RoleState:
-    """The calls of one role, or the steps of one name, in one branch: where the next one stands in the journal.
+    """Position in the journal of the calls of one role, or of the steps of one name, in one branch.
 
-    ``state`` is ``_BUSY`` while a call is in flight, and becomes ``after`` when it has ended. ``_MOVING``: the first
-    call stood in the conversation itself, and the next one is the first of the branch's own.
+    `state` is `_BUSY` while a call is in flight, and becomes `after` when it has ended. `_MOVING` means that the first
+    call took a place in the conversation itself, and the next one is the first of the branch's own.
     """
 
     __slots__ = ("after", "backend", "branch", "calls", "state", "stored", "usage")
@@ -77,8 +77,10 @@ class _RoleState:
 
 
 class _Traffic:
-    """What a conversation and its branches share: how many calls are under way, how many of those only wait for the
-    others to end, and the paths of all that wait so. ``fatal`` is ``Conversation.fatal``.
+    """State shared by a conversation and its branches.
+
+    `under_way` counts calls in flight, `calls_waiting` those of them that only wait for the others to end, `waiting`
+    has the paths of all waiters. `fatal` is `Conversation.fatal`.
     """
 
     __slots__ = ("branched", "calls_waiting", "ended", "fatal", "under_way", "waiting")
@@ -92,12 +94,12 @@ class _Traffic:
 
 
 class Conversation:
-    """One conversation of a run, or a branch of one. ``key`` names it in seeds, journal and events; ``number`` orders
-    the run; no other conversation of this process has its ``affinity``. ``label`` is that of the model under
-    examination, where several are compared; ``repeat`` counts from 1 how often the same task is held with it.
-    ``sampling`` has a role's options where a protocol has no other. ``usage`` (by role) and ``computed`` (steps by
-    name) count the conversation with all of its branches. ``path`` is the branch's: ``""`` for the conversation itself,
-    ``pro/second`` for a branch of its branch ``pro``.
+    """A conversation of a run, or a branch of one.
+
+    `key` identifies it in seeds, journal and events; `number` orders the run; `affinity` is unique in this process.
+    `label` is that of the compared model, if several are compared; `repeat` counts from 1 how often the same task is
+    run with it. `sampling` has a role's default options. `usage` (by role) and `computed` (steps by name) include all
+    branches. `path` is the branch's: `""` for the conversation itself, `pro/second` for a branch of its branch `pro`.
     """
 
     __slots__ = (
@@ -155,19 +157,19 @@ class Conversation:
         self._outer_meters: tuple[Meter, ...] = ()
 
     def branch(self, name: str, *, continuing: str = "") -> Self:
-        """Open a named part of the conversation, for what the protocol does at once with other parts.
+        """Open a named part of the conversation, to run at once with other parts.
 
-        A branch has the face of a conversation. Seeds and places in the journal follow from its path, the role and the
-        role's own count of calls in it, so they do not depend on which part is faster. It can be stopped alone, and has
-        the conversation's bounds for itself: what other parts use meanwhile does not count in them.
+        A branch has the interface of a conversation. Seeds and places in the journal follow from its path, the role and
+        the role's own count of calls in it, so they do not depend on which part is faster. It can be stopped alone, and
+        has the conversation's limits for itself: what other parts use meanwhile does not count in it.
 
         Args:
-            name: Its name among the branches opened here, without ``/`` and ``:``. Each is opened once.
+            name: Its name among the branches opened here, without `/` and `:`. Each is opened once.
             continuing: A role whose first call in the branch takes the place that its next call here would have had,
                 with its seed. A protocol that used to make such calls in turn keeps its recorded answers.
 
         Raises:
-            ConfigurationError: The name cannot be used, or is open already.
+            ConfigurationError: The name is invalid, or open already.
         """
         if not isinstance(name, str) or not name.strip() or "/" in name or ":" in name or not name.isprintable():
             raise self._refuse(f"branch({name!r}): expected a name without '/', ':' and control characters")
@@ -211,16 +213,25 @@ class Conversation:
         hint: Any = None,
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
-        """Have ``role``'s model answer its view of the conversation.
+        """Have `role`'s model answer its view of the conversation.
 
-        The call's seed, hash and place in the journal follow from the conversation, its branch and the role's own
-        count of calls there, so roles and branches may overlap. ``watch`` makes detectors for this reply; the text
-        before a detector ended it is recorded like any other reply. With ``tools`` the completion may hold ``calls``.
+        The call's seed, hash and place in the journal follow from the conversation, its branch and the role's own count
+        of calls there, so roles and branches may overlap.
 
-        :raises ConversationStopped: a detector, a budget or somebody outside ended the conversation.
-        :raises BackendError: the model could not answer.
-        :raises LimitReached: the run's budget is used up.
-        :raises ConfigurationError: the role's last call in this branch is still in flight.
+        Args:
+            role: Role whose model answers.
+            view: Messages that the role has seen.
+            sampling: Sampling options.
+            tools: Functions that the model may call; the completion then may have `calls`.
+            hint: Passed to simulated models only.
+            watch: Factories of detectors for this reply. Text before a detector ended it is recorded like any other
+                reply.
+
+        Raises:
+            ConversationStopped: A detector, a budget or an outside caller ended the conversation.
+            BackendError: The model could not answer.
+            LimitReached: The run's budget is used up.
+            ConfigurationError: The role's previous call in this branch is still in flight.
         """
         state = self._roles.get(role) or self._state_of(role)
         if state.state or self._stopped is not None or self._traffic.fatal is not None:
@@ -229,7 +240,7 @@ class Conversation:
         if backend is None:
             self._no_backend(role)
         services, traffic, ordinal = self._services, self._traffic, state.calls
-        state.state, state.calls = _BUSY, ordinal + 1  # as ``_in_flight``, without a frame of its own
+        state.state, state.calls = _BUSY, ordinal + 1  # as `_in_flight`, without a frame of its own
         traffic.under_way += 1
         state.usage.calls += 1
         try:
@@ -279,10 +290,11 @@ class Conversation:
                 traffic.ended.set()
 
     async def read(self, role: str, reading: Reading) -> list[Likelihood]:
-        """The likelihood of given texts under ``role``'s model; recorded, replayed and counted as ``generate`` is.
+        """Return the likelihood of given texts under `role`'s model; recorded, replayed and counted like `generate`.
 
-        :raises ConfigurationError: the model gives no likelihoods, or as ``generate``.
-        :raises ConversationStopped, BackendError, LimitReached: as ``generate``.
+        Raises:
+            ConfigurationError: The model returns no likelihoods, or as for `generate`.
+            ConversationStopped, BackendError, LimitReached: As for `generate`.
         """
         async with self._in_flight(role) as (state, ordinal):
             backend = state.backend
@@ -308,16 +320,25 @@ class Conversation:
         limit: float = 60.0,
         where: StepLocation = "thread",
     ) -> Computed:
-        """Have a function computed off the event loop, recorded and replayed as a call is: a metric, a tool, ….
+        """Run a function (a metric, a tool, …) off the event loop, and record and replay it like a call.
 
-        A failure is a value too: where the function raises, takes more than ``limit`` seconds, returns what is not JSON
-        data, or its process dies, ``error`` says so. In a ``process`` (function and arguments must pickle) it is killed
-        at its limit; a ``thread`` cannot be killed and goes on, unheard. A coroutine function is awaited in the event
-        loop. It must not call this conversation. ``key``, JSON data, identifies arguments that are not JSON data.
+        A failure is a value too: `error` says if the function raises, takes more than `limit` seconds, returns
+        something other than JSON data, or if its process dies. A `process` is killed at its limit (function and
+        arguments must pickle); a `thread` cannot be killed: it continues and its result is ignored. A coroutine
+        function is awaited in the event loop. The function must not call this conversation.
 
-        :raises ConfigurationError: an argument is not JSON data and there is no ``key``; an option is wrong; the last
-            step of this name in this branch is still under way.
-        :raises ConversationStopped: somebody ended the conversation before.
+        Args:
+            name: Name of the step in the journal and in transcripts.
+            function: Function to call.
+            *arguments: Its arguments.
+            key: JSON data that identifies arguments which are not JSON data.
+            limit: Time limit in seconds.
+            where: `thread` or `process`.
+
+        Raises:
+            ConfigurationError: An argument is not JSON data and there is no `key`; an option is invalid; or the
+                previous step of this name in this branch is still running.
+            ConversationStopped: The conversation was ended before.
         """
         role, services, digest = STEP_PREFIX + name, self._services, step_digest(name, arguments, key)
         async with self._in_flight(role) as (state, ordinal):
@@ -351,24 +372,24 @@ class Conversation:
 
     @property
     def irregular(self) -> dict[str, dict[str, int]]:
-        """By role, its irregular answers as ``RoleUsage`` counts them; a role without any is absent."""
+        """Irregular answers by role, as counted by `RoleUsage`; roles without any are absent."""
         roles = [role for role in sorted(self.usage) if self.usage[role].irregular]
         return {role: dict(sorted(self.usage[role].irregular.items())) for role in roles}
 
     def tell(self, lines: Callable[[], Iterable[tuple[str, str]]]) -> None:
-        """Put lines, as (party, text), into the transcript where no model speaks: the task, a played user, a tool.
+        """Add lines (party, text) to the transcript for speech not from a model: the task, a played user, a tool.
 
-        ``lines`` is called only where a transcript is made; while a run goes on this costs nothing.
+        `lines` is called only when a transcript is made; during a run this costs nothing.
         """
 
     def note(self, kind: str, payload: Any) -> None:
-        """Publish a protocol's own event about this conversation (``Noted``)."""
+        """Publish a protocol's own event about this conversation (`Noted`)."""
         self._services.events.publish(Noted(self._services.clock.wall(), self.key, kind, payload))
 
     def stop(self, by: str, reason: str) -> ConversationStopped:
-        """Announce that the conversation, or this branch of it, ends early; its next call raises what is returned here.
+        """End the conversation, or this branch, early: its next call raises the exception that is returned here.
 
-        The branches of what is stopped end with it, other parts go on.
+        Branches of the stopped part end with it; other parts continue.
         """
         if self._stopped is None:
             self._set_stopped(ConversationStopped(by, reason))
@@ -377,20 +398,20 @@ class Conversation:
 
     @property
     def fatal(self) -> Exception | None:
-        """What ends or interrupts the run, raised in any branch; for the runner, should the protocol have caught it."""
+        """Error that ends or interrupts the run, from any branch; for the runner, in case the protocol caught it."""
         return self._traffic.fatal
 
     @property
     def under_way(self) -> bool:
-        """Whether any call of the conversation is in flight, in whichever branch."""
+        """True if any call of the conversation is in flight, in any branch."""
         return self._traffic.under_way > 0
 
     async def settle(self) -> None:
-        """Wait until the parts that go on have ended, as they do beside one that has raised (``asyncio.gather``)."""
+        """Wait until the remaining parts have ended, as they do after one has raised (`asyncio.gather`)."""
         await self._wait_for_others(0, _AFTER_ALL_BRANCHES)
 
     def close(self) -> None:
-        """Refuse further calls: the conversation has ended, and what its protocol left behind is heard no more."""
+        """Refuse further calls: the conversation has ended, and tasks that its protocol left behind are ignored."""
         self._set_stopped(ConversationStopped("run", "the conversation has ended"))
 
     def _set_stopped(self, stopped: ConversationStopped) -> None:
@@ -400,7 +421,7 @@ class Conversation:
             branch._set_stopped(stopped)
 
     def _state_of(self, role: str) -> _RoleState:
-        """The state of a role, or of a step by its journal's role; made where this is the first time."""
+        """Return the state of a role, or of a step by its role in the journal; create it at first use."""
         state = self._roles.get(role)
         if state is None:
             usage = self.usage.get(role)
@@ -414,7 +435,7 @@ class Conversation:
         return state
 
     def _next(self, role: str) -> tuple[str, int]:
-        """Count a call that is answered without a model, which may overlap: its stored role and ordinal."""
+        """Count a call that is answered without a model and may overlap; return its stored role and ordinal."""
         if self._stopped is not None:
             raise self._stopped
         state = self._state_of(role)
@@ -427,17 +448,18 @@ class Conversation:
         return stored, ordinal
 
     def _move(self, state: _RoleState, role: str) -> None:
-        """Go on with the branch's own places, after the first that it was given (``branch(continuing=…)``)."""
+        """Continue with the branch's own places, after the first one that it took over (`branch(continuing=…)`)."""
         state.stored, state.branch = role_in_branch(self.path, role), self.path
         state.state = state.after = _FREE
 
     async def _prepare(self, state: _RoleState, role: str) -> None:
-        """What precedes a call where something is in its way.
+        """Handle whatever is in the way of a call.
 
-        :raises ConversationStopped: the conversation was stopped.
-        :raises ConfigurationError: a call of the role is in flight in this branch.
-        :raises RunStopping, LimitReached, …: what interrupted another part. Where the protocol caught it there, what it
-            would ask now may follow from that, and must not be recorded.
+        Raises:
+            ConversationStopped: The conversation was stopped.
+            ConfigurationError: A call of the role is in flight in this branch.
+            RunStopping, LimitReached, …: Another part was interrupted. If the protocol caught that, its next request
+                may depend on it and must not be recorded.
         """
         if self._traffic.fatal is not None:
             await self._wait_for_others(0)
@@ -459,13 +481,13 @@ class Conversation:
         )
 
     def _refuse(self, problem: str) -> ConfigurationError:
-        """The error for a protocol's own fault. It ends the run even where the protocol catches it."""
+        """Return the error for a protocol's own fault. It ends the run even if the protocol catches it."""
         error = ConfigurationError(f"conversation {self.key}: {problem}")
         self._traffic.fatal = self._traffic.fatal or error
         return error
 
     async def _on_ending(self, error: Exception) -> None:
-        """What remains to be done in a call that raises this."""
+        """Finish a call that raises an ending error."""
         if not isinstance(error, ConversationStopped):
             self._traffic.fatal = self._traffic.fatal or error
         if isinstance(error, _INTERRUPTIONS):
@@ -473,7 +495,7 @@ class Conversation:
 
     @asynccontextmanager
     async def _in_flight(self, role: str) -> AsyncIterator[tuple[_RoleState, int]]:
-        """Hold the place of the role's next call: state and ordinal. ``generate`` does so in its own frame."""
+        """Reserve the role's next call and yield its state and ordinal. `generate` does this inline, for speed."""
         state, traffic, services = self._roles.get(role) or self._state_of(role), self._traffic, self._services
         if state.state or self._stopped is not None or traffic.fatal is not None:
             await self._prepare(state, role)
@@ -495,11 +517,11 @@ class Conversation:
                 traffic.ended.set()
 
     async def _wait_for_others(self, own: int, path: str | None = None) -> None:
-        """Wait until no other call of the conversation is under way: what is under way is paid for, and is recorded.
+        """Wait until no other call of the conversation is in flight: a call in flight is paid for and must be recorded.
 
-        Parts that go on with further calls are waited for too, and of several that wait here the first by path leaves
-        first. So neither how far the others get nor which part ends a task group depends on latency. ``own`` is 1 where
-        the caller is a call under way itself, else 0.
+        Parts that make further calls are waited for too, and of several waiters the first by path continues first. So
+        neither how far the others get nor which part ends a task group depends on latency. `own` is 1 if the caller is
+        itself a call in flight, else 0.
         """
         traffic, idle, remaining = self._traffic, 0, _MAX_CALLS_OF_OTHERS
         path = self.path if path is None else path
@@ -525,7 +547,7 @@ class Conversation:
     async def _recorded_answer(
         self, role: str, state: _RoleState, ordinal: int, digest: bytes, backend: Backend, answer: Awaitable[Completion]
     ) -> Completion:
-        """Wait for a model's answer and record it before it is used."""
+        """Await a model's answer and record it before it is used."""
         services = self._services
         began = services.clock.now()
         try:
@@ -554,7 +576,6 @@ class Conversation:
         *,
         replayed: bool,
     ) -> None:
-        """Count an answer and publish it."""
         services = self._services
         tokens = completion.prompt_tokens + completion.completion_tokens
         state.usage.add(completion)
@@ -597,7 +618,11 @@ class Conversation:
         return None
 
     def _begin_call(self) -> None:
-        """:raises RunStopping, LimitReached, ConversationStopped: no further call may begin."""
+        """Reserve a call in the run's budget.
+
+        Raises:
+            RunStopping, LimitReached, ConversationStopped: No further call may begin.
+        """
         services = self._services
         if services.stop.requested:
             raise RunStopping

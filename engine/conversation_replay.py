@@ -1,8 +1,8 @@
 """Replay of a recorded conversation without any model: what each role was sent and what it answered, in order.
 
-The protocol's coroutine runs against the recorded calls. Where it asks what was recorded (the digests are
-equal), the view that it asks with is what the model was sent. Where it asks otherwise (its code or its prompts
-have changed), the recorded answer is used all the same, and what was sent stays unknown.
+The protocol's coroutine runs against the recorded calls. If a request equals the recorded one (the digests match), its
+view is what the model was sent. If it differs (the code or the prompts have changed), the recorded answer is used all
+the same, and what was sent stays unknown.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from .tools import Toolbox
 
 @dataclass(slots=True)
 class Aside:
-    """What the protocol put between the calls: a party, and its words. ``branch`` is the path of the branch that did,
-    "" for the conversation itself; the same of the other entries.
+    """Text that the protocol put between the calls.
+
+    `branch` is the path of the branch that added it, "" for the conversation itself; likewise in the other entries.
     """
 
     party: str
@@ -41,10 +42,11 @@ class Aside:
 
 @dataclass(slots=True)
 class Exchange:
-    """A call. ``completion`` is None where no answer was recorded. ``messages`` is what the role was sent (None where
-    it is not known, or where a text was read), ``sampling`` how it was to answer and ``tools`` the functions that it
-    was offered, both known with the messages; ``hint`` is for simulated models. ``reading`` are the texts whose
-    likelihood was asked for.
+    """A call. `completion` is None if no answer was recorded.
+
+    `messages` is what the role was sent (None if unknown, or if the call read a text), `sampling` and `tools` the
+    options and functions sent with them; `hint` is for simulated models. `reading` has the texts whose likelihood was
+    requested.
     """
 
     role: str
@@ -73,10 +75,10 @@ Entry = Aside | Exchange | Step
 
 @dataclass(slots=True)
 class Replay:
-    """What came of it. ``problem`` says why what some calls were sent is not known; None if all of it is.
+    """Result of a replay. `problem` says why some requests are unknown; None if all are known.
 
-    ``unanswered``: the calls that the protocol asks for and the record has no answer to. Of a conversation that failed
-    they were sent.
+    `unanswered`: calls that the protocol makes and the record has no answer to. If the conversation failed, they were
+    sent.
     """
 
     lines: list[Entry] = field(default_factory=list)
@@ -89,7 +91,7 @@ _IDLE_TURNS = 32
 
 
 class _ReplayConversation(Conversation):
-    """A conversation that is answered from its record alone."""
+    """A conversation answered from its record alone."""
 
     __slots__ = ("_answers", "_superseded", "replay")
 
@@ -154,11 +156,11 @@ class _ReplayConversation(Conversation):
         self.replay.lines += [Aside(party, text, self.path) for party, text in lines()]
 
     def unused_entries(self) -> list[Entry]:
-        """The recorded calls that nobody has asked for, in their order."""
+        """Return the recorded calls that the protocol did not make, in order."""
         return [entry_from_record(call) for position, call in self._answers.items() if position not in self._superseded]
 
     async def _answer(self, exchange: Exchange, stored: str, digest: bytes) -> Completion:
-        """The recorded answer; ``asked`` becomes a line of the transcript."""
+        """Return the recorded answer and add the exchange to the transcript."""
         call, matches = await self._recorded_call(exchange.role, stored, exchange.ordinal, digest, exchange)
         exchange.completion = call.completion
         if not matches:
@@ -170,7 +172,7 @@ class _ReplayConversation(Conversation):
     async def _recorded_call(
         self, name: str, stored: str, ordinal: int, digest: bytes, exchange: Exchange | None = None
     ) -> tuple[RecordedCall, bool]:
-        """The recorded call, and whether it was asked then what is asked now; where there is none, all ends here."""
+        """Return the recorded call, and True if its request equals this one; raise `EndOfRecord` if there is none."""
         call = self._answers.pop((stored, ordinal), None)
         if call is None:
             if exchange is not None and self.replay.problem is None:
@@ -183,7 +185,7 @@ class _ReplayConversation(Conversation):
         return call, matches
 
     async def _run_overlapping_calls(self) -> None:
-        """Let calls that overlap with an unanswered one go on as far as the record has their answers."""
+        """Let calls that overlap with an unanswered one proceed as far as the record has their answers."""
         turns, remaining = 0, len(self._answers)
         while turns < _IDLE_TURNS:
             await asyncio.sleep(0)
@@ -191,7 +193,7 @@ class _ReplayConversation(Conversation):
 
 
 def entry_from_record(call: RecordedCall) -> Exchange | Step:
-    """A recorded call or step, of which only the record is known."""
+    """Return a transcript entry for a call or step of which only the record is known."""
     if call.role.startswith(STEP_PREFIX):
         return Step(
             call.role.removeprefix(STEP_PREFIX), call.ordinal, computed_from_record(call.completion), call.branch
@@ -211,9 +213,9 @@ async def replay_conversation(
     repeat: int = 1,
     clock: Clock | None = None,
 ) -> Replay:
-    """Hold a recorded conversation again. ``seed`` is the run's; number, key, label and repeat are the conversation's.
+    """Replay a recorded conversation. `seed` is the run's; number, key, label and repeat are the conversation's.
 
-    Nothing that the coroutine raises is raised here: where recorded calls are left, it is the ``problem``.
+    Exceptions of the coroutine are not raised; if recorded calls remain, they become the `problem`.
     """
     clock = clock or RealClock()
     meter = Meter(Budget(), "run", clock.now())

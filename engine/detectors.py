@@ -1,8 +1,8 @@
 """Detectors watch a reply while it streams and may end it: blank, looping, or speaking for the other party.
 
-A detector is a small object made anew for each call. ``feed`` sees each piece of text and returns a reason to
-stop, or None; ``finish`` has the last word on the whole text. Both must depend on the text alone. What ends
-with the reply is decided in ``conversation``.
+A detector is a small object, created for each call. `feed` sees each piece of text and returns a reason to stop, or
+None; `finish` judges the whole text. Both must depend on the text alone. The caller in `conversation` decides what ends
+with the reply.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .thoughts import AnswerStream
 
 
 class Detector(Protocol):
-    """What a conversation asks of a detector."""
+    """Interface of a detector."""
 
     def feed(self, piece: str) -> str | None:
-        """A piece of text arrived; a reason ends the generation."""
+        """Take a piece of text; return a reason to end the generation, or None."""
 
     def finish(self, text: str) -> str | None:
-        """The reply is complete; a reason stops the conversation."""
+        """Take the whole reply; return a reason to stop the conversation, or None."""
 
 
 class EmptyReply:
-    """Nothing but white space was said."""
+    """A reply of white space only."""
 
     def feed(self, piece: str) -> str | None:
         return None
@@ -39,9 +39,10 @@ class EmptyReply:
 
 
 class Repetition:
-    """The text ends in one phrase, ``repeats`` times over (``shortest`` characters in all, and words, not dashes).
+    """A text that ends in one phrase, repeated `repeats` times.
 
-    Looks whenever another 32 characters are complete, wherever the pieces were cut, and at the end.
+    The repeats must have at least `shortest` characters and contain letters, or be white space only. Checks after every
+    32 characters, however the pieces are cut, and at the end.
     """
 
     _STEP = 32  # a look costs some tens of microseconds; once every few tokens is soon enough
@@ -90,7 +91,7 @@ _LINE_BEGINNING = 200  # characters of a line that tell whose it is
 
 
 class RoleShift:
-    """The reply goes on in another party's name: a line that begins with one of ``markers``."""
+    """A reply that continues in another party's name: a line that begins with one of `markers`."""
 
     def __init__(
         self, markers: Sequence[str] = ("user:", "human:", "interviewer:", "[begin interactor]", "[begin candidate]")
@@ -121,14 +122,14 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
 
 
 def detector_makers(names: Sequence[str]) -> list[Callable[[], Detector]]:
-    """Return what makes the detectors of these names for each reply, or raise ``ConfigurationError``."""
+    """Return the factories of the named detectors, or raise `ConfigurationError`."""
     unknown = [name for name in names if name not in DETECTORS]
     if unknown:
         raise ConfigurationError(f"unknown detector '{unknown[0]}'; known: {', '.join(DETECTORS)}")
     return [DETECTORS[name] for name in names]
 
 
-class _DetectorStop(Exception):  # ends the generation from within ``on_text``
+class _DetectorStop(Exception):  # ends the generation from within `on_text`
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -137,7 +138,7 @@ class _DetectorStop(Exception):  # ends the generation from within ``on_text``
 async def generate_with_detectors(
     backend: Backend, request: Request, watch: Sequence[Callable[[], Detector]], clock: Clock
 ) -> Completion:
-    """Return a model's answer; if a detector ends it early, its finish is ``watch:REASON``."""
+    """Return a model's answer; if a detector ends it early, its finish is `watch:REASON`."""
     pieces: list[str] = []
     detectors: list[Detector] = []
     answers: list[AnswerStream] = []

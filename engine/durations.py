@@ -1,4 +1,4 @@
-"""Durations and moments as people, servers and headers write them."""
+"""Durations and points in time as people, servers and headers write them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIRST_EPOCH = 1e9  # seconds since 1970, in 2001: what is more is a moment, not
 
 
 def parse_duration(text: str) -> float | None:
-    """Return the seconds of a duration with units (``7m12s``, ``PT30S``, ``56 seconds``, ``12:21:10``), else None."""
+    """Return the seconds of a duration with units (`7m12s`, `PT30S`, `56 seconds`, `12:21:10`), else None."""
     if match := _CLOCK_TIME.fullmatch(text):
         hours, minutes, seconds = map(int, match.groups())
         return 3600.0 * hours + 60.0 * minutes + seconds
@@ -28,7 +28,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def format_duration(seconds: float) -> str:
-    """Return ``3 days``, ``1.5 hours`` or ``20 s``: the largest unit of which it is at least two."""
+    """Return `3 days`, `1.5 hours` or `20 s`: the largest unit of which there are at least two."""
     for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
@@ -36,7 +36,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_time(date: str | None) -> datetime | None:
-    """Return the time that a header names, as HTTP or as RFC 3339 writes it; None where it names none."""
+    """Return the time in a header, in HTTP or RFC 3339 format; None if there is none."""
     if not date:
         return None
     try:
@@ -47,11 +47,12 @@ def parse_time(date: str | None) -> datetime | None:
 
 
 def seconds_until(value: str | None, date: str | None = None) -> float | None:
-    """Return the seconds from an answer to what one of its headers names; None if it names neither pause nor moment.
+    """Return the seconds until the time that a header names; None if it names neither a pause nor a time.
 
     Args:
-        value: A number of seconds, a date, a duration (``30s``), or seconds or milliseconds since 1970.
-        date: The answer's own date, from which a moment counts: the clocks of two machines differ. Ours if it has none.
+        value: A number of seconds, a date, a duration (`30s`), or seconds or milliseconds since 1970.
+        date: The answer's own date, from which a point in time counts, because clocks of two machines differ. Default:
+            now.
     """
     if value is None:
         return None

@@ -10,7 +10,7 @@ VivaError
 │   │   ├── Redirected        the endpoint points to another place, where neither key nor prompt is sent
 │   │   ├── FormRefused       the endpoint does not know this form of structured output: asked again with less
 │   │   └── ContextTooLong    the conversation no longer fits the model's context
-│   ├── Throttled             429: retried, after ``retry_after`` seconds where the endpoint named them
+│   ├── Throttled             429: retried, after `retry_after` seconds where the endpoint named them
 │   ├── Unavailable           5xx, refused or reset connection, half a stream: retried
 │   │   └── NoDescriptor      this process has too many open files: waits, which is no failed try
 │   ├── Unreachable           nobody was there for as long as patience lasts: stops the run, every call would wait again
@@ -38,12 +38,12 @@ from typing import Any
 
 
 class VivaError(Exception):
-    """Root of everything the project raises on purpose."""
+    """Base class of all errors that the project raises on purpose."""
 
     retryable = False
 
     def to_record(self) -> dict[str, Any]:
-        """What the journal keeps of a failure: type and message, nothing secret, nothing machine-bound."""
+        """Return the journal's record of a failure: type and message, no secrets, nothing specific to this machine."""
         return {"type": type(self).__name__, "message": error_text(self)}
 
 
@@ -52,15 +52,19 @@ class ConfigurationError(VivaError):
 
 
 class SettingRefused(ConfigurationError):
-    """An endpoint refuses what a model's name or the run's settings ask of it; a resumed run would ask the same."""
+    """An endpoint refuses an option of a model's name or of the run; a resumed run would be refused too."""
 
 
 class DatasetError(ConfigurationError):
     """A benchmark file cannot be used as it is.
 
-    :param path: the file; :param line: 1-based line (None for the whole file); :param field: the field at fault.
+    `message` is the message as given; the error's text puts path, line and field before it.
 
-    ``message`` is what was given; the error's text names path, line and field before it.
+    Args:
+        message: What is wrong.
+        path: The file.
+        line: 1-based line; None for the whole file.
+        field: The field at fault.
     """
 
     def __init__(self, message: str, *, path: str, line: int | None = None, field: str | None = None) -> None:
@@ -71,18 +75,18 @@ class DatasetError(ConfigurationError):
 
 
 class TaskError(VivaError):
-    """What one conversation is about cannot be used: it fails, and the run goes on."""
+    """The task of a conversation cannot be used: the conversation fails, and the run continues."""
 
 
 class ConversationCancelled(VivaError):
-    """The conversation was cancelled while its run went on; the message is the reason that was given."""
+    """The conversation was cancelled during its run; the message is the reason."""
 
 
 class BackendError(VivaError):
     """A model call failed.
 
-    ``model`` is the label of the model that was asked; ``retry_after`` is in seconds, None where no time was named.
-    ``absent``: nobody was there to answer, as far as can be seen.
+    `model` is the model's label; `retry_after` is in seconds, None if the endpoint named no time. `absent`: the
+    endpoint seems to be unreachable.
     """
 
     absent = False
@@ -95,23 +99,23 @@ class BackendError(VivaError):
 
 
 class Rejected(BackendError):
-    """The endpoint refused the request itself (400, 404, 422, …); asking again cannot help."""
+    """The endpoint refused the request itself (400, 404, 422, …); a retry cannot help."""
 
 
 class Unauthorized(Rejected):
-    """401 or 403 and no request with this key was ever answered: it is missing or wrong."""
+    """401 or 403, and no request with this key was ever answered: it is missing or wrong."""
 
 
 class Forbidden(Rejected):
-    """401 or 403 to one request, while others with the same key are answered."""
+    """401 or 403 for one request, while others with the same key are answered."""
 
 
 class Redirected(Rejected):
-    """The endpoint redirects to another host, or the request to another kind of request. It was not followed."""
+    """The endpoint redirects to another host, or to another kind of request. The redirect was not followed."""
 
 
 class FormRefused(Rejected):
-    """The endpoint refused a request that asked for a form of answer; the next try will ask for less of it."""
+    """The endpoint refused a request for a form of structured output; the next try requests less of it."""
 
 
 class ContextTooLong(Rejected):
@@ -131,39 +135,39 @@ class Unavailable(BackendError):
 
 
 class NoDescriptor(Unavailable):
-    """No connection could be opened: this process, or the system, has no open file left."""
+    """No connection could be opened: this process, or the system, has no free file descriptor."""
 
 
 class Unreachable(BackendError):
-    """The endpoint is gone, and did not come back while calls waited for it."""
+    """The endpoint became unreachable and did not return while calls waited for it."""
 
 
 class AccountBlocked(BackendError):
-    """The endpoint answers no call of this account until somebody acts, or for longer than patience lasts."""
+    """The endpoint answers no call of this account until somebody acts, or for longer than the patience."""
 
 
 class AnswerTooLarge(BackendError):
-    """The answer has more bytes, unpacked, than the bound (``answer_mb``)."""
+    """The unpacked answer has more bytes than allowed (`answer_mb`)."""
 
 
 class TimedOut(BackendError):
-    """The endpoint did not answer within the timeout (or said 408)."""
+    """The endpoint did not answer within the timeout, or returned 408."""
 
     retryable = True
 
 
 class Unanswered(TimedOut):
-    """A request to a person waited for as long as it may, and nobody answered."""
+    """A person did not answer a question in time."""
 
     retryable = False
 
 
 class TranscriptEnded(BackendError):
-    """A replayed conversation has no recorded turn left at this place."""
+    """A replayed conversation has no further recorded turn."""
 
 
 class MalformedOutput(VivaError):
-    """A model's text does not have the form that was asked for. ``truncated``: it hit its token limit."""
+    """A model's text does not have the requested form. `truncated`: it hit its token limit."""
 
     def __init__(self, message: str, *, truncated: bool = False) -> None:
         super().__init__(message)
@@ -171,7 +175,7 @@ class MalformedOutput(VivaError):
 
 
 class LimitReached(VivaError):
-    """A budget is used up. ``limit`` names which: tokens, calls, cost or seconds."""
+    """A budget is used up. `limit` names it: tokens, calls, cost or seconds."""
 
     def __init__(self, limit: str, allowed: float, scope: str) -> None:
         super().__init__(f"the {scope}'s budget of {allowed:g} {limit} is used up")
@@ -179,15 +183,15 @@ class LimitReached(VivaError):
 
 
 class ClusterError(VivaError):
-    """A part of a sweep came to no end on a cluster: its workers died, or another attempt has taken it over."""
+    """A shard of a sweep failed on a cluster: its workers died, or another attempt took it over."""
 
 
 class NotScheduled(ClusterError):
-    """No machine of the cluster had the resources that a part of a sweep needs; the message names them."""
+    """No machine of the cluster had the resources that a shard needs; the message names them."""
 
 
 class JournalNotice(UserWarning):
-    """Something about a journal that its user must hear of, though the work goes on; shown by Python's ``warnings``."""
+    """Warning about a journal that the user must see although the work continues; shown by Python's `warnings`."""
 
 
 class JournalError(VivaError):
@@ -195,12 +199,12 @@ class JournalError(VivaError):
 
 
 def replace_surrogates(text: str) -> str:
-    """Return a text that UTF-8 can hold; halves of surrogate pairs stay readable."""
+    """Return a text that UTF-8 can encode; lone surrogates stay readable."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def error_text(error: BaseException) -> str:
-    """Return what an error says, as text that a journal can hold."""
+    """Return an error's message as text that a journal can store."""
     try:
         return replace_surrogates(str(error))
     except Exception:  # raised by the error's own __str__
@@ -208,7 +212,7 @@ def error_text(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return ``; did you mean 'rounds'?`` for a misspelt name, or nothing if no known name is near."""
+    """Return `; did you mean 'rounds'?` for a misspelt name, or "" if no candidate is close."""
     from difflib import get_close_matches  # only where something is wrong
 
     near = get_close_matches(name, list(candidates), 1)
@@ -226,8 +230,10 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def user_frame(error: BaseException) -> str:
-    """``FILE:LINE in FUNCTION`` of the innermost frame that is neither of the standard library nor of an installed
-    package nor of viva; where there is none, of viva; else of the innermost of all.
+    """Return `FILE:LINE in FUNCTION` of the innermost frame of the user's own code.
+
+    That is code neither of the standard library nor of an installed package nor of viva. If there is none, the
+    innermost frame of viva is returned, else the innermost of all.
     """
     while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first is told
         error = error.exceptions[0]

@@ -1,13 +1,12 @@
 """The event loop under load: its lag, fair turns among thousands of conversations, a tuned garbage collector.
 
-When thousands of answers arrive at once, asyncio would run all of their continuations in one turn, while
-timers, signals and sockets wait for a tenth of a second. Each conversation passes a ``LoopYield`` after every
-answer: within the turn's time slice it continues at once, beyond it it queues (first in, first out) for one of
-the next turns.
+When thousands of answers arrive at once, asyncio would run all of their continuations in one turn, while timers,
+signals and sockets wait for a tenth of a second. Each conversation passes a `LoopYield` after every answer: within the
+turn's time slice it continues at once; after that it queues (first in, first out) for one of the next turns.
 
-The garbage collector concerns the whole process, so only the ``viva`` command tunes it; a program that embeds
-the engine may put ``with gc_tuned():`` around its runs. Tens of thousands of live conversations are nearly all
-of the heap and hold no garbage cycles, yet every full collection walks them all.
+The garbage collector belongs to the whole process, so only the `viva` command tunes it; a program that embeds the
+engine may put `with gc_tuned():` around its runs. Tens of thousands of live conversations make up nearly all of the
+heap and contain no garbage cycles, yet every full collection walks them all.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MAX_SAMPLES = 20_000
 
 
 class LagMonitor:
-    """Measures while entered. ``statistics`` gives median, p99 and maximum in milliseconds."""
+    """Measures the event loop's lag while entered."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -54,7 +53,7 @@ class LagMonitor:
         self._arm()
 
     def statistics(self) -> dict[str, float]:
-        """``{"p50_ms", "p99_ms", "max_ms"}``, empty before the first measurement."""
+        """Return `{"p50_ms", "p99_ms", "max_ms"}`, empty before the first measurement."""
         lags = sorted(self._lags)
         if not lags:
             return {}
@@ -67,7 +66,7 @@ _MIN_CONTINUATIONS = 8
 
 
 class LoopYield:
-    """Await ``enter`` only if ``pass_nowait`` says no."""
+    """Fair turns on the event loop. Await `enter` only if `pass_nowait` returns False."""
 
     __slots__ = ("_began", "_loop", "_passed", "_per_slice", "_running", "_waiting")
 
@@ -80,7 +79,7 @@ class LoopYield:
         self._per_slice = 64
 
     def pass_nowait(self) -> bool:
-        """Whether the conversation may continue at once, because this turn of the loop still has time."""
+        """Return True if this turn of the loop still has time, so that the conversation may continue at once."""
         if not self._running:
             self._begin()
         elif self._waiting or perf_counter() - self._began > _SLICE_SECONDS:
@@ -124,8 +123,9 @@ _active_users = 0
 
 @contextmanager
 def gc_tuned() -> Iterator[None]:
-    """Take what is loaded out of the collector's sight and let it look less often, until the last of those who entered
-    this, from any event loop or thread, has left.
+    """Exclude all loaded objects from garbage collection and collect less often.
+
+    Ends when the last user, from any event loop or thread, has left.
     """
     global _active_users, _default_thresholds
     if _active_users == 0:

@@ -1,6 +1,4 @@
-"""Everything that happens in a run, as typed records; ``stream`` is how they are published and read. A protocol
-reports them as ``Noted`` with a payload of its own.
-"""
+"""Events of a run, as typed records; `stream` publishes them. Protocols report their own as `Noted` with a payload."""
 
 from __future__ import annotations
 
@@ -13,9 +11,9 @@ import orjson
 
 @dataclass(slots=True)
 class Event:
-    """Base of all events. ``at`` is the clock's wall time, ``conversation`` a key or "" for the run itself.
+    """Base of all events. `at` is the clock's wall time, `conversation` a key, or "" for the run itself.
 
-    ``sequence`` counts the events of one stream from 1; 0 is one that was not published.
+    `sequence` counts the events of one stream from 1; 0 means not published.
     """
 
     sequence: int = field(init=False, default=0, compare=False, repr=False)
@@ -23,9 +21,9 @@ class Event:
     conversation: str
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON data: the ``event``'s type name, ``sequence``, ``at``, ``conversation``, and its other fields.
+        """Return JSON data: the type's name as `event`, `sequence`, `at`, `conversation`, and the other fields.
 
-        What a protocol's payload holds besides JSON data is given as text.
+        Payload values that are not JSON data are converted to text.
         """
         names = [name for base in reversed(type(self).__mro__) for name in getattr(base, "__slots__", ())]
         record = {"event": type(self).__name__} | {name: attrgetter(name)(self) for name in names}
@@ -35,7 +33,7 @@ class Event:
 
 @dataclass(slots=True)
 class RunStarted(Event):
-    """The run begins (or is resumed): ``total`` conversations if known, ``done`` of them ended before."""
+    """The run begins or is resumed: `total` conversations if known, `done` of them already ended."""
 
     total: int | None
     done: int
@@ -50,9 +48,9 @@ class ConversationStarted(Event):
 
 @dataclass(slots=True)
 class CallFinished(Event):
-    """A model call was answered; ``replayed`` means from the journal, at no cost.
+    """A model call was answered; `replayed` means from the journal, at no cost.
 
-    ``branch`` is the path of the branch that it stands in, "" for the conversation itself; ``ordinal`` counts in it.
+    `branch` is the path of the call's branch, "" for the conversation itself; `ordinal` counts within it.
     """
 
     role: str
@@ -69,7 +67,7 @@ class CallFinished(Event):
 
 @dataclass(slots=True)
 class StepComputed(Event):
-    """A step that is no model call ended; ``failed``: with an error as its result. ``replayed``: from the journal."""
+    """A step that is no model call ended; `failed`: its result is an error. `replayed`: from the journal."""
 
     name: str
     ordinal: int
@@ -82,7 +80,7 @@ class StepComputed(Event):
 
 @dataclass(slots=True)
 class Diverged(Event):
-    """A recorded call was asked differently than now; from here on the conversation is called anew."""
+    """A request differs from the recorded one; from here on the conversation calls its models again."""
 
     role: str
     ordinal: int
@@ -91,7 +89,7 @@ class Diverged(Event):
 
 @dataclass(slots=True)
 class Noted(Event):
-    """A protocol's own news, e.g. kind ``verdict``; the engine never looks inside."""
+    """A protocol's own event, e.g. of kind `verdict`; the engine never inspects it."""
 
     kind: str
     payload: Any
@@ -99,7 +97,7 @@ class Noted(Event):
 
 @dataclass(slots=True)
 class StopRequested(Event):
-    """Somebody ended the conversation early: ``by`` evaluator, detector or budget."""
+    """The conversation is to end early; `by` is evaluator, detector or budget."""
 
     by: str
     reason: str
@@ -107,7 +105,7 @@ class StopRequested(Event):
 
 @dataclass(slots=True)
 class ConversationFinished(Event):
-    """The coroutine returned; ``result`` is what the protocol records. ``restored``: read from the journal."""
+    """The coroutine returned; `result` is what the protocol records. `restored`: read from the journal."""
 
     number: int
     result: Any
@@ -116,7 +114,7 @@ class ConversationFinished(Event):
 
 @dataclass(slots=True)
 class ConversationFailed(Event):
-    """The conversation ended with an error, kept as data; the run goes on."""
+    """The conversation ended with an error, stored as data; the run continues."""
 
     number: int
     error: dict[str, Any]
@@ -125,14 +123,14 @@ class ConversationFailed(Event):
 
 @dataclass(slots=True)
 class ConversationInterrupted(Event):
-    """The run ended first; the conversation will go on when the run is resumed."""
+    """The run ended first; the conversation continues when the run is resumed."""
 
     number: int
 
 
 @dataclass(slots=True)
 class Retried(Event):
-    """A model call failed and will be tried again after ``delay`` seconds; ``error`` is the type's name."""
+    """A model call failed and is retried after `delay` seconds; `error` is the type's name."""
 
     model: str
     error: str
@@ -141,7 +139,7 @@ class Retried(Event):
 
 @dataclass(slots=True)
 class EndpointLost(Event):
-    """Nobody is there any more where a model was: calls to it wait until it is back. ``reason`` is the last error's."""
+    """A model's endpoint became unreachable: its calls wait until it is back. `reason` is the last error."""
 
     model: str
     reason: str
@@ -149,14 +147,14 @@ class EndpointLost(Event):
 
 @dataclass(slots=True)
 class EndpointBack(Event):
-    """A model that was gone answers again."""
+    """An unreachable model answers again."""
 
     model: str
 
 
 @dataclass(slots=True)
 class EndpointPaused(Event):
-    """A model's endpoint asked for a long pause (``Retry-After``): its calls wait until the wall time ``until``."""
+    """A model's endpoint asked for a long pause (`Retry-After`): its calls wait until the wall time `until`."""
 
     model: str
     reason: str
@@ -165,7 +163,7 @@ class EndpointPaused(Event):
 
 @dataclass(slots=True)
 class LimitHit(Event):
-    """A budget took effect; ``limit`` names it."""
+    """A budget took effect; `limit` names it."""
 
     limit: str
     detail: str
@@ -173,14 +171,14 @@ class LimitHit(Event):
 
 @dataclass(slots=True)
 class RunFinished(Event):
-    """The run is over. ``outcome``: done, drained, halted, budget, failed."""
+    """The run is over. `outcome`: done, drained, halted, budget, failed."""
 
     outcome: str
 
 
 @dataclass(slots=True)
 class ListenerFailed(Event):
-    """A listener raised and is not called any more; ``listener`` names it, ``error`` is what it raised and where."""
+    """A listener raised and is not called again; `listener` names it, `error` says what it raised and where."""
 
     listener: str
     error: dict[str, Any]

@@ -1,7 +1,7 @@
-"""File descriptors: how many this process may open, and which share the connections of each endpoint may take.
+"""File descriptors: the limit of this process, and the connections that each endpoint may open.
 
-A connection is an open file. Endpoints share the free descriptors evenly, so calls wait for a connection
-instead of failing to open one. Parallel runs, each with a journal, may take a quarter of them.
+Every connection is an open file. Endpoints share the free descriptors evenly, so calls wait for a connection instead of
+failing to open one. Parallel runs, each with a journal, may take a quarter of them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _connections_per_gate = 0  # connections of each gate
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one, as far as the system lets us; returns what holds now.
+    """Raise the soft limit of open files towards the hard limit; return the limit in force.
 
-    The ``viva`` command does so at its start. A program that embeds the engine calls it if it wants to.
+    The `viva` command does this at startup. A program that embeds the engine calls it if it wants to.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (hard, _FALLBACK_LIMIT):
@@ -46,7 +46,7 @@ def raise_descriptor_limit() -> int:
 
 
 def has_free_descriptors(count: int) -> bool:
-    """Whether this process can open so many files more."""
+    """Return True if this process can open `count` more files."""
     with ExitStack() as opened:
         try:
             for _ in range(count):
@@ -57,7 +57,7 @@ def has_free_descriptors(count: int) -> bool:
 
 
 def _divide_shares() -> None:
-    """Compute each gate's share; asking the system at each call would cost more than the gate itself."""
+    """Compute the connections per gate. Asking the system at each call would cost more than the gate itself."""
     global _connections_per_gate
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     free = sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED, soft // 4) - _descriptors_of_runs
@@ -66,8 +66,9 @@ def _divide_shares() -> None:
 
 @contextmanager
 def limit_parallel_runs(requested: int) -> Iterator[int]:
-    """How many runs may be open at once, ``most`` or as many as a quarter of the open files is enough for. While
-    entered, connections leave them these files.
+    """Yield the number of runs that may be open at once, and reserve their descriptors while entered.
+
+    That is `requested`, or as many as a quarter of the open files allows.
     """
     global _descriptors_of_runs
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -91,19 +92,19 @@ class ConnectionGate:
         self._warned = False
 
     def open(self) -> None:
-        """Take a share of the descriptors, until ``close``."""
+        """Take a share of the descriptors, until `close`."""
         _gates.append(self)
         _divide_shares()
 
     def close(self) -> None:
-        """Give the share back to the other gates."""
+        """Return the share to the other gates."""
         if self in _gates:
             _gates.remove(self)
             _divide_shares()
 
     @property
     def limit(self) -> int:
-        """How many connections there may be, by the limit of open files when an endpoint was last opened."""
+        """Allowed number of connections, by the limit of open files when an endpoint was last opened."""
         return _connections_per_gate
 
     async def __aenter__(self) -> None:

@@ -1,4 +1,4 @@
-"""Files of our own: written atomically, refused if their version is unknown, checked for damage if they are SQLite."""
+"""Our own files: written atomically, refused if their version is unknown, checked for damage if they are SQLite."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ from .json_data import strip_surrogates
 
 
 def describe_version_problem(form: str, version: Any, supported: Iterable[int | str]) -> str:
-    """Why a file cannot be used. ``what``: the form's name (``journal schema``); ``found``: the version that the file
-    names, None where it names none; ``known``: the versions that are read here.
+    """Return why a file of another version cannot be used, and what to do.
+
+    Args:
+        form: Name of the format (`journal schema`).
+        version: Version that the file names; None if it names none.
+        supported: Versions that can be read.
     """
     versions = [str(number) for number in supported]
     reads = versions[0] if len(versions) == 1 else f"{', '.join(versions[:-1])} and {versions[-1]}"
@@ -41,9 +45,9 @@ _ColumnsByTable = dict[str, list[tuple[str, str, bool]]]
 
 
 def find_sqlite_damage(connection: sqlite3.Connection, statements: str) -> str:
-    """Return what is wrong with a file that was made by these ``create`` statements, and what to do; empty if nothing.
+    """Return what is wrong with a file that was created by these `create` statements, and what to do; "" if nothing.
 
-    Tables and columns that the statements do not name are none of ours, and let be.
+    Other tables and columns are ignored.
     """
     try:
         columns_by_table = _columns_of(connection)
@@ -90,7 +94,7 @@ def _columns_of(connection: sqlite3.Connection) -> _ColumnsByTable:
 
 
 def _first_wrong_value(connection: sqlite3.Connection, table: str, columns: list[tuple[str, str, bool]]) -> str:
-    """What is wrong with the first value of a kind that its column does not have; empty without one."""
+    """Describe the first value whose kind does not match its column; "" if all match."""
     wrong = {}
     for name, kind, empty in columns:
         kinds = (*_VALUE_KINDS[kind], *(("null",) if empty else ()))
@@ -108,10 +112,10 @@ _BUSY_SECONDS = 30.0  # for another process that writes
 
 
 class SafeConnection(sqlite3.Connection):
-    """A connection that writes halves of surrogate pairs, which SQLite cannot hold, as U+FFFD."""
+    """A connection that writes lone surrogates, which SQLite cannot store, as U+FFFD."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        """As SQLite's; ``parameters`` are a sequence."""
+        """Execute like SQLite; `parameters` are a sequence."""
         return super().execute(
             sql, tuple(strip_surrogates(value) if type(value) is str else value for value in parameters)
         )
@@ -119,9 +123,9 @@ class SafeConnection(sqlite3.Connection):
 
 @dataclass(slots=True, frozen=True)
 class SqliteForm:
-    """A kind of SQLite file: its tables, and its version in a table ``meta`` of names and values.
+    """A kind of SQLite file: its tables, and its version in a table `meta` of names and values.
 
-    ``name`` and ``use`` are for errors: ``question bank``, ``used as a question bank``.
+    `name` and `use` are for errors: `question bank`, `used as a question bank`.
     """
 
     name: str
@@ -130,9 +134,10 @@ class SqliteForm:
     version: str
 
     def open(self, path: Path, *, make: bool = False) -> sqlite3.Connection:
-        """Open and check a file; ``make``: give it its tables if it has none.
+        """Open and check a file; with `make`, create its tables if it has none.
 
-        :raises ConfigurationError: it cannot be read or made, is damaged, or of another version.
+        Raises:
+            ConfigurationError: The file cannot be read or created, is damaged, or of another version.
         """
         try:
             connection = sqlite3.connect(
@@ -155,7 +160,7 @@ class SqliteForm:
         return connection
 
     def damage_error(self, path: Path, problem: str) -> ConfigurationError:
-        """Return the error of a file that is damaged."""
+        """Return the error for a damaged file."""
         return ConfigurationError(f"{path}: cannot be {self.use}: {problem}")
 
     def _make(self, connection: sqlite3.Connection) -> None:
@@ -168,7 +173,7 @@ class SqliteForm:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit the changes made inside together. One inside another is undone alone where it raises."""
+    """Commit the changes made inside together. A nested one that raises is rolled back alone."""
     inner = connection.in_transaction
     connection.execute("savepoint change" if inner else "begin immediate")
     try:
@@ -191,11 +196,12 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half.
 
     A symbolic link stays a link: its target is written likewise. An existing file keeps its permissions, and no other
-    file is touched. The data is written through what is no regular file (a device, a FIFO), through a file that is
-    open as this process's stdout or stderr (at its end, so ``>> log`` keeps what is there), and into an existing file
-    that cannot be replaced: its folder is not writable, or it is a mount point.
+    file is touched. The data is written directly into a path that is no regular file (a device, a FIFO), into a file
+    that is open as this process's stdout or stderr (at its end, so `>> log` keeps its content), and into an existing
+    file that cannot be replaced because its folder is not writable or it is a mount point.
 
-    :raises OSError: it cannot be written.
+    Raises:
+        OSError: The file cannot be written.
     """
     try:
         status = os.stat(path)
@@ -234,7 +240,7 @@ def _write_regular(path: Path, data: bytes, status: os.stat_result | None) -> No
 
 
 def _descriptor_of_path(path: Path, status: os.stat_result | None) -> int | None:
-    """The number under which this process has the file open for its output, if it has."""
+    """Return the descriptor under which this process has the file open as its output, or None."""
     match = _DESCRIPTOR_PATH.fullmatch(str(path))
     for number in (int(match[1]),) if match else (1, 2):
         with suppress(OSError):
@@ -250,12 +256,12 @@ def _write_all(stream: io.FileIO, data: bytes) -> None:
 
 
 def is_leftover(name: str, target: str) -> bool:
-    """Return True if a killed ``write_atomically`` leaves a file of this name beside the file ``of``."""
+    """Return True if a killed `write_atomically` of `target` leaves a file of this name."""
     return name.startswith(f"{target}.") and name.endswith(".part")
 
 
 def _new_file_beside(path: Path) -> tuple[Path, int]:
-    """A file of our own in the same folder, open for writing; one that exists is never taken."""
+    """Create a file in the same folder and open it for writing; existing files are never used."""
     for number in count():
         temporary = path.with_name(f"{path.name}.{os.getpid()}{f'-{number}' if number else ''}.part")
         with suppress(FileExistsError):

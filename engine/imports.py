@@ -1,6 +1,6 @@
 """Imports by name: plugins, modules and Python files that a user names, late imports in threads.
 
-Every import of a name that a user wrote is made here, and only if ``permissions`` allow it.
+Every import of a name that a user wrote happens here, and only if `permissions` allow it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _import_lock = threading.RLock()
 
 
 def import_under_lock(module: str) -> Any:
-    """Return the module of this name, imported by one thread at a time."""
+    """Import a module, one thread at a time."""
     with _import_lock:
         return import_module(module)
 
 
 @cache
 def load_entry_points(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group by name, sorted. Read once: looking through installed packages takes milliseconds."""
+    """Return the entry points of a group by name, sorted. Cached: scanning installed packages takes milliseconds."""
     return {point.name: point for point in sorted(entry_points(group=group), key=lambda point: point.name)}
 
 
@@ -45,7 +45,11 @@ _loading: ContextVar[Path | None] = ContextVar("viva_loading", default=None)
 
 
 def refuse_while_loading() -> None:
-    """:raises ConfigurationError: a file is being run for what it defines: that may not start anything."""
+    """Refuse to start anything while a file is run for its definitions.
+
+    Raises:
+        ConfigurationError: A file is being run.
+    """
     file = _loading.get()
     if file is not None:
         raise ConfigurationError(
@@ -54,10 +58,11 @@ def refuse_while_loading() -> None:
 
 
 def import_file(file: Path) -> ModuleType:
-    """The module that a Python file makes. It is run once in a process; its folder is on the path while it runs.
+    """Return the module that a Python file defines. It is run once per process, with its folder on the path.
 
-    :raises NotPermitted: nobody has granted it.
-    :raises ConfigurationError: it is not there, or raises; the message names the line.
+    Raises:
+        NotPermitted: Nobody has granted it.
+        ConfigurationError: It does not exist, or raises; the message names the line.
     """
     path = absolute_path(file)
     permissions().check_code(path)
@@ -88,7 +93,12 @@ def import_file(file: Path) -> ModuleType:
 
 
 def import_by_name(name: str) -> ModuleType:
-    """Import a module that was granted (else ``NotPermitted``); ``ConfigurationError`` says why it cannot be."""
+    """Import a granted module.
+
+    Raises:
+        NotPermitted: Nobody has granted it.
+        ConfigurationError: It cannot be imported; the message says why.
+    """
     if is_python_file(name):
         raise ConfigurationError(f"{name} is a file; its functions are named {name}#NAME")
     permissions().check_code(name)
@@ -100,7 +110,7 @@ def import_by_name(name: str) -> ModuleType:
 
 
 def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    """Return what can be called by this name in a module, and is its own (else ``NotPermitted``); None for nothing."""
+    """Return the callable of this name that a module itself defines, or None; another module's is `NotPermitted`."""
     function: Callable[..., Any] | None = None if name.startswith("__") else getattr(module, name, None)
     if not callable(function):
         return None
@@ -109,7 +119,7 @@ def find_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
 
 
 def check_defined_here(module: ModuleType, value: Any, name: str) -> None:
-    """Refuse (``NotPermitted``) a function of another module: a grant of ``shop`` is none of what ``shop`` imports."""
+    """Raise `NotPermitted` for a function of another module: a grant of `shop` does not cover what `shop` imports."""
     own = getattr(value, "__module__", None) if inspect.isroutine(value) or inspect.isclass(value) else None
     if own == "builtins" and value not in _REACHING:
         return

@@ -1,8 +1,8 @@
 """The journal: every finished model call, and every conversation's start and end, in one SQLite file.
 
-Writing belongs to one thread of its own; the event loop only appends to a list. The thread takes what has
-gathered, writes it with many rows per statement and commits once (WAL, group commit). Few, large statements
-matter beside a busy loop: each SQLite step releases the interpreter lock and has to wait to get it back.
+One thread writes; the event loop only appends to a list. The thread takes what has accumulated, writes it with many
+rows per statement and commits once (WAL, group commit). Few, large statements matter beside a busy loop: each SQLite
+step releases the interpreter lock and has to wait to get it back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DESCRIPTORS_OF_JOURNAL = 4  # that SQLite opens of one database: itself, its lo
 
 
 def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
-    """Say what is wrong with the file and what to do, keeping SQLite's own words."""
+    """Return an error that says what is wrong with the file and what to do, with SQLite's own message."""
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR")) and not has_free_descriptors(_DESCRIPTORS_OF_JOURNAL):
         advice = "too many open files, raise the limit (ulimit -n)"
@@ -51,7 +51,7 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
 
 
 def creation_advice(error: BaseException | None) -> str:
-    """What to do where a run folder could not be made, behind the error's own words; empty where they say it all."""
+    """Return what to do after a run folder could not be created, to follow the error's message, or ""."""
     code = getattr(error, "sqlite_errorname", "") or ""
     full = code.startswith("SQLITE_FULL") or (
         code.startswith("SQLITE_IOERR") and has_free_descriptors(_DESCRIPTORS_OF_JOURNAL)
@@ -62,7 +62,7 @@ def creation_advice(error: BaseException | None) -> str:
 
 
 def damaged_journal(path: Path) -> JournalError:
-    """The error where a journal is to be written whose structure is broken."""
+    """Return the error for writing to a journal with a broken structure."""
     return JournalError(
         f"{path}: the file is damaged and cannot be written any more: restore it from a copy, or start the run anew in "
         "another folder; `viva report` and `viva show` still read what is left"
@@ -70,7 +70,7 @@ def damaged_journal(path: Path) -> JournalError:
 
 
 def missing_journal(path: Path) -> JournalError:
-    """The error where a run's manifest is there and its journal is not."""
+    """Return the error for a run with a manifest but no journal."""
     return JournalError(
         f"{path}: the journal of this run is missing; put it back where it was (gunzip it if it is packed), "
         "or start the run anew in another folder"
@@ -78,7 +78,7 @@ def missing_journal(path: Path) -> JournalError:
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether another program holds a lock."""
+    """Return True if another program holds a lock."""
     return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
@@ -113,17 +113,17 @@ SAME_ITEM_PREFIX = "="  # no JSON begins like this
 BRANCH_PREFIX = (
     "/"  # between the names in a branch's path; no role begins like this, and no name in a path holds it or ":"
 )
-# Of the column ``role``, the role alone.
+# Of the column `role`, the role alone.
 PLAIN_ROLE = f"case when role like '{BRANCH_PREFIX}%' then substr(role, instr(role, ':') + 1) else role end"
 
 
 def role_in_branch(path: str, role: str) -> str:
-    """What stands for a role in the column ``role``: behind the path of its branch, where it was called in one."""
+    """Return the value of the column `role`: the role, prefixed by the path of its branch, if any."""
     return f"{BRANCH_PREFIX}{path}:{role}" if path else role
 
 
 def branch_and_role(stored: str) -> tuple[str, str]:
-    """A branch's path ("" for the conversation itself) and a role, from the column ``role``."""
+    """Return a branch's path ("" for the conversation itself) and a role, from the column `role`."""
     if not stored.startswith(BRANCH_PREFIX):
         return "", stored
     path, _, role = stored[1:].partition(":")
@@ -131,10 +131,10 @@ def branch_and_role(stored: str) -> tuple[str, str]:
 
 
 class LogWriter(ABC):
-    """A SQLite file that a thread of its own writes. Use ``async with``; leaving flushes and joins the thread.
+    """A SQLite file written by its own thread. Use `async with`; leaving flushes and joins the thread.
 
-    Recording never waits and raises ``JournalError`` once the file can no longer be written. ``on_failure`` is called
-    in the event loop when that happens, so that the run can stop at once.
+    Recording never waits, and raises `JournalError` once the file can no longer be written. `on_failure` is called in
+    the event loop when that happens, so that the run can stop at once.
     """
 
     kind = "journal"
@@ -173,13 +173,14 @@ class LogWriter(ABC):
         self._thread.join()
 
     def hasten(self) -> None:
-        """Wait for another program's lock as briefly as at the end: the run was told to stop."""
+        """Wait for another program's lock only as long as at the end, because the run was told to stop."""
         self._hasty = True
 
     async def flush(self) -> None:
         """Wait until everything recorded so far is committed.
 
-        :raises JournalError: it cannot be.
+        Raises:
+            JournalError: It cannot be committed.
         """
         self._raise_failure()
         if self._closing:
@@ -210,11 +211,11 @@ class LogWriter(ABC):
 
     @abstractmethod
     def _open(self) -> sqlite3.Connection:
-        """Open the file for writing, or make it."""
+        """Open the file for writing, or create it."""
 
     @abstractmethod
     def _write(self, connection: sqlite3.Connection) -> None:
-        """Write and commit what the queues hold."""
+        """Write and commit what is queued."""
 
     def _write_forever(self) -> None:
         connection: sqlite3.Connection | None = None
@@ -249,7 +250,7 @@ class LogWriter(ABC):
                 connection.close()
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the write lock; waits for another program that holds it, and says so."""
+        """Take the write lock; wait, with a warning, for another program that holds it."""
         began = time.monotonic()
         while True:
             try:
@@ -286,10 +287,10 @@ class Journal(LogWriter):
         self._written = 0
 
     def record_started(self, number: int, key: str, item: Any) -> None:
-        """A conversation was admitted; ``item`` is kept so that the run folder explains itself.
+        """Record that a conversation was admitted; `item` is stored so that the run folder explains itself.
 
-        Where it is the very object that the conversation before had (another candidate on the same item), the number of
-        the one that it was first written with is kept instead, behind ``SAME_ITEM_PREFIX``.
+        If it is the very object of the previous conversation (another candidate on the same item), only the number of
+        the conversation that first stored it is written, after `SAME_ITEM_PREFIX`.
         """
         latest, first = self._latest
         if item is latest and item is not None and number != first:
@@ -302,7 +303,7 @@ class Journal(LogWriter):
     def record_call(
         self, number: int, role: str, ordinal: int, digest: bytes, completion: Completion, at: float
     ) -> None:
-        """A model call was answered; ``role`` as ``role_in_branch`` gives it."""
+        """Record an answered model call; `role` as returned by `role_in_branch`."""
         c = completion
         self._append(
             self._calls,
@@ -322,16 +323,16 @@ class Journal(LogWriter):
         )
 
     def record_ended(self, number: int, status: str, result: Any) -> None:
-        """A conversation ended for good: status ``finished`` or ``failed``."""
+        """Record that a conversation ended for good, with status `finished` or `failed`."""
         self._append(self._ended, (number, status, orjson.dumps(result, option=orjson.OPT_SORT_KEYS).decode()))
 
     @property
     def full(self) -> bool:
-        """More rows wait than should; await ``flush`` before making more."""
+        """True if too many rows are queued; await `flush` before adding more."""
         return len(self._calls) >= _FULL_ROWS
 
     def statistics(self) -> dict[str, int]:
-        """Rows written, commits made, rows waiting."""
+        """Return the numbers of rows written, commits, and rows waiting."""
         return {"rows": self._written, "commits": self._commits, "waiting": len(self._calls)}
 
     def _open(self) -> sqlite3.Connection:
@@ -362,7 +363,7 @@ class Journal(LogWriter):
         connection.execute("commit")
 
     def _check_in_place(self) -> None:
-        """See that the file which is written is still the one that a resume will find under its name."""
+        """Check that the file being written is still the one under its name, which a resume will open."""
         if _file_identity(self.path) != self._file:
             raise JournalError(
                 f"{self.path}: the journal was removed or replaced while the run went on: what was recorded since then "
@@ -371,9 +372,10 @@ class Journal(LogWriter):
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open (or make) a journal file for writing and check that it is one of this version.
+    """Open (or create) a journal file for writing and check its version.
 
-    :raises JournalError: it is corrupt, of another version, or cannot be written.
+    Raises:
+        JournalError: It is corrupt, of another version, or cannot be written.
     """
     try:
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=64)
@@ -393,9 +395,10 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _drop_unfinished_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Drop the tables of a making that was cut off: perhaps by another version, which made other columns.
+    """Drop the tables of an interrupted creation, perhaps by another version with other columns.
 
-    :raises JournalError: they hold something: it is the version's row that was lost.
+    Raises:
+        JournalError: They contain rows, so the row with the version was lost.
     """
     tables = {name for (name,) in connection.execute("select name from sqlite_master")} & _TABLES.keys()
     for table in sorted(tables):
@@ -405,7 +408,7 @@ def _drop_unfinished_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """The version of a journal's schema; 0 where it has none yet, -1 where it is not a number."""
+    """Return the version of a journal's schema; 0 if it has none yet, -1 if it is not a number."""
     if not connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
         return 0
     row = connection.execute("select value from meta where key = 'schema'").fetchone()
@@ -416,7 +419,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from any other that may stand under its name; None where nothing does."""
+    """Return what distinguishes a file from any other under its name; None if there is no file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -425,7 +428,7 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def insert_rows(connection: sqlite3.Connection, table: str, columns: int, rows: list[tuple[Any, ...]]) -> None:
-    """Insert many rows with as few statements as the parameter limit allows."""
+    """Insert rows with as few statements as the parameter limit allows."""
     placeholders = "(" + ",".join("?" * columns) + ")"
     start = 0
     for chunk in _CHUNKS:
@@ -436,12 +439,12 @@ def insert_rows(connection: sqlite3.Connection, table: str, columns: int, rows: 
 
 
 def unreadable_version_error(path: Path, version: int) -> JournalError:
-    """The error where a journal's schema is not one of those that can be read."""
+    """Return the error for a journal with an unsupported schema."""
     return JournalError(f"{path}: {describe_version_problem('journal schema', version, READABLE_VERSIONS)}")
 
 
 def drain_queue(queue: deque[T]) -> list[T]:
-    """Take all that a queue holds."""
+    """Remove and return everything in a queue."""
     items = []
     while queue:
         items.append(queue.popleft())

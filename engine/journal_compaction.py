@@ -1,8 +1,8 @@
-"""Compaction of a finished run's journal: its texts are packed and its file is rewritten without gaps.
+"""Compaction of a finished run's journal: texts are packed, and the file is rewritten without gaps.
 
 Nothing is removed: every call, start and end is there afterwards and reads as before. Each step is one SQLite
-transaction that leaves the journal whole, so after a kill it can be read, resumed and compacted again. Rows
-that fail their checksum stay as they are.
+transaction that leaves the journal intact, so after a kill it can be read, resumed and compacted again. Rows that fail
+their checksum stay as they are.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ _TABLES: dict[str, tuple[str, str, dict[str, int]]] = {
 
 @dataclass(slots=True)
 class Compaction:
-    """What came of it, in bytes of the journal and its write-ahead log; ``after`` is about right of what was only
-    tried. ``packed`` counts the texts that were packed now. ``busy``: another program reads the journal, and its file
-    gets smaller once that has closed it.
+    """Result of a compaction, in bytes of the journal and its write-ahead log; `after` is an estimate in a dry run.
+
+    `packed` counts the texts packed now. `busy`: another program reads the journal, and the file shrinks once it closes
+    it.
     """
 
     before: int
@@ -64,9 +65,10 @@ class Compaction:
 
 
 def compact_journal(journal: Path, *, dry_run: bool = False) -> Compaction:
-    """Compact a journal that nobody writes; with ``dry_run`` nothing is written.
+    """Compact a journal that nobody writes; `dry_run` only estimates.
 
-    :raises JournalError: it cannot be read, its structure is damaged, or there is no room to write.
+    Raises:
+        JournalError: It cannot be read, its structure is damaged, or there is no space to write.
     """
     before = _size(journal)
     with History(journal) as history:
@@ -87,7 +89,7 @@ def compact_journal(journal: Path, *, dry_run: bool = False) -> Compaction:
 
 
 def _upgrade_schema(connection: sqlite3.Connection) -> None:
-    """Make the journal one of the schema that holds packed texts, in one transaction."""
+    """Upgrade the journal to the schema with packed texts, in one transaction."""
     connection.execute("begin immediate")
     try:
         if schema_version(connection) < SCHEMA_VERSION:
@@ -101,7 +103,7 @@ def _upgrade_schema(connection: sqlite3.Connection) -> None:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Give the rows of a journal of schema 1 what later ones have."""
+    """Add checksums to the rows of a journal of schema 1."""
     for table, (key, columns, _) in _TABLES.items():
         connection.execute(f"alter table {table} add column checksum integer not null default 0")
         sums = call_checksum if table == "calls" else short_checksum
@@ -111,7 +113,7 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
 
 
 def _pack(connection: sqlite3.Connection, table: str) -> int:
-    """Pack the texts of a table, a batch of rows a transaction; how many were."""
+    """Pack a table's texts, one batch of rows per transaction; return their number."""
     key, _, texts = _TABLES[table]
     packers = _open_packers(connection, table)
     assignments = ", ".join(f"{name} = ?" for name in texts)
@@ -134,7 +136,7 @@ def _pack(connection: sqlite3.Connection, table: str) -> int:
 def _pack_row(
     packers: dict[tuple[str, bytes], Packer], table: str, row: tuple[Any, ...], values: list[Any]
 ) -> list[Any] | None:
-    """The texts of a row, those packed that get shorter; None where none does, or where the row is damaged."""
+    """Return a row's texts, packed if that is shorter; None if none is shorter or the row is damaged."""
     packed = []
     for name, value in zip(_TABLES[table][2], values, strict=True):
         packer = packers.get(_text_kind(table, name, row))
@@ -147,12 +149,12 @@ def _pack_row(
 
 
 def _is_newly_packed(new: Any, old: Any) -> bool:
-    """Whether a text is packed now that was plain."""
+    """Return True if a plain text was packed."""
     return isinstance(new, bytes) and new is not old
 
 
 def _matches_checksum(table: str, row: tuple[Any, ...]) -> bool:
-    """Whether the plain row is what was written."""
+    """Return True if the plain row is what was written."""
     *fields, checksum = row
     if checksum is None:  # of schema 1
         return True
@@ -170,7 +172,7 @@ def _matches_checksum(table: str, row: tuple[Any, ...]) -> bool:
 def _iter_batches(
     connection: sqlite3.Connection, table: str, checksum: str = "checksum"
 ) -> Iterator[list[tuple[Any, tuple[Any, ...]]]]:
-    """All rows by their keys, with the checksum behind the columns; texts are bytes."""
+    """Yield all rows by key, with the checksum after the columns; texts are bytes."""
     key, columns, _ = _TABLES[table]
     latest = -1
     query = f"select {key}, {columns}, {checksum} from {table} where {key} > ? order by {key} limit {_BATCH}"
@@ -181,7 +183,7 @@ def _iter_batches(
 
 
 def _text_kind(table: str, column: str, row: tuple[Any, ...]) -> tuple[str, bytes]:
-    """What a text is like: others of its column and, of answers, of its role."""
+    """Return the group of similar texts: those of the same column and, for answers, of the same role."""
     if column != "text" or not isinstance(row[1], bytes):
         return f"{table}.{column}", b""
     role = branch_and_role(row[1].decode("utf-8", "surrogateescape"))[1]
@@ -189,7 +191,7 @@ def _text_kind(table: str, column: str, row: tuple[Any, ...]) -> tuple[str, byte
 
 
 def _open_packers(connection: sqlite3.Connection, table: str) -> dict[tuple[str, bytes], Packer]:
-    """The packers of a table's kinds of text; dictionaries that are new are put into the journal."""
+    """Return the packers for a table's kinds of text; store new dictionaries in the journal."""
     samples = _sample_texts(connection, table)
     connection.text_factory = bytes
     connection.execute("begin immediate")
@@ -203,7 +205,7 @@ def _open_packers(connection: sqlite3.Connection, table: str) -> dict[tuple[str,
 
 
 def _sample_texts(connection: sqlite3.Connection, table: str) -> dict[tuple[str, bytes], tuple[list[bytes], int]]:
-    """Of each kind of text some plain ones, evenly over the table, and how many bytes there are in all."""
+    """Return a few plain texts of each kind, evenly spaced over the table, and the total bytes of the kind."""
     key, _, texts = _TABLES[table]
     connection.text_factory = bytes
     samples: dict[tuple[str, bytes], tuple[list[bytes], int]] = {}
@@ -226,7 +228,7 @@ def _sample_texts(connection: sqlite3.Connection, table: str) -> dict[tuple[str,
 
 
 def _estimate_size(journal: Path, before: int) -> Compaction:
-    """What packing would come to; pages that would be freed are reckoned by the bytes of their texts."""
+    """Estimate the result of packing; freed pages are estimated from the bytes of their texts."""
     saved = packed = 0
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         sums = "checksum" if schema_version(connection) >= SCHEMA_VERSION else "null"
@@ -249,6 +251,6 @@ def _estimate_size(journal: Path, before: int) -> Compaction:
 
 
 def _size(journal: Path) -> int:
-    """Bytes of a journal and its write-ahead log."""
+    """Return the bytes of a journal and its write-ahead log."""
     files = (journal.with_name(f"{journal.name}{ending}") for ending in _LOGS)
     return sum(os.stat(file).st_size for file in files if file.exists())

@@ -1,9 +1,8 @@
 """The format of journal rows: checksums, rare fields as one JSON object, texts packed against a dictionary.
 
-A checksum covers every field of its row and finds damage (flipped bits, zeroed blocks); it is no protection
-against somebody who writes both. A packed value begins with a byte that no UTF-8 text begins with, then the
-number of its dictionary (0: none), then raw deflate (RFC 1951), so packed and plain values stand side by side
-in one column. Checksums are those of the plain texts.
+A checksum covers every field of its row and detects damage (flipped bits, zeroed blocks), not tampering. A packed value
+begins with a byte that no UTF-8 text begins with, then the number of its dictionary (0: none), then raw deflate (RFC
+1951), so packed and plain values can share a column. Checksums are those of the plain texts.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ _NUMBERS = Struct("<4q2d").pack
 
 
 def call_checksum(row: tuple[Any, ...]) -> int:
-    """Return the checksum of a row of ``calls``; ``struct.error`` if a number does not fit its column."""
+    """Return the checksum of a row of `calls`; `struct.error` if a number does not fit its column."""
     number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
     numbers = _NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)
     return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), crc32(digest + numbers))
 
 
 def first_call_checksum(row: tuple[Any, ...]) -> int:
-    """As ``call_checksum``, the way the first journals with checksums have it: their schema is the same."""
+    """Return the checksum as written by the first journals with checksums, whose schema is the same."""
     number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = row
     numbers = crc32(digest, crc32(_NUMBERS(number, ordinal, prompt_tokens, completion_tokens, at, latency)))
     return crc32(f"{role}\0{text}\0{finish}\0{extra or ''}".encode(), numbers)
 
 
 def is_call_checksum(checksum: int, row: tuple[Any, ...]) -> bool:
-    """Whether this is the checksum of a row of ``calls``, as journals have it now or as the first ones had it."""
+    """Return True if this is the checksum of a row of `calls`, in the current or the first format."""
     return checksum == call_checksum(row) or checksum == first_call_checksum(row)
 
 
 def short_checksum(row: tuple[Any, ...]) -> int:
-    """The checksum of a row of ``started`` or ``ended``: a number and two texts."""
+    """Return the checksum of a row of `started` or `ended`: a number and two texts."""
     number, first, second = row
     return crc32(f"{number}\0{first}\0{second}".encode())
 
 
 def rare_fields(c: Completion) -> str | None:
-    """The fields as JSON text; None where the answer has none of them."""
+    """Return an answer's rare fields as JSON; None if it has none."""
     if (  # one test after the other: this is asked of every answer, and nearly all have none of them
         c.first_token is None
         and c.pieces is None
@@ -70,7 +69,7 @@ def rare_fields(c: Completion) -> str | None:
 
 
 def add_rare_fields(completion: Completion, text: str) -> None:
-    """Put back what ``rare_fields`` gave."""
+    """Restore the fields that `rare_fields` returned."""
     more: dict[str, Any] = orjson.loads(text)
     if (likelihoods := more.pop("likelihoods", None)) is not None:
         completion.likelihoods = [Likelihood.from_record(record) for record in likelihoods]
@@ -111,7 +110,7 @@ _LONGEST_SAMPLE = 2_048
 
 
 class Packer:
-    """Packs texts of one kind. ``number`` and ``dictionary`` as the journal holds them."""
+    """Compressor for texts of one kind. `number` and `dictionary` are those in the journal."""
 
     __slots__ = ("_base", "_head")
 
@@ -120,16 +119,16 @@ class Packer:
         self._base = zlib.compressobj(6, wbits=-15, zdict=dictionary) if number else zlib.compressobj(6, wbits=-15)
 
     def pack(self, text: bytes) -> bytes | None:
-        """The packed form; None where it is no shorter."""
+        """Return the packed form; None if it is not shorter."""
         compressor = self._base.copy()
         data = self._head + compressor.compress(text) + compressor.flush()
         return data if len(data) < len(text) else None
 
 
 class Unpacker:
-    """Reads texts of one open journal, packed or plain. Dictionaries are read when a value first needs one.
+    """Reader for texts of one open journal, packed or plain. Dictionaries are loaded on first use.
 
-    ``table``: where they stand, of an attached database with its name.
+    `table` is the table of dictionaries, with its database's name if attached.
     """
 
     __slots__ = ("_connection", "_dictionaries", "_table")
@@ -139,7 +138,7 @@ class Unpacker:
         self._dictionaries: dict[int, bytes] = {}
 
     def text(self, value: bytes) -> str:
-        """Return the text that a value stands for; ``ValueError`` if it, or its dictionary, is damaged."""
+        """Return the text of a stored value; `ValueError` if it, or its dictionary, is damaged."""
         return (value if value[:1] != PACKED_MARK else self._unpack(value)).decode()
 
     def _unpack(self, value: bytes) -> bytes:
@@ -166,7 +165,7 @@ class Unpacker:
 
 
 class Packers:
-    """The packers of a journal that is open for writing, by kind of text; dictionaries that it holds are used again."""
+    """Packers of a journal that is open for writing, by kind of text; its existing dictionaries are reused."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -177,9 +176,12 @@ class Packers:
                     self._packers[_decode_text(kind)] = Packer(number, dictionary)
 
     def get_or_create(self, kind: str, samples: Iterable[bytes], total: int) -> Packer:
-        """The packer of a kind; where there is none, one with a dictionary of samples, which is put into the journal.
+        """Return the packer of a kind; if there is none, create one and store a dictionary of samples in the journal.
 
-        :param total: bytes of all texts of this kind.
+        Args:
+            kind: The kind of text.
+            samples: Texts of this kind.
+            total: Bytes of all texts of this kind.
         """
         if kind not in self._packers:
             self._packers[kind] = self._create(kind, build_dictionary(samples, total))
@@ -195,7 +197,7 @@ class Packers:
 
 
 def build_dictionary(samples: Iterable[bytes], total: int) -> bytes:
-    """A dictionary for texts of which there are ``total`` bytes: different samples, as far as it may be long."""
+    """Return a dictionary of distinct samples, for texts of `total` bytes, up to the maximum size."""
     size = min(_LONGEST_DICTIONARY, total // _DICTIONARY_SHARE)
     return b"".join(dict.fromkeys(sample[:_LONGEST_SAMPLE] for sample in samples))[:size]
 

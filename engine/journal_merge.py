@@ -1,7 +1,7 @@
-"""Merging journals of parts of one run into one: rows are copied with their checksums; packed texts become plain.
+"""Merge the journals of the shards of a run into one: rows are copied with their checksums; packed texts become plain.
 
-Journals are read from copies and the merged one is made in a folder of its own: nothing beside a part's journal
-is written, and no SQLite file is opened in a folder that other machines may be writing to.
+Journals are read from copies, and the merged one is built in a folder of its own: nothing is written next to a shard's
+journal, and no SQLite file is opened in a folder that other machines may be writing to.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _LOGS = ("-wal", "-shm")
 
 
 def copy_journal(journal: Path, folder: Path) -> Path:
-    """Copy a journal that nobody writes, with its write-ahead log, into a folder; returns the copy.
+    """Copy a journal that nobody writes, with its write-ahead log, into a folder; return the copy.
 
-    :raises JournalError: it cannot be read, or there is no room.
+    Raises:
+        JournalError: It cannot be read, or there is no space.
     """
     copy = folder / journal.name
     try:
@@ -37,7 +38,7 @@ def copy_journal(journal: Path, folder: Path) -> Path:
 
 
 class JournalMerger:
-    """A journal in the making at ``path``; ``close`` it, or use it as a context manager, before it is moved."""
+    """A merged journal under construction at `path`; `close` it, or use it as a context manager, before moving it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,9 +51,10 @@ class JournalMerger:
         self.close()
 
     def add(self, journal: Path) -> None:
-        """Copy all rows of a journal; of no conversation may there be rows already.
+        """Copy all rows of a journal. Its conversations must be new.
 
-        :raises JournalError: a conversation is in both, the journal has another schema, or it cannot be read.
+        Raises:
+            JournalError: A conversation is in both, the journal has another schema, or it cannot be read.
         """
         try:
             self._connection.execute("attach database ? as part", (str(journal),))
@@ -84,11 +86,11 @@ class JournalMerger:
             raise JournalError(f"{journal}: its schema's version is missing; restore it from a copy") from error
 
     def rows(self) -> dict[str, int]:
-        """How many rows each table has."""
+        """Return the number of rows per table."""
         return _row_counts(self._connection)
 
     def close(self) -> None:
-        """Close the file; nothing lies beside it then."""
+        """Close the file; it then has no write-ahead log."""
         self._connection.close()
 
 
@@ -97,7 +99,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _packed_columns(connection: sqlite3.Connection) -> list[str]:
-    """The columns that may hold packed texts; the SQL function ``plain_text`` reads them for the attached part."""
+    """Return the columns that may contain packed texts; register the SQL function `plain_text` to unpack them."""
     unpacker = Unpacker(connection, f"part.{DICTIONARIES}")
 
     def plain(value: Any) -> Any:
@@ -108,9 +110,10 @@ def _packed_columns(connection: sqlite3.Connection) -> list[str]:
 
 
 def count_rows(journal: Path) -> dict[str, int]:
-    """How many rows each table of a journal has; it is opened where it lies, so give a copy.
+    """Return the number of rows per table of a journal; it is opened in place, so pass a copy.
 
-    :raises JournalError: it cannot be read.
+    Raises:
+        JournalError: It cannot be read.
     """
     try:
         with closing(sqlite3.connect(journal)) as connection:
@@ -120,9 +123,10 @@ def count_rows(journal: Path) -> dict[str, int]:
 
 
 def replace_journal(merged: Path, journal: Path) -> None:
-    """Move a joint journal to where it belongs, in one step; what lies there is replaced.
+    """Move a merged journal to its destination in one step, replacing what is there.
 
-    :raises JournalError: it cannot be written.
+    Raises:
+        JournalError: It cannot be written.
     """
     part = journal.with_name(f"{journal.name}.part")
     try:

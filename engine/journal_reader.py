@@ -1,10 +1,10 @@
-"""Reading a journal: calls of one conversation, ended conversations in order, rows added since the last look.
+"""Read a journal: calls of one conversation, ended conversations in order, rows added since the last read.
 
-Used by resume, replay, fork, report, show, the viewer and late event readers. Reads are streamed. Every row is
-verified against its checksum; damaged rows are left out, counted and named.
+Used by resume, replay, fork, report, show, the viewer and late event readers. Rows are streamed. Every row is verified
+against its checksum; damaged rows are skipped, counted and named.
 
-SQLite shares a journal's memory with other processes through a file beside it (``-shm``). Where that cannot be
-made, a finished journal is read as a file that does not change, and one with a write-ahead log as a copy.
+SQLite shares a journal's memory with other processes through a file next to it (`-shm`). If that cannot be created, a
+finished journal is read as an immutable file, and one with a write-ahead log from a copy.
 """
 
 from __future__ import annotations
@@ -44,23 +44,24 @@ from .messages import Completion
 
 @dataclass(slots=True)
 class OpenedJournal:
-    """A connection that only reads, the version of the schema, and the copy that is read, if any."""
+    """A read-only connection, the version of the schema, and the temporary copy being read, if any."""
 
     connection: sqlite3.Connection
     version: int
     copy: tempfile.TemporaryDirectory[str] | None = None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the connection and delete the copy."""
         self.connection.close()
         if self.copy is not None:
             self.copy.cleanup()
 
 
 def open_for_reading(path: Path) -> OpenedJournal:
-    """Open a journal that is there.
+    """Open an existing journal.
 
-    :raises JournalError: it is missing, no journal, of another version, or cannot be read.
+    Raises:
+        JournalError: It is missing, no journal, of another version, or cannot be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -95,7 +96,7 @@ def open_for_reading(path: Path) -> OpenedJournal:
 
 
 def names_in_file(connection: sqlite3.Connection) -> set[str]:
-    """The names of all tables and indices of a file."""
+    """Return the names of all tables and indices of a file."""
     return {str(name) for (name,) in connection.execute("select name from sqlite_master")}
 
 
@@ -111,7 +112,7 @@ def _open_journal(path: Path, options: str) -> OpenedJournal:
 
 
 def _open_read_only(path: Path) -> OpenedJournal:
-    """Open a journal in a place where SQLite can make no file beside it."""
+    """Open a journal in a folder where SQLite cannot create files."""
     log = path.with_name(f"{path.name}-wal")
     try:
         path.open("rb").close()
@@ -135,7 +136,7 @@ def _open_read_only(path: Path) -> OpenedJournal:
 
 @dataclass(slots=True)
 class RecordedCall:
-    """One call as the journal holds it; ``branch`` is the path of the branch that it stands in, "" for none."""
+    """A call as stored in the journal; `branch` is the path of its branch, "" for none."""
 
     role: str
     ordinal: int
@@ -147,9 +148,9 @@ class RecordedCall:
 
 @dataclass(slots=True)
 class EndedConversation:
-    """One ended conversation; ``result`` is the protocol's record, or the error's record where ``failed``.
+    """An ended conversation; `result` is the protocol's record, or the error's record if `failed`.
 
-    ``item`` is None where its record is damaged. Conversations on the same item may share the object: do not change it.
+    `item` is None if its record is damaged. Conversations on the same item may share the object: do not change it.
     """
 
     number: int
@@ -172,10 +173,11 @@ _SELECT_ENDED = "select number, status, result, {} from ended where {}"
 class History:
     """The reading half of a journal. Close it, or use it as a context manager.
 
-    ``damage`` names the damaged records met so far; ``broken`` has the numbers of conversations whose calls end at one.
-    Damage is reported through ``warnings`` (``JournalNotice``): the first few records at once, all when it is closed.
+    `damage` names the damaged records met so far; `broken` has the numbers of conversations whose calls end at one.
+    Damage is reported through `warnings` (`JournalNotice`): the first few records at once, all on close.
 
-    :raises JournalError: the file is missing, of another version, or so damaged that nothing can be read.
+    Raises:
+        JournalError: The file is missing, of another version, or so damaged that nothing can be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -200,14 +202,15 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Close the file, and tell of damage that was not told of yet."""
+        """Close the file and report damage that was not reported yet."""
         self._warn_about_damage(everything=True)
         self._opened.close()
 
     @property
     def sound(self) -> bool:
-        """Whether the file's structure is whole (SQLite's own check, made once): where it is not, whole rows may be
-        missing, and nothing may be written to it.
+        """True if the file's structure is intact, by SQLite's own check, run once.
+
+        If it is not, whole rows may be missing, and nothing may be written to the file.
         """
         if self._sound is None:
             try:
@@ -223,7 +226,7 @@ class History:
         return self._sound
 
     def calls(self, number: int) -> list[RecordedCall]:
-        """The calls of one conversation, oldest first (a call asked anew after a divergence appears twice).
+        """Return the calls of one conversation, oldest first (a call repeated after a divergence appears twice).
 
         They end before the first damaged one: what follows it counts as not recorded.
         """
@@ -238,19 +241,19 @@ class History:
         return calls
 
     def started(self, number: int) -> tuple[str, Any] | None:
-        """Key and item of a conversation that was admitted, else None; the item is None where its record is damaged."""
+        """Return key and item of an admitted conversation, else None; the item is None if its record is damaged."""
         rows = self._rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
         start = next((self._start(*row) for row in rows), None)
         self._warn_about_damage()
         return start
 
     def numbers(self) -> Iterator[int]:
-        """The numbers of all admitted conversations, ascending."""
+        """Yield the numbers of all admitted conversations, ascending."""
         for (number,) in self._every("started", "number"):
             yield number
 
     def ended_numbers(self, *, failed: bool = True) -> set[int]:
-        """The numbers of the ended conversations, those that failed only if wanted."""
+        """Return the numbers of the ended conversations, including failed ones only if requested."""
         numbers = set()
         for row in self._every("ended", f"number, status, result, {self._sum}"):
             texts = self._verified("end", *row)
@@ -260,18 +263,18 @@ class History:
         return numbers
 
     def ended(self) -> Iterator[EndedConversation]:
-        """All ended conversations by ascending number, streamed, but for those whose records are damaged."""
+        """Yield all ended conversations by ascending number, except those with damaged records."""
         rows = self._every("ended", f"number, status, result, {self._sum}")
         yield from filter(None, (self._end(*row) for row in rows))
         self._warn_about_damage()
 
     def end(self, number: int) -> EndedConversation | None:
-        """How one conversation ended; None if it has not, or where its record is damaged."""
+        """Return how one conversation ended; None if it has not, or if its record is damaged."""
         rows = self._rows(_SELECT_ENDED.format(self._sum, "number = ?"), number)
         return next((self._end(*row) for row in rows), None)
 
     def keys(self) -> dict[str, int]:
-        """The number of every admitted conversation by its key."""
+        """Return the number of every admitted conversation by its key."""
         keys = {}
         for row in self._every("started", f"number, key, item, {self._sum}"):
             if (texts := self._verified("start", *row)) is not None:
@@ -280,7 +283,7 @@ class History:
         return keys
 
     def number_of(self, key: str) -> int | None:
-        """The number of the conversation called ``key``, or of the only one whose key ends with it."""
+        """Return the number of the conversation called `key`, or of the only one whose key ends with it."""
         keys = self.keys()
         if key in keys:
             return keys[key]
@@ -288,7 +291,7 @@ class History:
         return matches[0] if len(matches) == 1 else None
 
     def has_answers(self, roles: Sequence[str], prefix: str) -> bool:
-        """Whether any of these roles was ever answered in a conversation whose key begins with ``prefix``."""
+        """Return True if any of these roles was ever answered in a conversation whose key begins with `prefix`."""
         marks = ",".join("?" * len(roles))
         try:
             row = self._connection.execute(
@@ -324,7 +327,7 @@ class History:
             return texts[0], None
 
     def _item(self, text: str) -> Any:
-        """The item that stands in a row, or with the conversation whose number stands in its place."""
+        """Return the item stored in a row, or with the conversation whose number the row refers to."""
         if not text.startswith(SAME_ITEM_PREFIX):
             return orjson.loads(text)
         first = int(text.removeprefix(SAME_ITEM_PREFIX))
@@ -342,9 +345,10 @@ class History:
         return self._latest[1]
 
     def _texts(self, number: int, first: bytes, second: bytes, checksum: Any) -> tuple[str, str]:
-        """Return the two texts of a row of ``started`` or ``ended``.
+        """Return the two texts of a row of `started` or `ended`.
 
-        :raises: one of ``DAMAGE_ERRORS`` if the row is not what was written.
+        Raises:
+            One of `DAMAGE_ERRORS`: The row is not what was written.
         """
         row = number, self._packed.text(first), self._packed.text(second)
         if self._sums and short_checksum(row) != checksum:
@@ -354,7 +358,7 @@ class History:
     def _verified(
         self, record: str, number: int, first: bytes, second: bytes, checksum: Any, *, as_json: bool = False
     ) -> tuple[str, Any] | None:
-        """Return what a row of ``started`` or ``ended`` says, or note that ``what`` of the conversation is damaged."""
+        """Return the texts of a row of `started` or `ended`, or note that the conversation's record is damaged."""
         try:
             first_text, second_text = self._texts(number, first, second, checksum)
             return first_text, orjson.loads(second_text) if as_json else second_text
@@ -363,7 +367,7 @@ class History:
             return None
 
     def _call(self, row: tuple[Any, ...], record: str) -> RecordedCall | None:
-        """Return the call of a row, or note that ``what`` of its conversation is damaged."""
+        """Return the call of a row, or note that this record of its conversation is damaged."""
         *fields, checksum, _ = row
         number, role, ordinal, digest, text, finish, prompt_tokens, completion_tokens, at, latency, extra = fields
         try:
@@ -422,7 +426,7 @@ class History:
             yield from self._rows(_SELECT_CALLS.format(self._sum, "rowid = ?"), rowid)
 
     def _rows(self, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
-        """The rows of a question about one conversation; those behind a broken page are left out, and named."""
+        """Yield the rows of a query about one conversation; rows behind a broken page are skipped and named."""
         try:
             yield from self._connection.execute(sql, parameters)
         except sqlite3.Error as error:
@@ -431,7 +435,7 @@ class History:
             self._note_damage(f"pages of the file at conversation {parameters[0]}")
 
     def _every(self, table: str, columns: str, key: str = "number") -> Iterator[tuple[Any, ...]]:
-        """All rows of a table by ascending key; behind a broken page they are looked up one by one."""
+        """Yield all rows of a table by ascending key; behind a broken page they are looked up one by one."""
         latest = -1
         _ = self.sound  # what is missing altogether has no row that could tell
         try:
@@ -452,7 +456,7 @@ class History:
                 yield row
 
     def _last(self, table: str, key: str) -> int:
-        """The greatest key that may be in a table, as far as any page of the file tells; -1 if none does."""
+        """Return the greatest key that may be in a table, as far as any page of the file tells; -1 if none does."""
         candidates = [-1]
         queries = [f"select max({key}) from {table}"]
         if table != "calls":
@@ -469,12 +473,12 @@ class History:
 
 
 def has_tables(journal: Path) -> bool:
-    """Return True if a journal has its tables, or is damaged: a kill may come before they are made."""
+    """Return True if a journal has its tables, or is damaged; a kill may come before they are created."""
     return _has_rows(journal, "select value from meta where key = 'schema'")
 
 
 def is_unfinished(journal: Path) -> bool:
-    """Return True if the making of a journal was cut off: it holds no record, and nothing of another program."""
+    """Return True if creating the journal was interrupted: it has no record, and nothing of another program."""
     if not stat.S_ISREG(journal.stat().st_mode):
         return False
     try:
@@ -485,12 +489,12 @@ def is_unfinished(journal: Path) -> bool:
 
 
 def has_records(journal: Path) -> bool:
-    """Whether anything is recorded in a journal; one that cannot be read may hold something."""
+    """Return True if anything is recorded in a journal; an unreadable one may contain records."""
     return _has_rows(journal, "select 1 from started limit 1")
 
 
 def _has_rows(journal: Path, query: str) -> bool:
-    """Whether a question has an answer; True where the file cannot be asked."""
+    """Return True if a query has a result, or if the file cannot be read."""
     if not journal.exists():
         return False
     try:
@@ -503,7 +507,7 @@ def _has_rows(journal: Path, query: str) -> bool:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error says that pages of the file are broken, rather than that it cannot be used now."""
+    """Return True if an error says that pages of the file are broken, not that it cannot be used now."""
     return not isinstance(error, sqlite3.OperationalError) and isinstance(error, sqlite3.DatabaseError)
 
 
@@ -512,7 +516,7 @@ _CHUNK_ROWS = 500  # numbers in one question
 
 @dataclass(slots=True)
 class AddedCall:
-    """A recorded call, the number of its conversation, and the row of the journal that it stands in."""
+    """A recorded call, the number of its conversation, and its row in the journal."""
 
     number: int
     row: int
@@ -521,7 +525,7 @@ class AddedCall:
 
 @dataclass(slots=True)
 class AddedEnd:
-    """How a conversation ended; ``checksum`` tells one record of an end from another."""
+    """End of a conversation; `checksum` distinguishes one record of an end from another."""
 
     number: int
     failed: bool
@@ -531,8 +535,9 @@ class AddedEnd:
 
 @dataclass(slots=True)
 class JournalAdditions:
-    """What one look found: ``started`` has number, key and task's record; ``last_row`` and ``last_number`` are where
-    the next look goes on. ``more``: there was more than was asked for.
+    """Rows added since the last read: `started` has number, key and the task's record.
+
+    The next read continues at `last_row` and `last_number`. `more`: there were more rows than requested.
     """
 
     started: list[tuple[int, str, Any]] = field(default_factory=list)
@@ -544,19 +549,22 @@ class JournalAdditions:
 
 
 class JournalTail(History):
-    """A journal that is looked at again and again. ``History``'s questions about one conversation work as well.
+    """A journal that is read repeatedly while it grows. `History`'s queries about one conversation work as well.
 
-    :raises JournalError: as ``History``.
+    Raises:
+        JournalError: As for `History`.
     """
 
     @property
     def sound(self) -> bool:
-        """Taken for granted: each row is verified by its checksum."""
+        """Always True: each row is verified by its checksum."""
         return True
 
     def added(self, last_number: int, last_row: int, unended: Collection[int], limit: int) -> JournalAdditions:
-        """At most ``limit`` conversations started behind ``last_number`` and calls behind ``last_row``; and the ends of
-        these conversations, of those that the calls belong to, and of the ``unended`` ones.
+        """Return at most `limit` conversations started after `last_number` and calls after `last_row`, and ends.
+
+        The ends are those of these conversations, of the conversations that the calls belong to, and of the `unended`
+        ones.
         """
         additions = JournalAdditions(last_number=last_number, last_row=last_row)
         started = f"{_SELECT_STARTED} order by number limit ?".format(self._sum, "number > ?")
@@ -583,13 +591,13 @@ class JournalTail(History):
         return additions
 
     def end_of(self, number: int) -> AddedEnd | None:
-        """How one conversation ended; None where it has not, or where the record is damaged."""
+        """Return how one conversation ended; None if it has not, or if the record is damaged."""
         end = next(iter(self._ends([number])), None)
         self._warn_about_damage()
         return end
 
     def end_checksums(self) -> dict[int, int]:
-        """A checksum of the record of each conversation's end; of journals without checksums its length."""
+        """Return a checksum of each conversation's end record; its length in journals without checksums."""
         column = "checksum" if self._sums else "length(result)"
         with self._read_transaction():
             return dict(self._connection.execute(f"select number, {column} from ended").fetchall())
@@ -606,7 +614,7 @@ class JournalTail(History):
 
     @contextmanager
     def _read_transaction(self) -> Iterator[None]:
-        """All questions see the journal as it is at one moment."""
+        """Run the queries in one read transaction."""
         try:
             self._connection.execute("begin")
             try:
@@ -620,9 +628,7 @@ class JournalTail(History):
 
 
 def journal_state(path: Path) -> tuple[int, ...]:
-    """What changes when a journal is written to: sizes and times of its files, and which file it is. Empty where there
-    is none.
-    """
+    """Return what changes when a journal is written: identities, sizes and times of its files, if any."""
     state: list[int] = []
     for file in (path, path.with_name(f"{path.name}-wal")):
         try:

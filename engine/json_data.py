@@ -1,7 +1,7 @@
 """JSON data from models and users: lone surrogates replaced, values validated against a schema.
 
-Models write half of an escaped surrogate pair inside the JSON of their answers; browsers send one where a text
-is cut within a character. Neither a journal nor a request can carry it.
+Models write half of an escaped surrogate pair inside the JSON of their answers; browsers send one if a text is cut
+within a character. Neither a journal nor a request can carry it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F][0-
 
 
 def strip_surrogates(text: str) -> str:
-    """Text that UTF-8, SQLite and JSON can hold: halves of surrogate pairs become U+FFFD."""
+    """Return a text that UTF-8, SQLite and JSON can store: lone surrogates become U+FFFD."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def strip_surrogate_escapes(text: str) -> str:
-    """JSON with U+FFFD in place of each escaped half of a surrogate pair; of the same length."""
+    """Return JSON with U+FFFD in place of each escaped lone surrogate; the length is the same."""
     if "\\ud" not in text and "\\uD" not in text:
         return text
     return _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
 
 
 def to_utf8_data(data: Any, otherwise: str = "replace") -> Any:
-    """The same plain data with texts that UTF-8 can hold; ``otherwise`` is how ``str.encode`` is to write the rest."""
+    """Return the same plain data with texts that UTF-8 can encode; `otherwise` is the error handler of `str.encode`."""
     if isinstance(data, str):
         return data.encode("utf-8", otherwise).decode()
     if isinstance(data, dict):
@@ -37,10 +37,10 @@ def to_utf8_data(data: Any, otherwise: str = "replace") -> Any:
 
 
 def find_schema_violations(schema: Any, value: Any) -> list[Any]:
-    """Return what a JSON schema says against a value, as errors of jsonschema, by their place in the value.
+    """Validate a value against a JSON schema; return jsonschema's errors, sorted by their path in the value.
 
     Raises:
-        ConfigurationError: The schema is none, or refers to what is not in it.
+        ConfigurationError: The schema is invalid, or refers to something outside of it.
     """
     import jsonschema  # slow, and seldom needed
     from referencing import Registry

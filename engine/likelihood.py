@@ -1,7 +1,4 @@
-"""Log-probabilities of given texts: what is asked of a model that is to read, not to speak.
-
-Hot-path records beside ``messages``.
-"""
+"""Log-probabilities of given texts, for models that read instead of generating. Hot-path records, like `messages`."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ import orjson
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """A question to a model: how likely is each of ``continuations`` after ``shared + context``?
+    """A request to a model: how likely is each of `continuations` after `shared + context`?
 
-    ``shared`` is a beginning that many readings have in common (few-shot examples); a backend that can computes it
-    once for all of them. An empty context stands for the beginning of a text. ``moments`` asks for the mean and the
-    deviation of the log-probability over the vocabulary at each token too (Min-K%++ needs them). ``hint`` is what a
-    simulated model may know of the item; real backends never read it.
+    `shared` is a prefix that many readings have in common (few-shot examples); a backend may compute it once for all of
+    them. An empty context stands for the beginning of a text. `moments` also requests the mean and the deviation of the
+    log-probability over the vocabulary at each token (needed by Min-K%++). `hint` is what a simulated model may know of
+    the item; real backends never read it.
     """
 
     context: str
@@ -31,17 +28,17 @@ class Reading:
     hint: Any = None
 
     def digest(self) -> bytes:
-        """16 bytes that identify what is asked."""
+        """Return 16 bytes that identify the request."""
         parts = [self.shared, self.context, self.continuations, self.moments]
         return hashlib.blake2b(orjson.dumps(parts), digest_size=16).digest()
 
 
 @dataclass(slots=True)
 class Likelihood:
-    """What a model says of one continuation, token by token, in nats.
+    """Likelihood of one continuation, token by token, in nats.
 
-    ``greedy``: every token was the most likely one at its place. ``means`` and ``deviations`` are those of log p under
-    p itself over the whole vocabulary, None where they were not asked for or the backend cannot know them.
+    `greedy`: every token was the most likely one at its position. `means` and `deviations` are those of log p under p
+    itself over the whole vocabulary; None if they were not requested or the backend cannot know them.
     """
 
     logprobs: list[float]
@@ -51,16 +48,16 @@ class Likelihood:
 
     @property
     def total(self) -> float:
-        """The log-probability of the whole continuation."""
+        """Log-probability of the whole continuation."""
         return math.fsum(self.logprobs)
 
     def to_record(self) -> list[Any]:
-        """Plain JSON data; ``from_record`` reads it back exactly."""
+        """Return plain JSON data; `from_record` restores it exactly."""
         return [self.logprobs, self.greedy, self.means, self.deviations]
 
     @classmethod
     def from_record(cls, record: list[Any]) -> Likelihood:
-        """The inverse of ``to_record``. JSON has no -inf, what cannot be said: it comes back from null."""
+        """Restore what `to_record` returned. JSON has no -inf, so it is stored as null."""
         logprobs, *fields = record
         return cls([-math.inf if value is None else value for value in logprobs], *fields)
 
@@ -69,14 +66,14 @@ _MIN_LOGPROB = -9999.0  # how endpoints write what has no chance at all; JSON ha
 
 
 def clamp_logprob(value: Any) -> float:
-    """Return an endpoint's log-probability as the journal can hold it; ``TypeError`` if it is no number."""
+    """Return an endpoint's log-probability as the journal can store it; `TypeError` if it is no number."""
     if not isinstance(value, int | float) or math.isnan(value):
         raise TypeError(f"found {value!r} in the place of a log-probability")
     return max(_MIN_LOGPROB, value)
 
 
 def max_logprob_by_token(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Log-probabilities by token; of a token that comes twice (parts of characters look alike) the higher one."""
+    """Return log-probabilities by token; of a repeated token (parts of characters look alike) the highest."""
     highest: dict[str, float] = {}
     for token, value in pairs:
         if token not in highest or value > highest[token]:

@@ -1,11 +1,11 @@
 """Limits of one backend: concurrent calls, requests and tokens per minute, and a circuit breaker.
 
-Waiters are served first in, first out, by one dispatcher task; it alone waits on asyncio-throttle, whose cost
-and unfairness grow with the number of its waiters. Requests are paced evenly rather than let go in bursts, and
-the pace leaves room for uneven delivery, so that the *server* never sees more than the limit in any window.
+Waiters are served first in, first out, by one dispatcher task; it alone waits on asyncio-throttle, whose cost and
+unfairness grow with the number of its waiters. Requests are paced evenly instead of in bursts, and the pace leaves room
+for uneven delivery, so that the *server* never sees more than the limit in any window.
 
-The circuit breaker (Nygard, Release It!, 2007) is closed while calls reach the endpoint, open when several in a
-row did not, half open while a probe is on its way. Calls to an endpoint that is gone wait instead of failing.
+The circuit breaker (Nygard, Release It!, 2007) is closed while calls reach the endpoint, open after several consecutive
+failures, and half open while a probe is in flight. Calls to an unreachable endpoint wait instead of failing.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds before a probe; each that fa
 
 
 class CircuitBreaker:
-    """One endpoint's. Times are seconds of one monotonic clock.
+    """Circuit breaker of one endpoint. Times are seconds of one monotonic clock.
 
-    :param patience: seconds for which calls wait. :param changed: is told the failure when the breaker opens, and None
-        when it closes again.
+    Args:
+        patience: Seconds for which calls wait.
+        changed: Called with the failure when the breaker opens, and with None when it closes.
     """
 
     def __init__(
@@ -49,22 +50,22 @@ class CircuitBreaker:
 
     @property
     def open(self) -> bool:
-        """Whether calls wait."""
+        """True if calls wait."""
         return self._open
 
     def wait(self, now: float) -> float:
-        """Seconds until a call may leave; without end while a probe is on its way."""
+        """Return the seconds until a call may depart; infinity while a probe is in flight."""
         if not self._open:
             return 0.0
         return math.inf if self._probing else max(0.0, self._next - now)
 
     def on_departure(self) -> bool:
-        """A call leaves; whether it is a probe."""
+        """Record that a call departs; return True if it is a probe."""
         self._probing = self._open
         return self._open
 
     def on_answer(self, departed_at: float) -> None:
-        """Hear that the endpoint answered a call that left at this time; one from before the failures tells nothing."""
+        """Record that the endpoint answered a call. Calls that departed before the failures prove nothing."""
         if self._failures and departed_at < self._first:
             return
         self._failures = 0
@@ -74,7 +75,7 @@ class CircuitBreaker:
             self._changed(None)
 
     def on_failure(self, now: float, error: BackendError) -> None:
-        """A call met nobody."""
+        """Record that a call did not reach the endpoint."""
         self._failures += 1
         if self._failures == 1:
             self._first = now
@@ -89,11 +90,15 @@ class CircuitBreaker:
             self._next = now + self._pause
 
     def on_abandoned(self, now: float) -> None:
-        """A probe was called off before it was answered: the next call is one."""
+        """Record that a probe was cancelled before it was answered: the next call becomes the probe."""
         self._probing, self._next = False, now
 
     def check_patience(self, now: float, error: BackendError) -> None:
-        """:raises Unreachable: nobody was there for as long as patience lasts."""
+        """Check that calls may still wait.
+
+        Raises:
+            Unreachable: The endpoint was unreachable for as long as the patience lasts.
+        """
         if self._open and now - self._first >= self.patience:
             reason = str(error).removeprefix(f"{error.model}: ")
             raise Unreachable(
@@ -112,7 +117,7 @@ _SHORTEST_PAUSE = 0.02
 
 @dataclass(slots=True, frozen=True)
 class Rate:
-    """At most ``count`` in any window of ``period`` seconds."""
+    """At most `count` in any window of `period` seconds."""
 
     count: int
     period: float = 60.0
@@ -123,7 +128,7 @@ class Rate:
 
 
 class _ClockedThrottler(Throttler):
-    """asyncio-throttle on our clock. ``wait`` says how long until ``acquire`` would not wait."""
+    """asyncio-throttle on our clock. `wait` returns the seconds until `acquire` would not wait."""
 
     def __init__(self, clock: Clock, rate_limit: int, period: float) -> None:
         super().__init__(rate_limit, period)
@@ -131,7 +136,7 @@ class _ClockedThrottler(Throttler):
         self._departures: deque[list[float]] = deque()  # [time] of each call in the window
 
     def flush(self) -> None:
-        # Compare the sum that ``wait`` uses: the difference may round to just below the period for ever.
+        # Compare the sum that `wait` uses: the difference may round to just below the period for ever.
         while self._departures and self._departures[0][0] + self.period <= self._clock.now():
             self._departures.popleft()
 
@@ -142,14 +147,14 @@ class _ClockedThrottler(Throttler):
         return float(self._departures[0][0] + self.period - self._clock.now())
 
     async def acquire(self) -> list[float]:
-        """Admit one; returns its entry ``[time]``, to be set to the time at which the request is really sent."""
+        """Admit one call; return its entry `[time]`, to be set to the time at which the request is really sent."""
         entry = [self._clock.now()]
         self._departures.append(entry)
         return entry
 
 
 class _TokenWindow:
-    """Tokens in a sliding window: reserved by estimate before a call, corrected by its usage after it."""
+    """Tokens in a sliding window: reserved by estimate before a call, corrected by its usage afterwards."""
 
     def __init__(self, clock: Clock, rate: Rate) -> None:
         self._clock, self._rate = clock, rate
@@ -187,9 +192,7 @@ class _TokenWindow:
 
 
 class Permit:
-    """One call, admitted within ``async with``; report its real token count before leaving it, and how the endpoint
-    took it.
-    """
+    """Admission of one call, used with `async with`. Report the real token count and the outcome before leaving."""
 
     __slots__ = ("_departed_at", "_departure", "_entry", "_in_flight_call", "_limits", "_probe", "_tokens")
 
@@ -212,7 +215,7 @@ class Permit:
         self._limits._end(self)
 
     def used(self, tokens: int) -> None:
-        """Correct the reservation by the call's real token count."""
+        """Replace the reservation with the call's real token count."""
         usual = self._limits._usual_tokens
         self._limits._usual_tokens = usual + 0.1 * (tokens - usual) if usual else float(tokens)
         if self._entry is not None and self._limits._tokens is not None:
@@ -220,25 +223,25 @@ class Permit:
             self._limits._changed.set()
 
     def succeeded(self) -> None:
-        """The endpoint answered."""
+        """Report that the endpoint answered."""
         self._limits._record_outcome(self, "succeeded")
 
     def refused(self) -> None:
-        """The endpoint said that this is too much at once."""
+        """Report that the endpoint refused the call as too much at once."""
         self._limits._record_outcome(self, "refused")
 
     def overloaded(self) -> None:
-        """The endpoint is there and does not keep up."""
+        """Report that the endpoint is reachable and does not keep up."""
         self._limits._record_outcome(self, "overloaded")
 
     def unreachable(self, error: BackendError) -> None:
-        """There is no endpoint behind the name now."""
+        """Report that the endpoint is unreachable."""
         self._probe = False
         self._limits._record_failure(error)
 
 
 class Limits:
-    """The limits of one backend; enter ``permit`` around each call. Without any limit the overhead is negligible."""
+    """Limits of one backend; enter `permit` around each call. Without any limit the overhead is negligible."""
 
     def __init__(
         self,
@@ -267,7 +270,7 @@ class Limits:
         self._granted = 0
 
     def permit(self, tokens: int = 0) -> Permit:
-        """Return what waits for a turn, first in first out (``async with``), and is the permit until its end."""
+        """Return a permit for one call; `async with` waits for it, first in, first out."""
         return Permit(self, tokens)
 
     async def _wait_for_turn(self, permit: Permit) -> None:
@@ -293,19 +296,19 @@ class Limits:
             permit._departure[0] = self._clock.now()
 
     def pause(self, seconds: float) -> None:
-        """Admit no call for so many seconds (Retry-After)."""
+        """Admit no call for this many seconds (Retry-After)."""
         self._paused_until = max(self._paused_until, self._clock.now() + seconds)
         self._changed.set()
 
     def waits_for_endpoint(self, error: BackendError) -> bool:
-        """Return True if a call that met nobody waits for the endpoint; raise Unreachable if patience is used up."""
+        """Return True if a failed call should wait for the endpoint; raise `Unreachable` if the patience is used up."""
         if self.breaker is None or not self.breaker.open:
             return False
         self.breaker.check_patience(self._clock.now(), error)
         return True
 
     def on_rate_limit(self, unit: str, remaining: float, seconds: float) -> None:
-        """The endpoint says how many more requests or tokens it takes, and in how many seconds all are there again."""
+        """Apply rate-limit headers: how many requests or tokens remain, and the seconds until all are available."""
         if self.adaptive is None:
             return
         per_call = 1.0 if unit == "requests" else self._usual_tokens
@@ -315,21 +318,21 @@ class Limits:
 
     @property
     def paused(self) -> float:
-        """Seconds for which the endpoint asked not to be called, 0 where it did not."""
+        """Seconds for which the endpoint asked not to be called; 0 if it did not."""
         return max(0.0, self._paused_until - self._clock.now())
 
     @property
     def free(self) -> bool:
-        """Whether a call would be admitted at once."""
+        """True if a call would be admitted at once."""
         return not self._waiting and self._wait(0) <= 0.0
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether a call's tokens matter for its admission."""
+        """True if a call's tokens matter for its admission."""
         return self._tokens is not None
 
     def statistics(self) -> dict[str, float]:
-        """Return counters: calls in flight, waiters, permits, tokens in the window, limits found out."""
+        """Return counters: calls in flight, waiters, permits, tokens in the window, adaptive limits."""
         return {
             "in_flight": self._in_use,
             "most_in_flight": self._max_in_use,
@@ -352,7 +355,6 @@ class Limits:
         )
 
     def _record_outcome(self, permit: Permit, outcome: str) -> None:
-        """The endpoint is there, and took a call in this way."""
         now = self._clock.now()
         permit._probe = False
         if self.breaker is not None:
@@ -376,7 +378,7 @@ class Limits:
         self._max_in_use = max(self._max_in_use, self._in_use)
 
     def _end(self, permit: Permit) -> None:
-        """Take a permit back."""
+        """Return a permit."""
         if permit._probe and self.breaker is not None:
             self.breaker.on_abandoned(self._clock.now())
         self._in_use -= 1
@@ -427,7 +429,7 @@ class Limits:
 
 
 def _evenly_paced_throttler(clock: Clock, rate: Rate) -> _ClockedThrottler:
-    """Even pace for a rate: groups of ``k`` at most, spaced so that any window of ``period`` holds ``count``."""
+    """Return a throttler with an even pace: small groups, spaced so that any window of `period` has `count`."""
     spacing = (rate.period + _DELIVERY_SPREAD) / rate.count
     group = max(1, int(_SHORTEST_PAUSE / spacing))
     return _ClockedThrottler(clock, group, (rate.period + _DELIVERY_SPREAD) / (rate.count // group))

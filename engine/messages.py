@@ -24,11 +24,11 @@ _PARTY_BYTES: dict[Party, bytes] = {"system": b"s", "user": b"u", "assistant": b
 
 @dataclass(slots=True)
 class Message:
-    """One message as a chat model takes it.
+    """A message of a chat.
 
-    ``pieces`` are the tokens of the model's own reply, as it was computed, where they are known; only a local model
-    reads its own back.
-    ``calls`` are an assistant's; ``call_id`` (which call it answers) and ``name`` (of the function) a tool's result's.
+    `pieces` are the tokens of the model's own reply as computed, if known; only a local model reads its own back.
+    `calls` belong to an assistant's message; `call_id` (the answered call) and `name` (of the function) to a tool's
+    result.
     """
 
     role: Party
@@ -39,7 +39,7 @@ class Message:
     name: str = ""
 
     def to_openai(self) -> dict[str, Any]:
-        """The message as chat endpoints take it."""
+        """Return the message in the format of chat endpoints."""
         record: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.role == "tool":
             record["tool_call_id"] = self.call_id
@@ -52,10 +52,9 @@ class Message:
 
 
 class View:
-    """One role's view of the conversation: it only grows; its digest is a hash chain over the messages.
+    """A role's view of the conversation: it only grows; its digest is a hash chain over the messages.
 
-    Appending costs one hash of the new text; a request's identity therefore costs the same in the last round as in
-    the first.
+    Appending costs one hash of the new text, so identifying a request costs the same in the last round as in the first.
     """
 
     __slots__ = ("_digest", "_messages")
@@ -74,8 +73,9 @@ class View:
         call_id: str = "",
         name: str = "",
     ) -> None:
-        """Add a message at the end; all as in ``Message`` (``pieces`` are no part of the digest: they stand for the
-        text).
+        """Add a message at the end; arguments as in `Message`.
+
+        `pieces` are not part of the digest, because they stand for the text.
         """
         if calls or call_id or name:
             message = Message(role, content, pieces, tuple(calls), call_id, name)
@@ -90,14 +90,14 @@ class View:
         self._digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
     def branch(self) -> View:
-        """A view that starts with these messages and grows on its own (a repair request is one)."""
+        """Return a view that starts with these messages and grows separately (a repair request is one)."""
         view = View()
         view._messages = self._messages.copy()
         view._digest = self._digest
         return view
 
     def without_last(self) -> View:
-        """A view of its own of all messages but the last; hashes them anew."""
+        """Return a separate view without the last message; hashes the others again."""
         view = View()
         for message in self._messages[:-1]:
             view.append(
@@ -112,12 +112,12 @@ class View:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages so far, safe to hand to a backend while the view grows."""
+        """The messages so far, safe to pass to a backend while the view grows."""
         return tuple(self._messages)
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that stand for the whole sequence of roles and texts."""
+        """16 bytes that identify the whole sequence of roles and texts."""
         return self._digest
 
     def __len__(self) -> int:
@@ -126,12 +126,12 @@ class View:
 
 @dataclass(slots=True, frozen=True)
 class Sampling:
-    """How a model is to answer. Made once per role and shared by all of its requests.
+    """Options of a model's answers. Created once per role and shared by all of its requests.
 
-    ``schema`` is a JSON schema the answer must follow, None for free text; ``logprobs`` the number of alternatives
-    wanted with each token's log-probability, None for no report; ``expected`` asks for the probability-weighted mean
-    at every place of the schema where an integer is chosen from a list (backends that cannot know it leave it out).
-    ``top_k``, ``min_p`` and the three penalties are off at 0, 0, 1, 0 and 0; endpoints are told of them only when on.
+    `schema` is a JSON schema that the answer must follow, None for free text; `logprobs` the number of alternatives to
+    return with each token's log-probability, None for none; `expected` requests the probability-weighted mean wherever
+    the schema has an integer from a list (backends that cannot compute it omit it). `top_k`, `min_p` and the three
+    penalties are off at 0, 0, 1, 0 and 0, and are sent to endpoints only if on.
     """
 
     temperature: float = 0.0
@@ -159,16 +159,16 @@ class Sampling:
 
 @dataclass(slots=True)
 class Request:
-    """One model call.
+    """A model call.
 
-    ``digest`` identifies what is asked (messages, sampling, seed; not the model, which the manifest names).
-    ``on_text`` is called with each piece of text by backends that stream; what it raises ends the call at once;
-    ``on_restart`` is called before a failed attempt is repeated: text received so far is discarded.
-    ``hint`` is what a simulated or oracle model may know of the item; real backends never read it. ``tools`` are the
-    functions that the model may call. ``affinity`` identifies the conversation in this process, where parallel runs may
-    have conversations of the same name: backends keep KV and contexts by it. ``prompt``, in place of messages, is text
-    to go on with as it stands, without a chat template (only for backends with ``continues_text``). ``branch`` is the
-    path of the branch that asks, "" for the conversation itself; requests of one role may overlap between branches.
+    `digest` identifies the request (messages, sampling, seed; not the model, which the manifest names). `on_text` is
+    called with each piece of text by backends that stream; an exception that it raises ends the call at once;
+    `on_restart` is called before a failed attempt is repeated: text received so far is discarded. `hint` is what a
+    simulated or oracle model may know of the item; real backends never read it. `tools` are the functions that the
+    model may call. `affinity` identifies the conversation in this process, because parallel runs may have conversations
+    of the same name: backends keep KV and contexts by it. `prompt`, in place of messages, is text to continue as is,
+    without a chat template (only for backends with `continues_text`). `branch` is the path of the branch that makes the
+    request, "" for the conversation itself; requests of one role may overlap between branches.
     """
 
     messages: Sequence[Message]
@@ -188,7 +188,7 @@ class Request:
 
     @property
     def characters(self) -> int:
-        """How long the prompt is, tools included, for estimates where nobody has counted tokens."""
+        """Length of the prompt, including tools, for estimates without token counts."""
         count = sum(len(message.content) for message in self.messages) + len(self.prompt or "")
         if self.tools is not None:
             count += self.tools.characters
@@ -198,18 +198,16 @@ class Request:
 
 @dataclass(slots=True)
 class Completion:
-    """A model's answer. Latencies are seconds; ``attempts`` counts tries including the one that succeeded.
+    """A model's answer. Latencies are in seconds; `attempts` counts all tries, including the successful one.
 
-    ``text`` is the answer; what a reasoning model thought before it stands in ``thoughts`` (see ``thoughts``).
-    ``finish``: ``stop``, ``length`` (hit ``max_tokens``), ``watch:REASON`` when a detector ended the stream, or the
-    endpoint's own word (``content_filter``, ``refusal``, ``tool_calls`` where none were offered, …).
-    ``usage_note``: a count of tokens that was of no use, as given; an estimate stands in its place.
-    ``cached_tokens``: how many of the prompt's came from the endpoint's cache, where it says so.
-    ``logprobs``: per token ``[text, logprob, {alternative: logprob}]`` where it was asked for; ``pieces`` as in
-    ``Message``; ``expected``: the mean of each score as the model weighs its digits, where that was asked for;
-    ``likelihoods``: the answer to a ``Reading``; ``calls``: the functions to call, None where the model asked for none.
-    ``versions``: of a model that is trained meanwhile, the versions of its weights that computed this answer, oldest
-    first; None where nobody says.
+    `text` is the answer; the reasoning before it is in `thoughts`. `finish` is `stop`, `length` (hit `max_tokens`),
+    `watch:REASON` if a detector ended the stream, or the endpoint's own word (`content_filter`, `refusal`, `tool_calls`
+    if no tools were offered, …). `usage_note` is an unusable token count as received; an estimate replaces it.
+    `cached_tokens` are the prompt tokens served from the endpoint's cache, if reported. `logprobs` has per token
+    `[text, logprob, {alternative: logprob}]`, if requested; `pieces` are as in `Message`; `expected` is the mean of
+    each score, weighted by the probabilities of its digits, if requested; `likelihoods` answer a `Reading`; `calls` are
+    the functions to call, None if there are none. `versions` are the versions of the weights that computed this answer,
+    oldest first, if the model is trained meanwhile; None if unknown.
     """
 
     text: str
@@ -231,10 +229,10 @@ class Completion:
 
     @property
     def refusal_reason(self) -> str | None:
-        """Why nothing was said that could be judged as an answer; None where something was, or silence is the answer.
+        """Why there is no text to judge as an answer; None if there is one, or if silence is the answer.
 
-        ``refusal``, ``content_filter`` or another word of the endpoint, ``tool_calls`` where none were offered, or
-        ``cut_while_thinking`` where thoughts took all of the tokens.
+        `refusal`, `content_filter` or another word of the endpoint, `tool_calls` if no tools were offered, or
+        `cut_while_thinking` if the reasoning took all of the tokens.
         """
         if self.text.strip() or self.finish == "stop":
             return None
@@ -244,8 +242,10 @@ class Completion:
 
 
 def fold_system_messages(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation for a model that takes no system messages: what they say stands before the user message
-    that follows, or where none does, behind the one before or as the user's own.
+    """Return the conversation for a model without system messages.
+
+    Their text is put before the next user message; if none follows, behind the previous one, or in a user message of
+    its own.
     """
     folded: list[Message] = []
     pending: list[str] = []
@@ -270,7 +270,7 @@ def _say_as_user(folded: list[Message], pending: list[str]) -> None:
 
 
 def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | None = None) -> bytes:
-    """The identity of a call: the view's chain, the sampling, the seed and the tools offered."""
+    """Return the identity of a call: the view's hash chain, the sampling, the seed and the offered tools."""
     data = b"%b%b%d" % (view.digest, sampling.digest, seed)
     if tools is not None:
         data = b"%b/%b" % (data, tools.digest)
@@ -278,7 +278,7 @@ def request_digest(view: View, sampling: Sampling, seed: int, tools: Toolbox | N
 
 
 def _with_tools(message: Message) -> bytes:
-    """A message's texts, each behind its length, so that no two messages read the same."""
+    """Return a message's texts, each prefixed by its length, so that no two messages have the same bytes."""
     texts = [message.content, message.call_id, message.name]
     for call in message.calls:
         texts += call.to_record()

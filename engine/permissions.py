@@ -1,11 +1,11 @@
-"""Permissions: what a file by others, and a client of a server, may name. The one place that decides it.
+"""Permissions: what a file by others, and a client of a server, may name. All such decisions are made here.
 
-Code runs only where the person at the command line has named it: as a word of the command, with ``--python-tools``, or
-as an argument of a Python program. A client of a server names the operator's models, and harmless ones; it names no
-code, no variable of the environment, no file outside of the operator's folders.
+Code runs only if the person at the command line has named it: as a word of the command, with `--python-tools`, or as an
+argument of a Python program. A client of a server may name the operator's models, and harmless ones, but no code, no
+environment variable, and no file outside of the operator's folders.
 
-Whatever imports by a name, opens a model by its name or reads a variable that a name mentions asks ``permissions()``.
-A name in a file is checked where the file is read, too, so that the error has file, line and field.
+Everything that imports by name, opens a model by name or reads a variable that a name mentions asks `permissions()`.
+Names in a file are also checked when the file is read, so that the error has file, line and field.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CODE = re.compile(r"^(?:[\w-]+=)?(?:\w+:)??(?:python:(?P<model>[^#?]+)|(?P<file
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# Addresses that Python's ``is_global`` lets through, or not in every version.
+# Addresses that Python's `is_global` lets through, or not in every version.
 _INNER: tuple[Network, ...] = tuple(
     ipaddress.ip_network(one)
     for one in (
@@ -55,14 +55,14 @@ _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64: the last 32 bits a
 
 
 class NotPermitted(ConfigurationError):
-    """A name that may not be used here. The message says who may permit it, and how."""
+    """A name that must not be used here. The message says who may permit it, and how."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Endpoints that clients may name: URLs up to the end of a path's part, and networks of which any URL may be named.
+    """Endpoints that clients may name: URL prefixes, up to a path segment, and networks in which any URL may be named.
 
-    An entry with a URL allows nothing else that answers at the same address.
+    A URL entry allows nothing else that answers at the same address.
     """
 
     urls: tuple[tuple[str, str, int, str], ...] = ()
@@ -70,10 +70,10 @@ class Endpoints:
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> Endpoints:
-        """Read the operator's list: ``https://host[:port][/path]``, an address, or a network in CIDR form.
+        """Parse the operator's list: `https://host[:port][/path]`, an address, or a network in CIDR form.
 
         Raises:
-            ConfigurationError: An entry is neither.
+            ConfigurationError: An entry is none of these.
         """
         urls, networks = [], []
         for entry in entries:
@@ -107,7 +107,7 @@ class Endpoints:
             return False
 
     def check_address(self, text: str, url: str) -> None:
-        """Refuse (``NotPermitted``) an address that is inner, not the operator's, and not what the URL itself says."""
+        """Raise `NotPermitted` for a private address that is neither the operator's nor the one in the URL itself."""
         address = ipaddress.ip_address(text.partition("%")[0])
         if not (is_public(address) or self._within(address) or _names_own_machine(url, address)):
             raise NotPermitted(
@@ -121,12 +121,13 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Bounds of what a client may name.
+    """Limits on what a client may name.
 
     Attributes:
-        models: The operator's models by full name; they are opened as the operator may open them (``operator``).
-        folders: Folders in which files may lie.
-        endpoints: Endpoints that may be named besides; they get no key.
+        operator: Permissions of the operator, under which the operator's models are opened.
+        models: The operator's models by full name.
+        folders: Folders that files may be in.
+        endpoints: Further endpoints that may be named; they get no key.
     """
 
     operator: Permissions
@@ -135,7 +136,7 @@ class Client:
     endpoints: Endpoints = field(default_factory=Endpoints)
 
     def lists(self, spec: ModelSpec) -> bool:
-        """Return True if this is one of the operator's models, under whichever label."""
+        """Return True if this is one of the operator's models, under any label."""
         from .backends.base import ModelSpec
 
         return any(_spec_identity(ModelSpec.parse(name)) == _spec_identity(spec) for name in self.models)
@@ -143,13 +144,13 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What names may mean: ``code`` are modules by name and Python files by full path; ``client`` bounds the rest."""
+    """Allowed names: `code` has modules by name and Python files by full path; `client` restricts the rest."""
 
     code: frozenset[str] = frozenset()
     client: Client | None = None
 
     def check_code(self, name: str | Path, location: str = "") -> None:
-        """Refuse (``NotPermitted``) code that was not granted; ``where`` names file, line and field in the error."""
+        """Raise `NotPermitted` for code that was not granted; `location` (file, line and field) prefixes the error."""
         text = str(name)
         if self.client is not None:
             raise NotPermitted(f"{location}{text}: is code, and a client may name none")
@@ -162,7 +163,7 @@ class Permissions:
         )
 
     def check_model(self, text: str, location: str = "") -> None:
-        """Refuse (``NotPermitted``) a model that may not be opened here."""
+        """Raise `NotPermitted` for a model that must not be opened here."""
         from .backends.base import ModelSpec
 
         if self.client is None and not text.startswith("python:"):
@@ -192,30 +193,30 @@ class Permissions:
         return ""
 
     def for_model(self, text: str) -> Permissions:
-        """Return the permissions under which a model is opened: the operator's for one that the operator has listed."""
+        """Return the permissions for opening a model: the operator's if the operator has listed it."""
         from .backends.base import ModelSpec
 
         client = self.client
         return client.operator if client is not None and client.lists(ModelSpec.parse(text)) else self
 
     def variable(self, name: str) -> str | None:
-        """Return the value of a variable of the environment; no client may ask (``NotPermitted``)."""
+        """Return the value of an environment variable; raise `NotPermitted` for a client."""
         if self.client is not None:
             raise NotPermitted(f"{name}: a client names no variable of the server's environment")
         return os.environ.get(name)
 
     def check_network(self, name: str) -> None:
-        """Refuse (``NotPermitted``) to ask another machine, other than for a model, for a client."""
+        """Raise `NotPermitted` if a client requests access to another machine, other than for a model."""
         if self.client is not None:
             raise NotPermitted(f"{name}: asks another machine, which a client may not have done")
 
     def check_writing(self, name: str) -> None:
-        """Refuse (``NotPermitted``) to write a file outside of run folders for a client."""
+        """Raise `NotPermitted` if a client requests to write a file outside of run folders."""
         if self.client is not None:
             raise NotPermitted(f"{name}: would be written, which a client may not have done; name a file that is there")
 
     def check_file(self, path: Path) -> None:
-        """Refuse (``NotPermitted``) a file outside of the client's folders, without looking at it."""
+        """Raise `NotPermitted` for a file outside of the client's folders, without accessing it."""
         if self.client is None:
             return
         try:
@@ -227,7 +228,7 @@ class Permissions:
 
     @property
     def endpoints(self) -> Endpoints | None:
-        """The endpoints that may be asked; None where any may be."""
+        """The allowed endpoints; None if all are allowed."""
         return None if self.client is None else self.client.endpoints
 
 
@@ -236,13 +237,13 @@ _bound: ContextVar[Permissions | None] = ContextVar("viva_permissions", default=
 
 
 def permissions() -> Permissions:
-    """Return what names may mean here: in this context if it is bounded, else in this process."""
+    """Return the permissions of this context, else of this process."""
     return _bound.get() or _granted
 
 
 @contextmanager
 def bound_permissions(bounds: Permissions) -> Iterator[None]:
-    """Have these permissions hold while entered, in this context and the tasks that it starts."""
+    """Apply these permissions while entered, in this context and the tasks that it starts."""
     before = _bound.set(bounds)
     try:
         yield
@@ -251,14 +252,14 @@ def bound_permissions(bounds: Permissions) -> Iterator[None]:
 
 
 def grant(*names: str | Path) -> None:
-    """Permit modules and Python files to be imported in this process. A client's context cannot grant anything."""
+    """Permit the import of modules and Python files in this process. A client's context cannot grant anything."""
     global _granted
     if permissions().client is None:
         _granted = replace(_granted, code=_granted.code | {_code_name(name) for name in names})
 
 
 def begin_command(words: Sequence[str], tools: Sequence[str] = ()) -> None:
-    """Permit the Python files that the words of a command name, the code of ``--python-tools``, and nothing else."""
+    """Permit the Python files among a command's words and the code of `--python-tools`, and nothing else."""
     global _granted
     _granted = Permissions()
     grant(*tools)
@@ -266,7 +267,7 @@ def begin_command(words: Sequence[str], tools: Sequence[str] = ()) -> None:
 
 
 def grant_typed(*words: str) -> None:
-    """Permit the Python files that words of a person's name: of a command, or arguments of a program."""
+    """Permit the Python files among words that a person typed: of a command, or arguments of a program."""
     grant(*(path for word in words for path in _typed_files(word)))
 
 
@@ -276,7 +277,7 @@ def is_python_file(name: str) -> bool:
 
 
 def absolute_path(name: str | Path) -> Path:
-    """Return the full path of a file; ``ConfigurationError`` if no file can be named so."""
+    """Return the full path of a file; raise `ConfigurationError` if it is no possible path."""
     try:
         return Path(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:  # too long, nobody's home, a NUL
@@ -289,16 +290,16 @@ def check_names(
     folder: Path = Path(),
     line: Callable[[Sequence[str | int]], int] | None = None,
 ) -> None:
-    """Check every text in the value of a file: none may name code that is not granted, and the file grants none itself.
-    Texts that are no names of code are left alone.
+    """Check all texts in a file's value: none may name code that is not granted, and the file cannot grant any itself.
 
     Args:
-        where: The file's name in errors.
-        folder: Where relative paths in the file begin.
-        line: The line of a field, by its path of keys and places.
+        value: The parsed content of the file. Texts that are no names of code are ignored.
+        name: Name of the file, for errors.
+        folder: Base of relative paths in the file.
+        line: Returns the line of a field, given its path of keys and indices.
 
     Raises:
-        NotPermitted: One does; the message has file, line and field.
+        NotPermitted: A text names code that is not granted; the message has file, line and field.
     """
     for path, text in _texts(value):
         match = _CODE.match(text)
@@ -330,7 +331,7 @@ def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 
 def _typed_files(word: str) -> Iterator[Path]:
-    """The Python files that a word of a command names: ``mine.py``, ``python:mine.py#f``, ``LABEL=mine.py#f``."""
+    """Yield the Python files in a word of a command: `mine.py`, `python:mine.py#f`, `LABEL=mine.py#f`."""
     for end in re.finditer(r"\.py(?=$|[#?:@,=])", word):
         head = word[: end.end()]
         for start in (0, *(sign.end() for sign in re.finditer(r"[:=,]", head))):
@@ -348,8 +349,10 @@ def _code_name(name: str | Path) -> str:
 
 
 def seal_manifest(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest with the code that is granted now, under a seal of this user's: whoever reads the manifest
-    later as this user is granted the same. Where nothing is granted, or no key can be kept, there is no seal.
+    """Return a manifest with the code granted now, sealed with this user's key.
+
+    Later reads of the manifest by this user grant the same code. There is no seal if nothing is granted or no key can
+    be stored.
     """
     plain = {name: value for name, value in record.items() if name != SEAL}
     code = sorted(permissions().code)
@@ -358,7 +361,7 @@ def seal_manifest(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grant_from_seal(record: Mapping[str, Any]) -> None:
-    """Grant what a manifest was sealed with; a manifest that another user made, or that was changed, grants nothing."""
+    """Grant the code in a manifest's seal; a manifest by another user, or a modified one, grants nothing."""
     seal_record = record.get(SEAL)
     code = seal_record.get("code") if isinstance(seal_record, dict) else None
     seal = seal_record.get("seal") if isinstance(seal_record, dict) else None
@@ -376,7 +379,7 @@ def _seal(record: Mapping[str, Any], code: list[str], key: bytes) -> str:
 
 
 def _seal_key(*, make: bool) -> bytes | None:
-    """This user's key; None where there is none, or none can be kept."""
+    """Return this user's key; None if there is none, or none can be stored."""
     base = os.environ.get("XDG_STATE_HOME")
     try:
         folder = (Path(base) if base else Path.home() / ".local" / "state") / "viva"
@@ -397,7 +400,7 @@ def _seal_key(*, make: bool) -> bytes | None:
 
 
 def is_public(address: Address) -> bool:
-    """Return True if an address is one of the public network, and so is every address that it stands for."""
+    """Return True if an address, and every address embedded in it, is public."""
     return all(
         embedded.is_global and not embedded.is_multicast and not any(embedded in inner for inner in _INNER)
         for embedded in _embedded_addresses(address)
@@ -405,7 +408,7 @@ def is_public(address: Address) -> bool:
 
 
 def _embedded_addresses(address: Address) -> list[Address]:
-    """An address, or the IPv4 addresses inside it: mapped, 6to4, Teredo, NAT64."""
+    """Return an address, or the IPv4 addresses in it: mapped, 6to4, Teredo, NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:
@@ -421,7 +424,7 @@ def _embedded_addresses(address: Address) -> list[Address]:
 
 
 def _url_parts(url: str) -> tuple[str, str, int, str] | None:
-    """Scheme, host, port and path of a URL; None where it is none that can be compared."""
+    """Return scheme, host, port and path of a URL; None if it cannot be compared."""
     try:
         parts = urlsplit(url)
         usual = {"http": 80, "https": 443}[parts.scheme]

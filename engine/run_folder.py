@@ -1,7 +1,7 @@
-"""A run's folder: ``manifest.json`` beside ``journal.sqlite``, and the lock that keeps a second writer out.
+"""A run's folder: `manifest.json` beside `journal.sqlite`, and the lock that keeps other writers out.
 
-The manifest says what was run, exactly enough to run it again: versions, seed, tier, models, hashes of prompt
-pack and dataset, and the protocol's own options. It never holds a key or password. Results are in the journal.
+The manifest records what was run, in enough detail to run it again: versions, seed, tier, models, hashes of prompt pack
+and dataset, and the protocol's own options. It never contains a key or password. Results are in the journal.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class RunManifest(BaseModel):
-    """What a manifest says to the engine; fields of scenarios stand beside these. ``journal`` names the file that was
-    made together with the manifest (None in manifests of earlier versions).
+    """Fields of a manifest that the engine reads; scenarios add their own.
+
+    `journal` names the file that was created together with the manifest (None in manifests of earlier versions).
     """
 
     model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
@@ -52,9 +53,10 @@ class RunManifest(BaseModel):
 
 
 def read_manifest(file: Path, kind: str) -> Any:
-    """The JSON in a file that makes its folder ``what`` it is.
+    """Return the JSON in the file that makes its folder a folder of this kind.
 
-    :raises ConfigurationError: there is none, or it cannot be read.
+    Raises:
+        ConfigurationError: There is no such file, or it cannot be read.
     """
     try:
         return orjson.loads(_read_regular_file(file))
@@ -67,7 +69,7 @@ def read_manifest(file: Path, kind: str) -> Any:
 
 
 def _explain_missing_manifest(file: Path, kind: str) -> str:
-    """Why a folder without the file is not what it should be, with the folders below it that have such a file."""
+    """Explain why a folder is not of this kind, and list subfolders that are."""
     folder = file.parent
     if not os.path.lexists(folder):
         return f"not {kind}: there is no such folder"
@@ -77,10 +79,11 @@ def _explain_missing_manifest(file: Path, kind: str) -> str:
 
 
 def validate_manifest(model: type[M], data: Any, file: Path) -> M:
-    """A manifest's data as its model.
+    """Validate a manifest's data.
 
-    :raises ConfigurationError: a field is missing or wrong; the message names the file, the first such field, and what
-        was found there.
+    Raises:
+        ConfigurationError: A field is missing or wrong; the message names the file, the first such field, and its
+            value.
     """
     if not isinstance(data, dict):
         raise ConfigurationError(f"{file}: expected a JSON object, found {_short_value(data)}; restore it from a copy")
@@ -94,7 +97,7 @@ def validate_manifest(model: type[M], data: Any, file: Path) -> M:
 
 
 def field_error(file: Path, error: ValidationError, inside: str = "") -> ConfigurationError:
-    """The error for the first of the fields that a model refused; ``inside`` is the field that holds them all."""
+    """Return the error for the first field that a model refused; `inside` is the field that contains them all."""
     first, *remaining = error.errors(include_url=False, include_context=False)
     field = ".".join(filter(None, (inside, *map(str, first["loc"]))))
     problem = "missing" if first["type"] == "missing" else f"{first['msg']}, found {_short_value(first['input'])}"
@@ -110,9 +113,10 @@ def _short_value(value: Any) -> str:
 
 
 def _read_regular_file(file: Path) -> bytes:
-    """What a regular file holds. A FIFO or device is refused, and not waited for.
+    """Return a regular file's content; refuse a FIFO or device without waiting for it.
 
-    :raises OSError: it is none, too large, or cannot be read.
+    Raises:
+        OSError: It is not a regular file, too large, or cannot be read.
     """
     opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(opened, "rb") as stream:
@@ -127,20 +131,20 @@ def _read_regular_file(file: Path) -> bytes:
 _JOURNAL = "journal.sqlite"
 _JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm", f"{_JOURNAL}-journal")
 # What a kill leaves where nothing has begun.
-_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and what ``write_atomically`` leaves
+_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and what `write_atomically` leaves
 # Facts about one making of a run; two runs that differ only here are the same experiment.
 _CIRCUMSTANCES = ("versions", "manifest", "journal", SEAL)
 
 
 def installed_versions() -> dict[str, str]:
-    """What the run was made with."""
+    """Return the versions of viva, Python and the platform."""
     from importlib.metadata import version
 
     return {"viva": version("viva-exam"), "python": platform.python_version(), "platform": platform.platform()}
 
 
 class RunFolder:
-    """One run on disk. Make it with ``create`` or ``open``; ``lock`` before writing."""
+    """A run on disk. Create it with `create` or `open`; `lock` before writing."""
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
@@ -150,17 +154,19 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """The SQLite file with the calls and results."""
+        """The SQLite file with calls and results."""
         return self.path / _JOURNAL
 
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any], files: Mapping[str, bytes] | None = None) -> RunFolder:
-        """Make the folder, an empty journal in it, and then the manifest: a manifest never stands without a journal
-        unless somebody took that away. ``files``, by name, are put beside them.
+        """Create the folder, an empty journal in it, and then the manifest.
 
-        :raises ConfigurationError: the folder already holds a run; the message says whether it is this one. Or a text
-            of the manifest is not UTF-8.
-        :raises JournalError: the folder cannot be written.
+        In this order, a manifest never lacks a journal unless somebody removed that. `files`, by name, are added.
+
+        Raises:
+            ConfigurationError: The folder already contains a run; the message says if it is this one. Or a text of the
+                manifest is not UTF-8.
+            JournalError: The folder cannot be written.
         """
         folder = cls(path, seal_manifest({"manifest": MANIFEST_VERSION, "journal": _JOURNAL, **manifest}))
         data = _manifest_bytes(folder.manifest)
@@ -188,7 +194,8 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Open an existing run.
 
-        :raises ConfigurationError: there is none here, or its manifest cannot be read.
+        Raises:
+            ConfigurationError: There is no run here, or its manifest cannot be read.
         """
         file = path / "manifest.json"
         permissions().check_file(path)
@@ -199,16 +206,17 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether the journal has its tables, or had them: then reading it says what has become of it."""
+        """True if the journal has its tables, or had them: then reading it reports any damage."""
         return "journal" in self.manifest or has_tables(self.journal)
 
     def require_journal(self) -> None:
-        """See that the journal is there; where it is certain that nothing was ever written to it, make it.
+        """Check that the journal exists; create it if certainly nothing was ever written to it.
 
-        Earlier versions wrote the manifest before the journal: a folder with nothing but the manifest was left by a
-        kill before the run took its lock, a journal without tables by one before they were made.
+        Earlier versions wrote the manifest before the journal: a kill before the run took its lock left a folder with
+        only the manifest, and a kill before the tables were created left a journal without tables.
 
-        :raises JournalError: it was taken away or emptied.
+        Raises:
+            JournalError: It was removed or emptied.
         """
         if self.journal.exists():
             if not is_unfinished(self.journal):
@@ -225,8 +233,9 @@ class RunFolder:
     def lock(self) -> None:
         """Keep other processes from writing this run until this one ends.
 
-        :raises ConfigurationError: another process is at it.
-        :raises JournalError: the folder cannot be written.
+        Raises:
+            ConfigurationError: Another process is running it.
+            JournalError: The folder cannot be written.
         """
         file = self.path / "lock"
         is_new = not file.exists()
@@ -243,8 +252,9 @@ class RunFolder:
             self._created.append(file)
 
     def remove(self) -> None:
-        """Take away what this object has made, unless something is recorded there by now. Nothing else is touched:
-        neither a folder that was opened, nor files that somebody has put beside ours.
+        """Delete what this object created, unless something is recorded there by now.
+
+        Nothing else is touched: neither a folder that was opened, nor files that somebody put beside ours.
         """
         if has_records(self.journal):
             return
@@ -259,7 +269,7 @@ class RunFolder:
         open_database(self.journal).close()
 
     def unlock(self) -> None:
-        """Let others write."""
+        """Let other processes write."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -280,7 +290,11 @@ def _is_run_leftover(name: str) -> bool:
 
 
 def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
-    """:raises ConfigurationError: something lies in this place already."""
+    """Check that a new run can be created here.
+
+    Raises:
+        ConfigurationError: Something is here already.
+    """
     if (path / "manifest.json").exists():
         different = compare_manifests(RunFolder.open(path).manifest, manifest)
         if different:
@@ -301,7 +315,7 @@ def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
 
 
 def compare_manifests(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
-    """The names of the manifest fields, and of the settings, in which two runs differ as experiments."""
+    """Return the names of the manifest fields and settings in which two runs differ as experiments."""
     names = []
     for name in sorted((first.keys() | second.keys()) - set(_CIRCUMSTANCES)):
         value, other_value = first.get(name), second.get(name)

@@ -1,9 +1,9 @@
 """The runner: admits conversations, bounded and in order, and runs each to its end.
 
-Each worker holds a slot and takes the next plan when it is free, so no task and no item exists before it is
-needed. Parallel runs may share slots and turns of the event loop (``event_loop``): a run that finds no free
-slot queues once, however many conversations it still has, so waiting runs take turns. A conversation's failure
-is a record; only an error that would fail every other conversation too ends the run.
+Each worker has a slot and takes the next plan when it is free, so no task and no item exists before it is needed.
+Parallel runs may share slots and turns of the event loop (`event_loop`): a run without a free slot queues once, however
+many conversations it still has, so waiting runs take turns. A conversation's failure is a record; only an error that
+would fail every other conversation too ends the run.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ SlotCallback = Callable[[], None]
 
 
 class Slots:
-    """``limit`` slots. A waiter is identified by its ``give``, which is called once a slot is taken for it.
+    """A number of slots (`limit`). A waiter is identified by its `callback`, called once a slot is taken for it.
 
-    ``give`` runs in the call that released the slot: it must be quick, must not raise, and must see to it that the slot
-    is released.
+    The callback runs in the call that released the slot: it must be quick, must not raise, and must make sure that the
+    slot is released.
     """
 
     __slots__ = ("_free", "_waiting", "limit")
@@ -67,7 +67,7 @@ class Slots:
 
     @property
     def in_use(self) -> int:
-        """Slots in use."""
+        """Number of slots in use."""
         return self.limit - self._free
 
     def take(self) -> bool:
@@ -78,16 +78,16 @@ class Slots:
         return True
 
     def wait(self, callback: SlotCallback) -> None:
-        """Queue for a slot; at most once a waiter."""
+        """Queue for a slot; at most once per waiter."""
         self._waiting.append(callback)
 
     def leave(self, callback: SlotCallback) -> None:
-        """Leave the queue, if it is in it."""
+        """Leave the queue, if in it."""
         if callback in self._waiting:
             self._waiting.remove(callback)
 
     def keep(self, callback: SlotCallback) -> bool:
-        """Whether the holder of a slot may use it for its next conversation: it is first in line, or no other waits."""
+        """Return True if a slot's holder may use it again: it is first in the queue, or nobody waits."""
         line = self._waiting
         if not line:
             return True
@@ -97,7 +97,7 @@ class Slots:
         return False
 
     def release(self) -> None:
-        """Give a slot back; the first in line gets it."""
+        """Release a slot; the first waiter gets it."""
         if self._waiting:
             self._waiting.popleft()()
         else:
@@ -110,10 +110,10 @@ _INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, *ENDS_RUN)
 
 @dataclass(slots=True)
 class Plan:
-    """A planned conversation: its number in the run, its key, the models by role, and what the protocol needs.
+    """A planned conversation: its number in the run, its key, the models by role, and the protocol's payload.
 
-    ``record`` is kept in the journal as the conversation's item; it must be plain JSON data, not changed afterwards.
-    ``label`` and ``repeat`` are the conversation's.
+    `record` is stored in the journal as the conversation's item; it must be plain JSON data, not changed afterwards.
+    `label` and `repeat` are the conversation's.
     """
 
     number: int
@@ -127,9 +127,9 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended.
+    """End of a run.
 
-    ``how``: done, drained (asked to finish, with something left to do), halted (asked to stop now), budget, failed.
+    `how`: done, drained (asked to finish, with conversations left), halted (asked to stop now), budget, failed.
     """
 
     how: str
@@ -147,11 +147,10 @@ Coroutine = Callable[[Conversation, Any], Awaitable[Any]]
 class Runner:
     """Runs plans through a protocol's coroutine.
 
-    ``journal`` is entered by the caller; ``history`` is the same file's reading half where the run is resumed.
-    ``slots``, ``loop_yield`` and ``computer`` may be shared with other runs; by default the run has its own, with
-    ``concurrency`` slots. ``drain`` lets conversations in flight finish, ``interrupt`` only requests under way;
-    ``halt`` stops at once. All admit nothing more and leave the run resumable. ``admitted`` is set when no further
-    conversation will begin.
+    `journal` is entered by the caller; `history` is the reading half of the same file in a resumed run. `slots`,
+    `loop_yield` and `computer` may be shared with other runs; by default the run has its own, with `concurrency` slots.
+    `drain` lets conversations in flight finish, `interrupt` only requests in flight; `halt` stops at once. All of them
+    stop admission and leave the run resumable. `admitted` is set when no further conversation will begin.
     """
 
     def __init__(
@@ -198,27 +197,27 @@ class Runner:
         self._admitting = True
 
     def drain(self) -> None:
-        """Finish the conversations in flight, begin no other."""
+        """Finish the conversations in flight; begin no other."""
         if self._admitting:
             self._close_admission()
             self._outcome.how = "drained"
 
     def interrupt(self) -> None:
-        """Finish the requests under way; each conversation is interrupted where it would make its next."""
+        """Finish the requests in flight; each conversation is interrupted at its next one."""
         self.drain()
         self._journal.hasten()
         self.services.stop.request()
 
     def halt(self) -> None:
-        """Stop now. What is in flight is interrupted and goes on when the run is resumed."""
+        """Stop now. Conversations in flight are interrupted and continue when the run is resumed."""
         self._journal.hasten()
         self._end("halted")
 
     async def run(self, plans: Iterable[Plan], converse: Coroutine, total: int | None = None) -> Outcome:
-        """Carry all plans to their end and say how it went.
+        """Run all plans and return the outcome.
 
-        Conversations that the history knows as ended are not run again (their results are published as restored);
-        begun ones replay their recorded calls first.
+        Conversations that ended according to the history are not run again (their results are published as restored);
+        those that had begun replay their recorded calls first.
         """
         restored = self._restore()
         self._events.publish(RunStarted(self._clock.wall(), "", total, len(restored)))
@@ -272,7 +271,7 @@ class Runner:
             self._end("failed", error)
 
     def _spawn(self) -> None:
-        """Start the next worker: at once if a slot is free, else when this run is first in line for one."""
+        """Start the next worker: at once if a slot is free, else when this run is first in the queue for one."""
         if not self.admitted.is_set():
             if self._slots.take():
                 self._begin()
@@ -402,7 +401,7 @@ class Runner:
             self._failed(plan, error)  # whatever it is: a protocol cannot end the program
 
     def _answered_before(self, plan: Plan, error: Unauthorized) -> bool:
-        """Whether a resumed run's journal shows that the model accepted the key, so only this request is forbidden.
+        """Return True if a resumed run's journal shows that the model accepts the key: only this request is forbidden.
 
         Holds for 403 only: a 401 refuses the key itself, which may have changed since then.
         """
@@ -441,7 +440,7 @@ class Runner:
 
 
 def _all_ended(plans: Iterator[Plan], ended: set[int]) -> bool:
-    """Whether all remaining plans are of conversations that have ended."""
+    """Return True if all remaining plans are of conversations that have ended."""
     try:
         return all(plan.number in ended for plan in plans)
     except VivaError:  # the dataset can no longer be read: whether more plans follow is unknown

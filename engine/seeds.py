@@ -1,4 +1,4 @@
-"""Where every random choice comes from: a hash of named parts, never arrival order (tier A)."""
+"""Source of every random choice: a hash of named parts, never arrival order, so that runs are reproducible."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ def _hasher(parts: tuple[object, ...]) -> hashlib.blake2b:
 
 
 def derive(*parts: object) -> int:
-    """A seed in 1 … 2³¹−1 that depends on ``parts`` alone, e.g. ``derive(run_seed, conversation, role, turn)``."""
+    """Return a seed in 1 … 2³¹−1 that depends only on `parts`, e.g. `derive(run_seed, conversation, role, turn)`."""
     return int.from_bytes(_hasher(parts).digest(), "big") % _RANGE + 1
 
 
 def uniform(*parts: object) -> float:
-    """A number in [0, 1) that depends on ``parts`` alone."""
+    """Return a number in [0, 1) that depends only on `parts`."""
     return int.from_bytes(_hasher(parts).digest(), "big") / 2**64
 
 
 def draws(*parts: object) -> list[float]:
-    """Sixteen independent numbers in [0, 1) that depend on ``parts`` alone, for the price of one hash."""
+    """Return sixteen independent numbers in [0, 1) that depend only on `parts`, for the price of one hash."""
     data = _SEPARATOR.join(str(part).encode() for part in parts)
     words = struct.unpack(">16I", hashlib.blake2b(data, digest_size=64).digest())
     return [word / 2**32 for word in words]
 
 
 def generator(*parts: object) -> random.Random:
-    """A private generator for several draws in a row (about 10 µs to make: not for the hot path)."""
+    """Return a private generator for several draws in a row (takes about 10 µs: not for the hot path)."""
     return random.Random(int.from_bytes(_hasher(parts).digest(), "big"))
 
 
 class ConversationSeeds:
-    """The seeds of one conversation: ``ConversationSeeds(run_seed, key).seed(role, turn)`` is ``derive`` with a
-    shared start.
+    """Seeds of one conversation.
+
+    `ConversationSeeds(run_seed, key).seed(role, turn)` is `derive(run_seed, key, role, turn)` with a shared start.
     """
 
     __slots__ = ("_start",)
@@ -48,7 +49,7 @@ class ConversationSeeds:
         self._start = _hasher(parts)
 
     def seed(self, role: str, turn: int) -> int:
-        """The seed of ``role``'s call number ``turn``; equal to ``derive(*parts, role, turn)``."""
+        """Return the seed of `role`'s call number `turn`; equal to `derive(*parts, role, turn)`."""
         line = self._start.copy()
         line.update(f"\x1f{role}\x1f{turn}".encode())
         return int.from_bytes(line.digest(), "big") % _RANGE + 1

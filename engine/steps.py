@@ -1,8 +1,8 @@
-"""A recorded step that is no model call: its identity, its result, and how both stand in the journal.
+"""A recorded step that is no model call: its identity, its result, and their representation in the journal.
 
-A step is kept in the journal's table of calls under the role ``compute:NAME``; its text is the result's JSON. Results
-and failures are plain JSON data, so that a replayed step gives exactly what the first one gave. Threads, worker
-processes and time limits are in ``computation``; this module is imported by worker processes and stays light.
+A step is stored in the journal's table of calls under the role `compute:NAME`; its text is the result's JSON. Results
+and failures are plain JSON data, so that a replayed step returns exactly what the first one returned. Threads, worker
+processes and time limits are in `computation`; this module is imported by worker processes and stays light.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _MAX_MESSAGE_CHARACTERS = 10_000  # of an error's message
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a step gave: ``value`` as JSON gives it back (tuples become lists), or ``error`` with the keys ``type``,
-    ``message`` and ``at`` (file, line and function). ``error`` is None where the step succeeded.
+    """Result of a step: `value` as restored from JSON (tuples become lists), or `error`.
+
+    `error` has the keys `type`, `message` and `at` (file, line and function); it is None if the step succeeded.
     """
 
     value: Any = None
@@ -40,14 +41,15 @@ class Computed:
 
     @property
     def failed(self) -> bool:
-        """Whether there is an error in place of a value."""
+        """True if the step failed."""
         return self.error is not None
 
 
 def step_digest(name: str, arguments: Sequence[Any], key: Any = None) -> bytes:
-    """16 bytes that identify a step: its name, and its arguments or the ``key`` that stands for them.
+    """Return 16 bytes that identify a step: its name, and its arguments or the `key` that stands for them.
 
-    :raises ConfigurationError: an argument, or the key, is not plain JSON data.
+    Raises:
+        ConfigurationError: An argument, or the key, is not plain JSON data.
     """
     for number, argument in enumerate(arguments, 1) if key is None else ((0, key),):
         try:
@@ -61,10 +63,11 @@ def step_digest(name: str, arguments: Sequence[Any], key: Any = None) -> bytes:
 
 
 def to_json_bytes(value: Any) -> bytes:
-    """The JSON of plain data: None, booleans, 64-bit integers, finite floats, strings, lists, tuples and dicts.
+    """Return the JSON of plain data: None, booleans, 64-bit integers, finite floats, strings, lists, tuples and dicts.
 
-    :raises TypeError: it holds something else.
-    :raises ValueError: it holds a number that is not finite, or is longer than 64 MiB.
+    Raises:
+        TypeError: It contains something else.
+        ValueError: It contains a number that is not finite, or is longer than 64 MiB.
     """
     data = orjson.dumps(value, option=_PLAIN)
     # orjson writes nan and infinities as null
@@ -76,7 +79,7 @@ def to_json_bytes(value: Any) -> bytes:
 
 
 def _find_non_finite(value: Any, path: str = "") -> str | None:
-    """Where data hold a number that is not finite; "" is the data itself, None is nowhere."""
+    """Return the path of a number that is not finite; "" is the data itself, None means there is none."""
     if isinstance(value, float):
         return None if math.isfinite(value) else path
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
@@ -87,12 +90,12 @@ def _find_non_finite(value: Any, path: str = "") -> str | None:
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine: ``async def``, a partial of one, or an object with such a ``__call__``."""
+    """Return True if a call returns a coroutine: `async def`, a partial of one, or an object with such a `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def result_of_call(function: Callable[..., Any], arguments: Sequence[Any]) -> Result:
-    """Call a function here and now. A coroutine that it returns runs in an event loop of its own; nothing is raised."""
+    """Call a function now; nothing is raised. A coroutine that it returns runs in a new event loop."""
     try:
         value = function(*arguments)
         if inspect.iscoroutine(value):
@@ -105,7 +108,7 @@ def result_of_call(function: Callable[..., Any], arguments: Sequence[Any]) -> Re
 
 
 def result_of_value(value: Any, function: Callable[..., Any]) -> Result:
-    """The result where a function has returned ``value``."""
+    """Return the result of a function that returned `value`."""
     try:
         return COMPUTED, to_json_bytes(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -116,7 +119,7 @@ def result_of_value(value: Any, function: Callable[..., Any]) -> Result:
 
 
 def result_of_error(error: BaseException, function: Callable[..., Any]) -> Result:
-    """The result where a function has raised."""
+    """Return the result of a function that raised."""
     below = error.__traceback__ is not None and error.__traceback__.tb_next is not None
     return failure_result(
         type(error).__name__, error_text(error), user_frame(error) if below else definition_site(function)
@@ -124,19 +127,19 @@ def result_of_error(error: BaseException, function: Callable[..., Any]) -> Resul
 
 
 def timeout_result(function: Callable[..., Any], limit: float) -> Result:
-    """The result of a step that did not end within its time limit, in seconds."""
+    """Return the result of a step that exceeded its time limit, in seconds."""
     return failure_result("TimeoutError", f"no result after {limit:g} s", definition_site(function))
 
 
 def failure_result(kind: str, message: str, at: str) -> Result:
-    """The result of a step that failed."""
+    """Return the result of a failed step."""
     texts = {"type": kind, "message": message[:_MAX_MESSAGE_CHARACTERS], "at": at}
     plain = {name: replace_surrogates(text) for name, text in texts.items()}
     return RAISED, orjson.dumps(plain)
 
 
 def definition_site(function: Callable[..., Any]) -> str:
-    """``FILE:LINE in NAME`` of a function's definition, or its name alone where it has no Python code."""
+    """Return `FILE:LINE in NAME` of a function's definition, or only its name if it has no Python code."""
     while isinstance(function, partial):
         function = function.func
     code = getattr(function, "__code__", None)
@@ -145,6 +148,6 @@ def definition_site(function: Callable[..., Any]) -> str:
 
 
 def computed_from_record(completion: Completion) -> Computed:
-    """A step's result, from its row in the journal."""
+    """Restore a step's result from its row in the journal."""
     value = orjson.loads(completion.text)
     return Computed(error=value) if completion.finish == RAISED else Computed(value)

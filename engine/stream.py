@@ -1,7 +1,7 @@
 """The stream of a run's events: published once, read by listeners and subscriptions.
 
-A *listener* is called at once and must be quick; one that raises is detached and reported. A *subscription* is
-an async iterator with a bounded buffer: while any buffer is full, conversations wait at their next call.
+A *listener* is called at once and must be quick; one that raises is detached and reported. A *subscription* is an async
+iterator with a bounded buffer: while any buffer is full, conversations wait at their next call.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _log = logging.getLogger("viva")
 
 
 class Subscription:
-    """One reader's bounded buffer; iterate it to take events in order. Ends when the stream is closed.
+    """A reader's bounded buffer; iterate over it to receive events in order. Ends when the stream is closed.
 
-    Whoever stops reading closes it, or the run waits for ever once its buffer is full: use it as an async context
-    manager (``async with``), which closes it. Leaving ``async for`` early does not.
+    A reader that stops reading must close it, or the run waits forever once the buffer is full. `async with` closes it;
+    leaving `async for` early does not.
     """
 
     def __init__(self, capacity: int, stream: EventStream) -> None:
@@ -42,29 +42,29 @@ class Subscription:
         self.close()
 
     def put(self, event: Event) -> bool:
-        """Take an event (called by the stream); whether the run has to wait for this reader now."""
+        """Add an event (called by the stream); return True if the run must now wait for this reader."""
         self._buffer.append(event)
         self._arrived.set()
         return self.full
 
     @property
     def full(self) -> bool:
-        """Whether the run has to wait for this reader."""
+        """True if the run must wait for this reader."""
         return len(self._buffer) >= self._capacity
 
     def close(self) -> None:
-        """Stop reading; pending events are dropped and nobody waits for this reader any more."""
+        """Stop reading; pending events are dropped, and the run no longer waits for this reader."""
         self._buffer.clear()
         self.finish()
         self._stream.forget(self)
 
     def release(self) -> None:
-        """Keep all that comes without holding the run back: nobody waits for this reader any more."""
+        """Buffer all further events without limit, so that the run no longer waits for this reader."""
         self._capacity = sys.maxsize
         self._stream.on_drained()
 
     def finish(self) -> None:
-        """End once what is in the buffer has been read (called by the stream)."""
+        """End after the buffered events have been read (called by the stream)."""
         self.closed = True
         self._arrived.set()
 
@@ -84,7 +84,7 @@ class Subscription:
 
 
 class ListenerHandle:
-    """What ``EventStream.listen`` gives: ``stop`` ends the calls; ``error`` is what the listener raised, if it did."""
+    """Handle of a listener: `stop` ends the calls; `error` is the exception that the listener raised, if any."""
 
     def __init__(self, stream: EventStream, listener: Listener) -> None:
         self.error: Exception | None = None
@@ -92,14 +92,12 @@ class ListenerHandle:
         self._stream = stream
 
     def stop(self) -> None:
-        """Call the listener with no later event."""
+        """Stop calling the listener."""
         self._stream.forget(self)
 
 
 class EventStream:
-    """The run's events. Publishing never waits and never raises; ``congested`` tells a conversation to await ``room``
-    first.
-    """
+    """Events of a run. Publishing never waits or raises; if `congested`, conversations first await `wait_for_room`."""
 
     def __init__(self) -> None:
         self._handles: tuple[ListenerHandle, ...] = ()  # replaced, never changed: publishing iterates over it
@@ -113,16 +111,16 @@ class EventStream:
         self.congested = False
 
     def listen(self, listener: Listener) -> ListenerHandle:
-        """Have ``listener`` called with every event, in the publisher's own turn: it must be quick.
+        """Call `listener` with every event, in the publisher's own turn: it must be quick.
 
-        One that raises is not called again: a warning of the logger ``viva`` and a ``ListenerFailed`` say so.
+        A listener that raises is not called again: a warning of the logger `viva` and a `ListenerFailed` report it.
         """
         handle = ListenerHandle(self, listener)
         self._set_readers((*self._handles, handle), self._subscriptions)
         return handle
 
     def subscribe(self, capacity: int = 1024) -> Subscription:
-        """Return a buffer of ``capacity`` events; while it is full, conversations wait at their next call."""
+        """Return a buffer of `capacity` events; while it is full, conversations wait at their next call."""
         subscription = Subscription(capacity, self)
         self._set_readers(self._handles, (*self._subscriptions, subscription))
         if self._closed:
@@ -130,7 +128,7 @@ class EventStream:
         return subscription
 
     def publish(self, event: Event) -> None:
-        """Number an event and hand it to every reader."""
+        """Assign the event its number and pass it to every reader."""
         event.sequence = self._published = self._published + 1
         if (listener := self._single_listener) is not None:
             try:
@@ -155,7 +153,7 @@ class EventStream:
 
     @property
     def published(self) -> int:
-        """How many events were published: the latest one's sequence number."""
+        """Number of published events: the sequence number of the latest."""
         return self._published
 
     async def wait_for_room(self) -> None:
@@ -169,14 +167,14 @@ class EventStream:
             timer.cancel()
 
     def on_drained(self) -> None:
-        """A reader made room (called by subscriptions)."""
+        """Note that a reader made room (called by subscriptions)."""
         self.congested = any(subscription.full for subscription in self._subscriptions)
         if not self.congested:
             self._warned = False
             self._room_available.set()
 
     def forget(self, reader: Subscription | ListenerHandle) -> None:
-        """Drop a reader."""
+        """Remove a reader."""
         self._set_readers(
             tuple(candidate for candidate in self._handles if candidate is not reader),
             tuple(candidate for candidate in self._subscriptions if candidate is not reader),
@@ -184,7 +182,7 @@ class EventStream:
         self.on_drained()
 
     def close(self) -> None:
-        """End every subscription once it has been read to its end."""
+        """End every subscription after its last event has been read."""
         self._closed = True
         for subscription in self._subscriptions:
             subscription.finish()

@@ -1,17 +1,16 @@
-"""Thoughts of reasoning models: splitting what a model thinks from what it answers.
+"""Thoughts of reasoning models: separating a model's reasoning from its answer.
 
-Nobody reads a text with the thoughts in it: no other role, no reader of choices or verdicts, no detector. They stay in
-the record of the call (``Completion.thoughts``). Known marks: ``<think>``, ``<thinking>``, ``<seed:think>``,
-``[THINK]``, ``◁think▷``, the channels of harmony (gpt-oss) and of Gemma 4, and the control tokens of other families;
-the elements ``<thought>``, ``<reasoning>``, ``<analysis>``, ``<reflection>`` and the like; and one that a model's name
-gives (``ThoughtMarks``).
+Nothing reads a text with thoughts in it: no other role, no reader of choices or verdicts, no detector. They stay in the
+record of the call (`Completion.thoughts`). Known marks: `<think>`, `<thinking>`, `<seed:think>`, `[THINK]`, `◁think▷`,
+the channels of harmony (gpt-oss) and of Gemma 4, and the control tokens of other families; the elements `<thought>`,
+`<reasoning>`, `<analysis>`, `<reflection>` and the like; and one that a model's name gives (`ThoughtMarks`).
 
 - A closing mark without an opening one ends thoughts that began with the text: the chat template wrote the opening.
 - An opening mark at the beginning of a line that nothing closes leaves no answer after it.
 - A mark between quotation marks or backticks is text about marks. So is an opening one in a code block with the closing
   one, if any closes it, in the same block; and each within an answer that is one JSON object, behind thoughts or not.
 - A closing mark at the very end, after thoughts have ended, is a slip that ends nothing.
-- An element that answers have, too (``<analysis>``), holds thoughts only where it begins the text or follows other
+- An element that answers have, too (`<analysis>`), contains thoughts only if it begins the text or follows other
   thoughts, and is closed by its own name alone.
 - Words in place of marks ("Here is my thought process:") count at the beginning of a text, once all of it is there.
 """
@@ -72,7 +71,7 @@ _WORDS = (
 
 
 class ThoughtMarks:
-    """The marks that are looked for: the known ones and, where a model has its own, an opening and a closing text."""
+    """Marks of thoughts: the known ones and, optionally, an opening and a closing text of a model's own."""
 
     def __init__(self, opening: str = "", closing: str = "") -> None:
         self.own = (opening, closing)
@@ -87,10 +86,10 @@ class ThoughtMarks:
 
     @classmethod
     def from_option(cls, text: str) -> ThoughtMarks:
-        """Return the marks of an option such as ``<a>…</a>``.
+        """Return the marks of an option such as `<a>…</a>`.
 
         Raises:
-            ValueError: it is not two different texts with ``…`` or ``...`` between them.
+            ValueError: It is not two different texts with `…` or `...` between them.
         """
         opening, dots, closing = text.replace("...", "…", 1).partition("…")
         opening, closing = opening.strip(), closing.strip()
@@ -100,7 +99,7 @@ class ThoughtMarks:
         return cls(opening, closing)
 
     def may_stand_in(self, text: str) -> bool:
-        """Return True if a text may hold a mark at all; False is sure.
+        """Return True if a text may contain a mark; False is certain.
 
         In the hot path: searching for one character is a hundred times cheaper than for a word.
         """
@@ -118,14 +117,14 @@ _DEFAULT_MARKS = ThoughtMarks()
 
 
 def has_marks(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> bool:
-    """Return True if a text may hold a mark of thoughts at all; False is sure."""
+    """Return True if a text may contain a mark of thoughts; False is certain."""
     return marks.may_stand_in(text)
 
 
 def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str, str]:
     """Return the thoughts in a model's text, and its answer, both stripped; linear in the length of the text.
 
-    A text without marks is its own answer, as it stands.
+    A text without marks is returned unchanged as the answer.
     """
     if not marks.may_stand_in(text):
         return "", text
@@ -170,9 +169,9 @@ def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str
 
 
 def separate_thoughts(completion: Completion, marks: ThoughtMarks = _DEFAULT_MARKS) -> None:
-    """Move the thoughts in a fresh answer's text to ``completion.thoughts``, behind those that came apart already.
+    """Move the thoughts in a new answer's text to `completion.thoughts`, behind thoughts received separately.
 
-    The reply's own tokens (``pieces``) go where thoughts went: later requests show the answer alone.
+    The reply's tokens (`pieces`) are dropped if thoughts were: later requests contain only the answer.
     """
     thoughts, answer = split_thoughts(completion.text, marks)
     if answer == completion.text:
@@ -182,17 +181,17 @@ def separate_thoughts(completion: Completion, marks: ThoughtMarks = _DEFAULT_MAR
 
 
 def join_thoughts(completion: Completion) -> str:
-    """The answer behind its thoughts, as one text that ``split_thoughts`` parts again."""
+    """Return thoughts and answer as one text that `split_thoughts` can separate again."""
     if not completion.thoughts:
         return completion.text
     return f"<think>\n{completion.thoughts}\n</think>\n\n{completion.text}"
 
 
 class AnswerStream:
-    """Hands on the pieces of a streamed text that belong to the answer; holds back what may become a mark.
+    """Passes on the pieces of a streamed text that belong to the answer; holds back what may become a mark.
 
-    Thoughts whose opening mark the template wrote cannot be told from an answer before they end: a backend that knows
-    streams the mark first.
+    Thoughts whose opening mark the template wrote cannot be distinguished from an answer before they end: a backend
+    that knows streams the mark first.
     """
 
     def __init__(self, hand_on: Callable[[str], None], marks: ThoughtMarks = _DEFAULT_MARKS) -> None:
@@ -204,7 +203,7 @@ class AnswerStream:
         self._fresh = True  # no answer has been said since the beginning, or since the last thoughts
 
     def feed(self, piece: str) -> None:
-        """Take the next piece; ``hand_on`` is called with what is sure to be answer."""
+        """Take the next piece; call `hand_on` with what certainly belongs to the answer."""
         if not self._pending and not self._thinking and not any(first in piece for first in self._marks.first):
             self._before = piece[-1:] or self._before
             self._emit(piece)
@@ -233,7 +232,7 @@ class AnswerStream:
         self._hand_on(text)
 
     def _is_boundary(self, text: str, position: int, mark: re.Match[str]) -> bool:
-        """Return True if thoughts begin or end with a mark."""
+        """Return True if thoughts begin or end with this mark."""
         if self._thinking:
             return mark["closing"] is not None and (mark["end"] or "").lower() == self._name
         if mark["closing"] is not None:
@@ -241,14 +240,14 @@ class AnswerStream:
         return mark["name"] is None or (self._fresh and not text[position : mark.start()].strip())
 
     def _partial_mark_start(self, text: str) -> int:
-        """Where in ``rest`` the earliest mark may have begun that is not complete; its length if none has."""
+        """Return the earliest position at which an incomplete mark may begin; the text's length if none does."""
         start = max(0, len(text) - _LONGEST)
         positions = [position for position in (text.find(first, start) for first in self._marks.first) if position >= 0]
         return min(positions, default=len(text))
 
 
 def _marks(text: str, patterns: ThoughtMarks) -> list[re.Match[str]]:
-    """The marks in a text, those that it only speaks of left out."""
+    """Return the marks in a text, except those that it only mentions."""
     if _is_object(text):
         return []
     marks = _before_object(text, [mark for mark in patterns.pattern.finditer(text) if not _is_quoted(text, mark)])
@@ -271,7 +270,7 @@ def _marks(text: str, patterns: ThoughtMarks) -> list[re.Match[str]]:
 
 
 def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:
-    """The marks, without elements that are part of the answer, and without all that stands within one of thoughts."""
+    """Drop elements that are part of the answer, and all marks within one of thoughts."""
     if not any(mark["name"] or mark["end"] for mark in marks):
         return marks
     closings: dict[str, list[int]] = {}
@@ -312,7 +311,7 @@ def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[st
 
 
 def _before_object(text: str, marks: list[re.Match[str]]) -> list[re.Match[str]]:
-    """The marks, without those within a JSON object that is all the answer behind the thoughts."""
+    """Drop marks within a JSON object that is the whole answer behind the thoughts."""
     ends = [at for at, mark in enumerate(marks) if mark["closing"] and _OBJECT.match(text, mark.end())]
     for at in ends[:_MAX_OBJECTS]:
         if _is_object(text[marks[at].end() :]):

@@ -1,6 +1,6 @@
-"""Tools: the functions that a request offers, and the calls that a model asks for.
+"""Tools: the functions that a request offers, and the calls that a model makes.
 
-Specifications have the OpenAI form; ``ToolCall.arguments`` is the model's own text, which may be anything.
+Specifications have the OpenAI form; `ToolCall.arguments` is the model's own text, which may be anything.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MAX_SHOWN = 80
 
 @dataclass(slots=True, frozen=True)
 class ToolCall:
-    """One call a model asked for.
+    """A call by a model.
 
-    ``id`` is the endpoint's, else ``call-N``, N counting the calls of the answer from 1; ``arguments`` is the text
-    exactly as it was sent: JSON as a rule, possibly malformed or empty.
+    `id` is the endpoint's, else `call-N`, with N counting the calls of the answer from 1; `arguments` is the text
+    exactly as sent: usually JSON, possibly malformed or empty.
     """
 
     id: str
@@ -39,9 +39,10 @@ class ToolCall:
     arguments: str
 
     def parsed(self) -> dict[str, Any]:
-        """The arguments as an object; integers stay exact, of a key that is given twice the last value counts.
+        """Return the arguments as an object; integers stay exact, and the last value of a repeated key counts.
 
-        :raises MalformedOutput: they are not a JSON object (an empty text is none).
+        Raises:
+            MalformedOutput: They are not a JSON object (an empty text is none).
         """
         try:
             value = _DECODER.decode(strip_surrogate_escapes(self.arguments))
@@ -54,23 +55,23 @@ class ToolCall:
         return value
 
     def as_object(self) -> dict[str, Any]:
-        """The arguments for an API that takes nothing but an object: what is none stands as a text within one."""
+        """Return the arguments for an API that accepts only an object; anything else is wrapped as text."""
         try:
             return self.parsed()
         except MalformedOutput:
             return {"arguments": self.arguments} if self.arguments else {}
 
     def to_record(self) -> list[str]:
-        """``[id, name, arguments]``, as the journal keeps it."""
+        """Return `[id, name, arguments]`, as stored in the journal."""
         return [self.id, self.name, self.arguments]
 
     def to_openai(self) -> dict[str, Any]:
-        """The call as it stands in an assistant's message in OpenAI's form."""
+        """Return the call in the form of an assistant's message in OpenAI's API."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
     @classmethod
     def from_record(cls, record: Sequence[str]) -> ToolCall:
-        """The call of a record."""
+        """Restore what `to_record` returned."""
         id_, name, arguments = record
         return cls(id_, name, arguments)
 
@@ -80,19 +81,25 @@ class ToolCall:
 
 
 class Toolbox:
-    """Tools offered in a request. Made once and shared by many requests; not changed after it is made.
+    """Tools offered in a request. Created once and shared by many requests; immutable.
 
-    ``specs`` are in OpenAI's form, in the order given; ``names`` are their functions' names; ``digest`` is 16 bytes
-    that stand for all of it, the order of tools and of their properties included, for models see that order;
-    ``characters`` is how long they are as JSON. ``required``: the answer must be a call; ``single``: at most one call.
+    `specs` are in OpenAI's form, in the order given; `names` are their functions' names; `digest` is 16 bytes that
+    identify all of it, including the order of tools and of their properties, because models see that order;
+    `characters` is their length as JSON. `required`: the answer must be a call; `single`: at most one call.
     """
 
     __slots__ = ("_functions", "characters", "digest", "names", "required", "single", "specs")
 
     def __init__(self, specs: Sequence[Mapping[str, Any]], *, required: bool = False, single: bool = False) -> None:
-        """``specs``: ``{"type": "function", "function": {"name", "description", "parameters"}}``, or the inner object.
+        """Check and copy the tools.
 
-        :raises ConfigurationError: one of them is not of that form, or a name comes twice; names index and field.
+        Args:
+            specs: `{"type": "function", "function": {"name", "description", "parameters"}}`, or the inner object.
+            required: The answer must be a call.
+            single: At most one call.
+
+        Raises:
+            ConfigurationError: One has another form, or a name is repeated; the message has index and field.
         """
         self.specs: list[dict[str, Any]] = [_spec(index, spec) for index, spec in enumerate(specs)]
         self.names: list[str] = [spec["function"]["name"] for spec in self.specs]
@@ -111,7 +118,7 @@ class Toolbox:
         self.digest: bytes = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
     def parameters(self, name: str) -> Mapping[str, Any] | None:
-        """The JSON schema of a function's arguments; None if no function has this name, or it names no schema."""
+        """Return the JSON schema of a function's arguments; None if there is no such function, or it has no schema."""
         function = self._functions.get(name)
         return None if function is None else function.get("parameters")
 
@@ -120,15 +127,16 @@ class Toolbox:
 
 
 def argument_text(value: Any) -> str:
-    """Arguments as an endpoint sent them: text as it is, nothing as "", anything else as its compact JSON text."""
+    """Return arguments as an endpoint sent them: text as is, nothing as "", anything else as compact JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else orjson.dumps(value).decode()
 
 
 def number_calls(calls: Iterable[tuple[str, str, str]]) -> list[ToolCall]:
-    """Return calls from (id, name, arguments) in the order of the answer. An id that is empty, or an earlier call's,
-    becomes ``call-N``: results name the call that they answer.
+    """Return calls from (id, name, arguments) in the order of the answer.
+
+    An id that is empty or repeated becomes `call-N`, because results name the call that they answer.
     """
     result: list[ToolCall] = []
     ids: set[str] = set()

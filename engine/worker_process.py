@@ -1,8 +1,8 @@
 """A worker process that runs functions of recorded steps: both ends of the connection to it.
 
-The parent's end (``WorkerProcess``) is used from a thread that may block; ``serve`` is the process. They speak
-over a socket pair of their own, so whatever a function prints goes nowhere. A worker has a session of its own:
-Ctrl-C does not reach it, and killing it kills what it has started.
+The parent's end (`WorkerProcess`) is used from a thread that may block; `serve` is the process. They communicate over a
+socket pair, so whatever a function prints is discarded. A worker has a session of its own: Ctrl-C does not reach it,
+and killing it kills what it has started.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CHILD_CODE = (
 
 
 class WorkerProcess:
-    """One worker process, started when it is first asked. ``usable`` says whether it may be asked again."""
+    """A worker process, started at the first request. `usable` says if it accepts further requests."""
 
     def __init__(self) -> None:
         self.usable = True
@@ -51,7 +51,7 @@ class WorkerProcess:
         self._lock = threading.Lock()
 
     def ask(self, request: bytes, function: Callable[..., Any], limit: float) -> Result:
-        """Have a request (``pack_request``) run, at most ``limit`` seconds; blocks. Ends the worker where it fails."""
+        """Run a request (`pack_request`) for at most `limit` seconds; blocks. A failure ends the worker."""
         try:
             connection = self._socket or self._start()
             deadline = time.monotonic() + limit
@@ -66,11 +66,11 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def end(self) -> int | None:
-        """Kill the process, and what it has started; from any thread. The exit code where it had ended by itself."""
+        """Kill the process and what it started, from any thread; return its exit code if it had ended by itself."""
         with self._lock:
             if self._socket is not None:
                 with suppress(OSError):
@@ -123,7 +123,7 @@ class WorkerProcess:
 
 
 def pack_request(function: Callable[..., Any], arguments: Sequence[Any]) -> bytes | Result:
-    """What a worker needs to call the function; a failure where that cannot be sent to another process."""
+    """Return what a worker needs to call the function; a failure if that cannot be sent to another process."""
     plain = function
     while isinstance(plain, partial):
         plain = plain.func
@@ -140,7 +140,7 @@ def pack_request(function: Callable[..., Any], arguments: Sequence[Any]) -> byte
 
 
 def serve(descriptor: int) -> None:
-    """Run requests, one after the other, until the other end is closed."""
+    """Run requests, one after another, until the other end is closed."""
     os.set_inheritable(descriptor, False)
     connection = socket.socket(fileno=descriptor)
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -173,7 +173,7 @@ def _answer(request: bytes) -> Result:
 
 
 def _import_function_module(name: str, file: str | None) -> None:
-    """See that a function's module is there, also where only its file says what is in it."""
+    """Import a function's module, from its file if necessary."""
     if name == "__main__":
         if file is not None and getattr(sys.modules["__main__"], "__file__", None) != file:
             main = ModuleType("__main__")

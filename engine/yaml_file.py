@@ -1,7 +1,7 @@
-"""YAML files that a user wrote, read within bounds of size, depth and aliases, and strict about keys.
+"""YAML files that a user wrote, read with limits on size, depth and aliases, and strict about keys.
 
-Every YAML text is read here, so an error names file, line and column, and no file takes long. Dates and times
-of day stay text: settings and tools speak JSON, which has neither.
+Every YAML text is read here, so an error names file, line and column, and no file takes long. Dates and times of day
+stay text: settings and tools use JSON, which has neither.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the value in a YAML file, as ``read_text`` and ``parse_yaml`` do."""
+    """Return the value in a YAML file, like `read_text` and `parse_yaml`."""
     return parse_yaml(read_text(path), str(path))
 
 
 def read_text(path: Path) -> str:
-    """The text of a YAML file, without a byte order mark.
+    """Return the text of a YAML file, without a byte order mark.
 
-    :raises ConfigurationError: it cannot be read, is larger than ``MOST_BYTES``, or is not UTF-8.
+    Raises:
+        ConfigurationError: It cannot be read, is larger than `MAX_BYTES`, or is not UTF-8.
     """
     permissions().check_file(path)
     try:
@@ -51,26 +52,29 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """The value of a YAML text; None of an empty one. ``name`` stands for the text in errors.
+    """Parse a YAML text; None if it is empty. `name` is the text's name in errors.
 
-    :raises ConfigurationError: it is not one YAML document, holds a key twice, nests deeper than ``MOST_LEVELS``, or
-        its aliases stand for more than ``MOST_REPEATED``; the message names ``name``, line and column.
+    Raises:
+        ConfigurationError: It is not one YAML document, has a key twice, nests deeper than `MAX_LEVELS`, or its aliases
+            stand for more than `MAX_REPEATED`; the message has `name`, line and column.
     """
     return _parse_document(text, name)[0]
 
 
 def parse_list(text: str, name: str) -> tuple[Any, list[int]]:
-    """Return a value as ``parse_yaml`` does, and the 1-based lines at which the entries of a list begin."""
+    """Return a value like `parse_yaml`, and the 1-based lines at which the entries of a list begin."""
     value, node = _parse_document(text, name)
     entries = node.value if isinstance(node, yaml.SequenceNode) else []
     return value, [entry.start_mark.line + 1 for entry in entries]
 
 
 def parse_with_lines(text: str, name: str) -> tuple[Any, LineOf]:
-    """As ``parse_yaml``, with a function that gives the 1-based line of a field: of its path of keys and places, as
-    pydantic's errors have it, as far as the text goes along with it.
+    """Return a value like `parse_yaml`, and a function from a field's path to its 1-based line.
 
-    :raises ConfigurationError: as ``parse_yaml``.
+    The path has keys and indices, as in pydantic's errors, and is followed as far as the text goes along with it.
+
+    Raises:
+        ConfigurationError: As for `parse_yaml`.
     """
     value, root = _parse_document(text, name)
 
@@ -116,8 +120,10 @@ def _error_text(error: yaml.MarkedYAMLError, name: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader within bounds. ``_sizes`` has what each composed node stands for, in characters and
-    values, aliases replaced by what they stand for."""
+    """PyYAML's safe loader with limits.
+
+    `_sizes` has the characters and values that each composed node stands for, with its aliases resolved.
+    """
 
     yaml_implicit_resolvers = {  # noqa: RUF012
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -131,7 +137,7 @@ class _Loader(yaml.SafeLoader):
     }
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        """The tag of a node. ``21:05`` is text: YAML 1.1 takes it for a number to the base of 60."""
+        """Return the tag of a node. `21:05` is text: YAML 1.1 reads it as a number to the base of 60."""
         tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         plain = kind is yaml.ScalarNode and tag in _NUMBERS and ":" in value
         return "tag:yaml.org,2002:str" if plain else tag
@@ -178,7 +184,7 @@ class _Loader(yaml.SafeLoader):
         return 1 + sum(self._sizes[entry] for entry in node.value)
 
     def _check_keys(self, node: yaml.MappingNode) -> None:
-        """Refuse a key that is given twice; keys that come in by ``<<`` may be given anew."""
+        """Refuse a repeated key; keys merged by `<<` may be overridden."""
         first_keys: dict[Any, yaml.ScalarNode] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):

@@ -1,8 +1,8 @@
 """Assistants of judges: their interface, the example they score, and their results in a judge's prompt.
 
-An assistant gives a number for a response, with its range, its direction and what it compares. One that has no
-number for an example leaves a stated gap and stops nobody. Numbers come through ``Conversation.compute`` or
-model calls, so they are recorded and replayed. The wording is the pack ``assistants``.
+An assistant returns a number for a response, with its range, its direction and what it compares. One without a number
+for an example leaves a stated gap and stops nothing. Numbers come from `Conversation.compute` or model calls, so they
+are recorded and replayed. The wording is in the pack `assistants`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ..prompts import PackTemplates, PromptPack
 
 
 class AssistantFailed(VivaError):
-    """An assistant has no number for an example; the message says why. It becomes a gap that the judge is told of."""
+    """An assistant has no number for an example; the message says why and becomes a gap in the judge's prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
     """A response and the texts around it, by name.
 
-    ``against`` names the text that an assistant compares the response with unless it names another one itself;
-    ``context`` names those that the response follows, in their order. ``hint`` is what a simulated model may know.
+    `against` names the text that an assistant compares the response with, unless it names another one itself; `context`
+    names those that precede the response, in order. `hint` is what a simulated model may know.
     """
 
     response: str
@@ -40,9 +40,10 @@ class Example:
     hint: Any = None
 
     def text(self, name: str | None) -> str:
-        """The text of this name, or the one to compare with where the name is None.
+        """Return the text of this name; None means the one to compare with.
 
-        :raises AssistantFailed: there is none, or it is empty.
+        Raises:
+            AssistantFailed: There is none, or it is empty.
         """
         name = name or self.against
         if not name:
@@ -52,12 +53,13 @@ class Example:
         return self.texts[name]
 
     def preceding(self) -> str:
-        """The texts that the response follows, a blank line between any two; those that are empty are left out."""
+        """Return the texts that precede the response, separated by blank lines; empty ones are omitted."""
         return "\n\n".join(text.strip() for name in self.context if (text := self.texts.get(name, "")).strip())
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data, as a user's function is given it: ``response``, ``reference`` (the text of ``against``),
-        ``context`` (``preceding``) and ``texts``.
+        """Return plain data for a user's function.
+
+        That is `response`, `reference` (the text of `against`), `context` (`preceding`) and `texts`.
         """
         reference = self.texts.get(self.against, "")
         return {
@@ -70,14 +72,14 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class AssistantResult:
-    """Result of one assistant for one example: its number, or None and the ``problem`` that left the gap."""
+    """Result of one assistant for one example: its number, or None and the `problem` behind the gap."""
 
     name: str
     value: float | None
     problem: str | None = None
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for the journal."""
+        """Return plain data for the journal."""
         return {"name": self.name, "value": self.value} | ({"problem": self.problem} if self.problem else {})
 
 
@@ -86,12 +88,12 @@ Better = Literal["high", "low"]
 
 @dataclass(frozen=True, kw_only=True)
 class Assistant(ABC):
-    """See the module. ``name`` stands for it in prompts, plans and reports, ``title`` says what it is; ``low`` and
-    ``high`` bound its numbers, and ``better`` says which end is the good one.
+    """Base of all assistants.
 
-    ``spec`` is what the user wrote. ``compares``: the response with what, in words. ``model`` is the name of the model
-    that it asks under the role ``role``; None where it asks none. ``comparing`` kinds compare the response with one
-    text: ``against`` names it, and None leaves that to the example.
+    `name` identifies it in prompts, plans and reports, `title` says what it is; `low` and `high` bound its numbers, and
+    `better` says which end is good. `spec` is what the user wrote. `compares` says in words what the response is
+    compared with. `model` is the name of the model that it calls under the role `role`; None if it calls none.
+    `comparing` kinds compare the response with one text: `against` names it, and None leaves that to the example.
     """
 
     comparing: ClassVar[bool] = False
@@ -109,20 +111,22 @@ class Assistant(ABC):
 
     @abstractmethod
     async def score(self, conversation: Conversation, example: Example) -> float:
-        """Its number for an example.
+        """Return the number for an example.
 
-        :raises AssistantFailed: it has none; the message says why.
-        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
+        Raises:
+            AssistantFailed: There is none; the message says why.
+            ConversationStopped, BackendError, LimitReached: As for `Conversation.generate`.
         """
 
     def check(self) -> None:
-        """See that it can be used at all: packages, files.
+        """Check that the assistant can be used: packages, files.
 
-        :raises ConfigurationError: it cannot; the message says what is missing.
+        Raises:
+            ConfigurationError: It cannot; the message says what is missing.
         """
 
     def facts(self) -> dict[str, Any]:
-        """What a manifest says of it; a resumed run is refused where that has changed."""
+        """Return what a manifest records; a run is not resumed if that has changed."""
         return {
             "name": self.name,
             "title": self.title,
@@ -132,15 +136,15 @@ class Assistant(ABC):
         }
 
     def line(self) -> str:
-        """Itself in a line, for a judge: name, title, what it compares, range and direction."""
+        """Return a one-line description for the judge prompt: name, title, what it compares, range and direction."""
         better = "higher" if self.better == "high" else "lower"
         return f"{self.name}: {self.title}, {self.compares}; from {self.low:g} to {self.high:g}, {better} is better"
 
     async def get_result(self, conversation: Conversation, example: Example) -> AssistantResult:
-        """Its number, or the gap that it leaves.
+        """Return the number, or the gap.
 
-        A model that cannot be reached ends the conversation, which may be tried again; one that refuses this very
-        example leaves a gap, for it would refuse it again.
+        An unreachable model ends the conversation, which may be retried; one that refuses this very example leaves a
+        gap, because it would refuse it again.
         """
         try:
             value = await self.score(conversation, example)
@@ -157,9 +161,10 @@ class Assistant(ABC):
 
 
 def number_from_step(computed: Computed) -> float:
-    """The number that a step gave.
+    """Return the number that a step returned.
 
-    :raises AssistantFailed: it failed, or gave something else.
+    Raises:
+        AssistantFailed: The step failed, or returned something else.
     """
     if computed.error is not None:
         raise AssistantFailed("{type}: {message}".format(**computed.error))
@@ -171,12 +176,12 @@ def number_from_step(computed: Computed) -> float:
 async def score_all(
     conversation: Conversation, assistants: Sequence[Assistant], example: Example
 ) -> list[AssistantResult]:
-    """Ask all assistants about an example at once and return their results in their order."""
+    """Ask all assistants about an example at once and return their results in order."""
     return await gather([partial(assistant.get_result, conversation, example) for assistant in assistants])
 
 
 def to_unit_scale(low: float, high: float, better: Better, value: float) -> float:
-    """A number mapped to 0–1 by its assistant's range, 1 being the good end."""
+    """Map a number to 0–1 by its assistant's range; 1 is the good end."""
     part = (value - low) / (high - low)
     return part if better == "high" else 1.0 - part
 
@@ -190,22 +195,22 @@ _TEMPLATES = PackTemplates({
 
 @cache
 def load_assistant_pack() -> PromptPack:
-    """The shipped pack."""
+    """Return the shipped pack."""
     return _TEMPLATES.open("assistants")
 
 
 def describe_assistants(assistants: Iterable[Assistant]) -> str:
-    """The assistants for a prompt, a line each."""
+    """Return the assistants for a prompt, one per line."""
     return "\n".join(f"- {assistant.line()}" for assistant in assistants)
 
 
 def format_results(results: Iterable[AssistantResult]) -> str:
-    """The assistants' numbers for a prompt, a line each; a gap says that there is no number, and why."""
+    """Return the assistants' numbers for a prompt, one per line; a gap says why there is no number."""
     return "\n".join(f"- {result.name}: {format_result(result)}" for result in results)
 
 
 def format_result(result: AssistantResult) -> str:
-    """A number in four digits, or why there is none."""
+    """Return a number with four digits, or why there is none."""
     return f"no number ({result.problem})" if result.value is None else f"{result.value:.4g}"
 
 

@@ -1,8 +1,8 @@
 """Assistants that are models: likelihood, another judge's grade, entailment, embedding similarity.
 
-Entailment and similarity come from small neural models in a local folder (extra ``neural``). Each is loaded once
-in a process and computes one pair at a time, so that a figure depends on its pair alone. ``torch``,
-``transformers`` and ``sentence-transformers`` are imported late.
+Entailment and similarity come from small neural models in a local folder (extra `neural`). Each is loaded once per
+process and computes one pair at a time, so that a figure depends only on its pair. `torch`, `transformers` and
+`sentence-transformers` are imported late.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from .text_metrics import require_package
 
 @dataclass(frozen=True, kw_only=True)
 class LikelihoodAssistant(Assistant):
-    """exp of the mean log-probability of the response's tokens given its context: the geometric mean of their
-    probabilities, 0 to 1, and one over the perplexity (Fu et al. 2023, GPTScore, take its logarithm).
+    """Geometric mean of the probabilities of the response's tokens given its context (0–1), the inverse of perplexity.
 
     Being a mean over tokens it does not fall with the response's length. It depends on the model's vocabulary: figures
-    of two models are not on one scale.
+    of two models are not comparable.
+
+    Source: Fu et al. 2023, GPTScore (they use its logarithm).
     """
 
     @classmethod
     def from_name(cls, spec: str, model: str) -> LikelihoodAssistant:
-        """The assistant that has ``model`` read."""
+        """Return the assistant that has `model` read."""
         return cls(
             name=f"logprob:{short_label(model)}",
             spec=spec,
@@ -62,7 +63,7 @@ class LikelihoodAssistant(Assistant):
 
 
 def short_label(model: str) -> str:
-    """The label of a model by its name; of a path its last part."""
+    """Return a model's label; of a path only its last part."""
     label = ModelSpec.parse(model).label
     return label.rpartition("/")[2] or label
 
@@ -79,11 +80,11 @@ class Grade(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeAssistant(Assistant):
-    """A model's own grade of the response, 1 to 10, at temperature 0. It sees all texts of the example."""
+    """Another model's grade of the response, 1 to 10, at temperature 0. It sees all texts of the example."""
 
     @classmethod
     def from_name(cls, spec: str, model: str) -> JudgeAssistant:
-        """The assistant that asks ``model``."""
+        """Return the assistant that asks `model`."""
         return cls(
             name=f"judge:{short_label(model)}",
             spec=spec,
@@ -116,8 +117,10 @@ _MODEL_LOCK = threading.Lock()  # models are no objects for several threads at o
 
 
 def entailment(folder: str, premise: str, hypothesis: str) -> float:
-    """The probability that ``premise`` entails ``hypothesis`` (0–1): the softmax share of the class ``entailment`` of a
-    sequence classifier. Texts beyond the model's length are cut, the premise first.
+    """Return the probability that `premise` entails `hypothesis` (0–1), by a sequence classifier.
+
+    It is the softmax probability of the class `entailment`. Texts beyond the model's length are truncated, the premise
+    first.
     """
     import torch
 
@@ -135,8 +138,9 @@ def entailment(folder: str, premise: str, hypothesis: str) -> float:
 
 
 def similarity(folder: str, first: str, second: str) -> float:
-    """The cosine of two texts' embeddings (-1 to 1), by a sentence-transformers model; of a plain transformer the mean
-    of its token vectors (Reimers and Gurevych 2019).
+    """Return the cosine of two texts' embeddings (-1 to 1), by a sentence-transformers model.
+
+    A plain transformer's embedding is the mean of its token vectors (Reimers and Gurevych 2019).
     """
     with _MODEL_LOCK:
         first_vector, second_vector = _embedder(folder).encode([first, second], batch_size=1, normalize_embeddings=True)
@@ -152,7 +156,7 @@ NEURAL_KINDS: dict[str, tuple[str, Callable[[str, str, str], float], str, float,
 
 @dataclass(frozen=True, kw_only=True)
 class NeuralAssistant(Assistant):
-    """One of ``NEURAL_KINDS`` by a model in a local folder."""
+    """An assistant of `NEURAL_KINDS`, by a model in a local folder."""
 
     comparing = True
     kind: str
@@ -160,7 +164,7 @@ class NeuralAssistant(Assistant):
 
     @classmethod
     def from_name(cls, spec: str, kind: str, folder: str, against: str | None) -> NeuralAssistant:
-        """The assistant of a kind in ``NEURAL_KINDS`` that has this folder's model compute."""
+        """Return the assistant of a kind in `NEURAL_KINDS` that uses this folder's model."""
         title, _, _, low, compares = NEURAL_KINDS[kind]
         return cls(
             name=f"{kind}:{Path(folder).name}{spec.partition(folder)[2]}",
@@ -211,5 +215,5 @@ def _embedder(folder: str) -> Any:
 
 
 def _max_tokens(tokenizer: Any) -> int:
-    """The longest input in tokens; tokenizers that know of no limit give a huge number."""
+    """Return the longest input in tokens; tokenizers without a limit report a huge number."""
     return min(int(tokenizer.model_max_length), 512) if tokenizer.model_max_length else 512

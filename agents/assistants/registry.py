@@ -1,7 +1,7 @@
-"""Assistants by name: ``rouge-l``, ``bleu@fact``, ``logprob:MODEL``, ``nli:FOLDER``, ``FILE.py#name`` ….
+"""Assistants by name: `rouge-l`, `bleu@fact`, `logprob:MODEL`, `nli:FOLDER`, `FILE.py#name` ….
 
-``@TEXT`` after a name says which of the example's texts the response is compared with; ``LABEL=`` before it is
-the name used in prompts, plans and reports.
+`@TEXT` after a name says which of the example's texts the response is compared with; `LABEL=` before it is the name
+used in prompts, plans and reports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .user_function import FunctionAssistant
 
 _LABEL = re.compile(r"([A-Za-z][\w-]*)=(?=.)")
 _AGAINST = re.compile(r"@([A-Za-z_]\w*)$")
-# Kinds behind whose colon a model is named; those of ``NEURAL_KINDS`` name a folder there.
+# Kinds behind whose colon a model is named; those of `NEURAL_KINDS` name a folder there.
 _MODELS: dict[str, type[LikelihoodAssistant] | type[JudgeAssistant]] = {
     "logprob": LikelihoodAssistant,
     "judge": JudgeAssistant,
@@ -31,7 +31,7 @@ KNOWN_NAMES = ", ".join([*METRICS, *_MODEL_FORMS, *(f"{kind}:FOLDER" for kind in
 
 
 def describe_names() -> dict[str, str]:
-    """Every name that an assistant can have, with one line on it."""
+    """Return every assistant's name with a one-line description."""
     descriptions = {name: (function.__doc__ or "") for name, (_, function, _) in METRICS.items()}
     descriptions |= {name: (assistant.__doc__ or "") for name, assistant in _MODEL_FORMS.items()}
     descriptions |= {f"{kind}:FOLDER": (function.__doc__ or "") for kind, (_, function, *_) in NEURAL_KINDS.items()}
@@ -41,10 +41,12 @@ def describe_names() -> dict[str, str]:
 
 
 def absolute_name(text: str, folder: Path = Path()) -> str:
-    """An assistant's name with paths made absolute, so that it means the same from any folder. Relative paths begin at
-    ``folder``.
+    """Return an assistant's name with absolute paths, so that it means the same from any folder.
 
-    :raises ConfigurationError: a model's name holds a credential.
+    Relative paths begin at `folder`.
+
+    Raises:
+        ConfigurationError: A model's name contains a credential.
     """
     label, text = _split_label(text)
     return f"{label}={_absolute(text, folder)}" if label else _absolute(text, folder)
@@ -62,10 +64,12 @@ def _absolute(text: str, folder: Path) -> str:
 
 
 def open_assistant(text: str, default: str | None = None) -> Assistant:
-    """The assistant of a name; one that names no text to compare with takes ``default``, or where that is None the
-    example's. Nothing is opened or imported for it.
+    """Return the assistant of a name; nothing is opened or imported for it.
 
-    :raises ConfigurationError: there is none of this name; the message lists what there is.
+    `default` is the text to compare with if the name has none; None means the example's.
+
+    Raises:
+        ConfigurationError: There is none of this name; the message lists the names.
     """
     label, name = _split_label(text)
     assistant = _open_unlabelled(name, default)
@@ -88,10 +92,12 @@ def _open_unlabelled(text: str, default: str | None) -> Assistant:
 
 
 def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[Assistant, ...]:
-    """The assistants of some names, ``default`` as in ``open_assistant``; those that ask a model get the roles
-    ``assistant-1``, ``assistant-2``, … by place.
+    """Return the assistants of some names, `default` as in `open_assistant`.
 
-    :raises ConfigurationError: one is unknown, or two have one name.
+    Those that call a model get the roles `assistant-1`, `assistant-2`, … by position.
+
+    Raises:
+        ConfigurationError: One is unknown, or two have the same name.
     """
     assistants: list[Assistant] = []
     for number, text in enumerate(names, 1):
@@ -103,12 +109,12 @@ def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[A
 
 
 def _split_label(text: str) -> tuple[str, str]:
-    """The label of a name (empty where it has none), and the name without it."""
+    """Return the label of a name ("" if it has none), and the name without it."""
     match = _LABEL.match(text)
     return ("", text) if match is None else (match.group(1), text[match.end() :])
 
 
 def _split_reference(text: str) -> tuple[str, str]:
-    """A name, and the ``@TEXT`` behind it (empty where there is none)."""
+    """Return a name, and the `@TEXT` behind it ("" if there is none)."""
     match = _AGAINST.search(text)
     return (text, "") if match is None else (text[: match.start()], match.group())

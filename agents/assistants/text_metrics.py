@@ -1,7 +1,7 @@
 """Text metrics of a response against a reference (ROUGE, BLEU, chrF, METEOR), as functions and assistants.
 
-The figures are those of the packages rouge-score, sacrebleu and nltk (extra ``metrics``), which load when a
-metric is first computed. An empty text has 0 everywhere.
+The figures are those of the packages rouge-score, sacrebleu and nltk (extra `metrics`), which load when a metric is
+first computed. An empty text scores 0.
 """
 
 from __future__ import annotations
@@ -25,38 +25,40 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def rouge_1(text: str, reference: str) -> float:
-    """ROUGE-1: F1 of single words, stemmed (Lin 2004; rouge-score)."""
+    """Compute ROUGE-1: F1 of single words, stemmed (Lin 2004; rouge-score)."""
     return _rouge("rouge1", text, reference)
 
 
 def rouge_2(text: str, reference: str) -> float:
-    """ROUGE-2: F1 of pairs of words, stemmed (Lin 2004; rouge-score)."""
+    """Compute ROUGE-2: F1 of pairs of words, stemmed (Lin 2004; rouge-score)."""
     return _rouge("rouge2", text, reference)
 
 
 def rouge_l(text: str, reference: str) -> float:
-    """ROUGE-L: F1 of the longest common subsequence of words, stemmed (Lin 2004; rouge-score)."""
+    """Compute ROUGE-L: F1 of the longest common subsequence of words, stemmed (Lin 2004; rouge-score)."""
     return _rouge("rougeL", text, reference)
 
 
 def bleu(text: str, reference: str) -> float:
-    """Sentence BLEU (Papineni et al. 2002; sacrebleu): up to four words in a row, of orders that the text has
-    (``effective_order``), smoothed exponentially (Chen and Cherry 2014), divided by 100.
+    """Compute sentence BLEU (Papineni et al. 2002; sacrebleu), divided by 100.
+
+    Up to four words in a row, only of orders that the text has (`effective_order`), smoothed exponentially (Chen and
+    Cherry 2014).
     """
     return 0.0 if not text.strip() else _clip_to_one(float(_bleu().sentence_score(text, [reference]).score) / 100)
 
 
 def chrf(text: str, reference: str) -> float:
-    """Sentence chrF (Popović 2015; sacrebleu): F2 of up to six characters in a row, divided by 100."""
+    """Compute sentence chrF (Popović 2015; sacrebleu): F2 of up to six characters in a row, divided by 100."""
     return 0.0 if not text.strip() else _clip_to_one(float(_chrf().sentence_score(text, [reference]).score) / 100)
 
 
 def meteor(text: str, reference: str) -> float:
-    """METEOR (Banerjee and Lavie 2005; nltk), alpha 0.9, beta 3, gamma 0.5.
+    """Compute METEOR (Banerjee and Lavie 2005; nltk) with alpha 0.9, beta 3, gamma 0.5.
 
-    Words match where they are equal, have one stem (Porter), or are synonyms by WordNet; nltk pairs them greedily from
-    the end, which may count a run more than the original's search for the fewest. WordNet is data that nltk does not
-    bring along: where it is not installed (``has_wordnet``), synonyms do not match and figures are somewhat lower.
+    Words match if they are equal, have the same stem (Porter), or are synonyms by WordNet; nltk pairs them greedily
+    from the end, which may count a run more than the original's search for the fewest. WordNet is data that nltk does
+    not include: if it is not installed (`has_wordnet`), synonyms do not match and figures are slightly lower.
     """
     single_meteor_score = import_under_lock("nltk.translate.meteor_score").single_meteor_score
     words, reference_words = _WORDS.findall(text), _WORDS.findall(reference)
@@ -67,9 +69,10 @@ def meteor(text: str, reference: str) -> float:
 
 @cache
 def has_wordnet() -> bool:
-    """Whether nltk finds WordNet (``python -m nltk.downloader wordnet`` fetches it).
+    """Return True if nltk finds WordNet (`python -m nltk.downloader wordnet` fetches it).
 
-    :raises ImportError: nltk is not installed.
+    Raises:
+        ImportError: nltk is not installed.
     """
     wordnet = import_under_lock("nltk.corpus").wordnet
     try:
@@ -91,7 +94,11 @@ METRICS: dict[str, tuple[str, Callable[[str, str], float], str]] = {
 
 
 def require_package(name: str, package: str, extra: str) -> None:
-    """:raises ConfigurationError: a package that the assistant ``name`` needs is not installed; it names the extra."""
+    """Check that a package that the assistant `name` needs is installed.
+
+    Raises:
+        ConfigurationError: It is not; the message names the extra.
+    """
     if find_spec(package) is None:
         raise ConfigurationError(
             f"assistant '{name}': needs the package {package}; install it with: pip install 'viva-exam[{extra}]'"
@@ -105,7 +112,7 @@ def _rouge(kind: str, text: str, reference: str) -> float:
 
 
 def _clip_to_one(value: float) -> float:
-    """Rounding may leave a last bit above 1."""
+    """Clip to 0–1: rounding may leave a last bit above 1."""
     return min(1.0, max(0.0, value))
 
 
@@ -130,7 +137,7 @@ def _chrf() -> Any:
 
 
 class _NoSynonyms:
-    """Stands for WordNet where it is not installed."""
+    """Replacement for WordNet if it is not installed."""
 
     def synsets(self, word: str) -> list[Any]:
         return []
@@ -155,9 +162,10 @@ class MetricAssistant(Assistant):
 
     @classmethod
     def from_name(cls, name: str, metric: str, against: str | None) -> MetricAssistant:
-        """The metric called ``metric``.
+        """Return the metric called `metric`.
 
-        :raises KeyError: there is none.
+        Raises:
+            KeyError: There is none.
         """
         title, function, package = METRICS[metric]
         return cls(

@@ -1,6 +1,6 @@
-"""Assistant that calls a function of the user's: ``FILE.py#NAME?low=0&high=5``, run in a process of its own.
+"""Assistant that calls a user's function: `FILE.py#NAME?low=0&high=5`, run in a process of its own.
 
-The function takes one dict (``Example.to_record``) and returns a number.
+The function takes one dict (`Example.to_record`) and returns a number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPTIONS = {"low": 0.0, "high": 1.0, "limit": 10.0}
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionAssistant(Assistant):
-    """See the module. ``limit``: seconds that one call may take before its process is killed."""
+    """A user's function. `limit`: seconds that one call may take before its process is killed."""
 
     file: Path
     function: str
@@ -31,10 +31,13 @@ class FunctionAssistant(Assistant):
 
     @classmethod
     def from_name(cls, spec: str) -> FunctionAssistant:
-        """The function of a name. Options: ``low``, ``high`` (its range, 0 and 1), ``better`` (high or low), ``limit``
-        (seconds, 10), ``compares`` (in words, for the judge).
+        """Return the function of a name.
 
-        :raises ConfigurationError: an option is unknown, or has a value that it cannot have.
+        Options: `low`, `high` (its range, default 0 and 1), `better` (high or low), `limit` (seconds, default 10),
+        `compares` (in words, for the judge).
+
+        Raises:
+            ConfigurationError: An option is unknown or invalid.
         """
         head, _, query = spec.partition("?")
         file, _, function = head.partition("#")
@@ -78,7 +81,7 @@ class FunctionAssistant(Assistant):
 
 
 def load_scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], Any]:
-    """Return the function of a name in a Python file."""
+    """Return a function of a Python file."""
     function = find_function(import_file(file), name)
     if function is None:
         raise ConfigurationError(f"{file}: has no function '{name}'")
@@ -86,7 +89,7 @@ def load_scoring_function(file: Path, name: str) -> Callable[[dict[str, Any]], A
 
 
 def call(file: str, name: str, example: dict[str, Any]) -> Any:
-    """What the function gives for an example; runs in the worker process, where the file is run once."""
+    """Call the function for an example; runs in the worker process, where the file is run once."""
     return load_scoring_function(Path(file), name)(example)
 
 
