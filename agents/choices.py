@@ -43,7 +43,7 @@ _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OPERATORS = frozenset("+*^°#~%×÷<>")  # signs that make a letter a quantity
 _MAX_MENTIONS = 4000  # mentions of choices; a text with more of them names none
 # How plainly a choice is affirmed, spoken of, or denied: that it is not something else, is false, or is the wrong one.
-_FINAL, _STATEMENT, _AFFIRMED, _NOUN, _WEAK, _QUESTIONED, _MENTIONED = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
+_FINAL, _STATEMENT, _PLAIN, _NOUN, _WEAK, _QUESTION, _MENTION = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
 _CONTENT_DENIED, _CALLED_FALSE, _CALLED_WRONG = -1.0, -2.0, -3.0
 
 
@@ -159,10 +159,7 @@ _ARTICLE = re.compile(r"(?:(?:the|an?|l[ae]s?|el|los|il|lo|gli|d(?:er|ie|as)|une
 
 @lru_cache(maxsize=256)
 def _wordings(choices: tuple[str, ...]) -> list[tuple[str, int, str]]:
-    """Return the words by which each choice is recognized, its index, and its article, the longest words first.
-
-    Words of two choices name neither.
-    """
+    """Return each choice's unique words, its index, and its article, the longest words first."""
     plain = [_lower_case(" ".join(to_plain_lines(choice).split())).strip(" .,;:!") for choice in choices]
     cores = [_ARTICLE.sub("", words, count=1) if _ARTICLE.match(words) else words for words in plain]
     wordings = [core if cores.count(core) == 1 else words for core, words in zip(cores, plain, strict=True)]
@@ -248,9 +245,8 @@ class _Line:
         words = [at for at, (token, _) in enumerate(parts) if token[0].isalnum() or token[0] == TEXT_MARK]
         self._single = len(words) == 1
         signs = [at for at, (token, _) in enumerate(parts) if token in CHECK_MARKS]
-        self._sign = (
-            ";{}" if signs and words and signs[0] < words[0] else "{};"
-        )  # on which side of signs their choices are
+        # A choice is behind its sign if the line begins with one.
+        self._sign = ";{}" if signs and words and signs[0] < words[0] else "{};"
         self._start()
 
     def _start(self) -> None:
@@ -458,10 +454,10 @@ def _weigh(left: str, right: str) -> float:
     if verdict is not None and (verdict["what"] not in "AC" or "w" not in verdict["head"]):
         supposed = supposed or ("h" in verdict["head"] and "H" in right[verdict.end() :])  # "C would be right if …"
         weight = _weigh_predicate(verdict, right, negated=negated)
-        return _MENTIONED if supposed else min(weight, _WEAK) if left.endswith("hB") else weight  # "wäre A richtig"
+        return _MENTION if supposed else min(weight, _WEAK) if left.endswith("hB") else weight  # "wäre A richtig"
     lone = _LONE.fullmatch(right)
     if lone is not None:
-        return _CALLED_WRONG if lone["what"] == "N" else _AFFIRMED
+        return _CALLED_WRONG if lone["what"] == "N" else _PLAIN
     silent = _NOTHING.fullmatch(right) is not None
     stated = _STATED.search(left) or (_CALLED.search(left) if silent else None)
     if stated is not None:
@@ -471,21 +467,21 @@ def _weigh(left: str, right: str) -> float:
         before = left[max(0, chosen.start() - 4) : chosen.start()]
         if {"N", "W"} & set(before):
             return _CALLED_WRONG
-        return _MENTIONED if supposed else _WEAK if "h" in before else _STATEMENT
+        return _MENTION if supposed else _WEAK if "h" in before else _STATEMENT
     denied = _DENIED.search(left)
     if denied is not None or negated:
         return _CALLED_FALSE if denied is not None and denied["false"] else _CALLED_WRONG
     if _CONTENT.match(right):
         return _CONTENT_DENIED
     if supposed:
-        return _MENTIONED
+        return _MENTION
     if _CONCLUDED.search(left):
         return _STATEMENT if silent else _WEAK
     if _IDENTIFIED.fullmatch(left):
         if "h" in left or (not silent and "P" in left):
             return _WEAK
-        return _MENTIONED if not silent else _NOUN if "w" in left else _AFFIRMED
-    return _MENTIONED if not silent or not _BARE.fullmatch(left) else _WEAK if "h" in right else _AFFIRMED
+        return _MENTION if not silent else _NOUN if "w" in left else _PLAIN
+    return _MENTION if not silent or not _BARE.fullmatch(left) else _WEAK if "h" in right else _PLAIN
 
 
 def _weigh_predicate(verdict: re.Match[str], right: str, *, negated: bool) -> float:
@@ -494,39 +490,35 @@ def _weigh_predicate(verdict: re.Match[str], right: str, *, negated: bool) -> fl
     negative = "N" in verdict["head"] or verdict["tail"] is not None
     if negative or word in "Wf":
         if negated or (negative and word in "Wf"):
-            return _MENTIONED  # not wrong is not right
+            return _MENTION  # not wrong is not right
         return _CALLED_FALSE if word in "ft" else _CALLED_WRONG
     if negated:
         return _CALLED_WRONG
     if "h" in verdict["head"]:
         return _WEAK
     behind = right[verdict.end() : verdict.end() + 2].strip("i")
-    return (
-        _STATEMENT
-        if word in "AC" or (word == "R" and behind[:1] in ("A", "n"))
-        else _NOUN
-        if word == "t"
-        else _AFFIRMED
-    )
+    if word in "AC" or (word == "R" and behind[:1] in ("A", "n")):
+        return _STATEMENT
+    return _NOUN if word == "t" else _PLAIN
 
 
 def _weigh_statement(stated: re.Match[str], left: str, *, silent: bool) -> float:
     """Return the weight of a mention behind "the answer is" and the like."""
     head, tail, before = stated["head"], stated["tail"], left[: stated.start()]
     if (head == "n" and not silent) or "H" in before:
-        return _MENTIONED
+        return _MENTION
     wrong = bool({"W", "f"} & set(head))
     negative = "N" in head + tail or re.search(r"N[^B]{0,3}T[^B]*$", before) is not None
     negative = negative or (stated.re is _CALLED and "N" in before[-4:])
     if wrong or negative:
-        return _MENTIONED if wrong and negative else _CALLED_FALSE if "f" in head else _CALLED_WRONG
+        return _MENTION if wrong and negative else _CALLED_FALSE if "f" in head else _CALLED_WRONG
     if "h" in before[-3:] + head + tail:
         return _WEAK
     if "t" in head and "A" not in head:
         return _NOUN
     if "F" in head:
         return _FINAL
-    return _STATEMENT if stated.re is _STATED or head else _AFFIRMED
+    return _STATEMENT if stated.re is _STATED or head else _PLAIN
 
 
 # --- from what is said to the choice
@@ -588,11 +580,7 @@ class _Reader:
         self._heading = None
         if heading is not None:
             self._heading = (
-                _CALLED_WRONG
-                if heading["wrong"] or heading["behind"]
-                else _MENTIONED
-                if heading["other"]
-                else _STATEMENT
+                _CALLED_WRONG if heading["wrong"] or heading["behind"] else _MENTION if heading["other"] else _STATEMENT
             )
         bare = row.strip(":,") in ("G", "nG")
         opens, before, at = not self._begun, "", 0
@@ -659,22 +647,20 @@ class _Reader:
             weight = _weigh(left, right) if "L" not in left else self._subject_weight()
             first, last = position == 0, position == len(groups) - 1
             begins = opens and first and last and not left and not unsure and len(choices) == 1
-            if weight == _AFFIRMED and not last and right and _NOTHING.fullmatch(right):
-                weight = (
-                    _CONTENT_DENIED if "N" in clause else _MENTIONED
-                )  # "the Moon is not the Sun"; "A. Moon B. Mars"
-            if first and before == "J" and weight == _AFFIRMED and _BARE.fullmatch(left):
+            if weight == _PLAIN and not last and right and _NOTHING.fullmatch(right):
+                weight = _CONTENT_DENIED if "N" in clause else _MENTION  # "the Moon is not the Sun"; "A. Moon B. Mars"
+            if first and before == "J" and weight == _PLAIN and _BARE.fullmatch(left):
                 choices, weight = self._joined_with_subject(choices, sentence.line)
             if len(choices) > 1 and left == "n:":
-                weight = _MENTIONED
+                weight = _MENTION
             if sentence.asks and weight > 0:
-                weight = _QUESTIONED if _BARE.fullmatch(left) else _MENTIONED
+                weight = _QUESTION if _BARE.fullmatch(left) else _MENTION
             sure = not (unsure or sentence.asks or "H" in left or (sentence.entry and self._is_begun_list(sentence)))
             event = _Event(choices, weight, self._turn, sentence.line, bare, sure=sure)
-            if weight >= _AFFIRMED:
-                replaces = first and before == "k" and weight == _AFFIRMED
+            if weight >= _PLAIN:
+                replaces = first and before == "k" and weight == _PLAIN
                 event.right = replaces or _CALLED_RIGHT.match(right) is not None
-            elif weight == _MENTIONED and begins and (sentence.entry or right[:1] == ":"):
+            elif weight == _MENTION and begins and (sentence.entry or right[:1] == ":"):
                 event.weight, self._opening = _WEAK, event
             self._add(event)
             self._subject = event
@@ -687,7 +673,7 @@ class _Reader:
                 position = self._affirmed.get(choice, -1)
                 if position >= 0 and self._events[position].weight < below:
                     self._fallen = max(self._fallen, self._affirmed.pop(choice))
-        elif event.weight >= _AFFIRMED:
+        elif event.weight >= _PLAIN:
             self._affirmed.update(dict.fromkeys(event.choices, len(self._events)))
         self._events.append(event)
 
@@ -695,11 +681,11 @@ class _Reader:
         """Return the choices and weight of "…, or perhaps B": joined with what was affirmed before."""
         subject = self._subject
         if subject is None or subject.line != line or subject.weight <= 0:
-            return choices, _MENTIONED
+            return choices, _MENTION
         return choices | subject.choices, subject.weight
 
     def _subject_weight(self) -> float:
-        return self._subject.weight if self._subject is not None and self._subject.weight < 0 else _MENTIONED
+        return self._subject.weight if self._subject is not None and self._subject.weight < 0 else _MENTION
 
     def _remark(self, clause: str, line: int) -> None:
         """Record what a clause without a mention says of the previous mention."""
@@ -712,7 +698,7 @@ class _Reader:
         if no != (word in ("W", "f")):
             self._add(_Event(subject.choices, _CALLED_WRONG, self._turn, line))
         elif not no and len(subject.choices) == 1 and subject.line == line and subject.weight > _CALLED_FALSE:
-            self._add(_Event(subject.choices, _AFFIRMED, self._turn, line, right=True))
+            self._add(_Event(subject.choices, _PLAIN, self._turn, line, right=True))
 
     def choice(self, *, cut: bool) -> int | None:
         """Return the choice that is named, or None; in a `cut` text a choice that is only mentioned does not count."""
@@ -721,8 +707,8 @@ class _Reader:
         self._weigh_places()
         positions = {event: position for position, event in enumerate(self._events)}
         valid = [event for event in self._events if not self._is_withdrawn(event, positions[event])]
-        for weight in (_STATEMENT, _AFFIRMED, _NOUN, _WEAK, _QUESTIONED):
-            tier = [event for event in valid if event.weight >= weight and (weight > _QUESTIONED or not cut)]
+        for weight in (_STATEMENT, _PLAIN, _NOUN, _WEAK, _QUESTION):
+            tier = [event for event in valid if event.weight >= weight and (weight > _QUESTION or not cut)]
             if tier:
                 last = self._last(tier, valid)
                 return None if last is None or self._fallen > positions[last] else min(last.choices)
@@ -753,10 +739,8 @@ class _Reader:
         """Weigh mentions by place: entries of a list of choices are no answers, a letter alone at the end is one."""
         bare = [event for event in self._events if event.bare and len(event.choices) == 1 and event.weight > 0]
         lettered = {line for _, line in self._entries}
-        for labels in (
-            self._entries,
-            [(min(entry.choices), entry.line) for entry in bare if entry.line not in lettered],
-        ):
+        unlettered = [(min(event.choices), event.line) for event in bare if event.line not in lettered]
+        for labels in (self._entries, unlettered):
             listed: set[int] = set()
             run: list[int] = []
             window: list[tuple[int, int]] = []
@@ -771,11 +755,11 @@ class _Reader:
                     listed.update(line for _, line in window[-self._count :])  # the whole list in another order
             for event in bare:
                 if event.line in listed:
-                    event.weight = _MENTIONED
-        if bare and bare[-1] is self._events[-1] and bare[-1].line == self._last_line and bare[-1].weight == _AFFIRMED:
+                    event.weight = _MENTION
+        if bare and bare[-1] is self._events[-1] and bare[-1].line == self._last_line and bare[-1].weight == _PLAIN:
             bare[-1].weight = _STATEMENT
         if self._opening is not None and 0 in self._opening.choices and any(choice == 1 for choice, _ in self._entries):
-            self._opening.weight = _MENTIONED
+            self._opening.weight = _MENTION
 
     def _only_mentioned_choice(self) -> int | None:
         """Return the only choice that is mentioned and not denied, or the only one left if all others are denied."""
