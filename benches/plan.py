@@ -110,12 +110,12 @@ def foretold(folder: Path, items: int, seed: int, said: dict[str, Any], share: f
     tokens = _tokens(out) - piloted
     return {
         "share": share,
-        "outlook": plan.outlook,
+        "outlook": plan.prediction,
         "seconds": seconds,
         "tokens": tokens,
-        "error": 100 * abs(plan.outlook.seconds.value / seconds - 1),
+        "error": 100 * abs(plan.prediction.seconds.value / seconds - 1),
         "halves": halves,
-        "tokens_error": 100 * abs(plan.outlook.tokens.value / tokens - 1),
+        "tokens_error": 100 * abs(plan.prediction.tokens.value / tokens - 1),
         "bottleneck": told.bottleneck(),
         "planning": planning,
     }

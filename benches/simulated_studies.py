@@ -298,7 +298,7 @@ def _planned(candidates: int, size: int, rounds: int) -> Estimate:
     """The tokens that a plan tells of a sweep; they follow from its file alone."""
     with tempfile.TemporaryDirectory() as scratch:
         file = _sweep_file(Path(scratch), size, rounds, np.ones(candidates + 1), 1)
-        return Plan(file, Path(scratch) / "out", simulations=3).outlook.tokens
+        return Plan(file, Path(scratch) / "out", simulations=3).prediction.tokens
 
 
 def _sweep_file(folder: Path, size: int, rounds: int, talkative: Floats, seed: int) -> Path:

@@ -102,8 +102,8 @@ def _sweep(
         )
     else:
         _refuse_without_ray(options)
-        portion = SweepSlice(cell, share)
-        sweep = open_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, portion=portion)
+        selection = SweepSlice(cell, share)
+        sweep = open_sweep(file, out, retry_failed=retry_failed, concurrency=concurrency, selection=selection)
         _note_attempts(sweep)
     if dry_run:
         _forecast(sweep, json)
@@ -180,10 +180,10 @@ def _run_sweep(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
         print(escape_controls(line), file=sys.stderr)
     print(f"sweep folder: {sweep.out}", file=sys.stderr)
     if sweep.interrupted:
-        again = f"viva resume {sweep.out}" if sweep.portion.whole and not sweep.spread else "the same command"
+        again = f"viva resume {sweep.out}" if sweep.selection.is_whole and not sweep.spread else "the same command"
         print(f"go on with: {again}", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    if sweep.portion.share is not None:
+    if sweep.selection.shard is not None:
         print(f"when all shards are at their end: viva merge {sweep.out}", file=sys.stderr)
     sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
 
@@ -212,7 +212,7 @@ def _warn_if_short(sweep: Sweep) -> None:
     notes: dict[str, None] = {}
     for run in sweep.runs:
         wanted = getattr(run.cell.settings, "n", None)
-        if sweep.portion.share is None and wanted is not None and run.total is not None and run.total < wanted:
+        if sweep.selection.shard is None and wanted is not None and run.total is not None and run.total < wanted:
             notes[f"n: {wanted}: {run.cell.dataset} has {run.total} items to draw from; all are taken"] = None
     for note in notes:
         print_note(note)

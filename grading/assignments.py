@@ -54,7 +54,7 @@ def next_assignment(store: GradeStore, grader: Grader, *, without: Collection[in
     """The seat to go on with: one that is begun, else a new one, claimed now. None where nothing is left to do."""
     if grader.state != "active":
         return None
-    begun = next((seat for seat in assignments_of(store, grader) if not seat.finished), None)
+    begun = next((assignment for assignment in assignments_of(store, grader) if not assignment.finished), None)
     return begun or claim_assignment(store, grader, without=without)
 
 
@@ -69,32 +69,34 @@ def claim_assignment(store: GradeStore, grader: Grader, *, without: Collection[i
     with store.batch():
         now = store.clock()
         store.connection.execute(_DELETE_LAPSED, (now - LAPSE_SECONDS, grader.number))
-        found = store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall()
-        found = [row for row in found if row[0] not in without]
-        if not found:
+        rows = store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall()
+        rows = [row for row in rows if row[0] not in without]
+        if not rows:
             return None
         gold_now = len(assignments_of(store, grader)) % _GOLD_EVERY == _GOLD_EVERY - 1
         seed = store.meta("seed")
 
         def rank(row: tuple[int, int, int]) -> tuple[bool, int, float]:
-            number, gold, taken = row
-            return bool(gold) != gold_now, 0 if gold else -taken, seeds.uniform(seed, "seat", grader.number, number)
+            number, gold, claims = row
+            return bool(gold) != gold_now, 0 if gold else -claims, seeds.uniform(seed, "seat", grader.number, number)
 
-        return _insert_assignment(store, grader, min(found, key=rank)[0])
+        return _insert_assignment(store, grader, min(rows, key=rank)[0])
 
 
 def reopen_assignment(store: GradeStore, grader: Grader, question: int) -> Assignment:
     """Return the seat of a grader who had one here, or add one: work that was done is kept."""
     with store.batch():
-        known = next((seat for seat in assignments_of(store, grader) if seat.question == question), None)
-        return known or _insert_assignment(store, grader, question)
+        existing = next(
+            (assignment for assignment in assignments_of(store, grader) if assignment.question == question), None
+        )
+        return existing or _insert_assignment(store, grader, question)
 
 
 def _insert_assignment(store: GradeStore, grader: Grader, question: int) -> Assignment:
     used = {row[0] for row in store.connection.execute("select seat from seats where question = ?", (question,))}
-    seat = next(place for place in range(len(used) + 1) if place not in used)
+    free = next(slot for slot in range(len(used) + 1) if slot not in used)
     store.connection.execute(
-        "insert into seats values (?, ?, ?, ?, null)", (question, seat, grader.number, store.clock())
+        "insert into seats values (?, ?, ?, ?, null)", (question, free, grader.number, store.clock())
     )
     return Assignment(question, False)
 
@@ -117,10 +119,10 @@ def record_finished(store: GradeStore, grader: Grader, question: int) -> bool:
 
 def grader_progress(store: GradeStore, grader: Grader) -> Progress:
     """How far this grader has come; ``left`` counts the questions that are open to them."""
-    mine = assignments_of(store, grader)
-    finished = sum(seat.finished for seat in mine)
-    left = len(store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall())
-    return Progress(finished, len(mine) - finished, left)
+    assignments = assignments_of(store, grader)
+    finished = sum(assignment.finished for assignment in assignments)
+    remaining = len(store.connection.execute(_OPEN_QUESTIONS, (grader.number,)).fetchall())
+    return Progress(finished, len(assignments) - finished, remaining)
 
 
 def overall_progress(store: GradeStore) -> Progress:
@@ -133,5 +135,5 @@ def overall_progress(store: GradeStore) -> Progress:
         "select count(s.finished), count(*) - count(s.finished) from seats s join questions q on q.number = s.question "
         "where q.gold = 0 and q.invalid = ''"
     )
-    [(wanted,)] = store.connection.execute(_DUE_QUESTIONS)
-    return Progress(finished, begun, max(0, wanted - finished - begun))
+    [(due,)] = store.connection.execute(_DUE_QUESTIONS)
+    return Progress(finished, begun, max(0, due - finished - begun))

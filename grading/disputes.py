@@ -55,19 +55,19 @@ class Disputes:
 
 def read_disputes(store: GradeStore, criteria: DisputeCriteria) -> Disputes:
     """The disputes of a folder by its valid grades; gold questions have none."""
-    found = Disputes()
-    for number, position, name, given, low, high, people, overlap, decided in store.connection.execute(
+    disputes = Disputes()
+    for number, position, name, values, low, high, people, overlap, decided in store.connection.execute(
         _GRADED_ANSWERS, (criteria.models,)
     ):
-        grades = [float(value) for value in given.split()]
+        grades = [float(value) for value in values.split()]
         if high > low and criteria.is_disputed(grades):
             complete = overlap is not None and people >= overlap
-            found.disputed.append(DisputedAnswer(number, position, name, complete, decided))
+            disputes.disputed.append(DisputedAnswer(number, position, name, complete, decided))
         elif len(grades) > 1:
-            found.agreed += 1
+            disputes.agreed += 1
         else:
-            found.single += 1
-    return found
+            disputes.single += 1
+    return disputes
 
 
 _VALID_GRADES = """
@@ -90,9 +90,15 @@ def read_grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
     """
     about: dict[int, tuple[str, str, str, float, float]] = {}
     for number, name, record in store.connection.execute("select number, id, record from questions order by number"):
-        read = orjson.loads(record)
-        allowed = [label["value"] for label in read["labels"]]
-        about[number] = (read["dimension"], name, read["cluster"] or name, max(allowed), min(allowed))
+        question_record = orjson.loads(record)
+        allowed = [label["value"] for label in question_record["labels"]]
+        about[number] = (
+            question_record["dimension"],
+            name,
+            question_record["cluster"] or name,
+            max(allowed),
+            min(allowed),
+        )
 
     def rows() -> Iterator[GradeRow]:
         for number, candidate, grader, value, decision in store.connection.execute(_VALID_GRADES):
@@ -101,13 +107,16 @@ def read_grade_table(store: GradeStore, *, decided: bool = True) -> GradeTable:
             yield GradeRow(dimension, question, candidate, grader, counted, top, low)
 
     graders = store.graders()
-    asked = dict.fromkeys(one[0] for one in about.values())
+    dimensions = dict.fromkeys(entry[0] for entry in about.values())
     order = (store.meta("about") or {}).get("weights") or {}  # as the project names them; questions are shuffled
     return GradeTable.from_rows(
         rows(),
-        dimensions=[*(one for one in order if one in asked), *(one for one in asked if one not in order)],
+        dimensions=[
+            *(entry for entry in order if entry in dimensions),
+            *(entry for entry in dimensions if entry not in order),
+        ],
         candidates=[row[0] for row in store.connection.execute(_CANDIDATES)],
-        graders=[one.name for one in graders],
-        models=[one.name for one in graders if one.kind == "model"],
-        clusters={one[1]: one[2] for one in about.values()},
+        graders=[entry.name for entry in graders],
+        models=[entry.name for entry in graders if entry.kind == "model"],
+        clusters={entry[1]: entry[2] for entry in about.values()},
     )

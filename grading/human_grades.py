@@ -44,7 +44,7 @@ class GradedAnswers:
     @property
     def unscored(self) -> int:
         """How many answers have no score."""
-        return sum(one.score is None for one in self.answers)
+        return sum(answer.score is None for answer in self.answers)
 
 
 def read_graded_answers(
@@ -52,7 +52,7 @@ def read_graded_answers(
     *,
     by_round: bool,
     scale: tuple[float, float] | None = None,
-    what: str = "labels",
+    purpose: str = "labels",
     need_scores: bool = True,
 ) -> GradedAnswers:
     """The graded answers of a run folder, or of a CSV, TSV or JSONL file of scores.
@@ -67,15 +67,15 @@ def read_graded_answers(
     if source.is_file() or source.suffix in DATA_SUFFIXES:
         return _read_score_file(source, scale)
     folder = RunFolder.open(source)
-    which, settings = recorded_settings(folder)
-    grading = grade_reader(which, settings, by_round=by_round)
+    scenario, settings = recorded_settings(folder)
+    grading = grade_reader(scenario, settings, by_round=by_round)
     if grading is None:
-        if by_round and grade_reader(which, settings) is not None:
+        if by_round and grade_reader(scenario, settings) is not None:
             raise ConfigurationError(
-                f"{source}: a run of {which.name} is graded whole; leave 'round' out of the {what}"
+                f"{source}: a run of {scenario.name} is graded whole; leave 'round' out of the {purpose}"
             )
         kind = "rounds" if by_round else "answers"
-        raise ConfigurationError(f"{source}: a run of {which.name} under these settings has no graded {kind}")
+        raise ConfigurationError(f"{source}: a run of {scenario.name} under these settings has no graded {kind}")
     low, high = grading.low, grading.high
     if scale is not None:
         if math.isfinite(high - low):
@@ -83,16 +83,18 @@ def read_graded_answers(
                 f"--scale: {source} is a run with a scale of its own, {low:g} to {high:g}; leave it out"
             )
         low, high = scale
-    labels = lineup_labels(which.roles_of(settings), folder.manifest)
+    labels = lineup_labels(scenario.roles_of(settings), folder.manifest)
     answers: list[JudgeGrade] = []
     with History(folder.journal) as history:
         for ended in history.ended():
             if not ended.failed and ended.item is not None:
-                task = which.task(ended.item)
+                task = scenario.task(ended.item)
                 answers += grading.answers(ended.key, label_of_key(ended.key, labels), task, ended.result)
-    if need_scores and not any(one.score is not None for one in answers):
+    if need_scores and not any(answer.score is not None for answer in answers):
         raise ConfigurationError(f"{source}: no answer of this run has been graded")
-    beyond = next((one.score for one in answers if one.score is not None and not low <= one.score <= high), None)
+    beyond = next(
+        (answer.score for answer in answers if answer.score is not None and not low <= answer.score <= high), None
+    )
     if beyond is not None:
         raise ConfigurationError(f"{source}: has a score of {beyond:g}, which is not from {low:g} to {high:g}")
     return GradedAnswers(source, answers, low, high, grading.passes, by_round)
@@ -113,16 +115,16 @@ def _read_score_file(path: Path, scale: tuple[float, float] | None) -> GradedAns
             words = worded if words is None else words
             if score is not None and not words and not low <= score <= high:
                 raise FieldError("score", f"expected a number from {low:g} to {high:g}, found {score:g}")
-            one = _answer_from_row(raw, score)
-            before = lines.setdefault((one.candidate, one.key, one.round), line)
+            answer = _answer_from_row(raw, score)
+            before = lines.setdefault((answer.candidate, answer.key, answer.round), line)
             if before != line:
-                raise FieldError("key", f"{preview(one.key)} is in line {before} already; keep one of them")
+                raise FieldError("key", f"{preview(answer.key)} is in line {before} already; keep one of them")
         except FieldError as error:
             raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
-        answers.append(one)
-    if not any(one.score is not None for one in answers):
+        answers.append(answer)
+    if not any(answer.score is not None for answer in answers):
         raise DatasetError("holds no score; expected rows of key and score", path=str(path))
-    rounds = any(one.round is not None for one in answers)
+    rounds = any(answer.round is not None for answer in answers)
     if words:
         low, high = 0.0, 1.0
     return GradedAnswers(path, answers, low, high, bool(words), rounds)
@@ -130,12 +132,12 @@ def _read_score_file(path: Path, scale: tuple[float, float] | None) -> GradedAns
 
 def _answer_from_row(raw: Mapping[str, Any], score: float | None) -> JudgeGrade:
     key = text_field(raw, "key")
-    known = {
+    numbers = {
         name: value for name in raw if name not in _KNOWN_COLUMNS and (value := finite_number(raw[name])) is not None
     }
     texts = [value if isinstance(value := raw.get(name), str) else "" for name in ("question", "answer")]
     candidate, item = record_id(raw, "candidate") or "all", record_id(raw, "item") or key
-    return JudgeGrade(key, candidate, item, score, parse_round(raw), known, *texts)
+    return JudgeGrade(key, candidate, item, score, parse_round(raw), numbers, *texts)
 
 
 def _parse_score(raw: Mapping[str, Any]) -> tuple[float | None, bool | None]:
@@ -145,10 +147,10 @@ def _parse_score(raw: Mapping[str, Any]) -> tuple[float | None, bool | None]:
         return None, None
     if (passed := parse_pass(value)) is not None:
         return passed, True
-    found = finite_number(value)
-    if found is None:
+    number = finite_number(value)
+    if number is None:
         raise FieldError("score", f"expected a number, pass or fail, found {preview(value)}")
-    return found, False
+    return number, False
 
 
 def parse_pass(value: Any) -> float | None:
@@ -163,10 +165,10 @@ def finite_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def parse_round(raw: Mapping[str, Any]) -> int | None:
@@ -177,10 +179,10 @@ def parse_round(raw: Mapping[str, Any]) -> int | None:
     value = raw.get("round")
     if value is None or value == "":
         return None
-    found = finite_number(value)
-    if found is None or found != int(found) or found < 1:
+    number = finite_number(value)
+    if number is None or number != int(number) or number < 1:
         raise FieldError("round", f"expected a whole number from 1 on, found {preview(value)}")
-    return int(found)
+    return int(number)
 
 
 AnswerName = tuple[str, int | None]
@@ -227,47 +229,47 @@ def read_grades(path: Path, answers: GradedAnswers, *, unfinished: bool = False)
         probability; or an answer that was chosen with a known probability has no grade. The error names file, line and
         field.
     """
-    places: dict[AnswerName, list[int]] = {}
-    for place, one in enumerate(answers.answers):
-        for key in {one.key, name_cell(one.key)}:
-            places.setdefault((key, one.round), []).append(place)
-    found, lines, without, waiting = HumanGrades(), dict[int, int](), 0, 0
+    indices: dict[AnswerName, list[int]] = {}
+    for index, answer in enumerate(answers.answers):
+        for key in {answer.key, name_cell(answer.key)}:
+            indices.setdefault((key, answer.round), []).append(index)
+    grades, lines, unweighted, waiting = HumanGrades(), dict[int, int](), 0, 0
     for file, line, raw in _grade_lines(path):
         try:
-            place = _matching_answer(raw, places, answers)
-            before = lines.setdefault(place, line)
+            index = _matching_answer(raw, indices, answers)
+            before = lines.setdefault(index, line)
             if before != line:
                 raise FieldError("key", f"{preview(raw['key'])} is graded in line {before} already; keep one of them")
             probability, grade = _parse_probability(raw), _parse_grade(raw, answers)
             if not _is_excluded(raw):
-                found.chosen.append(place)
+                grades.chosen.append(index)
             if probability is not None:
-                found.probabilities[place] = probability
+                grades.probabilities[index] = probability
             if grade is None:
                 if not _is_excluded(raw):
-                    found.waiting += 1
+                    grades.waiting += 1
                     waiting = waiting or line
                 continue
             if _is_excluded(raw):
                 raise FieldError("chosen", "says no, but there is a grade; grade only what was chosen, or say yes")
             if probability is None:
-                without = without or line
-            if answers.answers[place].score is None:
-                found.on_unscored += 1
+                unweighted = unweighted or line
+            if answers.answers[index].score is None:
+                grades.on_unscored += 1
                 continue
-            found.grades[place] = grade
+            grades.grades[index] = grade
         except FieldError as error:
             raise DatasetError(str(error), path=str(file), line=line, field=error.field) from None
-    if found.probabilities and without:
+    if grades.probabilities and unweighted:
         message = "is missing, though other grades have one; give it for all, or for none if all were drawn evenly"
-        raise DatasetError(message, path=str(path), line=without, field="probability")
-    if found.probabilities and waiting and not unfinished:
+        raise DatasetError(message, path=str(path), line=unweighted, field="probability")
+    if grades.probabilities and waiting and not unfinished:
         message = "is empty, though the answer was chosen; probabilities hold once all that were chosen are graded"
-        message += f": {found.waiting} still to grade"
+        message += f": {grades.waiting} still to grade"
         raise DatasetError(message, path=str(path), line=waiting, field="grade")
-    if not found.grades and not unfinished:
+    if not grades.grades and not unfinished:
         raise DatasetError("holds no grade of an answer that has a score", path=str(path))
-    return found
+    return grades
 
 
 def calibration_pairs(path: Path, passes: bool, low: float, high: float) -> list[tuple[float, float]]:
@@ -299,7 +301,7 @@ def key_file(path: Path) -> Path:
 def write_grading_list(
     path: Path,
     answers: GradedAnswers,
-    known: HumanGrades,
+    earlier: HumanGrades,
     chosen: Iterable[int],
     probabilities: Mapping[int, float],
     texts: Mapping[int, tuple[str, str]],
@@ -316,44 +318,46 @@ def write_grading_list(
     Raises:
         ConfigurationError: a file cannot be written.
     """
-    secret = repr((seed, [one.score for one in answers.answers]))  # what graders know is not enough to tell ids
-    ids = {place: _blind_id(answers.answers[place], secret) for place in probabilities}
-    now = sorted(chosen, key=ids.__getitem__)
-    pages = [[ids[place], *map(_text_cell, _texts_of(answers.answers[place], texts.get(place))), ""] for place in now]
+    secret = repr((seed, [answer.score for answer in answers.answers]))  # what graders know is not enough to tell ids
+    ids = {index: _blind_id(answers.answers[index], secret) for index in probabilities}
+    order = sorted(chosen, key=ids.__getitem__)
+    pages = [[ids[index], *map(_text_cell, _texts_of(answers.answers[index], texts.get(index))), ""] for index in order]
     write_table(path, ["id", "question", "answer", "grade"], pages, mark=True, option="--out ")
 
     columns = ["id", "key", *(["round"] if answers.rounds else []), "candidate", "score"]
     columns += ["probability", "chosen", "grade"]
-    asked = set(now)
-    rest = [place for place in probabilities if place not in asked and place not in known.grades]
+    listed = set(order)
+    unlisted = [index for index in probabilities if index not in listed and index not in earlier.grades]
     rows = []
-    for places, said in ((sorted(now), "yes"), (sorted(known.grades), "yes"), (sorted(rest), "no")):
-        for place in places:
-            one = answers.answers[place]
-            assert one.score is not None
-            grade = known.grades.get(place)
-            cells = [ids[place], name_cell(one.key), *([str(one.round)] if answers.rounds else [])]
-            cells.append(name_cell(one.candidate))
-            cells += [_score_text(one.score, answers), repr(probabilities[place]), said]
+    for indices, is_chosen in ((sorted(order), "yes"), (sorted(earlier.grades), "yes"), (sorted(unlisted), "no")):
+        for index in indices:
+            answer = answers.answers[index]
+            assert answer.score is not None
+            grade = earlier.grades.get(index)
+            cells = [ids[index], name_cell(answer.key), *([str(answer.round)] if answers.rounds else [])]
+            cells.append(name_cell(answer.candidate))
+            cells += [_score_text(answer.score, answers), repr(probabilities[index]), is_chosen]
             rows.append([*cells, "" if grade is None else _score_text(grade, answers)])
     write_table(key_file(path), columns, rows, option="--out ")
 
 
-def _name_parts(one: JudgeGrade) -> tuple[str, str, str]:
-    return one.candidate, one.key, "" if one.round is None else str(one.round)
+def _name_parts(answer: JudgeGrade) -> tuple[str, str, str]:
+    return answer.candidate, answer.key, "" if answer.round is None else str(answer.round)
 
 
-def _blind_id(one: JudgeGrade, secret: str) -> str:
+def _blind_id(answer: JudgeGrade, secret: str) -> str:
     """Return a name of the answer that says nothing of its candidate, of letters alone."""
-    digest = hashlib.blake2b("\0".join([secret, *_name_parts(one)]).encode("utf-8", "surrogatepass"), digest_size=6)
+    digest = hashlib.blake2b("\0".join([secret, *_name_parts(answer)]).encode("utf-8", "surrogatepass"), digest_size=6)
     return digest.hexdigest().translate(_LETTERS)
 
 
-def _texts_of(one: JudgeGrade, texts: tuple[str, str] | None) -> tuple[str, str]:
-    question, answer = texts or (one.question, one.answer)
-    if question or answer:
-        return question, answer
-    return one.key.removeprefix(f"{one.candidate}/") + (f", round {one.round}" if one.round is not None else ""), ""
+def _texts_of(answer: JudgeGrade, texts: tuple[str, str] | None) -> tuple[str, str]:
+    question, answer_text = texts or (answer.question, answer.answer)
+    if question or answer_text:
+        return question, answer_text
+    return answer.key.removeprefix(f"{answer.candidate}/") + (
+        f", round {answer.round}" if answer.round is not None else ""
+    ), ""
 
 
 def _text_cell(text: str) -> str:
@@ -377,23 +381,23 @@ def _grade_lines(path: Path) -> Iterator[tuple[Path, int, Raw]]:
     if not beside.exists():
         message = f"says by 'id' what is graded, and {beside.name}, which was written with it, says whose answers these"
         raise DatasetError(f"{message} are; put that file beside it under this name", path=str(path))
-    known: dict[str, tuple[int, Raw]] = {}
+    rows_by_id: dict[str, tuple[int, Raw]] = {}
     for line, raw in _read_rows(beside, ("id", "key", "grade")):
-        known[str(raw.get("id"))] = line, raw
-    given: dict[str, tuple[Path, int, Raw]] = {}
+        rows_by_id[str(raw.get("id"))] = line, raw
+    graded: dict[str, tuple[Path, int, Raw]] = {}
     for line, raw in _read_rows(path, ("id", "grade")):
         id_ = str(raw.get("id")).strip()
-        if id_ in given:
-            message = f"{preview(id_)} is graded in line {given[id_][1]} already; keep one of them"
+        if id_ in graded:
+            message = f"{preview(id_)} is graded in line {graded[id_][1]} already; keep one of them"
             raise DatasetError(message, path=str(path), line=line, field="id")
-        if id_ not in known:
+        if id_ not in rows_by_id:
             message = f"{preview(id_)} is not in {beside.name}; give the file that was written with it"
             raise DatasetError(message, path=str(path), line=line, field="id")
-        given[id_] = path, line, {**known[id_][1], "grade": raw.get("grade")}
-    others = [(beside, line, raw) for id_, (line, raw) in known.items() if id_ not in given]
-    yield from (one for one in others if one[2].get("grade") not in (None, ""))  # they were made before
-    yield from given.values()
-    yield from (one for one in others if one[2].get("grade") in (None, ""))
+        graded[id_] = path, line, {**rows_by_id[id_][1], "grade": raw.get("grade")}
+    ungraded = [(beside, line, raw) for id_, (line, raw) in rows_by_id.items() if id_ not in graded]
+    yield from (row for row in ungraded if row[2].get("grade") not in (None, ""))  # they were made before
+    yield from graded.values()
+    yield from (row for row in ungraded if row[2].get("grade") in (None, ""))
 
 
 def _has_ids_only(path: Path) -> bool:
@@ -416,25 +420,29 @@ def _read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[tuple[int, 
         yield line, raw
 
 
-def _matching_answer(raw: Mapping[str, Any], places: Mapping[AnswerName, Sequence[int]], answers: GradedAnswers) -> int:
-    key, held = text_field(raw, "key"), parse_round(raw)
-    if held is None and answers.rounds:
+def _matching_answer(
+    raw: Mapping[str, Any], indices: Mapping[AnswerName, Sequence[int]], answers: GradedAnswers
+) -> int:
+    key, round_ = text_field(raw, "key"), parse_round(raw)
+    if round_ is None and answers.rounds:
         raise FieldError("round", f"is missing; {answers.source} has rounds, and so needs each grade")
-    if held is not None and not answers.rounds:
+    if round_ is not None and not answers.rounds:
         raise FieldError("round", f"{answers.source} has no rounds; leave the field out of all lines")
-    met = places.get((key, held), ())
+    matches = indices.get((key, round_), ())
     candidate = record_id(raw, "candidate")
     if candidate is not None:
-        met = [place for place in met if candidate in ((name := answers.answers[place].candidate), name_cell(name))]
-    where = preview(key) + (f", round {held}" if held is not None else "")
-    if not met:
-        by = f" by {preview(candidate)}" if candidate is not None else ""
-        near = get_close_matches(key, {one for one, _ in places}, n=1) or [name for name, _ in places][:1]
+        matches = [
+            index for index in matches if candidate in ((name := answers.answers[index].candidate), name_cell(name))
+        ]
+    description = preview(key) + (f", round {round_}" if round_ is not None else "")
+    if not matches:
+        candidate_text = f" by {preview(candidate)}" if candidate is not None else ""
+        near = get_close_matches(key, {key_ for key_, _ in indices}, n=1) or [name for name, _ in indices][:1]
         hint = f"; it has {preview(near[0])}" if near and near[0] != key else ""
-        raise FieldError("key", f"{answers.source} has no graded answer {where}{by}{hint}")
-    if len(met) > 1:
-        raise FieldError("candidate", f"is missing; {answers.source} has {where} by several candidates")
-    return met[0]
+        raise FieldError("key", f"{answers.source} has no graded answer {description}{candidate_text}{hint}")
+    if len(matches) > 1:
+        raise FieldError("candidate", f"is missing; {answers.source} has {description} by several candidates")
+    return matches[0]
 
 
 def _parse_grade(raw: Mapping[str, Any], answers: GradedAnswers) -> float | None:
@@ -445,15 +453,15 @@ def _parse_value(raw: Mapping[str, Any], name: str, passes: bool, low: float, hi
     value = raw.get(name)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    found = finite_number(value)
+    number = finite_number(value)
     if passes:
-        passed = parse_pass(value) if found is None else found
+        passed = parse_pass(value) if number is None else number
         if passed not in (0.0, 1.0):
             raise FieldError(name, f"expected pass or fail, found {preview(value)}")
         return passed
-    if found is None or not low <= found <= high:
+    if number is None or not low <= number <= high:
         raise FieldError(name, f"expected a number{_range_text(low, high)}, found {preview(value)}")
-    return found
+    return number
 
 
 def _range_text(low: float, high: float) -> str:
@@ -464,20 +472,22 @@ def _parse_probability(raw: Mapping[str, Any]) -> float | None:
     value = raw.get("probability")
     if value is None or value == "":
         return None
-    found = finite_number(value)
-    if found is None or not 0.0 < found <= 1.0:
+    number = finite_number(value)
+    if number is None or not 0.0 < number <= 1.0:
         raise FieldError("probability", f"expected a number above 0 and at most 1, found {preview(value)}")
-    return found
+    return number
 
 
 def _is_excluded(raw: Mapping[str, Any]) -> bool:
     value = raw.get("chosen")
     if value is None or value == "":
         return False
-    said = {"yes": True, "no": False, True: True, False: False}.get(value.lower() if isinstance(value, str) else value)
-    if said is None:
+    is_chosen = {"yes": True, "no": False, True: True, False: False}.get(
+        value.lower() if isinstance(value, str) else value
+    )
+    if is_chosen is None:
         raise FieldError("chosen", f"expected yes or no, found {preview(value)}")
-    return not said
+    return not is_chosen
 
 
 def _score_text(value: float, answers: GradedAnswers) -> str:
@@ -488,4 +498,4 @@ def _score_text(value: float, answers: GradedAnswers) -> str:
 
 def candidates_of(answers: Iterable[JudgeGrade]) -> list[str]:
     """The candidates in the order in which they are first met."""
-    return list(dict.fromkeys(one.candidate for one in answers))
+    return list(dict.fromkeys(answer.candidate for answer in answers))

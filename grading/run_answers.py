@@ -51,28 +51,28 @@ class Selection:
     ``probabilities`` is empty where all answers are graded. ``grades`` are those that people gave before.
     """
 
-    places: set[AnswerKey]
+    keys: set[AnswerKey]
     probabilities: dict[AnswerKey, float] = field(default_factory=dict)
     grades: dict[AnswerKey, float] = field(default_factory=dict)
 
 
-def gradable_answers(source: Path, what: Unit) -> GradedAnswers:
+def gradable_answers(source: Path, unit: Unit) -> GradedAnswers:
     """What can be graded in a run: what its judge was asked about, else every finished conversation.
 
     :raises ConfigurationError: the folder is no run, has no rounds, or for verdicts none that could be read.
     """
     folder = RunFolder.open(source)
-    which, settings = recorded_settings(folder)
-    rounds = what != "conversations"
-    if grade_reader(which, settings, by_round=rounds) is not None:
-        found = read_graded_answers(
-            source, by_round=rounds, what="choice of what is graded", need_scores=what == "verdicts"
+    scenario, settings = recorded_settings(folder)
+    rounds = unit != "conversations"
+    if grade_reader(scenario, settings, by_round=rounds) is not None:
+        graded = read_graded_answers(
+            source, by_round=rounds, purpose="choice of what is graded", need_scores=unit == "verdicts"
         )
-        if found.answers:
-            return found
+        if graded.answers:
+            return graded
     if rounds:
-        raise ConfigurationError(f"{source}: a run of {which.name} has no graded rounds; grade its conversations")
-    labels = lineup_labels(which.roles_of(settings), folder.manifest)
+        raise ConfigurationError(f"{source}: a run of {scenario.name} has no graded rounds; grade its conversations")
+    labels = lineup_labels(scenario.roles_of(settings), folder.manifest)
     answers = []
     with History(folder.journal) as history:
         for ended in history.ended():
@@ -89,29 +89,29 @@ def sample_answers(answers: GradedAnswers, count: int, seed: int) -> Selection:
 
     :raises ConfigurationError: there are fewer.
     """
-    places = [answer_key(one) for one in answers.answers]
-    if not 1 <= count <= len(places):
-        raise ConfigurationError(f"-n {count}: {answers.source} has {len(places)} answers; ask for 1 to {len(places)}")
-    ranked = sorted(places, key=lambda place: seeds.uniform(seed, "graded", *place))
-    return Selection(set(ranked[:count]), dict.fromkeys(places, count / len(places)))
+    keys = [answer_key(answer) for answer in answers.answers]
+    if not 1 <= count <= len(keys):
+        raise ConfigurationError(f"-n {count}: {answers.source} has {len(keys)} answers; ask for 1 to {len(keys)}")
+    ranked = sorted(keys, key=lambda key: seeds.uniform(seed, "graded", *key))
+    return Selection(set(ranked[:count]), dict.fromkeys(keys, count / len(keys)))
 
 
-def answer_key(one: JudgeGrade) -> AnswerKey:
+def answer_key(answer: JudgeGrade) -> AnswerKey:
     """What tells an answer from the others of a run."""
-    return one.candidate, one.key, one.round
+    return answer.candidate, answer.key, answer.round
 
 
-def labels_for(answers: GradedAnswers, what: Unit) -> list[Label]:
+def labels_for(answers: GradedAnswers, unit: Unit) -> list[Label]:
     """The grades that people may give: the judge's own scale, in whole numbers where they are few, else in five steps.
 
     Answers without a judge's scale get the general one from 0 to 3.
     """
-    if what == "verdicts":
+    if unit == "verdicts":
         return list(_VERDICT_LABELS)
     if answers.passes:
         return list(_PASS_LABELS)
     low, high = answers.low, answers.high
-    if not math.isfinite(high - low) or not any(one.score is not None for one in answers.answers):
+    if not math.isfinite(high - low) or not any(answer.score is not None for answer in answers.answers):
         return list(_GENERAL_LABELS)
     if low == int(low) and high == int(high) and high - low < _MAX_LABELS:
         values = [float(value) for value in range(int(low), int(high) + 1)]
@@ -122,36 +122,36 @@ def labels_for(answers: GradedAnswers, what: Unit) -> list[Label]:
 
 
 def make_questions(
-    source: Path, answers: GradedAnswers, what: Unit, chosen: Selection | None, *, overlap: int, labels: Sequence[Label]
+    source: Path, answers: GradedAnswers, unit: Unit, chosen: Selection | None, *, overlap: int, labels: Sequence[Label]
 ) -> list[Question]:
     """The chosen answers of a run (all of them where ``chosen`` is None) as questions, in the order of the run.
 
     :raises ConfigurationError: a chosen answer cannot be shown, with the reason.
     """
     folder = RunFolder.open(source)
-    wanted: dict[str, list[JudgeGrade]] = {}
-    for one in answers.answers:
-        if chosen is None or answer_key(one) in chosen.places:
-            wanted.setdefault(one.key, []).append(one)
+    answers_by_key: dict[str, list[JudgeGrade]] = {}
+    for judged in answers.answers:
+        if chosen is None or answer_key(judged) in chosen.keys:
+            answers_by_key.setdefault(judged.key, []).append(judged)
     conversations = _TurnReader(folder)
-    made = _round_questions if what != "conversations" else _conversation_questions
+    to_questions = _round_questions if unit != "conversations" else _conversation_questions
     questions: dict[str, Question] = {}
     with History(folder.journal) as history:
         numbers = history.keys()
-        results = {ended.key: ended.result for ended in history.ended() if ended.key in wanted}
-        for key, held in wanted.items():
+        results = {ended.key: ended.result for ended in history.ended() if ended.key in answers_by_key}
+        for key, graded in answers_by_key.items():
             turns = conversations.turns(history, numbers[key], results[key])
-            for name, question in made(held, turns, what):
-                known = questions.get(name)
-                if known is None:
+            for name, question in to_questions(graded, turns, unit):
+                existing = questions.get(name)
+                if existing is None:
                     questions[name] = question
                     question.id, question.labels, question.overlap = name, list(labels), overlap
                 else:
-                    known.answers += question.answers
+                    existing.answers += question.answers
     for question in questions.values():
         for answer in question.answers:
-            place = answer.candidate, answer.key, answer.round
-            answer.probability = None if chosen is None else chosen.probabilities.get(place)
+            answer_id = answer.candidate, answer.key, answer.round
+            answer.probability = None if chosen is None else chosen.probabilities.get(answer_id)
     return list(questions.values())
 
 
@@ -169,45 +169,45 @@ class _TurnReader:
 
 
 def _conversation_questions(
-    held: list[JudgeGrade], turns: list[RenderedTurn], what: Unit
+    graded: list[JudgeGrade], turns: list[RenderedTurn], unit: Unit
 ) -> Iterator[tuple[str, Question]]:
     """A conversation: what stands before the candidate's first turn is the question, the rest is its answer."""
-    talk = [turn for turn in turns if turn.side not in _HIDDEN_ROLES]
-    first = next((place for place, turn in enumerate(talk) if turn.side == "compared"), len(talk))
-    before, after = talk[:first], talk[first:]
+    visible = [turn for turn in turns if turn.side not in _HIDDEN_ROLES]
+    first = next((index for index, turn in enumerate(visible) if turn.side == "compared"), len(visible))
+    before, after = visible[:first], visible[first:]
     while after and after[-1].side == "given":  # how it ended says what the judge made of it
         after.pop()
-    for one in held:
-        name = one.key.removeprefix(f"{one.candidate}/")
-        answer = Answer(one.candidate, _to_turns(after), one.key, one.round, one.score)
-        yield name, _make_question(before, one, answer)
+    for grade in graded:
+        name = grade.key.removeprefix(f"{grade.candidate}/")
+        answer = Answer(grade.candidate, _to_turns(after), grade.key, grade.round, grade.score)
+        yield name, _make_question(before, grade, answer)
 
 
-def _round_questions(held: list[JudgeGrade], turns: list[RenderedTurn], what: Unit) -> Iterator[tuple[str, Question]]:
+def _round_questions(graded: list[JudgeGrade], turns: list[RenderedTurn], unit: Unit) -> Iterator[tuple[str, Question]]:
     """Rounds of a conversation: each a question of its own, with what was said before; the reply, or the verdict on it,
     is the answer.
     """
-    for one in held:
-        inside = [turn for turn in turns if turn.round == one.round]
-        talk = [turn for turn in turns[: turns.index(inside[0])] if turn.side not in _HIDDEN_ROLES] if inside else []
+    for grade in graded:
+        inside = [turn for turn in turns if turn.round == grade.round]
+        earlier = [turn for turn in turns[: turns.index(inside[0])] if turn.side not in _HIDDEN_ROLES] if inside else []
         replies = [turn for turn in inside if turn.side == "compared"]
-        asked = [turn for turn in inside if turn.side not in (*_HIDDEN_ROLES, "compared")]
-        if what == "verdicts":
-            said = _verdict_turns(inside)
-            asked += replies
+        question_turns = [turn for turn in inside if turn.side not in (*_HIDDEN_ROLES, "compared")]
+        if unit == "verdicts":
+            answer_turns = _verdict_turns(inside)
+            question_turns += replies
         else:
-            said = _to_turns(replies)
-        answer = Answer(one.candidate, said or [Turn("answer", "")], one.key, one.round, one.score)
+            answer_turns = _to_turns(replies)
+        answer = Answer(grade.candidate, answer_turns or [Turn("answer", "")], grade.key, grade.round, grade.score)
         # Of which conversation it is, graders may not see: its key names the candidate.
-        token = hashlib.blake2b(one.key.encode(), digest_size=4).hexdigest()
-        item = one.key.removeprefix(f"{one.candidate}/")
-        yield f"{item} round {one.round} ({token})", _make_question([*talk, *asked], one, answer)
+        token = hashlib.blake2b(grade.key.encode(), digest_size=4).hexdigest()
+        item = grade.key.removeprefix(f"{grade.candidate}/")
+        yield f"{item} round {grade.round} ({token})", _make_question([*earlier, *question_turns], grade, answer)
 
 
-def _make_question(before: list[RenderedTurn], one: JudgeGrade, answer: Answer) -> Question:
-    said = _to_turns(before)
-    asked = said.pop().text if said else ""
-    return Question("", asked, [], [answer], context=said, cluster=one.cluster)
+def _make_question(before: list[RenderedTurn], grade: JudgeGrade, answer: Answer) -> Question:
+    context = _to_turns(before)
+    text = context.pop().text if context else ""
+    return Question("", text, [], [answer], context=context, cluster=grade.cluster)
 
 
 def _to_turns(turns: Iterable[RenderedTurn]) -> list[Turn]:
@@ -221,14 +221,14 @@ def _turn_text(turn: RenderedTurn) -> str:
 
 def _verdict_turns(turns: Iterable[RenderedTurn]) -> list[Turn]:
     """What the judge said of a round: its scores, which stand on the reply, and its words."""
-    found: list[Turn] = []
+    verdict: list[Turn] = []
     for turn in turns:
         marks = [f"{mark.name}: {mark.value}" + (f" – {mark.comment}" if mark.comment else "") for mark in turn.marks]
         if turn.side == "compared" and marks:
-            found.append(Turn("scores", "\n".join(f"- {mark}" for mark in marks)))
+            verdict.append(Turn("scores", "\n".join(f"- {mark}" for mark in marks)))
         elif turn.side == "judging" and turn.text:
-            found.append(Turn("judge", turn.text))
-    return found
+            verdict.append(Turn("judge", turn.text))
+    return verdict
 
 
 _META_ROWS = "rows"
@@ -241,43 +241,43 @@ def read_selection(path: Path, answers: GradedAnswers) -> Selection:
     :raises ConfigurationError: everything that was chosen has a grade.
     """
     grades = read_grades(path, answers, unfinished=True)
-    named = {place: answer_key(one) for place, one in enumerate(answers.answers)}
-    places = {named[place] for place in grades.chosen if place not in grades.grades}
-    if not places:
+    keys = {index: answer_key(answer) for index, answer in enumerate(answers.answers)}
+    selected = {keys[index] for index in grades.chosen if index not in grades.grades}
+    if not selected:
         raise ConfigurationError(f"{path}: no answer is left to grade; draw more with viva judge certify --next")
     return Selection(
-        places,
-        {named[place]: probability for place, probability in grades.probabilities.items()},
-        {named[place]: grade for place, grade in grades.grades.items()},
+        selected,
+        {keys[index]: probability for index, probability in grades.probabilities.items()},
+        {keys[index]: grade for index, grade in grades.grades.items()},
     )
 
 
-def answer_texts(answers: GradedAnswers, places: Sequence[int]) -> dict[int, tuple[str, str]]:
+def answer_texts(answers: GradedAnswers, positions: Sequence[int]) -> dict[int, tuple[str, str]]:
     """Return question and answer of these answers of a run, as graders may see them; nothing of a file of scores.
 
     :raises ConfigurationError: a conversation cannot be shown, with the reason.
     """
     if not answers.source.is_dir():
         return {}
-    named = {answer_key(answers.answers[place]): place for place in places}
-    what: Unit = "rounds" if answers.rounds else "conversations"
-    found: dict[int, tuple[str, str]] = {}
-    for question in make_questions(answers.source, answers, what, Selection(set(named)), overlap=1, labels=()):
-        asked = "\n\n".join([*(f"{said.role}: {said.text}" for said in question.context), question.text])
+    indices = {answer_key(answers.answers[index]): index for index in positions}
+    unit: Unit = "rounds" if answers.rounds else "conversations"
+    texts: dict[int, tuple[str, str]] = {}
+    for question in make_questions(answers.source, answers, unit, Selection(set(indices)), overlap=1, labels=()):
+        question_text = "\n\n".join([*(f"{turn.role}: {turn.text}" for turn in question.context), question.text])
         for answer in question.answers:
-            turns = [said.text if len(answer.turns) == 1 else f"{said.role}: {said.text}" for said in answer.turns]
-            found[named[answer.candidate, answer.key, answer.round]] = asked, "\n\n".join(turns)
-    return found
+            turns = [turn.text if len(answer.turns) == 1 else f"{turn.role}: {turn.text}" for turn in answer.turns]
+            texts[indices[answer.candidate, answer.key, answer.round]] = question_text, "\n\n".join(turns)
+    return texts
 
 
 def store_run_rows(store: GradeStore, answers: GradedAnswers, chosen: Selection | None) -> None:
     """Keep in a grading folder what is needed to write its grades for the run that its answers are of."""
     rows = []
-    for one in answers.answers:
-        place = answer_key(one)
-        asked = chosen is None or place in chosen.places
-        probability = None if chosen is None else chosen.probabilities.get(place)
-        rows.append([*place, one.score, probability, asked, None if chosen is None else chosen.grades.get(place)])
+    for answer in answers.answers:
+        key = answer_key(answer)
+        is_selected = chosen is None or key in chosen.keys
+        probability = None if chosen is None else chosen.probabilities.get(key)
+        rows.append([*key, answer.score, probability, is_selected, None if chosen is None else chosen.grades.get(key)])
     store.set_meta(_META_ROWS, {"passes": answers.passes, "rounds": answers.rounds, "rows": rows})
 
 
@@ -289,30 +289,45 @@ def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
 
     :raises ConfigurationError: the folder's questions are of no run, or the file cannot be written.
     """
-    kept = store.meta(_META_ROWS)
-    if kept is None:
+    recorded = store.meta(_META_ROWS)
+    if recorded is None:
         raise ConfigurationError(f"{store.folder}: its questions are of no run, so there is nothing to certify")
-    given = _grades_by_answer(store)
-    columns = ["key", *(["round"] if kept["rounds"] else []), "candidate", "score", "probability", "chosen", "grade"]
+    grades = _grades_by_answer(store)
+    columns = [
+        "key",
+        *(["round"] if recorded["rounds"] else []),
+        "candidate",
+        "score",
+        "probability",
+        "chosen",
+        "grade",
+    ]
     lines: list[list[str]] = []
     graded = waiting = 0
-    for candidate, key, round_, score, probability, asked, before in kept["rows"]:
+    for candidate, key, round_, score, probability, is_selected, before in recorded["rows"]:
         grade = (
-            before if before is not None else _combine_grades(given.get((candidate, key, round_), []), kept["passes"])
+            before
+            if before is not None
+            else _combine_grades(grades.get((candidate, key, round_), []), recorded["passes"])
         )
         graded += grade is not None
-        waiting += asked and grade is None
+        waiting += is_selected and grade is None
         if probability is None and grade is None:
             continue
         cells = [
             name_cell(key),
-            *([str(round_)] if kept["rounds"] else []),
+            *([str(round_)] if recorded["rounds"] else []),
             name_cell(candidate),
-            _grade_cell(score, kept["passes"]),
+            _grade_cell(score, recorded["passes"]),
         ]
-        said = "yes" if asked or before is not None else "no"
+        is_chosen = "yes" if is_selected or before is not None else "no"
         lines.append(
-            [*cells, "" if probability is None else repr(probability), said, _grade_cell(grade, kept["passes"])]
+            [
+                *cells,
+                "" if probability is None else repr(probability),
+                is_chosen,
+                _grade_cell(grade, recorded["passes"]),
+            ]
         )
     write_table(path, columns, lines)
     return graded, waiting
@@ -323,21 +338,21 @@ def write_ratings(store: GradeStore, path: Path) -> int:
 
     :raises ConfigurationError: nobody has graded, or the file cannot be written.
     """
-    kept = store.meta(_META_ROWS)
-    people = [one for one in store.graders() if one.kind == "person"]
-    said: dict[tuple[str, int], float] = {
+    recorded = store.meta(_META_ROWS)
+    people = [grader for grader in store.graders() if grader.kind == "person"]
+    values: dict[tuple[str, int], float] = {
         (grade.answer, grade.grader): grade.value
         for grade in store.grades()
         if grade.value is not None and not grade.invalid
     }
-    voices = [one for one in people if any(grader == one.number for _, grader in said)]
+    voices = [person for person in people if any(number == person.number for _, number in values)]
     if not voices:
         raise ConfigurationError(f"{store.folder}: nobody has graded yet")
-    rounds = kept is not None and kept["rounds"]
-    columns = ["item", "system", *(["turn"] if rounds else []), *(f"grader {one.number}" for one in voices)]
+    rounds = recorded is not None and recorded["rounds"]
+    columns = ["item", "system", *(["turn"] if rounds else []), *(f"grader {person.number}" for person in voices)]
     lines: list[list[str]] = []
     for question, answer in _valid_answers(store):
-        cells = [_format_number(said.get((answer.id, one.number))) for one in voices]
+        cells = [_format_number(values.get((answer.id, person.number))) for person in voices]
         if any(cells):
             item = answer.key.removeprefix(f"{answer.candidate}/") if answer.key else question.id
             lines.append(
@@ -348,12 +363,12 @@ def write_ratings(store: GradeStore, path: Path) -> int:
 
 
 def _valid_answers(store: GradeStore) -> Sequence[tuple[Question, Answer]]:
-    return [(one, answer) for one in store.questions() if not one.invalid for answer in one.answers]
+    return [(question, answer) for question in store.questions() if not question.invalid for answer in question.answers]
 
 
 def _grades_by_answer(store: GradeStore) -> dict[AnswerKey, list[float]]:
     """The people's grades of each answer; an adjudicator's alone where there is one."""
-    people = {one.number for one in store.graders() if one.kind == "person"}
+    people = {grader.number for grader in store.graders() if grader.kind == "person"}
     by_answer: dict[str, list[float]] = {}
     for grade in store.grades():
         if grade.grader in people and grade.value is not None and not grade.invalid:

@@ -71,9 +71,9 @@ def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return strip_surrogates(value)
     if isinstance(value, dict):
-        return {_replace_surrogates(name): _replace_surrogates(one) for name, one in value.items()}
+        return {_replace_surrogates(name): _replace_surrogates(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_replace_surrogates(one) for one in value]
+        return [_replace_surrogates(item) for item in value]
     return _replace_surrogates(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
 
 
@@ -135,15 +135,15 @@ class GradeStore:
 
         :raises ConfigurationError: a folder is there already, there is no question, or an id is there twice.
         """
-        listed = list(questions)
-        if not listed:
+        question_list = list(questions)
+        if not question_list:
             raise ConfigurationError(f"{folder}: there is no question to grade")
         store = cls(folder, create_file(folder / GRADES_FILE), clock)
         try:
             with store.batch():
                 for name, value in {"title": title, "seed": seed, "about": dict(about or {})}.items():
                     store.set_meta(name, value)
-                store.add_questions(listed)
+                store.add_questions(question_list)
         except BaseException:
             store.close()
             (folder / GRADES_FILE).unlink()
@@ -166,26 +166,26 @@ class GradeStore:
 
     def _check_records(self) -> None:
         """:raises ConfigurationError: a record has not the fields that it was written with."""
-        where = "its table 'meta'"
+        location = "its table 'meta'"
         try:
             about = self.meta("about")
             if not isinstance(self.meta("title"), str) or not isinstance(about, dict) or self.meta("seed") is None:
                 raise ValueError("title, seed or about is not there")
             for number, name in self.connection.execute("select number, id from questions order by number").fetchall():
-                where = f"question '{name}'"
+                location = f"question '{name}'"
                 question = self.question(number)
                 texts = [
                     question.text,
                     question.dimension,
-                    *(one.text for said in question.answers for one in said.turns),
+                    *(turn.text for answer in question.answers for turn in answer.turns),
                 ]
                 if not all(isinstance(text, str) for text in texts) or not question.labels:
                     raise ValueError("its texts or labels are not there")
                 for label in question.labels:
                     float(label.value)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            told = f"{where} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
-            raise FORM.damage_error(self.folder / GRADES_FILE, told) from None
+            problem = f"{location} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
+            raise FORM.damage_error(self.folder / GRADES_FILE, problem) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -220,22 +220,24 @@ class GradeStore:
         """
         seed = self.meta("seed")
         with self.batch():
-            for one in questions:
-                if not one.answers or not one.labels:
-                    raise ConfigurationError(f"question '{one.id}': has no {'labels' if one.answers else 'answers'}")
+            for question in questions:
+                if not question.answers or not question.labels:
+                    raise ConfigurationError(
+                        f"question '{question.id}': has no {'labels' if question.answers else 'answers'}"
+                    )
                 try:
-                    number = self._add_question(one)
+                    number = self._add_question(question)
                 except sqlite3.IntegrityError:
-                    raise ConfigurationError(f"question '{one.id}': is there twice") from None
-                keyed = [(_blind_id(seed, one.id, answer), answer) for answer in one.answers]
+                    raise ConfigurationError(f"question '{question.id}': is there twice") from None
+                keyed = [(_blind_id(seed, question.id, answer), answer) for answer in question.answers]
                 for position, (name, answer) in enumerate(sorted(keyed, key=lambda pair: pair[0]), 1):
                     self._add_answer(number, position, name, answer)
 
-    def _add_question(self, one: Question) -> int:
-        record = {**one.to_record(), "number": 0}
+    def _add_question(self, question: Question) -> int:
+        record = {**question.to_record(), "number": 0}
         cursor = self.connection.execute(
             "insert into questions (id, record, overlap, gold, invalid) values (?, ?, ?, ?, ?)",
-            (one.id, to_json_bytes(record), one.overlap, one.gold, one.invalid),
+            (question.id, to_json_bytes(record), question.overlap, question.gold, question.invalid),
         )
         return int(cursor.lastrowid or 0)
 
@@ -272,20 +274,20 @@ class GradeStore:
                 "number": number,
                 "invalid": row[1],
                 "labels": [Label(**label) for label in record["labels"]],
-                "context": [Turn(**said) for said in record["context"]],
-                "answers": [_read_answer(*found) for found in rows],
+                "context": [Turn(**turn) for turn in record["context"]],
+                "answers": [_read_answer(*fields) for fields in rows],
             }
         )  # fmt: skip
 
-    def invalidate_question(self, number: int, by: str, reason: str) -> None:
+    def invalidate_question(self, number: int, actor: str, reason: str) -> None:
         """Take a question out of the figures, with who and why; an empty reason puts it back."""
-        said = f"{by}: {reason}" if reason else ""
+        note = f"{actor}: {reason}" if reason else ""
         with self.batch():
             if not self.connection.execute(
-                "update questions set invalid = ? where number = ?", (said, number)
+                "update questions set invalid = ? where number = ?", (note, number)
             ).rowcount:
                 raise ConfigurationError(f"there is no question {number}")
-            self.log(by, f"question {number}: {'invalid: ' + reason if reason else 'counts again'}")
+            self.log(actor, f"question {number}: {'invalid: ' + reason if reason else 'counts again'}")
 
     # -- who grades -----------------------------------------------------------------------------------------------
 
@@ -320,17 +322,17 @@ class GradeStore:
         """
         row = self.connection.execute(f"{_SELECT_GRADERS} where name = ?", (name,)).fetchone()
         if row is None:
-            known = ", ".join(one.name for one in self.graders()) or "none"
-            raise ConfigurationError(f"there is no grader '{name}'; there are: {known}")
+            names = ", ".join(grader.name for grader in self.graders()) or "none"
+            raise ConfigurationError(f"there is no grader '{name}'; there are: {names}")
         return Grader(*row)
 
-    def set_state(self, grader: int, state: GraderState, by: str) -> None:
+    def set_state(self, grader: int, state: GraderState, actor: str) -> None:
         """Pause, retire or take on again. Seats that a retired grader has not finished become free."""
         with self.batch():
             self.connection.execute("update graders set state = ? where number = ?", (state, grader))
             if state == "retired":
                 self.connection.execute("delete from seats where grader = ? and finished is null", (grader,))
-            self.log(by, f"grader {grader}: {state}")
+            self.log(actor, f"grader {grader}: {state}")
 
     def set_token(self, grader: int, hashed: str, expires: float | None) -> None:
         """The hash of a new secret link; earlier ones open nothing any more."""
@@ -379,10 +381,10 @@ class GradeStore:
                     "on conflict (answer, grader) do update set value = ?3, comment = ?4, at = ?5, invalid = ''",
                     (answer, grader, value, comment, now),
                 )
-            found = self.connection.execute(
+            row = self.connection.execute(
                 f"{_SELECT_GRADES} where answer = ? and grader = ?", (answer, grader)
             ).fetchone()
-        return Grade(answer, grader, None, "", now) if found is None else Grade(*found)
+        return Grade(answer, grader, None, "", now) if row is None else Grade(*row)
 
     def _check_value(self, answer: str, value: float | None) -> None:
         row = self.connection.execute("select question from answers where id = ?", (answer,)).fetchone()
@@ -392,33 +394,35 @@ class GradeStore:
             self._labels[row[0]] = tuple(label.value for label in self.question(row[0]).labels)
         allowed = self._labels[row[0]]
         if value is not None and value not in allowed:
-            raise ConfigurationError(f"expected one of {', '.join(f'{one:g}' for one in allowed)}, found {value:g}")
+            raise ConfigurationError(
+                f"expected one of {', '.join(f'{number:g}' for number in allowed)}, found {value:g}"
+            )
 
     def grades(self, *, grader: int | None = None, question: int | None = None) -> list[Grade]:
         """Grades as they stand, those that were invalidated or taken back among them."""
-        wanted: dict[str, int] = {}
+        conditions: dict[str, int] = {}
         if grader is not None:
-            wanted["grader = ?"] = grader
+            conditions["grader = ?"] = grader
         if question is not None:
-            wanted["answer in (select id from answers where question = ?)"] = question
-        where = f" where {' and '.join(wanted)}" if wanted else ""
+            conditions["answer in (select id from answers where question = ?)"] = question
+        clause = f" where {' and '.join(conditions)}" if conditions else ""
         return [
             Grade(*row)
             for row in self.connection.execute(
-                f"{_SELECT_GRADES}{where} order by answer, grader", tuple(wanted.values())
+                f"{_SELECT_GRADES}{clause} order by answer, grader", tuple(conditions.values())
             )
         ]
 
-    def invalidate(self, answer: str, grader: int, by: str, reason: str) -> None:
+    def invalidate(self, answer: str, grader: int, actor: str, reason: str) -> None:
         """Take one grade out of the figures; it stays, with who and why. An empty reason puts it back."""
-        said = f"{by}: {reason}" if reason else ""
+        note = f"{actor}: {reason}" if reason else ""
         with self.batch():
             changed = self.connection.execute(
-                "update grades set invalid = ? where answer = ? and grader = ?", (said, answer, grader)
+                "update grades set invalid = ? where answer = ? and grader = ?", (note, answer, grader)
             )
             if not changed.rowcount:
                 raise ConfigurationError("there is no such grade")
-            self.log(by, f"grade of {answer} by {grader}: {'invalid: ' + reason if reason else 'counts again'}")
+            self.log(actor, f"grade of {answer} by {grader}: {'invalid: ' + reason if reason else 'counts again'}")
 
     def decide(self, answer: str, adjudicator: int, value: float, reason: str) -> None:
         """An adjudicator's grade of an answer; it replaces an earlier decision, and the deed of it stays.
@@ -439,11 +443,11 @@ class GradeStore:
         """The decisions by answer."""
         return {row[0]: Decision(*row) for row in self.connection.execute("select * from decisions")}
 
-    def log(self, by: str, what: str) -> None:
+    def log(self, actor: str, action: str) -> None:
         """Record who did what."""
-        self.connection.execute("insert into deeds (at, by, what) values (?, ?, ?)", (self.clock(), by, what))
+        self.connection.execute("insert into deeds (at, by, what) values (?, ?, ?)", (self.clock(), actor, action))
 
-    def deeds(self) -> list[tuple[float, str, str]]:
+    def audit_log(self) -> list[tuple[float, str, str]]:
         """Who did what and when: (seconds since 1970, who, what)."""
         return [tuple(row) for row in self.connection.execute("select at, by, what from deeds order by number")]
 
@@ -455,6 +459,6 @@ def _blind_id(seed: int, question: str, answer: Answer) -> str:
 
 
 def _read_answer(name: str, position: int, candidate: str, record: bytes) -> Answer:
-    read = orjson.loads(record)
-    read["turns"] = [Turn(**said) for said in read["turns"]]
-    return Answer(candidate, **read, id=name, position=position)
+    fields = orjson.loads(record)
+    fields["turns"] = [Turn(**turn) for turn in fields["turns"]]
+    return Answer(candidate, **fields, id=name, position=position)

@@ -40,14 +40,14 @@ class CellState:
     clusters: ItemClusters | None = None
 
 
-def read_cell_state(cell: Cell, folder: Path, share: Shard | None = None, *, retry_failed: bool = False) -> CellState:
+def read_cell_state(cell: Cell, folder: Path, shard: Shard | None = None, *, retry_failed: bool = False) -> CellState:
     """How far a cell, or a share of it, has come in the folder of its run; rules that end interviews early are not
     asked here.
 
     With ``retry_failed`` a cell with failed conversations is not at its end. What cannot go on is a standing, too: its
     dataset is broken, its folder holds other settings, its dataset or pack has changed since.
     """
-    which = get_scenario(cell.scenario)
+    scenario = get_scenario(cell.scenario)
     planned: int | None = None
     clusters: ItemClusters | None = None
     run: RunFolder | None = None
@@ -59,7 +59,7 @@ def read_cell_state(cell: Cell, folder: Path, share: Shard | None = None, *, ret
             settings = cell.settings.model_copy()
             if run.manifest["prompts"] is not None:
                 settings.remember_prompts(run.manifest["prompts"])
-        prepared = PreparedRun(which, settings, share, None if run is None else run.manifest)
+        prepared = PreparedRun(scenario, settings, shard, None if run is None else run.manifest)
         planned, clusters = prepared.total, read_clusters(prepared.opened.records)
         if run is not None:
             check_unchanged(run, prepared)
@@ -96,7 +96,7 @@ class CellRun(RunProgress):
     def __init__(self, cell: Cell, folder: Path) -> None:
         super().__init__()
         self.cell, self.folder = cell, folder
-        self.share: Shard | None = None
+        self.shard: Shard | None = None
         self.state: CellStatus = "waiting"
         self.total: int | None = None
         self.error: VivaError | None = None
@@ -111,21 +111,21 @@ class CellRun(RunProgress):
             return self._headline
         return self.aggregate.headline().removeprefix(self.cell.candidate).strip()
 
-    def take(self, found: CellState) -> None:
+    def apply(self, state: CellState) -> None:
         """As its folder has it."""
-        self.state, self.total, self.error = found.state, found.planned, found.error
-        self.done, self.failed = found.finished + found.failed, found.failed
+        self.state, self.total, self.error = state.state, state.planned, state.error
+        self.done, self.failed = state.finished + state.failed, state.failed
 
     def progress_record(self) -> dict[str, Any]:
         """Return how far it has come as plain data."""
         return {"state": self.state, "planned": self.total, "done": self.done}
 
-    def stopped_by_rule(self) -> None:
+    def on_stopped_by_rule(self) -> None:
         """Its rule has ended it, unless everything was held or it cannot be used."""
         if self.state in ("waiting", "part"):
             self.state = "stopped"
 
-    def begins(self) -> None:
+    def on_begin(self) -> None:
         """It is opened: its dataset, its models."""
         self.state = "running"
         self._before = self.done, self.failed
@@ -133,12 +133,12 @@ class CellRun(RunProgress):
         self.opening = anyio.CancelScope()
         self.begun = anyio.Event()
 
-    def carried_by(self, runner: Runner) -> None:
+    def on_started(self, runner: Runner) -> None:
         """Its conversations begin."""
         self.runner = runner
         self.begun.set()
 
-    def ended(self, outcome: Outcome | None, error: VivaError | None, *, stopped: bool) -> None:
+    def on_end(self, outcome: Outcome | None, error: VivaError | None, *, stopped: bool) -> None:
         """It has ended: with an outcome, an error, or (neither) interrupted before it began."""
         self._headline, self.aggregate = self.headline, None
         if self.runner is None:  # it never came to tell them

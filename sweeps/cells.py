@@ -47,8 +47,8 @@ class Cell:
     @property
     def roles(self) -> dict[str, str]:
         """The cell's models by role."""
-        which = get_scenario(self.scenario)
-        return {role.name: model for role in which.roles_of(self.settings) for model in role.models(self.settings)}
+        scenario = get_scenario(self.scenario)
+        return {role.name: model for role in scenario.roles_of(self.settings) for model in role.models(self.settings)}
 
     @property
     def models(self) -> list[str]:
@@ -69,55 +69,59 @@ class Cell:
         return cls(**{**record, "settings": settings})
 
 
-def plan_cells(file: SweepFile, folder: Path, shown: str) -> list[Cell]:
+def plan_cells(file: SweepFile, folder: Path, file_name: str) -> list[Cell]:
     """All cells of a sweep, dataset by dataset, part by part, seed by seed, all candidates on each.
 
     :param folder: where relative paths in the file begin; :param shown: the file's name in errors.
     :raises ConfigurationError: a setting is wrong, or two datasets or cells cannot be told apart by name.
     """
     labels = model_labels(file.candidates)
-    named: dict[str, str] = {}
-    found: list[Cell] = []
+    sources: dict[str, str] = {}
+    cells: list[Cell] = []
     for index, entry in enumerate(file.datasets):
         dataset = dataset_name(entry.dataset)
-        if dataset in named:
+        if dataset in sources:
             raise ConfigurationError(
-                f"{shown}: datasets.{index}: {entry.dataset} and {named[dataset]} both go by the name '{dataset}' in "
-                "tables; rename one of the files or its folder"
+                f"{file_name}: datasets.{index}: {entry.dataset} and {sources[dataset]} both have the name "
+                f"'{dataset}' in tables; rename one of the files or its folder"
             )
-        named[dataset] = entry.dataset
+        sources[dataset] = entry.dataset
         for part in file.parts:
             kind = parts()[part]
             judges = model_labels(file.judges(part))
             for seed in file.seeds:
                 for evaluator, judge in judges.items() or [(None, None)]:
-                    base = _cell_settings(file, kind, entry, index, folder, shown, seed, judge)
-                    place = [CELLS, kind.scenario.name, _folder_name(dataset), f"seed-{seed}"]
-                    place += [_folder_name(evaluator)] if evaluator is not None else []
+                    base = _cell_settings(file, kind, entry, index, folder, file_name, seed, judge)
+                    folders = [CELLS, kind.scenario.name, _folder_name(dataset), f"seed-{seed}"]
+                    folders += [_folder_name(evaluator)] if evaluator is not None else []
                     for label, model in labels.items():
                         settings = base.model_copy(update={kind.candidate: [model]})
-                        name = "/".join([*place, _folder_name(label)])
-                        which = kind.scenario.name
-                        found.append(Cell(name, which, label, model, dataset, entry.dataset, seed, evaluator, settings))
+                        name = "/".join([*folders, _folder_name(label)])
+                        scenario = kind.scenario.name
+                        cells.append(
+                            Cell(name, scenario, label, model, dataset, entry.dataset, seed, evaluator, settings)
+                        )
     names: set[str] = set()
-    for cell in found:
+    for cell in cells:
         if cell.name in names:
-            raise ConfigurationError(f"{shown}: two cells would lie in {cell.name}; tell the models apart with ?label=")
+            raise ConfigurationError(
+                f"{file_name}: two cells would lie in {cell.name}; tell the models apart with ?label="
+            )
         names.add(cell.name)
-    return found
+    return cells
 
 
-def check_cost_bounds(found: Iterable[Cell], shown: str) -> None:
+def check_cost_bounds(cells: Iterable[Cell], file_name: str) -> None:
     """See that bounds of money can be kept, before any cell has spent some.
 
     :raises ConfigurationError: there is one, and a model has no price.
     """
-    for cell in found:
+    for cell in cells:
         try:
             check_prices(cell.settings, cell.models)
         except ConfigurationError as error:
-            said = re.sub("--([a-z]+)-cost", r"\1_cost", str(error))
-            raise ConfigurationError(f"{shown}: {part_of(cell.scenario).name}: {said}") from None
+            message = re.sub("--([a-z]+)-cost", r"\1_cost", str(error))
+            raise ConfigurationError(f"{file_name}: {part_of(cell.scenario).name}: {message}") from None
 
 
 def dataset_name(source: str) -> str:
@@ -134,32 +138,32 @@ def _cell_settings(
     entry: DatasetEntry,
     index: int,
     folder: Path,
-    shown: str,
+    file_name: str,
     seed: int,
     judge: str | None,
 ) -> RunSettings:
     """A cell's settings, with the first candidate in the place of all."""
     kind = part.scenario.settings
     own = {name: value for name, value in entry.own.items() if name in kind.model_fields}
-    given = dict(file.parts[part.name])
+    values = dict(file.parts[part.name])
     if file.until is not None and part.scored:
         if not isinstance(part.scenario, SupportsRandomOrder):
             raise ConfigurationError(f"{part.scenario.name}: its tasks have no random order for a rule to rest on")
         own |= part.scenario.in_random_order(None)
-        given |= part.scenario.in_random_order(file.until.cluster)
-    given |= own
-    given |= {part.scenario.data: entry.dataset, part.candidate: file.candidates[:1], "seed": seed}
-    given |= {"concurrency": file.concurrency, "patience": file.patience, "chaos": file.chaos}
+        values |= part.scenario.in_random_order(file.until.cluster)
+    values |= own
+    values |= {part.scenario.data: entry.dataset, part.candidate: file.candidates[:1], "seed": seed}
+    values |= {"concurrency": file.concurrency, "patience": file.patience, "chaos": file.chaos}
     if judge is not None:
-        given[part.judge(given) or ""] = judge
+        values[part.judge(values) or ""] = judge
     try:
-        settings: RunSettings = kind.model_validate(given, context={"folder": folder})
+        settings: RunSettings = kind.model_validate(values, context={"folder": folder})
     except ValidationError as error:
-        told = []
+        messages = []
         for detail in error.errors(include_url=False):
-            there = f"datasets.{index}" if detail["loc"] and detail["loc"][0] in own else part.name
-            told.append(validation_message(detail, shown, there))
-        raise ConfigurationError("; ".join(told)) from None
+            location = f"datasets.{index}" if detail["loc"] and detail["loc"][0] in own else part.name
+            messages.append(validation_message(detail, file_name, location))
+        raise ConfigurationError("; ".join(messages)) from None
     return settings
 
 
@@ -177,10 +181,10 @@ def local_weights(model: str) -> str | None:
     return spec.where if spec.kind in ("llama", "hf") else None
 
 
-def group_cells(found: list[Cell], decided: bool) -> Iterator[list[Cell]]:
+def group_cells(cells: list[Cell], decided: bool) -> Iterator[list[Cell]]:
     """Cells that begin together: each alone, or all candidates on the same items where candidates are decided about."""
     together: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in found:
+    for cell in cells:
         alone = not decided or not part_of(cell.scenario).scored
         key = (cell.name,) if alone else (cell.dataset, str(cell.seed), str(cell.evaluator))
         together.setdefault(key, []).append(cell)

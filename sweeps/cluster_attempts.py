@@ -32,12 +32,16 @@ PARTIAL_SUFFIX = "~part"  # behind the name of a folder that is not whole yet; n
 JOURNAL_FILE = "journal.sqlite"
 
 
-def find_run(root: Path, cell: str, share: Shard | None) -> Path | None:
+def find_run(root: Path, cell: str, shard: Shard | None) -> Path | None:
     """The run folder of a cell, or of its share, below a folder that is laid out as a sweep's; None where none is."""
-    if share is None:
+    if shard is None:
         return root / cell if (root / cell / "manifest.json").exists() else None
-    mine = [path for one, path in shards_of(root / cell) if (one.index, one.total) == (share.index, share.total)]
-    return mine[-1] if mine else None
+    runs = [
+        path
+        for candidate, path in shards_of(root / cell)
+        if (candidate.index, candidate.total) == (shard.index, shard.total)
+    ]
+    return runs[-1] if runs else None
 
 
 def count_rows(run: Path, scratch: Path) -> dict[str, int]:
@@ -45,12 +49,12 @@ def count_rows(run: Path, scratch: Path) -> dict[str, int]:
 
     :raises JournalError: it cannot be read.
     """
-    place = scratch / "counted"
-    place.mkdir(parents=True, exist_ok=True)
+    folder = scratch / "counted"
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        return journal_merge_count_rows(copy_journal(run / JOURNAL_FILE, place))
+        return journal_merge_count_rows(copy_journal(run / JOURNAL_FILE, folder))
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def restore_run(run: Path, to: Path) -> None:
@@ -79,12 +83,12 @@ def publish_run(run: Path, to: Path, scratch: Path) -> None:
         if (to / "manifest.json").exists():
             replace_journal(snapshot, to / JOURNAL_FILE)
             return
-        part = to.with_name(f"{to.name}{PARTIAL_SUFFIX}")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        replace_journal(snapshot, part / JOURNAL_FILE)
-        _copy_files(run, part)
-        os.rename(part, to)
+        partial = to.with_name(f"{to.name}{PARTIAL_SUFFIX}")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        replace_journal(snapshot, partial / JOURNAL_FILE)
+        _copy_files(run, partial)
+        os.rename(partial, to)
     except OSError as error:
         raise JournalError(f"{run}: cannot be copied to {to}: {error.strerror or error}") from error
     finally:
@@ -103,7 +107,7 @@ def install_run(run: Path, to: Path) -> None:
             replace_journal(run / JOURNAL_FILE, to / JOURNAL_FILE)
             return
         to.mkdir(parents=True, exist_ok=True)
-        for file in sorted(run.iterdir(), key=lambda one: one.name == "manifest.json"):
+        for file in sorted(run.iterdir(), key=lambda path: path.name == "manifest.json"):
             os.replace(file, to / file.name)
     except OSError as error:
         raise JournalError(f"{to}: cannot be written: {error.strerror or error}") from error
@@ -119,7 +123,7 @@ def _snapshot(journal: Path, to: Path) -> None:
 
 def _copy_files(run: Path, to: Path) -> None:
     """All files but the journal and the lock, the manifest last."""
-    for file in sorted(run.iterdir(), key=lambda one: one.name == "manifest.json"):
+    for file in sorted(run.iterdir(), key=lambda path: path.name == "manifest.json"):
         if file.is_file() and file.name != "lock" and not file.name.startswith(JOURNAL_FILE):
             shutil.copyfile(file, to / file.name)
 
@@ -133,18 +137,18 @@ _PROGRESS = "progress.json"
 class Attempt:
     """One attempt at a part. ``number`` counts from 1; ``root`` is its folder, ``scratch`` a folder on a local disk."""
 
-    def __init__(self, out: Path, part: str, scratch: Path) -> None:
+    def __init__(self, out: Path, task_id: str, scratch: Path) -> None:
         """Begin the next attempt; the name of a new folder is what no two can have.
 
         :raises JournalError: the shared folder cannot be written.
         """
         self.out, self._scratch = out, scratch
-        self._folder = out / ATTEMPTS_FOLDER / part
+        self._folder = out / ATTEMPTS_FOLDER / task_id
         self.number = 0
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             while not self.number:
-                number = max(attempt_numbers(out, part), default=0) + 1
+                number = max(attempt_numbers(out, task_id), default=0) + 1
                 try:
                     (self._folder / str(number)).mkdir()
                     self.number = number
@@ -155,11 +159,11 @@ class Attempt:
         self.root = self._folder / str(self.number)
 
     @property
-    def fenced(self) -> bool:
+    def is_fenced(self) -> bool:
         """Whether another attempt counts by now: a later one has begun, or one has been moved to the cell's place."""
         return not self.root.is_dir() or max(_numbered_folders(self._folder), default=0) > self.number
 
-    def restore(self, cells: Iterable[str], share: Shard | None, local: Path) -> None:
+    def restore(self, cells: Iterable[str], shard: Shard | None, local: Path) -> None:
         """Copy what there is of each cell to the ``local`` sweep folder: the latest copy that an earlier attempt has
         published, if it goes on from what lies in the cell's place, else that.
 
@@ -167,29 +171,29 @@ class Attempt:
         """
         basis: dict[str, dict[str, int] | None] = {}
         for cell in cells:
-            place = find_run(self.out, cell, share)
-            basis[cell] = None if place is None else count_rows(place, self._scratch)
-            found, under = place, self.out
+            current = find_run(self.out, cell, shard)
+            basis[cell] = None if current is None else count_rows(current, self._scratch)
+            source, base = current, self.out
             for number in sorted(_numbered_folders(self._folder), reverse=True):
                 earlier = self._folder / str(number)
-                run = find_run(earlier, cell, share) if number < self.number else None
+                run = find_run(earlier, cell, shard) if number < self.number else None
                 if run is not None and _read_basis(earlier).get(cell) == basis[cell]:
-                    found, under = run, earlier
+                    source, base = run, earlier
                     break
-            if found is not None:
-                restore_run(found, local / found.relative_to(under))
+            if source is not None:
+                restore_run(source, local / source.relative_to(base))
         write_atomically(self.root / _RECORD, orjson.dumps({"attempt": 1, "basis": basis}))
 
-    def publish(self, cells: Iterable[str], share: Shard | None, local: Path) -> None:
+    def publish(self, cells: Iterable[str], shard: Shard | None, local: Path) -> None:
         """Copy what the local runs hold by now into this attempt's folder.
 
         :raises ClusterError: another attempt counts by now.
         :raises JournalError: a copy cannot be written.
         """
         for cell in cells:
-            run = find_run(local, cell, share)
+            run = find_run(local, cell, shard)
             if run is not None:
-                if self.fenced:
+                if self.is_fenced:
                     raise ClusterError(f"attempt {self.number}: another attempt at this part counts by now")
                 publish_run(run, self.root / run.relative_to(local), self._scratch)
 
@@ -198,38 +202,38 @@ class Attempt:
         write_atomically(self.root / _PROGRESS, orjson.dumps(progress))
 
 
-def attempt_numbers(out: Path, part: str) -> list[int]:
+def attempt_numbers(out: Path, task_id: str) -> list[int]:
     """The numbers of a part's attempts that have begun."""
-    return sorted(_numbered_folders(out / ATTEMPTS_FOLDER / part))
+    return sorted(_numbered_folders(out / ATTEMPTS_FOLDER / task_id))
 
 
-def read_progress(out: Path, part: str, number: int) -> dict[str, Any]:
+def read_progress(out: Path, task_id: str, number: int) -> dict[str, Any]:
     """What an attempt has told last; empty where it has told nothing."""
-    return _read_json(out / ATTEMPTS_FOLDER / part / str(number) / _PROGRESS)
+    return _read_json(out / ATTEMPTS_FOLDER / task_id / str(number) / _PROGRESS)
 
 
-def commit_attempt(out: Path, part: str, number: int, scratch: Path) -> None:
+def commit_attempt(out: Path, task_id: str, number: int, scratch: Path) -> None:
     """Move what an attempt has published to the places of its cells, and forget all attempts at this part.
 
     :raises ClusterError: nothing is there of this attempt, or the run in a cell's place is not what the attempt went on
         from; what lies there stays as it is.
     :raises JournalError: a place cannot be read or written.
     """
-    root = out / ATTEMPTS_FOLDER / part / str(number)
+    root = out / ATTEMPTS_FOLDER / task_id / str(number)
     runs = _published_runs(root)
     if not runs:
         raise ClusterError(f"attempt {number} has published nothing, or another attempt was taken in its place")
     basis = _read_basis(root)
     refused = []
     for run in runs:
-        place = out / run.relative_to(root)
-        there = count_rows(place, scratch) if (place / "manifest.json").exists() else None
-        cell = next((name for name in basis if place == out / name or (out / name) in place.parents), "")
-        if there == basis.get(cell):
-            install_run(run, place)
+        target = out / run.relative_to(root)
+        rows = count_rows(target, scratch) if (target / "manifest.json").exists() else None
+        cell = next((name for name in basis if target == out / name or (out / name) in target.parents), "")
+        if rows == basis.get(cell):
+            install_run(run, target)
         else:
-            refused.append(str(place))
-    shutil.rmtree(out / ATTEMPTS_FOLDER / part, ignore_errors=True)
+            refused.append(str(target))
+    shutil.rmtree(out / ATTEMPTS_FOLDER / task_id, ignore_errors=True)
     if refused:
         raise ClusterError(
             f"{', '.join(refused)}: holds something else than attempt {number} went on from; it stays as it is, and "
@@ -245,10 +249,12 @@ def settle_attempts(out: Path, scratch: Path) -> None:
     """
     for folder in sorted((out / ATTEMPTS_FOLDER).iterdir()) if (out / ATTEMPTS_FOLDER).is_dir() else []:
         if folder.is_dir():
-            made = [number for number in attempt_numbers(out, folder.name) if _published_runs(folder / str(number))]
-            if made:
+            published = [
+                number for number in attempt_numbers(out, folder.name) if _published_runs(folder / str(number))
+            ]
+            if published:
                 try:
-                    commit_attempt(out, folder.name, made[-1], scratch)
+                    commit_attempt(out, folder.name, published[-1], scratch)
                 except ClusterError:  # the cell has gone on otherwise
                     pass
             shutil.rmtree(folder, ignore_errors=True)
@@ -264,10 +270,10 @@ def has_attempts(out: Path) -> bool:
     return any((out / ATTEMPTS_FOLDER).glob(f"*/*/{_RECORD}"))
 
 
-def request_stop(out: Path, how: str) -> None:
+def request_stop(out: Path, action: str) -> None:
     """Tell all attempts to ``interrupt`` or ``halt``."""
     (out / ATTEMPTS_FOLDER).mkdir(parents=True, exist_ok=True)
-    write_atomically(out / ATTEMPTS_FOLDER / _STOP, how.encode())
+    write_atomically(out / ATTEMPTS_FOLDER / _STOP, action.encode())
 
 
 def requested_stop(out: Path) -> str | None:
@@ -280,13 +286,15 @@ def requested_stop(out: Path) -> str | None:
 
 def _published_runs(root: Path) -> list[Path]:
     return sorted(
-        one.parent for one in (root / CELLS).rglob("manifest.json") if not one.parent.name.endswith(PARTIAL_SUFFIX)
+        manifest.parent
+        for manifest in (root / CELLS).rglob("manifest.json")
+        if not manifest.parent.name.endswith(PARTIAL_SUFFIX)
     )
 
 
 def _numbered_folders(folder: Path) -> list[int]:
     try:
-        return [int(one.name) for one in folder.iterdir() if one.name.isascii() and one.name.isdigit()]
+        return [int(path.name) for path in folder.iterdir() if path.name.isascii() and path.name.isdigit()]
     except OSError:
         return []
 
@@ -298,7 +306,7 @@ def _read_basis(root: Path) -> dict[str, dict[str, int] | None]:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        found = orjson.loads(file.read_bytes())
+        record = orjson.loads(file.read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}

@@ -41,7 +41,7 @@ class SweepTask:
     """``cells`` run in one process; ``share`` says which of their conversations, None for all."""
 
     cells: tuple[Cell, ...]
-    share: Shard | None = None
+    shard: Shard | None = None
 
     @property
     def models(self) -> list[str]:
@@ -51,35 +51,35 @@ class SweepTask:
     @property
     def id(self) -> str:
         """A name for files: the same for the same part of the same sweep, whoever makes it."""
-        text = "\n".join([*(cell.name for cell in self.cells), str(self.share)])
+        text = "\n".join([*(cell.name for cell in self.cells), str(self.shard)])
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     def __str__(self) -> str:
         more = f" and {len(self.cells) - 1} more" * (len(self.cells) > 1)
-        return f"{self.cells[0].name}{more}" + (f", shard {self.share}" if self.share is not None else "")
+        return f"{self.cells[0].name}{more}" + (f", shard {self.shard}" if self.shard is not None else "")
 
 
-def divide_sweep(recorded: RecordedSweep, chosen: list[Cell], out: Path, shards: int) -> list[SweepTask]:
-    """The parts of the ``chosen`` cells: ``shards`` of each cell that can be held in shards, else the whole cell.
+def divide_sweep(recorded: RecordedSweep, cells: list[Cell], out: Path, shards: int) -> list[SweepTask]:
+    """The parts of the ``cells`` cells: ``shards`` of each cell that can be held in shards, else the whole cell.
 
     A cell that has begun goes on as it began: in one piece, or in as many shards.
     """
     decided = recorded.until is not None and recorded.until.decided
-    found: list[SweepTask] = []
-    for group in group_cells(chosen, decided):
-        found += [SweepTask(tuple(group))] if len(group) > 1 else _tasks_of_cell(recorded, group[0], out, shards)
-    return found
+    tasks: list[SweepTask] = []
+    for group in group_cells(cells, decided):
+        tasks += [SweepTask(tuple(group))] if len(group) > 1 else _tasks_of_cell(recorded, group[0], out, shards)
+    return tasks
 
 
 def _tasks_of_cell(recorded: RecordedSweep, cell: Cell, out: Path, shards: int) -> Iterator[SweepTask]:
-    place = out / cell.name
-    apart = shards_of(place)
-    begun = (place / "manifest.json").exists()
-    if apart and (not begun or (place / MERGE_RECORD).exists()):
-        shards = apart[0][0].total
+    folder = out / cell.name
+    existing = shards_of(folder)
+    begun = (folder / "manifest.json").exists()
+    if existing and (not begun or (folder / MERGE_RECORD).exists()):
+        shards = existing[0][0].total
     elif begun or not _can_be_sharded(recorded, cell):
         shards = 1
-    if shards == 1 and not apart:
+    if shards == 1 and not existing:
         yield SweepTask((cell,))
         return
     for index in range(1, shards + 1):
@@ -89,7 +89,7 @@ def _tasks_of_cell(recorded: RecordedSweep, cell: Cell, out: Path, shards: int) 
 def _can_be_sharded(recorded: RecordedSweep, cell: Cell) -> bool:
     """Whether the cell means the same in shards: no rule and no budget looks at all of its conversations."""
     try:
-        SweepSlice(cell.name, Shard(1, 2)).chosen(recorded)
+        SweepSlice(cell.name, Shard(1, 2)).select_cells(recorded)
     except ConfigurationError:
         return False
     return True
@@ -102,31 +102,31 @@ _UNFINISHED = ("waiting", "part")
 class TaskProgress:
     """``cells`` tell of the part's cells, or of its share of a cell. ``running``: a machine has begun it."""
 
-    def __init__(self, part: SweepTask, demand: ResourceDemand, cells: Sequence[CellRun]) -> None:
-        self.part, self.demand, self.cells = part, demand, cells
+    def __init__(self, task: SweepTask, demand: ResourceDemand, cells: Sequence[CellRun]) -> None:
+        self.task, self.demand, self.cells = task, demand, cells
         self.running = False
         self._before = 0  # attempts that had begun when it was handed to Ray
         self._missing_since: float | None = None
 
     @property
-    def to_do(self) -> bool:
+    def has_work(self) -> bool:
         """Whether something of it is left; a share may have no conversations at all."""
         return any(run.state in _UNFINISHED and run.total != 0 for run in self.cells)
 
-    def submitted(self, out: Path) -> None:
+    def on_submit(self, out: Path) -> None:
         """It is about to be handed to Ray."""
-        self._before = max(attempt_numbers(out, self.part.id), default=0)
+        self._before = max(attempt_numbers(out, self.task.id), default=0)
 
-    def look(self, out: Path) -> None:
+    def refresh(self, out: Path) -> None:
         """Read what its latest attempt tells."""
-        number = max(attempt_numbers(out, self.part.id), default=0)
+        number = max(attempt_numbers(out, self.task.id), default=0)
         if number > self._before:
             self.running = True
-            told = read_progress(out, self.part.id, number).get("cells", {})
+            counts = read_progress(out, self.task.id, number).get("cells", {})
             for run in self.cells:
                 if run.state in (*_UNFINISHED, "running"):
                     run.state = "running"
-                    _take_counts(run, told.get(run.cell.name, {}))
+                    _take_counts(run, counts.get(run.cell.name, {}))
 
     def missing_for(self, machines: Sequence[ResourceAmounts], now: float) -> tuple[str | None, float]:
         """What no machine has of what it demands (None: one has all), and for how many seconds that has been so."""
@@ -137,13 +137,13 @@ class TaskProgress:
             self._missing_since = now
         return missing, 0.0 if self._missing_since is None else now - self._missing_since
 
-    def ended(self, told: Mapping[str, Mapping[str, Any]], errors: Mapping[str, VivaError | None]) -> None:
+    def on_end(self, results: Mapping[str, Mapping[str, Any]], errors: Mapping[str, VivaError | None]) -> None:
         """Its attempt has come to an end, with these states and errors."""
         self.running = False
         for run in self.cells:
-            one = told[run.cell.name]
-            _take_counts(run, one)
-            run.state, run.total, run.error, run.in_flight = one["state"], one["total"], errors[run.cell.name], 0
+            result = results[run.cell.name]
+            _take_counts(run, result)
+            run.state, run.total, run.error, run.in_flight = result["state"], result["total"], errors[run.cell.name], 0
 
     def fail(self, error: VivaError) -> None:
         """What is left of it comes to no end."""
@@ -160,25 +160,25 @@ class TaskProgress:
                 run.state, run.in_flight = "part" if run.done else "waiting", 0
 
 
-def open_shard_run(run: CellRun, part: SweepTask, out: Path, *, retry_failed: bool) -> CellRun:
+def open_shard_run(run: CellRun, task: SweepTask, out: Path, *, retry_failed: bool) -> CellRun:
     """A share of a cell, as far as it has come in the sweep's folder."""
-    own = CellRun(run.cell, run.folder)
-    own.take(SweepSlice(share=part.share).find(own, out, retry_failed=retry_failed))
-    assert part.share is not None
-    if own.folder == run.folder and part.share.index > 1:  # merged: that is the whole cell, which counts once
-        own.total = own.done = own.failed = 0
-    return own
+    shard_run = CellRun(run.cell, run.folder)
+    shard_run.apply(SweepSlice(shard=task.shard).find(shard_run, out, retry_failed=retry_failed))
+    assert task.shard is not None
+    if shard_run.folder == run.folder and task.shard.index > 1:  # merged: that is the whole cell, which counts once
+        shard_run.total = shard_run.done = shard_run.failed = 0
+    return shard_run
 
 
 def sum_shards(run: CellRun, shards: Iterable[CellRun]) -> None:
     """Make a cell tell what its shards tell together."""
-    of = list(shards)
+    runs = list(shards)
     for name in _COUNTS:
-        setattr(run, name, sum(getattr(one, name) for one in of))
-    totals = [one.total for one in of]
+        setattr(run, name, sum(getattr(shard, name) for shard in runs))
+    totals = [shard.total for shard in runs]
     run.total = None if None in totals else sum(total for total in totals if total is not None)
-    states = ["done" if one.total == 0 else one.state for one in of]
-    run.error = next((one.error for one in of if one.error is not None), None)
+    states = ["done" if shard.total == 0 else shard.state for shard in runs]
+    run.error = next((shard.error for shard in runs if shard.error is not None), None)
     if "failed" in states or "running" in states:
         run.state = "running" if "running" in states else "failed"
     elif set(states) == {"done"}:
@@ -187,12 +187,12 @@ def sum_shards(run: CellRun, shards: Iterable[CellRun]) -> None:
         run.state = "part" if run.done else "waiting"
 
 
-def _take_counts(run: CellRun, told: Mapping[str, Any]) -> None:
+def _take_counts(run: CellRun, counts: Mapping[str, Any]) -> None:
     for name in _COUNTS:
-        if name in told:
-            setattr(run, name, told[name])
-    if told.get("total") is not None:
-        run.total = told["total"]
+        if name in counts:
+            setattr(run, name, counts[name])
+    if counts.get("total") is not None:
+        run.total = counts["total"]
 
 
 _LOOK_SECONDS = 0.2
@@ -221,14 +221,14 @@ class ClusterSweep(Sweep):
     spread = True
     options = ClusterOptions()
     needs: Mapping[str, ModelResources] = {}
-    parts: Sequence[TaskProgress] = ()
+    tasks: Sequence[TaskProgress] = ()
     _halted: float | None = None
 
-    def _stop(self, how: str) -> None:
+    def _stop(self, action: str) -> None:
         self._stopping = True
-        if how == "halt" and self._halted is None:
+        if action == "halt" and self._halted is None:
             self._halted = time.monotonic()
-        request_stop(self.out, how)
+        request_stop(self.out, action)
 
     async def run(self, ready: Callable[[Sweep], None] | None = None) -> None:
         """Carry all cells to their end, as ``Sweep.run``.
@@ -250,8 +250,8 @@ class ClusterSweep(Sweep):
                 write_sweep(self.out, self.recorded)
                 if ready is not None:
                     ready(self)
-                self.parts = self._survey_parts()
-                waiting = [part for part in self.parts if part.to_do]
+                self.tasks = self._survey_tasks()
+                waiting = [progress for progress in self.tasks if progress.has_work]
                 if waiting:
                     await self._hold(waiting)
                 settle_attempts(self.out, self._scratch)
@@ -260,19 +260,19 @@ class ClusterSweep(Sweep):
             self.events.close()
             lock.unlock()
 
-    def _survey_parts(self) -> list[TaskProgress]:
+    def _survey_tasks(self) -> list[TaskProgress]:
         by_name = {run.cell.name: run for run in self.runs}
-        found = []
-        for part in divide_sweep(self.recorded, [run.cell for run in self.runs], self.out, self.options.shards):
-            cells = [by_name[cell.name] for cell in part.cells]
-            if part.share is None:
+        tasks = []
+        for task in divide_sweep(self.recorded, [run.cell for run in self.runs], self.out, self.options.shards):
+            cells = [by_name[cell.name] for cell in task.cells]
+            if task.shard is None:
                 self._unit(cells)  # as one process finds them: rules that have ended them count
             else:
-                cells = [open_shard_run(cells[0], part, self.out, retry_failed=self.retry_failed)]
-            found.append(TaskProgress(part, total_demand(part.models, self.needs), cells))
-        self._shards = {run: shards for run in self.runs if (shards := _shard_runs(run, found))}
+                cells = [open_shard_run(cells[0], task, self.out, retry_failed=self.retry_failed)]
+            tasks.append(TaskProgress(task, total_demand(task.models, self.needs), cells))
+        self._shards = {run: shards for run in self.runs if (shards := _shard_runs(run, tasks))}
         self._add_up()
-        return found
+        return tasks
 
     def _add_up(self) -> None:
         for run, shards in self._shards.items():
@@ -286,83 +286,85 @@ class ClusterSweep(Sweep):
             client.close()
 
     async def _drive(self, client: RayClient, waiting: deque[TaskProgress]) -> None:
-        flying: dict[Any, TaskProgress] = {}
-        moved = time.monotonic()  # when something of the sweep was last seen to run
-        most = self.options.workers or len(waiting)
-        while flying or (waiting and not self._stopping):
-            while waiting and not self._stopping and len(flying) < most:
-                part = waiting.popleft()
-                part.submitted(self.out)
-                flying[client.submit(self._order(part.part), part.demand, str(part.part))] = part
-            for task in client.finished(list(flying)):
-                moved = time.monotonic()
-                await self._take(client, task, flying.pop(task))
-            await anyio.to_thread.run_sync(self._look, list(flying.values()))
+        in_flight: dict[Any, TaskProgress] = {}
+        last_activity = time.monotonic()  # when something of the sweep was last seen to run
+        limit = self.options.workers or len(waiting)
+        while in_flight or (waiting and not self._stopping):
+            while waiting and not self._stopping and len(in_flight) < limit:
+                progress = waiting.popleft()
+                progress.on_submit(self.out)
+                in_flight[client.submit(self._order(progress.task), progress.demand, str(progress.task))] = progress
+            for reference in client.finished(list(in_flight)):
+                last_activity = time.monotonic()
+                await self._take(client, reference, in_flight.pop(reference))
+            await anyio.to_thread.run_sync(self._refresh, list(in_flight.values()))
             self._add_up()
             if self._stopping:
-                self._withdraw(client, flying)
-            elif any(part.running for part in flying.values()):
-                moved = time.monotonic()
-            self._time_out(client, flying, moved)
+                self._withdraw(client, in_flight)
+            elif any(progress.running for progress in in_flight.values()):
+                last_activity = time.monotonic()
+            self._time_out(client, in_flight, last_activity)
             await anyio.sleep(_LOOK_SECONDS)
 
-    def _order(self, part: SweepTask) -> TaskOrder:
+    def _order(self, task: SweepTask) -> TaskOrder:
         return TaskOrder(
             out=str(self.out.resolve()),
-            part=part.id,
-            cells=tuple(cell.name for cell in part.cells),
-            share=None if part.share is None else (part.share.index, part.share.total),
+            task=task.id,
+            cells=tuple(cell.name for cell in task.cells),
+            shard=None if task.shard is None else (task.shard.index, task.shard.total),
             concurrency=self._concurrency,
             retry_failed=self.retry_failed,
             copy_seconds=self.options.copy_seconds,
             code=tuple(sorted(permissions().code)),
         )
 
-    def _look(self, flying: list[TaskProgress]) -> None:
-        for part in flying:
-            part.look(self.out)
+    def _refresh(self, in_flight: list[TaskProgress]) -> None:
+        for progress in in_flight:
+            progress.refresh(self.out)
 
-    async def _take(self, client: RayClient, task: Any, part: TaskProgress) -> None:
+    async def _take(self, client: RayClient, reference: Any, progress: TaskProgress) -> None:
         """A task has ended: what its attempt has made is moved to its place."""
         try:
-            told = client.result(task)
-            if told["error"] is not None:
-                raise _error_from_record(told["error"])
-            if any(one["begun"] for one in told["cells"].values()):
-                attempt = told["attempt"]
-                await anyio.to_thread.run_sync(commit_attempt, self.out, part.part.id, attempt, self._scratch)
-            errors = {name: one["error"] and _error_from_record(one["error"]) for name, one in told["cells"].items()}
-            part.ended(told["cells"], errors)
+            result = client.result(reference)
+            if result["error"] is not None:
+                raise _error_from_record(result["error"])
+            if any(cell["begun"] for cell in result["cells"].values()):
+                attempt = result["attempt"]
+                await anyio.to_thread.run_sync(commit_attempt, self.out, progress.task.id, attempt, self._scratch)
+            errors = {
+                name: cell["error"] and _error_from_record(cell["error"]) for name, cell in result["cells"].items()
+            }
+            progress.on_end(result["cells"], errors)
         except VivaError as error:
-            part.fail(error)
+            progress.fail(error)
 
-    def _withdraw(self, client: RayClient, flying: dict[Any, TaskProgress]) -> None:
+    def _withdraw(self, client: RayClient, in_flight: dict[Any, TaskProgress]) -> None:
         """After a stop: tasks that have not begun are taken back, those that do not end in time are ended."""
         forced = self._halted is not None and time.monotonic() - self._halted > _FORCED_SECONDS
-        for task, part in list(flying.items()):
-            if forced or not part.running:
-                client.cancel(task, force=forced)
-                part.withdraw()
-                del flying[task]
+        for reference, progress in list(in_flight.items()):
+            if forced or not progress.running:
+                client.cancel(reference, force=forced)
+                progress.withdraw()
+                del in_flight[reference]
 
-    def _time_out(self, client: RayClient, flying: dict[Any, TaskProgress], moved: float) -> None:
+    def _time_out(self, client: RayClient, in_flight: dict[Any, TaskProgress], last_activity: float) -> None:
         """End the waiting of parts for what nobody has, or nobody frees."""
-        queued = {task: part for task, part in flying.items() if not part.running}
+        queued = {reference: progress for reference, progress in in_flight.items() if not progress.running}
         if not queued:
             return
         machines, now, limit = client.machines(), time.monotonic(), self.options.timeout_seconds
-        for task, part in queued.items():
-            missing, seconds = part.missing_for(machines, now)
+        for reference, progress in queued.items():
+            missing, seconds = progress.missing_for(machines, now)
             waited = limit if missing is not None else max(limit, _STARTING_SECONDS)
             if missing is not None and seconds > limit:
-                said = f"no machine of the cluster can hold it: {missing}; add one, or change `resources`"
-            elif missing is None and now - moved > waited:
-                said = f"what it needs is in use by others: {part.demand.occupied(client.free())}"
+                message = f"no machine of the cluster can hold it: {missing}; add one, or change `resources`"
+            elif missing is None and now - last_activity > waited:
+                message = f"what it needs is in use by others: {progress.demand.occupied(client.free())}"
             else:
                 continue
-            part.fail(NotScheduled(f"{said} (waited {waited:g} s)"))
-            client.cancel(task)
-            del flying[task]
+            progress.fail(NotScheduled(f"{message} (waited {waited:g} s)"))
+            client.cancel(reference)
+            del in_flight[reference]
 
     def _conclude(self) -> None:
         """Merge the cells whose shards are all at their end."""
@@ -374,8 +376,14 @@ class ClusterSweep(Sweep):
                     run.state, run.error = "failed", ConfigurationError("; ".join(merged.problems))
 
 
-def _shard_runs(run: CellRun, parts: Sequence[TaskProgress]) -> list[CellRun]:
-    return [one for part in parts if part.part.share is not None for one in part.cells if one.cell is run.cell]
+def _shard_runs(run: CellRun, tasks: Sequence[TaskProgress]) -> list[CellRun]:
+    return [
+        shard_run
+        for progress in tasks
+        if progress.task.shard is not None
+        for shard_run in progress.cells
+        if shard_run.cell is run.cell
+    ]
 
 
 def _error_from_record(record: dict[str, Any]) -> VivaError:
@@ -385,7 +393,7 @@ def _error_from_record(record: dict[str, Any]) -> VivaError:
 
 
 def open_cluster_sweep(
-    file: Path, out: Path | None, options: ClusterOptions, *, cell: str | None = None, **how: Any
+    file: Path, out: Path | None, options: ClusterOptions, *, cell: str | None = None, **settings: Any
 ) -> ClusterSweep:
     """The sweep in a file, to be held by a cluster; nothing is written yet.
 
@@ -394,8 +402,8 @@ def open_cluster_sweep(
         has them.
     :raises ConfigurationError: the file is wrong.
     """
-    whole, (checked, _) = open_sweep(file, out, portion=SweepSlice(cell)), read_sweep_file(file)
-    sweep = ClusterSweep(whole.recorded, checked, whole.out, whole.clock, portion=SweepSlice(cell), **how)
+    base, (checked, _) = open_sweep(file, out, selection=SweepSlice(cell)), read_sweep_file(file)
+    sweep = ClusterSweep(base.recorded, checked, base.out, base.clock, selection=SweepSlice(cell), **settings)
     sweep.options = options
     sweep.needs = checked.resources
     return sweep

@@ -47,9 +47,9 @@ class TaskOrder:
     """
 
     out: str
-    part: str
+    task: str
     cells: tuple[str, ...]
-    share: tuple[int, int] | None
+    shard: tuple[int, int] | None
     concurrency: int | None
     retry_failed: bool
     copy_seconds: float
@@ -63,27 +63,27 @@ def run_task(order: TaskOrder) -> dict[str, Any]:
     whatever has become of its cells), and ``cells`` with the state, counts and error of each. It raises nothing of
     ours, for Ray would run it again.
     """
-    out, share = Path(order.out), None if order.share is None else Shard(*order.share)
+    out, shard = Path(order.out), None if order.shard is None else Shard(*order.shard)
     grant(*order.code)
     number = 0
     try:
         with _scratch_folder() as scratch:
-            attempt = Attempt(out, order.part, scratch)
+            attempt = Attempt(out, order.task, scratch)
             number = attempt.number
             local = scratch / "sweep"
-            sweep = _open_task_sweep(order, share, local)
+            sweep = _open_task_sweep(order, shard, local)
             local.mkdir()
             write_sweep(local, sweep.recorded)  # a folder with cells alone would be taken for something else
-            attempt.restore(order.cells, share, local)
-            work = _TaskRunner(sweep, attempt, order, share)
+            attempt.restore(order.cells, shard, local)
+            work = _TaskRunner(sweep, attempt, order, shard)
             with gc_tuned():
                 sweep.clock.run(work.run)
-            return {"attempt": number, "error": None, "cells": work.told(final=True)}
+            return {"attempt": number, "error": None, "cells": work.progress_record(final=True)}
     except VivaError as error:
         return {"attempt": number, "error": _with_node(error), "cells": {}}
 
 
-def _open_task_sweep(order: TaskOrder, share: Shard | None, local: Path) -> Sweep:
+def _open_task_sweep(order: TaskOrder, shard: Shard | None, local: Path) -> Sweep:
     """The sweep of the part's cells alone, on the local disk.
 
     :raises ClusterError: the shared folder cannot be seen from this machine.
@@ -92,23 +92,23 @@ def _open_task_sweep(order: TaskOrder, share: Shard | None, local: Path) -> Swee
     if not (out / "sweep.json").exists():
         raise ClusterError(f"{out} is not there on this machine; the sweep's folder must be shared by all")
     recorded = read_sweep(out)
-    checked = check_sweep_file(recorded.written, recorded.folder, f"{out}/sweep.json")
+    checked = check_sweep_file(recorded.contents, recorded.folder, f"{out}/sweep.json")
     cells = [cell for cell in recorded.cells if cell.name in order.cells]
     return Sweep(
-        RecordedSweep(recorded.folder, recorded.written, recorded.until, cells),
+        RecordedSweep(recorded.folder, recorded.contents, recorded.until, cells),
         checked,
         local,
         retry_failed=order.retry_failed,
         concurrency=order.concurrency,
-        portion=SweepSlice(share=share),
+        selection=SweepSlice(shard=shard),
     )
 
 
 class _TaskRunner:
     """A part being held: the sweep, and beside it what tells of it and listens to the driver."""
 
-    def __init__(self, sweep: Sweep, attempt: Attempt, order: TaskOrder, share: Shard | None) -> None:
-        self._sweep, self._attempt, self._order, self._share = sweep, attempt, order, share
+    def __init__(self, sweep: Sweep, attempt: Attempt, order: TaskOrder, shard: Shard | None) -> None:
+        self._sweep, self._attempt, self._order, self._shard = sweep, attempt, order, shard
         self._copied, self._took = time.monotonic(), 0.0
         self._stopped: str | None = None
 
@@ -133,19 +133,19 @@ class _TaskRunner:
     async def _beat(self) -> None:
         while True:
             due = time.monotonic() - self._copied >= max(self._order.copy_seconds, self._took / _MOST_COPYING)
-            told = {"cells": self.told()}
-            stop = await anyio.to_thread.run_sync(partial(self._look, told, due))
+            progress = {"cells": self.progress_record()}
+            stop = await anyio.to_thread.run_sync(partial(self._report, progress, due))
             if stop is not None and stop != self._stopped:
                 self._stopped = stop
                 self._sweep.interrupt() if stop == "interrupt" else self._sweep.halt()
             await anyio.sleep(_BEAT_SECONDS)
 
-    def _look(self, told: dict[str, Any], copy: bool) -> str | None:
+    def _report(self, progress: dict[str, Any], copy: bool) -> str | None:
         """Tell how far it is, publish if it is time, and see whether to go on; what fails here is tried again."""
-        if self._attempt.fenced:
+        if self._attempt.is_fenced:
             return "halt"
         try:
-            self._attempt.tell(told)
+            self._attempt.tell(progress)
             if copy:
                 began = time.monotonic()
                 self._publish()
@@ -156,15 +156,15 @@ class _TaskRunner:
         return requested_stop(self._attempt.out)
 
     def _publish(self) -> None:
-        self._attempt.publish(self._order.cells, self._share, self._sweep.out)
+        self._attempt.publish(self._order.cells, self._shard, self._sweep.out)
 
-    def told(self, *, final: bool = False) -> dict[str, Any]:
+    def progress_record(self, *, final: bool = False) -> dict[str, Any]:
         """How far each cell is, as plain data."""
         names = ("state", "total", "done", "failed", "in_flight", "calls", "tokens", "cost")
         cells = {run.cell.name: {name: getattr(run, name) for name in names} for run in self._sweep.runs}
         if final:
             for run in self._sweep.runs:
-                begun = find_run(self._attempt.root, run.cell.name, self._share) is not None
+                begun = find_run(self._attempt.root, run.cell.name, self._shard) is not None
                 error = None if run.error is None else _with_node(run.error)
                 cells[run.cell.name] |= {"begun": begun, "error": error}
         return cells
@@ -178,28 +178,28 @@ def _with_node(error: VivaError) -> dict[str, Any]:
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
     """A folder on this machine's disk (``TMPDIR``), gone at the end; those of workers that were killed are cleared."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*"):
-        _remove_abandoned(left)
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH_PREFIX, ignore_cleanup_errors=True) as made:
-        owner = os.open(Path(made) / "owner", os.O_CREAT | os.O_RDWR)
+    for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*"):
+        _remove_abandoned(path)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH_PREFIX, ignore_cleanup_errors=True) as name:
+        owner = os.open(Path(name) / "owner", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(owner, fcntl.LOCK_EX)
-            yield Path(made)
+            yield Path(name)
         finally:
             os.close(owner)
 
 
-def _remove_abandoned(left: Path) -> None:
+def _remove_abandoned(folder: Path) -> None:
     """Remove a scratch folder whose owner is gone: nobody holds its lock."""
     try:
-        if time.time() - left.stat().st_mtime < _GRACE_SECONDS:  # perhaps its owner has not locked it yet
+        if time.time() - folder.stat().st_mtime < _GRACE_SECONDS:  # perhaps its owner has not locked it yet
             return
-        owner = os.open(left / "owner", os.O_RDWR)
+        owner = os.open(folder / "owner", os.O_RDWR)
     except OSError:
         return
     try:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     except OSError:
         pass
     finally:

@@ -28,9 +28,16 @@ class CompactionResult:
 
     def to_record(self) -> dict[str, Any]:
         """Plain data; sizes in bytes."""
-        one = self.compaction
+        compaction = self.compaction
         sizes = (
-            {} if one is None else {"before": one.before, "after": one.after, "packed": one.packed, "busy": one.busy}
+            {}
+            if compaction is None
+            else {
+                "before": compaction.before,
+                "after": compaction.after,
+                "packed": compaction.packed,
+                "busy": compaction.busy,
+            }
         )
         return {"name": self.name, **sizes} | ({"problem": self.problem} if self.problem else {})
 

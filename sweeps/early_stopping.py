@@ -38,10 +38,10 @@ class CellWatch:
 
     def read(self, cell: Cell, folder: RunFolder) -> None:
         """Take in what a cell's journal holds."""
-        for place, score in _recorded_scores(cell, folder):
-            self.watch.add(cell.candidate, place, score)
+        for number, score in _recorded_scores(cell, folder):
+            self.watch.add(cell.candidate, number, score)
 
-    def begun(self, runner: Runner) -> None:
+    def on_begin(self, runner: Runner) -> None:
         """A run of one of the cells begins; it is drained when the rule holds."""
         self._runners.append(runner)
         if self.stopped:
@@ -51,7 +51,7 @@ class CellWatch:
         """What is to listen to a cell's run; results restored from its journal are told too."""
         score_of = _scoring_function(cell)
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             match event:
                 case ConversationFinished():
                     score = score_of(event.result)
@@ -65,7 +65,7 @@ class CellWatch:
                 for runner in self._runners:
                     runner.drain()
 
-        return hear
+        return on_event
 
 
 def read_clusters(manifest: Mapping[str, Any]) -> ItemClusters | None:

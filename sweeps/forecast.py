@@ -40,22 +40,22 @@ class Forecast:
         self._sweep = sweep
         self.models: dict[str, UsageForecast] = {}
         self.problems: dict[str, VivaError] = {}
-        self.left: dict[str, int] = {}
-        self.each: dict[str, dict[str, UsageForecast]] = {}
+        self.remaining: dict[str, int] = {}
+        self.per_conversation: dict[str, dict[str, UsageForecast]] = {}
         self._one_by_one: dict[str, bool] = {}
         with CheckedDatasets().used() as datasets:
             sweep.survey(datasets)
-            by_kin: dict[str, dict[str, UsageForecast]] = {}
+            usage_by_key: dict[str, dict[str, UsageForecast]] = {}
             for run in sweep.runs:
                 if run.error is not None:
                     self.problems[run.cell.name] = run.error
                 if run.state in ("waiting", "part") and run.total:
-                    self._count(run, by_kin)
+                    self._count(run, usage_by_key)
 
     @property
     def conversations(self) -> int:
         """Conversations to come."""
-        return sum(self.left.values())
+        return sum(self.remaining.values())
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -86,14 +86,17 @@ class Forecast:
     def tables(self) -> list[Table]:
         """The report as tables."""
         report = self.report()
-        cells = [[one["name"], one["state"], str(one["planned"] or DASH), str(one["done"])] for one in report["cells"]]
+        cells = [
+            [record["name"], record["state"], str(record["planned"] or DASH), str(record["done"])]
+            for record in report["cells"]
+        ]
         models = [
             [
                 model,
-                *(f"{one[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")),
-                DASH if one["cost"] is None else f"{one['cost']:.2f}",
+                *(f"{record[name]:,}" for name in ("calls", "prompt_tokens", "completion_tokens")),
+                DASH if record["cost"] is None else f"{record['cost']:.2f}",
             ]
-            for model, one in report["models"].items()
+            for model, record in report["models"].items()
         ]
         title = f"At most, for the {report['conversations']:,} conversations that are left"
         return [
@@ -101,23 +104,23 @@ class Forecast:
             (title, ["model", "calls", "prompt tokens", "completion tokens", "cost"], models),
         ]
 
-    def _count(self, run: CellRun, by_kin: dict[str, dict[str, UsageForecast]]) -> None:
+    def _count(self, run: CellRun, usage_by_key: dict[str, dict[str, UsageForecast]]) -> None:
         assert run.total is not None
         cell = run.cell
-        kin = cell.scenario + cell.settings.model_dump_json(exclude=set(cell.roles))
-        if kin not in by_kin:
+        key = cell.scenario + cell.settings.model_dump_json(exclude=set(cell.roles))
+        if key not in usage_by_key:
             prepared = PreparedRun(get_scenario(cell.scenario), cell.settings)
-            which, uses = prepared.scenario, dict[str, UsageForecast]()
-            if isinstance(which, SupportsForecast):
-                uses = which.forecast(cell.settings, prepared.opened, prepared.pack)
-            by_kin[kin] = {role: use * (prepared.repeats / prepared.total) for role, use in uses.items()}
-        self.left[cell.name] = left = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
-        each = self.each[cell.name] = {}
+            scenario, uses = prepared.scenario, dict[str, UsageForecast]()
+            if isinstance(scenario, SupportsForecast):
+                uses = scenario.forecast(cell.settings, prepared.opened, prepared.pack)
+            usage_by_key[key] = {role: use * (prepared.repeats / prepared.total) for role, use in uses.items()}
+        self.remaining[cell.name] = remaining = run.total - run.done + (run.failed if self._sweep.retry_failed else 0)
+        each = self.per_conversation[cell.name] = {}
         for role, model in cell.roles.items():
-            each[role] = by_kin[kin].get(role, UsageForecast())
+            each[role] = usage_by_key[key].get(role, UsageForecast())
             if self._reads_one(model):
-                each[role] = by_kin[kin].get(f"{role}, one by one", each[role])
-            self.models[model] = self.models.get(model, UsageForecast()) + each[role] * left
+                each[role] = usage_by_key[key].get(f"{role}, one by one", each[role])
+            self.models[model] = self.models.get(model, UsageForecast()) + each[role] * remaining
 
     def _reads_one(self, model: str) -> bool:
         """Whether a reading of several texts takes several requests of this model; a wrong name is noted."""

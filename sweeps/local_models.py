@@ -21,14 +21,14 @@ def order_by_weights(needs: Sequence[frozenset[str]]) -> list[int]:
     if not needs:
         return []
     shared = frozenset.intersection(*needs)
-    left: dict[frozenset[str], list[int]] = {}
-    for place, need in enumerate(needs):
-        left.setdefault(need - shared, []).append(place)
+    remaining: dict[frozenset[str], list[int]] = {}
+    for index, need in enumerate(needs):
+        remaining.setdefault(need - shared, []).append(index)
     loaded: frozenset[str] = frozenset()
     order: list[int] = []
-    while left:
-        need = min(left, key=lambda one: (len(one - loaded), -len(one & loaded)))
-        order += left.pop(need)
+    while remaining:
+        need = min(remaining, key=lambda candidate: (len(candidate - loaded), -len(candidate & loaded)))
+        order += remaining.pop(need)
         loaded = need or loaded
     return order
 
@@ -43,8 +43,8 @@ class LoadedModels:
     those that all units share are in memory at once, or as many as one unit needs.
     """
 
-    def __init__(self, pool: BackendPool, units: Sequence[Collection[str]], most: int) -> None:
-        self._pool, self._most = pool, most
+    def __init__(self, pool: BackendPool, units: Sequence[Collection[str]], limit: int) -> None:
+        self._pool, self._limit = pool, limit
         self._units = [frozenset(model for model in models if local_weights(model)) for models in units]
         needs = [weights_of(models) for models in self._units]
         self._shared = frozenset.intersection(*needs) if needs else frozenset[str]()
@@ -54,7 +54,7 @@ class LoadedModels:
     async def make_room(self, in_use: Collection[str]) -> bool:
         """Before the next unit begins: close what it leaves no room for; False if that is still ``in_use``."""
         needed = weights_of(self._units[self._next])
-        allowed = max(self._most, len(needed - self._shared))
+        allowed = max(self._limit, len(needed - self._shared))
         while len((weights_of(self._open) | needed) - self._shared) > allowed:
             idle = weights_of(self._open) - weights_of(in_use) - needed - self._shared
             if not idle:
@@ -68,7 +68,7 @@ class LoadedModels:
         self._open |= self._units[self._next]
         self._next += 1
 
-    async def leave(self, in_use: Collection[str]) -> None:
+    async def close_unused(self, in_use: Collection[str]) -> None:
         """After a cell has ended: close what no cell under way and none to come needs."""
         later = frozenset[str]().union(*self._units[self._next :])
         await self._close([model for model in self._open if model not in in_use and model not in later])

@@ -37,7 +37,7 @@ _MOST_NAMED_KEYS = 5  # conversations that a refusal names for each shard
 class ShardContents:
     """What a shard holds: the keys of its conversations by number, and the numbers of those that have ended."""
 
-    share: Shard
+    shard: Shard
     folder: RunFolder
     started: dict[int, str]
     ended: set[int]
@@ -45,31 +45,32 @@ class ShardContents:
 
 def foreign_shards(cell: Cell, shards: Sequence[ShardContents]) -> list[str]:
     """The shards that are not of one run with the first: dataset, prompt pack, models or versions of files differ."""
-    first, found = shards[0], []
-    for shard in shards[1:]:
+    first, problems = shards[0], []
+    for contents in shards[1:]:
         different = compare_manifests(
-            _common_manifest(first.folder.manifest, cell), _common_manifest(shard.folder.manifest, cell)
+            _common_manifest(first.folder.manifest, cell), _common_manifest(contents.folder.manifest, cell)
         )
         if different:
-            found.append(
-                f"{shard_text(shard.share)}: of another run than {shard_text(first.share)}: different: "
+            problems.append(
+                f"{shard_text(contents.shard)}: of another run than {shard_text(first.shard)}: different: "
                 f"{', '.join(different)}"
             )
-    return found
+    return problems
 
 
 def duplicate_conversations(shards: Sequence[ShardContents]) -> list[str]:
     """The conversations that more than one shard has begun, by the shards that have."""
     holders: dict[int, list[ShardContents]] = {}
-    for shard in shards:
-        for number in shard.started:
-            holders.setdefault(number, []).append(shard)
-    found: dict[str, list[str]] = {}
+    for contents in shards:
+        for number in contents.started:
+            holders.setdefault(number, []).append(contents)
+    duplicates: dict[str, list[str]] = {}
     for number, several in sorted(holders.items()):
         if len(several) > 1:
-            found.setdefault(_holders_text(several), []).append(several[0].started[number])
+            duplicates.setdefault(_holders_text(several), []).append(several[0].started[number])
     return [
-        f"doubled: in {names}: {_keys_text(keys)}; remove all of these shards but one" for names, keys in found.items()
+        f"doubled: in {names}: {_keys_text(keys)}; remove all of these shards but one"
+        for names, keys in duplicates.items()
     ]
 
 
@@ -77,29 +78,29 @@ def missing_conversations(cell: Cell, planned: int, shards: Sequence[ShardConten
     """The conversations that no shard has ended, by the shard that should; named where the dataset can be read, or
     where they have begun.
     """
-    numbers = sorted(set(range(planned)).difference(*(shard.ended for shard in shards)))
+    numbers = sorted(set(range(planned)).difference(*(contents.ended for contents in shards)))
     if not numbers:
         return []
     keys = _planned_keys(cell, set(numbers)) or {
-        number: key for shard in shards for number, key in shard.started.items()
+        number: key for contents in shards for number, key in contents.started.items()
     }
     by_shard: dict[int, list[str]] = {}
-    of = {shard.share.total for shard in shards}
+    totals = {contents.shard.total for contents in shards}
     for number in numbers:
-        holder = number % min(of) + 1 if len(of) == 1 else 0
+        holder = number % min(totals) + 1 if len(totals) == 1 else 0
         by_shard.setdefault(holder, []).append(keys.get(number) or f"number {number}")
-    there = {shard.share.index: shard_text(shard.share) for shard in shards}
-    found = []
-    for index, named in sorted(by_shard.items()):
-        which = f"of {there.get(index) or f'shard {index}/{min(of)}, which has not begun'}: " if index else ""
-        found.append(f"missing: {which}{_keys_text(named)}")
-    return found
+    there = {contents.shard.index: shard_text(contents.shard) for contents in shards}
+    problems = []
+    for index, names in sorted(by_shard.items()):
+        prefix = f"of {there.get(index) or f'shard {index}/{min(totals)}, which has not begun'}: " if index else ""
+        problems.append(f"missing: {prefix}{_keys_text(names)}")
+    return problems
 
 
-def _planned_keys(cell: Cell, wanted: set[int]) -> dict[int, str]:
+def _planned_keys(cell: Cell, numbers: set[int]) -> dict[int, str]:
     try:
         prepared = PreparedRun(get_scenario(cell.scenario), cell.settings)
-        return {number: key for number, key in prepared.numbered_keys() if number in wanted}
+        return {position: key for position, key in prepared.numbered_keys() if position in numbers}
     except VivaError:  # the dataset is not here
         return {}
 
@@ -112,7 +113,7 @@ def _common_manifest(manifest: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
 
 
 def _holders_text(shards: Iterable[ShardContents]) -> str:
-    return " and ".join(f"{shard_text(one.share)} with {len(one.ended)} ended" for one in shards)
+    return " and ".join(f"{shard_text(contents.shard)} with {len(contents.ended)} ended" for contents in shards)
 
 
 def _keys_text(keys: list[str]) -> str:
@@ -152,50 +153,54 @@ def merge_sweep(out: Path, *, cell: str | None = None, partial: bool = False) ->
     :raises ConfigurationError: the folder is not that of a sweep, or has no such cell.
     """
     cells = read_sweep(out).cells
-    merged = [MergedCell(one) for one in (cells if cell is None else [find_cell(cell, cells)])]
-    for one in merged:
+    merged = [MergedCell(entry) for entry in (cells if cell is None else [find_cell(cell, cells)])]
+    for entry in merged:
         try:
-            _merge_cell(one, out, partial)
+            _merge_cell(entry, out, partial)
         except VivaError as error:
-            one.problems.append(str(error))
-        if one.problems:
-            one.state = "refused"
+            entry.problems.append(str(error))
+        if entry.problems:
+            entry.state = "refused"
     return merged
 
 
 def _merge_cell(cell: MergedCell, out: Path, partial: bool) -> None:
-    place = out / cell.cell.name
-    apart = shards_of(place)
-    cell.shards = len(apart)
-    begun = (place / "manifest.json").exists()
-    if not apart and not begun:
+    target = out / cell.cell.name
+    existing = shards_of(target)
+    cell.shards = len(existing)
+    begun = (target / "manifest.json").exists()
+    if not existing and not begun:
         if not partial:
             cell.problems.append("missing: all of its conversations: no shard of it has begun")
         return
-    with ExitStack() as held, tempfile.TemporaryDirectory(prefix="viva-merge-") as scratch:
-        _lock_folder(RunFolder(place, {}), held, f"{place} still runs, or is being merged", cell.problems)
-        folders = [(share, RunFolder.open(path)) for share, path in apart]
-        for share, folder in folders:
-            _lock_folder(folder, held, f"{shard_text(share)} still runs", cell.problems)
+    with ExitStack() as locks, tempfile.TemporaryDirectory(prefix="viva-merge-") as scratch:
+        _lock_folder(RunFolder(target, {}), locks, f"{target} still runs, or is being merged", cell.problems)
+        folders = [(shard, RunFolder.open(path)) for shard, path in existing]
+        for shard, folder in folders:
+            _lock_folder(folder, locks, f"{shard_text(shard)} still runs", cell.problems)
         if cell.problems:
             return
         merged = (
-            read_manifest(place / MERGE_RECORD, "a merged cell") if (place / MERGE_RECORD).exists() and begun else None
+            read_manifest(target / MERGE_RECORD, "a merged cell")
+            if (target / MERGE_RECORD).exists() and begun
+            else None
         )
-        if begun and (merged is None or not apart):
-            _check_own_run(cell, place, Path(scratch), partial, shards=bool(apart))
+        if begun and (merged is None or not existing):
+            _check_own_run(cell, target, Path(scratch), partial, shards=bool(existing))
             return
-        if merged is not None and _is_whole(merged, place, [share for share, _ in apart], Path(scratch)):
+        if merged is not None and _is_complete(merged, target, [shard for shard, _ in existing], Path(scratch)):
             cell.planned = cell.ended = merged["planned"]
             cell.state = "whole"
             return
         joint = Path(scratch) / "joint.sqlite"
         with JournalMerger(joint) as journal:
-            seen: set[int] = set()
-            shards = [_read_shard(cell, share, folder, Path(scratch), journal, seen) for share, folder in folders]
+            seen_numbers: set[int] = set()
+            shards = [
+                _read_shard(cell, shard, folder, Path(scratch), journal, seen_numbers) for shard, folder in folders
+            ]
             rows = journal.rows()
         cell.planned = planned_in_all_shards(shards[0].folder)
-        cell.ended = len(set().union(*(shard.ended for shard in shards)))
+        cell.ended = len(set().union(*(contents.ended for contents in shards)))
         cell.problems += foreign_shards(cell.cell, shards)
         if not cell.problems:
             cell.problems += duplicate_conversations(shards)
@@ -204,7 +209,7 @@ def _merge_cell(cell: MergedCell, out: Path, partial: bool) -> None:
             return
         record = {
             "merge": MERGE_VERSION,
-            "shards": [shard.share.to_record() for shard in shards],
+            "shards": [contents.shard.to_record() for contents in shards],
             "planned": cell.planned,
             "missing": cell.planned - cell.ended,
             "rows": rows,
@@ -213,45 +218,45 @@ def _merge_cell(cell: MergedCell, out: Path, partial: bool) -> None:
             if merged == record:
                 cell.state = "part"
                 return
-            _check_grown(place, merged, shards, Path(scratch))
-        _write_merged_run(place, cell.cell, shards[0].folder.manifest, joint, record)
+            _check_grown(target, merged, shards, Path(scratch))
+        _write_merged_run(target, cell.cell, shards[0].folder.manifest, joint, record)
         cell.state = "merged"
 
 
-def _lock_folder(folder: RunFolder, held: ExitStack, said: str, problems: list[str]) -> None:
+def _lock_folder(folder: RunFolder, locks: ExitStack, problem: str, problems: list[str]) -> None:
     """Lock a run folder until the merge of its cell has ended."""
     try:
         folder.lock()
     except ConfigurationError:
-        problems.append(f"{said}: let it end, or stop it")
-    held.callback(folder.unlock)
+        problems.append(f"{problem}: let it end, or stop it")
+    locks.callback(folder.unlock)
 
 
-def _check_own_run(cell: MergedCell, place: Path, scratch: Path, partial: bool, *, shards: bool) -> None:
+def _check_own_run(cell: MergedCell, folder: Path, scratch: Path, partial: bool, *, shards: bool) -> None:
     """A cell with a run in its usual place that no shard can add to."""
     if shards:
         cell.problems.append(
-            f"doubled: {place} holds a run that one process began, and shards besides: remove one of the two"
+            f"doubled: {folder} holds a run that one process began, and shards besides: remove one of the two"
         )
         return
-    run = RunFolder.open(place)
+    run = RunFolder.open(folder)
     check_settings(run, cell.cell.scenario, cell.cell.settings)
     with History(copy_journal(run.journal, scratch)) as history:
         cell.planned, cell.ended = planned_conversations(run), len(history.ended_numbers())
     cell.state = "whole" if cell.ended >= cell.planned else "part"
     if cell.state == "part" and not partial:
         missing = cell.planned - cell.ended
-        cell.problems.append(f"missing: {missing} of {cell.planned} conversations: go on with `viva resume {place}`")
+        cell.problems.append(f"missing: {missing} of {cell.planned} conversations: go on with `viva resume {folder}`")
 
 
 def _read_shard(
-    cell: MergedCell, share: Shard, folder: RunFolder, scratch: Path, journal: JournalMerger, seen: set[int]
+    cell: MergedCell, shard: Shard, folder: RunFolder, scratch: Path, journal: JournalMerger, seen_numbers: set[int]
 ) -> ShardContents:
     """What a shard holds; its rows are added to the joint journal unless one of its conversations was ``seen``."""
-    name = shard_text(share)
+    name = shard_text(shard)
     try:
         check_settings(folder, cell.cell.scenario, cell.cell.settings)
-        if Shard.from_manifest(folder.manifest) != share:
+        if Shard.from_manifest(folder.manifest) != shard:
             raise ConfigurationError(f"{folder.path}: its manifest is not that of this shard")
     except ConfigurationError as error:
         cell.problems.append(f"{name}: of another run: {error}")
@@ -267,67 +272,67 @@ def _read_shard(
                 f"{name}: damaged: {', '.join(damage[:_MOST_NAMED_RECORDS])}; `viva resume {folder.path}`, or "
                 f"restore a copy"
             )
-        if not cell.problems and seen.isdisjoint(started):  # else nothing will be made of it
+        if not cell.problems and seen_numbers.isdisjoint(started):  # else nothing will be made of it
             journal.add(copy)
-        seen.update(started)
-    return ShardContents(share, folder, started, ended)
+        seen_numbers.update(started)
+    return ShardContents(shard, folder, started, ended)
 
 
-def _is_whole(merged: Any, place: Path, there: list[Shard], scratch: Path) -> bool:
+def _is_complete(merged: Any, folder: Path, shards: list[Shard], scratch: Path) -> bool:
     """Whether an earlier merge has everything, or has been led to its end since, and no shard has come; some may be
     gone.
 
     :raises ConfigurationError: its record is damaged.
     """
     try:
-        known = all(share.to_record() in merged["shards"] for share in there)
+        is_known = all(shard.to_record() in merged["shards"] for shard in shards)
         missing, planned = int(merged["missing"]), int(merged["planned"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{place / MERGE_RECORD}: cannot be used: {error!r}") from None
-    if not known or missing == 0:
-        return known
-    journal = RunFolder(place, {}).journal
+        raise ConfigurationError(f"{folder / MERGE_RECORD}: cannot be used: {error!r}") from None
+    if not is_known or missing == 0:
+        return is_known
+    journal = RunFolder(folder, {}).journal
     with tempfile.TemporaryDirectory(dir=scratch) as own, History(copy_journal(journal, Path(own))) as history:
         return len(history.ended_numbers()) >= planned
 
 
-def _check_grown(place: Path, merged: Any, shards: list[ShardContents], scratch: Path) -> None:
+def _check_grown(folder: Path, merged: Any, shards: list[ShardContents], scratch: Path) -> None:
     """See that nothing is lost when the run of an earlier merge is replaced.
 
     :raises ConfigurationError: something would be.
     """
-    known = [shard.share.to_record() for shard in shards]
+    records = [contents.shard.to_record() for contents in shards]
     try:
-        gone = [one for one in merged["shards"] if one not in known]
+        missing = [record for record in merged["shards"] if record not in records]
         rows = merged["rows"]
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{place / MERGE_RECORD}: cannot be used: {error!r}") from None
-    if gone:
-        named = ", ".join(f"{one['index']}/{one['of']} (attempt {one['attempt']})" for one in gone)
-        raise ConfigurationError(f"{place} was merged from shards that are gone: {named}; put them back")
+        raise ConfigurationError(f"{folder / MERGE_RECORD}: cannot be used: {error!r}") from None
+    if missing:
+        names = ", ".join(f"{record['index']}/{record['of']} (attempt {record['attempt']})" for record in missing)
+        raise ConfigurationError(f"{folder} was merged from shards that are gone: {names}; put them back")
     with tempfile.TemporaryDirectory(dir=scratch) as own:
-        if count_rows(copy_journal(place / "journal.sqlite", Path(own))) != rows:
+        if count_rows(copy_journal(folder / "journal.sqlite", Path(own))) != rows:
             raise ConfigurationError(
-                f"{place} has gone on by itself since it was merged in part: go on with `viva resume {place}`, "
+                f"{folder} has gone on by itself since it was merged in part: go on with `viva resume {folder}`, "
                 "and remove the shards that came since"
             )
 
 
 def _write_merged_run(
-    place: Path, cell: Cell, manifest: Mapping[str, Any], joint: Path, record: dict[str, Any]
+    folder: Path, cell: Cell, manifest: Mapping[str, Any], joint: Path, record: dict[str, Any]
 ) -> None:
     """The cell's run folder: first the journal, last the manifest, so that a kill leaves no run that is not whole."""
     settings = manifest["settings"] | {name: value for name, value in cell.settings.model_dump(mode="json").items()
                                        if name in cell.settings.circumstances}  # fmt: skip
-    whole = {name: value for name, value in manifest.items() if name != "shard"} | {"settings": settings}
+    merged_manifest = {name: value for name, value in manifest.items() if name != "shard"} | {"settings": settings}
     try:
         for name in (
             "manifest.json",
             MERGE_RECORD,
         ):  # of an earlier merge: until this one is whole, there are shards only
-            (place / name).unlink(missing_ok=True)
-        replace_journal(joint, RunFolder(place, whole).journal)
-        write_atomically(place / MERGE_RECORD, orjson.dumps(record, option=orjson.OPT_INDENT_2))
-        write_atomically(place / "manifest.json", orjson.dumps(whole, option=orjson.OPT_INDENT_2))
+            (folder / name).unlink(missing_ok=True)
+        replace_journal(joint, RunFolder(folder, merged_manifest).journal)
+        write_atomically(folder / MERGE_RECORD, orjson.dumps(record, option=orjson.OPT_INDENT_2))
+        write_atomically(folder / "manifest.json", orjson.dumps(merged_manifest, option=orjson.OPT_INDENT_2))
     except OSError as error:
-        raise JournalError(f"{place}: cannot write the merged run: {error.strerror or error}") from error
+        raise JournalError(f"{folder}: cannot write the merged run: {error.strerror or error}") from error

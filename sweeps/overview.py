@@ -28,8 +28,8 @@ class SweepOverview:
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
         self._watched = self._watches()
-        found = [self._read(run) for run in sweep.runs]
-        self._scores, self._reasons = [score for score, _ in found], [reasons for _, reasons in found]
+        readings = [self._read(run) for run in sweep.runs]
+        self._scores, self._reasons = [score for score, _ in readings], [reasons for _, reasons in readings]
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -49,28 +49,38 @@ class SweepOverview:
 
     def tables(self) -> list[Table]:
         """The cells, and why conversations failed. Under a rule, the title says what it takes as independent."""
-        rows, why = [], []
-        for one in self.report()["cells"]:
-            why += [[one["name"], str(count), reason] for reason, count in one.get("failure_reasons", {}).items()]
-            done = f"{one['done']}/{'?' if one['planned'] is None else one['planned']}"
-            failed = f" ({one['failed']} failed)" if one["failed"] else ""
-            named = [one["scenario"], one["candidate"], one["dataset"], str(one["seed"]), one["evaluator"] or DASH]
-            rows.append([*named, one["state"], done + failed, one["score"] or DASH])
-        share = self._sweep.portion.share
-        title = f"{len(rows)} cells" + (f", shard {share} of each" if share is not None else "")
+        rows, failures = [], []
+        for record in self.report()["cells"]:
+            failures += [
+                [record["name"], str(count), reason] for reason, count in record.get("failure_reasons", {}).items()
+            ]
+            done = f"{record['done']}/{'?' if record['planned'] is None else record['planned']}"
+            failed = f" ({record['failed']} failed)" if record["failed"] else ""
+            labels = [
+                record["scenario"],
+                record["candidate"],
+                record["dataset"],
+                str(record["seed"]),
+                record["evaluator"] or DASH,
+            ]
+            rows.append([*labels, record["state"], done + failed, record["score"] or DASH])
+        shard = self._sweep.selection.shard
+        title = f"{len(rows)} cells" + (f", shard {shard} of each" if shard is not None else "")
         if ruled := [run.cell for run in self._sweep.runs if run.state == "stopped"]:
             units = dict.fromkeys(watch["independent"] for cell in ruled if (watch := self._watched.get(cell.name)))
-            of = " and ".join(f"{unit}s" for unit in units)
-            title += f"; {len(ruled)} stopped by the rule, with its intervals, which take {of} to be independent"
+            units_text = " and ".join(f"{unit}s" for unit in units)
+            title += (
+                f"; {len(ruled)} stopped by the rule, with its intervals, which take {units_text} to be independent"
+            )
             title += " (until: {cluster: subject} or passage, where they are not)" * ("item" in units)
-        return [(title, _HEADER, rows), (FAILURES_TITLE, ["cell", "failed", "reason"], why)]
+        return [(title, _HEADER, rows), (FAILURES_TITLE, ["cell", "failed", "reason"], failures)]
 
     def _watches(self) -> dict[str, dict[str, Any]]:
         """Of each cell that a rule watches, what the rule knows."""
         if self._sweep.recorded.until is None:
             return {}
         try:
-            return {one.name: one.until for one in recorded_cells(self._sweep.out) if one.until is not None}
+            return {cell.name: cell.until for cell in recorded_cells(self._sweep.out) if cell.until is not None}
         except VivaError:  # a damaged journal: the cell's error says so
             return {}
 
@@ -83,11 +93,15 @@ class SweepOverview:
             results = recorded_results(folder)
         except VivaError:  # a damaged journal: the cell's error says so
             return "", {}
-        told = results.report()["candidates"].values() if run.failed else ()
-        reasons = merge_reasons(one.get("failure_reasons", {}) for one in told)
+        candidates = results.report()["candidates"].values() if run.failed else ()
+        reasons = merge_reasons(candidate.get("failure_reasons", {}) for candidate in candidates)
         watch = self._watched.get(run.cell.name)
         if watch is not None and watch["stopped_at"] is not None:
-            held = watch["intervals"][run.cell.candidate]
-            shown = "" if held["mean"] is None else f"{held['mean']:.1f} ({held['low']:.1f} to {held['high']:.1f})"
-            return shown, reasons
+            interval = watch["intervals"][run.cell.candidate]
+            text = (
+                ""
+                if interval["mean"] is None
+                else f"{interval['mean']:.1f} ({interval['low']:.1f} to {interval['high']:.1f})"
+            )
+            return text, reasons
         return results.headline().removeprefix(run.cell.candidate).strip(), reasons

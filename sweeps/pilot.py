@@ -28,47 +28,47 @@ class Pilot(Sweep):
     are the first.
     """
 
-    share: float = 0.05
+    fraction: float = 0.05
 
     async def _launch(self, run: CellRun, stopping: CellWatch | None) -> Outcome:
         cell = run.cell
         launch = continued_run(
             cell.scenario, cell.settings, self.out / cell.name, self.clock, retry_failed=self.retry_failed
         )
-        launch.prepared = _PilotRun(launch.prepared, self.share, evenly=self.recorded.until is None)
+        launch.prepared = _PilotRun(launch.prepared, self.fraction, evenly=self.recorded.until is None)
         run.aggregate = empty_results(launch.folder)
         launch.events.listen(run.hear)
-        return await launch.run(run.carried_by, self._shared)
+        return await launch.run(run.on_started, self._shared)
 
 
 class _PilotRun(PreparedRun):
     """Some of a run's conversations, under their own numbers and keys."""
 
-    def __init__(self, whole: PreparedRun, share: float, *, evenly: bool) -> None:
-        self.__dict__.update(whole.__dict__)
-        self._whole, self._evenly = whole.total, evenly
-        self.total = min(whole.total, max(FEWEST_CONVERSATIONS, math.ceil(share * whole.total)))
+    def __init__(self, run: PreparedRun, fraction: float, *, evenly: bool) -> None:
+        self.__dict__.update(run.__dict__)
+        self._planned, self._evenly = run.total, evenly
+        self.total = min(run.total, max(FEWEST_CONVERSATIONS, math.ceil(fraction * run.total)))
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
-        for place, plan in enumerate(super().plans(backends)):
-            if self._chosen(place):
+        for index, plan in enumerate(super().plans(backends)):
+            if self._chosen(index):
                 yield plan
 
-    def _chosen(self, place: int) -> bool:
+    def _chosen(self, index: int) -> bool:
         if not self._evenly:
-            return place < self.total
-        return (place + 1) * self.total // self._whole > place * self.total // self._whole
+            return index < self.total
+        return (index + 1) * self.total // self._planned > index * self.total // self._planned
 
 
-def open_pilot(file: Path, out: Path | None, share: float, clock: Clock | None = None, **how: Any) -> Pilot:
+def open_pilot(file: Path, out: Path | None, fraction: float, clock: Clock | None = None, **options: Any) -> Pilot:
     """The pilot of the sweep in a file; ``out``, ``clock`` and ``how`` as for ``open_sweep``.
 
     :raises ConfigurationError: the file is wrong.
     :raises ValueError: ``share`` is not above 0 and at most 1.
     """
-    if not 0.0 < share <= 1.0:
-        raise ValueError(f"share is {share}; it is above 0 and at most 1")
-    whole, (checked, _) = open_sweep(file, out, clock), read_sweep_file(file)
-    pilot = Pilot(whole.recorded, checked, whole.out, whole.clock, **how)
-    pilot.share = share
+    if not 0.0 < fraction <= 1.0:
+        raise ValueError(f"fraction is {fraction}; it is above 0 and at most 1")
+    sweep, (checked, _) = open_sweep(file, out, clock), read_sweep_file(file)
+    pilot = Pilot(sweep.recorded, checked, sweep.out, sweep.clock, **options)
+    pilot.fraction = fraction
     return pilot

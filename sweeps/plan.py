@@ -78,7 +78,7 @@ GUESSED = "guessed"
 class TraceSource:
     """Where a cell's talks come from: how many there are, and in words which."""
 
-    talks: int
+    conversations: int
     words: str
 
 
@@ -121,94 +121,94 @@ class Plan:
         self.budget, self.simulations, self._seed = budget, simulations, seed
         self.forecast = _PlanForecast(self.sweep)
         runs = [[*_own_runs(self.sweep)], *(_earlier_runs(path) for path in earlier)]
-        self.heard = [observe_runs(some) for some in runs]
-        self.bytes_per_call = bytes_per_call(folder.journal for some in runs for folder, _, _ in some)
+        self.observed = [observe_runs(group) for group in runs]
+        self.bytes_per_call = bytes_per_call(folder.journal for group in runs for folder, _, _ in group)
         self.sources: dict[str, TraceSource] = {}
-        self.cells = {run.cell.name: self._cell(run.cell) for run in self.sweep.runs if self._left(run.cell)}
+        self.cells = {run.cell.name: self._cell(run.cell) for run in self.sweep.runs if self._remaining(run.cell)}
         renamed = {model: with_bounds(model, bounds) for model, bounds in parse_limits([*limits], self.models).items()}
         slowing = {PROCESSOR: LOCAL_SLOWDOWN}
-        for one in reversed(self.heard):
-            slowing |= one.slowing
+        for observed in reversed(self.observed):
+            slowing |= observed.slowing
         self.world = SimulationWorld(concurrency or self.file.concurrency, self.file.local_models, slowing, renamed)
-        self.outlook = self._with_guesses(self.expected(self.world, self.simulations))
+        self.prediction = self._with_guesses(self.expected(self.world, self.simulations))
 
     @property
     def guessed(self) -> bool:
         """Whether a cell rests on guesses: then no share of sweeps is promised to be within an interval."""
         return any(source.words == GUESSED for source in self.sources.values())
 
-    def _with_guesses(self, outlook: Prediction) -> Prediction:
+    def _with_guesses(self, prediction: Prediction) -> Prediction:
         """Return an outlook whose intervals reach from the least to the most that is guessed."""
         if not self.guessed:
-            return outlook
-        found, cells = [outlook], self.cells
+            return prediction
+        predictions, cells = [prediction], self.cells
         for guess in ("least", "most"):
             self.cells = {name: self._guessed(cell, guess) for name, cell in cells.items()}
-            found.append(self.expected(self.world, min(_ENDS, self.simulations)))
+            predictions.append(self.expected(self.world, min(_ENDS, self.simulations)))
         self.cells = cells
-        costs = [one.cost for one in found if one.cost is not None]
+        costs = [estimate.cost for estimate in predictions if estimate.cost is not None]
         return replace(
-            outlook,
-            seconds=_span([one.seconds for one in found]),
-            tokens=_span([one.tokens for one in found]),
-            cost=_span(costs) if len(costs) == len(found) else None,
+            prediction,
+            seconds=_span([estimate.seconds for estimate in predictions]),
+            tokens=_span([estimate.tokens for estimate in predictions]),
+            cost=_span(costs) if len(costs) == len(predictions) else None,
         )
 
     def _guessed(self, cell: PlannedCell, guess: Guess) -> PlannedCell:
         if self.sources[cell.name].words != GUESSED:
             return cell
-        return replace(cell, talks=guess_traces(self._uses(cell.name, cell.models), guess))
+        return replace(cell, traces=guess_traces(self._uses(cell.name, cell.models), guess))
 
     def _uses(self, name: str, roles: Mapping[str, str]) -> dict[str, UsageForecast]:
         """Return what a conversation of a cell takes of each role at most; roles of one model share it evenly."""
-        each, models = self.forecast.each[name], list(roles.values())
-        taken: dict[str, UsageForecast] = {}
+        each, models = self.forecast.per_conversation[name], list(roles.values())
+        usage: dict[str, UsageForecast] = {}
         for role, model in roles.items():
-            taken[model] = taken.get(model, UsageForecast()) + each[role]
-        return {role: taken[model] * (1.0 / models.count(model)) for role, model in roles.items()}
+            usage[model] = usage.get(model, UsageForecast()) + each[role]
+        return {role: usage[model] * (1.0 / models.count(model)) for role, model in roles.items()}
 
     @property
     def journal_bytes(self) -> float:
         """What the journals of the conversations to come will hold on disk."""
-        courses = self.outlook.courses
+        courses = self.prediction.courses
         calls = sum(tally.calls for course in courses for tally in course.models.values()) / max(1, len(courses))
         if self.bytes_per_call is not None:
             return calls * self.bytes_per_call
-        said = sum(tally.completion for course in courses for tally in course.models.values()) / max(1, len(courses))
-        return calls * GUESSED_BYTES + said * GUESSED_PER_TOKEN
+        tokens = sum(tally.completion for course in courses for tally in course.models.values()) / max(1, len(courses))
+        return calls * GUESSED_BYTES + tokens * GUESSED_PER_TOKEN
 
     @property
     def rounds(self) -> float:
         """Conversations that were held with local models, for each of their calls in flight at most."""
-        return max((one.rounds.get(PROCESSOR, 0.0) for one in self.heard), default=0.0)
+        return max((observed.rounds.get(PROCESSOR, 0.0) for observed in self.observed), default=0.0)
 
     @property
     def conversations(self) -> int:
         """Those to come."""
-        return sum(cell.left for cell in self.cells.values())
+        return sum(cell.remaining for cell in self.cells.values())
 
     def expected(
-        self, world: SimulationWorld, simulations: int, left: Mapping[str, int] | None = None, price: float = 1.0
+        self, world: SimulationWorld, simulations: int, remaining: Mapping[str, int] | None = None, price: float = 1.0
     ) -> Prediction:
         """What the sweep takes in this world. ``left``: conversations to come by cell, where there are to be others;
         ``price``: a factor to all prices.
         """
-        numbers = {name: cell.left for name, cell in self.cells.items()} | dict(left or {})
-        share = self._share(numbers, world)
+        numbers = {name: cell.remaining for name, cell in self.cells.items()} | dict(remaining or {})
+        fraction = self._simulated_fraction(numbers, world)
         courses = []
         for number in range(simulations):
-            drawn = self._resampled(self._seed + number)
-            parts = [_scale(drawn, numbers, part) for part in ((share / 2, share) if share < 1.0 else (1.0,))]
-            found = [simulate_sweep(self._units(part), world, self._seed + number) for part in parts]
-            courses.append(extrapolate(found[0], found[-1], share))
-        sample = min((source.talks for source in self.sources.values()), default=0)
+            cells = self._resampled(self._seed + number)
+            parts = [_scale(cells, numbers, part) for part in ((fraction / 2, fraction) if fraction < 1.0 else (1.0,))]
+            simulated = [simulate_sweep(self._units(part), world, self._seed + number) for part in parts]
+            courses.append(extrapolate(simulated[0], simulated[-1], fraction))
+        sample = min((source.conversations for source in self.sources.values()), default=0)
         own = model_error(courses, world.slowing.get(PROCESSOR, 0.0), self.rounds)
         costs = [self._cost(course, price) for course in courses]
-        known = [cost for cost in costs if cost is not None]
+        known_costs = [cost for cost in costs if cost is not None]
         return Prediction(
             predict([course.seconds for course in courses], sample, own),
             predict([_tokens(course) for course in courses], sample),
-            predict(known, sample) if len(known) == len(costs) else None,
+            predict(known_costs, sample) if len(known_costs) == len(costs) else None,
             courses,
         )
 
@@ -218,30 +218,30 @@ class Plan:
         wider = max(1, math.ceil(bounds_of(name)[bound] * times))
         return replace(self.world, renamed={**self.world.renamed, model: with_bounds(name, {bound: wider})})
 
-    def _left(self, cell: Cell) -> int:
-        return self.forecast.left.get(cell.name, 0)
+    def _remaining(self, cell: Cell) -> int:
+        return self.forecast.remaining.get(cell.name, 0)
 
     def _cell(self, cell: Cell) -> PlannedCell:
-        kin = _similarity_key(cell)
-        found: list[Trace] = []
-        for rank in range(len(kin.ladder())):
-            for place, one in enumerate(self.heard):
-                talks = one.talks.get(kin.ladder()[rank], [])
-                if len(talks) >= FEWEST_CONVERSATIONS and not found:
-                    found = talks
-                    where = "this sweep" if place == 0 else "an earlier run"
-                    self.sources[cell.name] = TraceSource(len(talks), f"{where}, {SIMILARITIES[rank]}")
-        if not found:
-            found = guess_traces(self._uses(cell.name, cell.roles))
+        key = _similarity_key(cell)
+        traces: list[Trace] = []
+        for rank in range(len(key.ladder())):
+            for position, observed in enumerate(self.observed):
+                matching = observed.traces.get(key.ladder()[rank], [])
+                if len(matching) >= FEWEST_CONVERSATIONS and not traces:
+                    traces = matching
+                    origin = "this sweep" if position == 0 else "an earlier run"
+                    self.sources[cell.name] = TraceSource(len(matching), f"{origin}, {SIMILARITIES[rank]}")
+        if not traces:
+            traces = guess_traces(self._uses(cell.name, cell.roles))
             self.sources[cell.name] = TraceSource(0, GUESSED)
-        return PlannedCell(cell.name, cell.roles, self._left(cell), found)
+        return PlannedCell(cell.name, cell.roles, self._remaining(cell), traces)
 
-    def _share(self, numbers: Mapping[str, int], world: SimulationWorld) -> float:
+    def _simulated_fraction(self, numbers: Mapping[str, int], world: SimulationWorld) -> float:
         """The share of the conversations that a simulation has."""
         total = sum(numbers.values())
         calls = sum(
-            number * sum(sum(step.requests for step in talk.steps) for talk in self.cells[name].talks)
-            / len(self.cells[name].talks)
+            number * sum(sum(step.requests for step in trace.steps) for trace in self.cells[name].traces)
+            / len(self.cells[name].traces)
             for name, number in numbers.items()
         )  # fmt: skip
         if not calls:
@@ -251,21 +251,21 @@ class Plan:
     def _resampled(self, seed: int) -> dict[str, PlannedCell]:
         """The cells, each with as many talks as it has, drawn from them with repeats; cells of the same talks alike."""
         draw = random.Random(f"talks {seed}")
-        drawn: dict[int, list[Trace]] = {}
+        resampled: dict[int, list[Trace]] = {}
         for cell in self.cells.values():
-            if id(cell.talks) not in drawn:
-                drawn[id(cell.talks)] = draw.choices(cell.talks, k=len(cell.talks))
-        return {name: replace(cell, talks=drawn[id(cell.talks)]) for name, cell in self.cells.items()}
+            if id(cell.traces) not in resampled:
+                resampled[id(cell.traces)] = draw.choices(cell.traces, k=len(cell.traces))
+        return {name: replace(cell, traces=resampled[id(cell.traces)]) for name, cell in self.cells.items()}
 
     def _units(self, cells: Mapping[str, PlannedCell]) -> list[PlannedUnit]:
         until = self.file.until
         units = []
         for group in group_cells(self.sweep.recorded.cells, until is not None and until.decided):
-            planned = tuple(cells[cell.name] for cell in group if cell.name in cells and cells[cell.name].left)
+            planned = tuple(cells[cell.name] for cell in group if cell.name in cells and cells[cell.name].remaining)
             if planned:
                 models = {model for cell in group if cell.name in cells for model in cell.models}
                 units.append(PlannedUnit(planned, weights_of(models)))
-        return [units[place] for place in order_by_weights([unit.weights for unit in units])]
+        return [units[index] for index in order_by_weights([unit.weights for unit in units])]
 
     def _cost(self, course: SimulatedCourse, factor: float) -> float | None:
         total = 0.0
@@ -273,7 +273,7 @@ class Plan:
             price = self.prices[model]
             if price is None:
                 return None
-            total += factor * price.of(tally.prompt, tally.completion, tally.cached)
+            total += factor * price.cost(tally.prompt, tally.completion, tally.cached)
         return total
 
 
@@ -287,16 +287,18 @@ class _PlanForecast(Forecast):
 
 def _span(estimates: Sequence[Estimate]) -> Estimate:
     """Return the first estimate with the ends of all."""
-    return Estimate(estimates[0].value, min(one.low for one in estimates), max(one.high for one in estimates))
+    return Estimate(
+        estimates[0].value, min(estimate.low for estimate in estimates), max(estimate.high for estimate in estimates)
+    )
 
 
 def _tokens(course: SimulatedCourse) -> float:
-    return sum(one.prompt + one.completion for one in course.models.values())
+    return sum(tally.prompt + tally.completion for tally in course.models.values())
 
 
 def _similarity_key(cell: Cell) -> SimilarityKey:
-    many = compared_role(get_scenario(cell.scenario).roles).name
-    return SimilarityKey(cell.scenario, cell.dataset, cell.model, _other_models({**cell.roles, many: ""}))
+    compared = compared_role(get_scenario(cell.scenario).roles).name
+    return SimilarityKey(cell.scenario, cell.dataset, cell.model, _other_models({**cell.roles, compared: ""}))
 
 
 def _other_models(models: Mapping[str, str]) -> str:
@@ -315,14 +317,14 @@ def _earlier_runs(path: Path) -> list[tuple[RunFolder, SimilarityKey, Mapping[st
 
     :raises ConfigurationError: there is none.
     """
-    found: list[tuple[RunFolder, SimilarityKey, Mapping[str, str]]] = []
+    runs: list[tuple[RunFolder, SimilarityKey, Mapping[str, str]]] = []
     if (path / "sweep.json").exists():
-        found += [_run_with_key(one.folder) for one in recorded_cells(path) if one.folder is not None]
+        runs += [_run_with_key(cell.folder) for cell in recorded_cells(path) if cell.folder is not None]
     else:
-        found.append(_run_with_key(RunFolder.open(path)))
-    if not any(folder.begun for folder, _, _ in found):
+        runs.append(_run_with_key(RunFolder.open(path)))
+    if not any(folder.begun for folder, _, _ in runs):
         raise ConfigurationError(f"{path}: nothing has been recorded there to plan from; name another run")
-    return found
+    return runs
 
 
 def _run_with_key(folder: RunFolder) -> tuple[RunFolder, SimilarityKey, Mapping[str, str]]:
@@ -333,5 +335,5 @@ def _run_with_key(folder: RunFolder) -> tuple[RunFolder, SimilarityKey, Mapping[
     return folder, SimilarityKey(manifest["scenario"], str(name), "", _other_models(models)), models
 
 
-def _scale(cells: Mapping[str, PlannedCell], numbers: Mapping[str, int], share: float) -> dict[str, PlannedCell]:
-    return {name: replace(cell, left=math.ceil(numbers[name] * share)) for name, cell in cells.items()}
+def _scale(cells: Mapping[str, PlannedCell], numbers: Mapping[str, int], fraction: float) -> dict[str, PlannedCell]:
+    return {name: replace(cell, remaining=math.ceil(numbers[name] * fraction)) for name, cell in cells.items()}

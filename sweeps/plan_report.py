@@ -44,43 +44,43 @@ def compare_changes(plan: Plan) -> list[WhatIf]:
     """Changes that suggest themselves, each with the plan's figures times what it does under the same draws."""
     if not plan.cells:
         return []
-    few = min(_SIMULATIONS, plan.simulations)
-    base = plan.expected(plan.world, few)
+    simulations = min(_SIMULATIONS, plan.simulations)
+    base = plan.expected(plan.world, simulations)
     slots = plan.world.slots
     worlds = [(f"concurrency: {number} in place of {slots}", replace(plan.world, slots=number))
               for number in (2 * slots, max(1, slots // 2))]  # fmt: skip
-    for hold in bottlenecks(plan.outlook.courses):
-        if hold.model not in plan.models:  # of the sweep itself, or of the processor
+    for bottleneck in bottlenecks(plan.prediction.courses):
+        if bottleneck.model not in plan.models:  # of the sweep itself, or of the processor
             continue
-        bounds = bounds_of(plan.world.renamed.get(hold.model, hold.model))
-        if hold.bound in bounds:
+        bounds = bounds_of(plan.world.renamed.get(bottleneck.model, bottleneck.model))
+        if bottleneck.bound in bounds:
             for times, words in ((2.0, "twice"), (0.5, "half")):
-                change = f"{words} {bound_text(hold.bound, bounds)} of {hold.model.partition('?')[0]}"
-                worlds.append((change, plan.widened(hold.model, hold.bound, times)))
-    rows = [_compare(plan, change, base, plan.expected(world, few)) for change, world in worlds]
-    half = {name: math.ceil(cell.left / 2) for name, cell in plan.cells.items()}
-    rows.append(_compare(plan, "half of the conversations", base, plan.expected(plan.world, few, half)))
+                change = f"{words} {bound_text(bottleneck.bound, bounds)} of {bottleneck.model.partition('?')[0]}"
+                worlds.append((change, plan.widened(bottleneck.model, bottleneck.bound, times)))
+    rows = [_compare(plan, change, base, plan.expected(world, simulations)) for change, world in worlds]
+    half = {name: math.ceil(cell.remaining / 2) for name, cell in plan.cells.items()}
+    rows.append(_compare(plan, "half of the conversations", base, plan.expected(plan.world, simulations, half)))
     stopped = _stopped_early(plan)
     if stopped is not None:
-        width, left = stopped
+        width, remaining = stopped
         change = f"until: {{half_width: {width:g}}}, as far as the scores so far tell"
-        rows.append(_compare(plan, change, base, plan.expected(plan.world, few, left)))
-    cost = None if plan.outlook.cost is None else plan.outlook.cost.value
+        rows.append(_compare(plan, change, base, plan.expected(plan.world, simulations, remaining)))
+    cost = None if plan.prediction.cost is None else plan.prediction.cost.value
     if cost:
-        rows.append(WhatIf("half of all prices", plan.outlook.seconds.value, cost / 2))
+        rows.append(WhatIf("half of all prices", plan.prediction.seconds.value, cost / 2))
     return rows
 
 
-def _compare(plan: Plan, change: str, base: Prediction, other: Prediction) -> WhatIf:
-    seconds = plan.outlook.seconds.value * _ratio(other.seconds.value, base.seconds.value)
+def _compare(plan: Plan, change: str, base: Prediction, changed: Prediction) -> WhatIf:
+    seconds = plan.prediction.seconds.value * _ratio(changed.seconds.value, base.seconds.value)
     cost = None
-    if plan.outlook.cost is not None and base.cost is not None and other.cost is not None:
-        cost = plan.outlook.cost.value * _ratio(other.cost.value, base.cost.value)
+    if plan.prediction.cost is not None and base.cost is not None and changed.cost is not None:
+        cost = plan.prediction.cost.value * _ratio(changed.cost.value, base.cost.value)
     return WhatIf(change, seconds, cost)
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 1.0
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator else 1.0
 
 
 def _stopped_early(plan: Plan) -> tuple[float, dict[str, int]] | None:
@@ -88,7 +88,7 @@ def _stopped_early(plan: Plan) -> tuple[float, dict[str, int]] | None:
     until = plan.file.until
     width = _HALF_WIDTH if until is None or until.half_width is None else until.half_width
     level = 0.95 if until is None else until.level
-    left: dict[str, int] = {}
+    remaining: dict[str, int] = {}
     for run in plan.sweep.runs:
         cell = run.cell
         if cell.name not in plan.cells or not part_of(cell.scenario).scored:
@@ -108,8 +108,8 @@ def _stopped_early(plan: Plan) -> tuple[float, dict[str, int]] | None:
         if scores.n < _FEWEST_SCORES or scores.variance is None:
             return None
         needed = _WATCHED * items_for_half_width(width, scores.variance, level)
-        left[cell.name] = max(1, min(plan.cells[cell.name].left, needed - run.done))
-    return (width, left) if left else None
+        remaining[cell.name] = max(1, min(plan.cells[cell.name].remaining, needed - run.done))
+    return (width, remaining) if remaining else None
 
 
 _FAR_BEYOND = 1.5  # times as many calls in flight as were seen: what is known of latency does not reach there
@@ -126,31 +126,38 @@ class PlanReport:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.holds = bottlenecks(plan.outlook.courses)
+        self.bottlenecks = bottlenecks(plan.prediction.courses)
         self.changes: list[WhatIf] = compare_changes(plan)
 
     def report(self) -> dict[str, Any]:
         """Everything as plain data. Shares are 0–1, times seconds, costs in the currency of the prices."""
-        plan, outlook = self._plan, self._plan.outlook
+        plan, prediction = self._plan, self._plan.prediction
         return {
             "plan": 1,
             "conversations": plan.conversations,
-            "seconds": estimate_record(outlook.seconds),
-            "tokens": estimate_record(outlook.tokens),
-            "cost": None if outlook.cost is None else estimate_record(outlook.cost),
+            "seconds": estimate_record(prediction.seconds),
+            "tokens": estimate_record(prediction.tokens),
+            "cost": None if prediction.cost is None else estimate_record(prediction.cost),
             "journal_bytes": round(plan.journal_bytes),
             "level": None if plan.guessed else LEVEL,
             "simulations": plan.simulations,
-            "most_conversations_in_flight": max((course.most for course in outlook.courses), default=0),
+            "most_conversations_in_flight": max((course.peak for course in prediction.courses), default=0),
             "models": {model: self._model(model) for model in plan.models},
             "bottleneck": self.bottleneck(),
-            "holds": [{"model": one.model, "bound": one.bound, "share": round(one.share, 4)} for one in self.holds],
+            "holds": [
+                {"model": bottleneck.model, "bound": bottleneck.bound, "share": round(bottleneck.fraction, 4)}
+                for bottleneck in self.bottlenecks
+            ],
             "what_if": [
-                {"change": one.change, "seconds": round(one.seconds, 3), "cost": round_figure(one.cost)}
-                for one in self.changes
+                {"change": row.change, "seconds": round(row.seconds, 3), "cost": round_figure(row.cost)}
+                for row in self.changes
             ],
             "cells": {
-                name: {"left": cell.left, "talks": plan.sources[name].talks, "from": plan.sources[name].words}
+                name: {
+                    "left": cell.remaining,
+                    "talks": plan.sources[name].conversations,
+                    "from": plan.sources[name].words,
+                }
                 for name, cell in plan.cells.items()
             },
             "budget": None if plan.budget is None else {"amount": plan.budget, "kept": self.within_budget()},
@@ -161,43 +168,48 @@ class PlanReport:
     def within_budget(self) -> bool:
         """Whether even the upper end of the cost stays within the budget; True without one."""
         plan = self._plan
-        return plan.budget is None or plan.outlook.cost is None or plan.outlook.cost.high <= plan.budget
+        return plan.budget is None or plan.prediction.cost is None or plan.prediction.cost.high <= plan.budget
 
     def bottleneck(self) -> str:
         """What to widen for the sweep to be faster, in words."""
-        if not self.holds:
+        if not self.bottlenecks:
             return "no bound: the sweep takes as long as its conversations do"
-        return self._hold(self.holds[0])
+        return self._bottleneck_text(self.bottlenecks[0])
 
     def tables(self) -> list[Table]:
         """The plan, its models, what holds calls back, and what would be different if."""
         report = self.report()
-        plan, outlook = self._plan, self._plan.outlook
-        whole = [
-            ["duration", *(duration(one) for one in _value_and_ends(outlook.seconds))],
-            ["tokens", *(f"{one:,.0f}" for one in _value_and_ends(outlook.tokens))],
+        plan, prediction = self._plan, self._plan.prediction
+        totals = [
+            ["duration", *(duration(value) for value in _value_and_ends(prediction.seconds))],
+            ["tokens", *(f"{value:,.0f}" for value in _value_and_ends(prediction.tokens))],
             [
                 "cost",
-                *([DASH] * 3 if outlook.cost is None else [f"{one:,.2f}" for one in _value_and_ends(outlook.cost)]),
+                *(
+                    [DASH] * 3
+                    if prediction.cost is None
+                    else [f"{value:,.2f}" for value in _value_and_ends(prediction.cost)]
+                ),
             ],
             ["journals on disk", f"{plan.journal_bytes / 1e6:,.1f} MB", "", ""],
         ]
         models = [
-            [model, f"{one['calls']:,}", f"{one['prompt_tokens']:,}", f"{one['completion_tokens']:,}",
-             number(one["cost"], 2), str(one["most_in_flight"])]
-            for model, one in report["models"].items()
+            [model, f"{usage['calls']:,}", f"{usage['prompt_tokens']:,}", f"{usage['completion_tokens']:,}",
+             number(usage["cost"], 2), str(usage["most_in_flight"])]
+            for model, usage in report["models"].items()
         ]  # fmt: skip
-        held = [[self._hold(one), f"{one.share:.0%}"] for one in self.holds]
-        changes = [[one.change, duration(one.seconds), number(one.cost, 2)]
-                   for one in self.changes]  # fmt: skip
-        heads = ("guessed", "from", "to") if plan.guessed else ("expected", f"{LEVEL:.0%} from", "to")
+        bottleneck_rows = [
+            [self._bottleneck_text(bottleneck), f"{bottleneck.fraction:.0%}"] for bottleneck in self.bottlenecks
+        ]
+        changes = [[row.change, duration(row.seconds), number(row.cost, 2)] for row in self.changes]
+        headers = ("guessed", "from", "to") if plan.guessed else ("expected", f"{LEVEL:.0%} from", "to")
         title = (
             f"Planned: {plan.conversations:,} conversations, at most {report['most_conversations_in_flight']:,} at once"
         )
         return [
-            (title, ["", *heads], whole),
+            (title, ["", *headers], totals),
             ("By model", ["model", "calls", "prompt tokens", "completion tokens", "cost", "most in flight"], models),
-            (f"Bottleneck: {report['bottleneck']}", ["holds calls back", "share of the time"], held),
+            (f"Bottleneck: {report['bottleneck']}", ["holds calls back", "share of the time"], bottleneck_rows),
             ("What if", ["change", "duration", "cost"], changes),
         ]
 
@@ -206,66 +218,70 @@ class PlanReport:
         plan = self._plan
         notes = []
         for words, cells in Counter(source.words for source in plan.sources.values()).items():
-            some = [source.talks for source in plan.sources.values() if source.words == words]
-            whose = f"{count_of(cells, 'cell')}: "
+            some = [source.conversations for source in plan.sources.values() if source.words == words]
+            prefix = f"{count_of(cells, 'cell')}: "
             if words == GUESSED:
-                notes.append(f"{whose}{GUESS_NOTE}; what sweeps take is promised to be in that range only as far as "
+                notes.append(f"{prefix}{GUESS_NOTE}; what sweeps take is promised to be in that range only as far as "
                              "this holds; a pilot (--pilot 0.05) or an earlier run (--from) replaces it")  # fmt: skip
             else:
-                notes.append(f"{whose}from {number_range(some)} conversations of {words}")
+                notes.append(f"{prefix}from {number_range(some)} conversations of {words}")
         for model, price in plan.prices.items():
             if price is not None and price.source:
                 notes.append(f"price of {model}: {price.prompt:g} and {price.completion:g} for a million tokens "
                              f"({price.source})")  # fmt: skip
             elif price is None:
                 notes.append(f"price of {model}: not known; price_in= and price_out= in its name say it")
-        for place in dict.fromkeys(processor_of(model) for model in plan.models):
-            seen = self._most_seen(place)
-            most = max((self._most_at(place, number) for number in range(len(plan.outlook.courses))), default=0)
-            if seen and most > _FAR_BEYOND * seen:
-                notes.append(f"{place}: {most} calls in flight at once, where at most {seen} were seen; how long calls "
-                             "take among so many is not known")  # fmt: skip
-        if 0.0 < plan.rounds < _ENOUGH_ROUNDS and any(hold.model == PROCESSOR for hold in self.holds):
-            enough = _ENOUGH_ROUNDS * self._most_seen(PROCESSOR)
+        for processor in dict.fromkeys(processor_of(model) for model in plan.models):
+            observed = self._observed_peak(processor)
+            planned = max(
+                (self._planned_peak(processor, number) for number in range(len(plan.prediction.courses))), default=0
+            )
+            if observed and planned > _FAR_BEYOND * observed:
+                notes.append(f"{processor}: {planned} calls in flight at once, but at most {observed} were observed; "
+                             "how long calls take at that load is unknown")  # fmt: skip
+        if 0.0 < plan.rounds < _ENOUGH_ROUNDS and any(bottleneck.model == PROCESSOR for bottleneck in self.bottlenecks):
+            enough = _ENOUGH_ROUNDS * self._observed_peak(PROCESSOR)
             notes.append(f"{PROCESSOR}: {plan.rounds:.1f} conversations for each call in flight were held, and the "
                          "first and the last of them had less company than those of a long sweep; "
                          f"{enough} and more (a larger --pilot) tell its speed")  # fmt: skip
-        notes += [f"{one.again:.1%} of the calls that were held needed a further try" for one in plan.heard
-                  if one.again > _NOTABLE_RETRIES]  # fmt: skip
+        notes += [f"{runs.retry_rate:.1%} of the calls that were held needed a further try" for runs in plan.observed
+                  if runs.retry_rate > _NOTABLE_RETRIES]  # fmt: skip
         return [*notes, NOT_COUNTED]
 
-    def _most_seen(self, place: str) -> int:
-        return max((one.most.get(place, 0) for one in self._plan.heard), default=0)
+    def _observed_peak(self, processor: str) -> int:
+        return max((runs.peaks.get(processor, 0) for runs in self._plan.observed), default=0)
 
-    def _most_at(self, place: str, number: int) -> int:
-        course = self._plan.outlook.courses[number]
-        return max((one.most for model, one in course.models.items() if processor_of(model) == place), default=0)
+    def _planned_peak(self, processor: str, number: int) -> int:
+        course = self._plan.prediction.courses[number]
+        return max(
+            (tally.peak for model, tally in course.models.items() if processor_of(model) == processor), default=0
+        )
 
     def _model(self, model: str) -> dict[str, Any]:
         plan = self._plan
-        tallies = [course.models[model] for course in plan.outlook.courses if model in course.models]
+        tallies = [course.models[model] for course in plan.prediction.courses if model in course.models]
         if not tallies:
             return {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": None, "most_in_flight": 0}
-        prompt, completion = fmean(one.prompt for one in tallies), fmean(one.completion for one in tallies)
-        cached = fmean(one.cached for one in tallies)
+        prompt, completion = fmean(tally.prompt for tally in tallies), fmean(tally.completion for tally in tallies)
+        cached = fmean(tally.cached for tally in tallies)
         price = plan.prices[model]
         return {
-            "calls": round(fmean(one.calls for one in tallies)),
+            "calls": round(fmean(tally.calls for tally in tallies)),
             "prompt_tokens": round(prompt),
             "completion_tokens": round(completion),
             **({"cached_tokens": round(cached)} if cached else {}),
-            "cost": None if price is None else round_figure(price.of(prompt, completion, cached)),
-            "most_in_flight": max(one.most for one in tallies),
+            "cost": None if price is None else round_figure(price.cost(prompt, completion, cached)),
+            "most_in_flight": max(tally.peak for tally in tallies),
         }
 
-    def _hold(self, hold: Bottleneck) -> str:
+    def _bottleneck_text(self, bottleneck: Bottleneck) -> str:
         plan = self._plan
-        if hold.model is None:
+        if bottleneck.model is None:
             return f"concurrency: {plan.world.slots} conversations at once"
-        if hold.bound == "speed":
-            return f"speed of {hold.model}"
-        bounds = bounds_of(plan.world.renamed.get(hold.model, hold.model))
-        return f"{bound_text(hold.bound, bounds)} of {hold.model.partition('?')[0]}"
+        if bottleneck.bound == "speed":
+            return f"speed of {bottleneck.model}"
+        bounds = bounds_of(plan.world.renamed.get(bottleneck.model, bottleneck.model))
+        return f"{bound_text(bottleneck.bound, bounds)} of {bottleneck.model.partition('?')[0]}"
 
 
 def duration(seconds: float) -> str:
@@ -277,5 +293,5 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def _value_and_ends(one: Estimate) -> tuple[float, float, float]:
-    return one.value, one.low, one.high
+def _value_and_ends(estimate: Estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high

@@ -37,7 +37,7 @@ class Price:
     source: str = ""
     cached: float | None = None
 
-    def of(self, prompt: float, completion: float, cached: float = 0.0) -> float:
+    def cost(self, prompt: float, completion: float, cached: float = 0.0) -> float:
         """Return what so many tokens cost; cached ones are some of the prompt's."""
         return token_cost(
             [self.prompt, self.completion, self.prompt if self.cached is None else self.cached],

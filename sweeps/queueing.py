@@ -26,9 +26,9 @@ class Tally:
     calls: int = 0
     prompt: float = 0.0
     completion: float = 0.0
-    most: int = 0
+    peak: int = 0
     cached: float = 0.0
-    held: dict[str, float] = field(default_factory=dict)
+    waits: dict[str, float] = field(default_factory=dict)
 
 
 class Processor:
@@ -106,7 +106,7 @@ class Station:
                 self._look()
                 self._waiting -= 1
                 self._in_flight += 1
-                self.tally.most = max(self.tally.most, self._in_flight)
+                self.tally.peak = max(self.tally.peak, self._in_flight)
                 await self._processor.work(seconds)
                 self._look()
                 self._in_flight -= 1
@@ -127,7 +127,7 @@ class Station:
         now = self._clock.now()
         if self._waiting and now > self._seen:
             name = self._binding()
-            self.tally.held[name] = self.tally.held.get(name, 0.0) + now - self._seen
+            self.tally.waits[name] = self.tally.waits.get(name, 0.0) + now - self._seen
         self._seen = now
 
     def _binding(self) -> str:
@@ -159,8 +159,8 @@ def _limits_of(spec: ModelSpec, clock: Clock) -> tuple[Limits, dict[str, int]]:
     return limits, bounds
 
 
-def _is_loopback(where: str) -> bool:
-    host = urlsplit(where).hostname or ""
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -177,27 +177,27 @@ def with_bounds(model: str, bounds: dict[str, int]) -> str:
     """The model's name with other bounds."""
     spec = ModelSpec.parse(model)
     rates = {"rpm": "rps", "rps": "rpm"}  # a name has one of the two
-    gone = {rates[name] for name in bounds if name in rates}
-    options = {name: value for name, value in spec.options.items() if name not in gone}
+    replaced = {rates[name] for name in bounds if name in rates}
+    options = {name: value for name, value in spec.options.items() if name not in replaced}
     options |= {name: str(value) for name, value in bounds.items()}
     head = model.removesuffix("?" + model.partition("?")[2]) if "?" in model else model
     return f"{head}?{urlencode(options)}" if options else head
 
 
-def parse_limits(given: list[str], models: list[str]) -> dict[str, dict[str, int]]:
+def parse_limits(arguments: list[str], models: list[str]) -> dict[str, dict[str, int]]:
     """What ``--limit MODEL=bound:number,…`` says, by the models' names; MODEL is a label or a whole name.
 
     :raises ConfigurationError: there is no such model, or no such bound.
     """
-    found: dict[str, dict[str, int]] = {}
-    for text in given:
-        name, equals, said = text.rpartition("=")
+    limits: dict[str, dict[str, int]] = {}
+    for text in arguments:
+        name, equals, bounds_text = text.rpartition("=")
         chosen = [model for model in models if name in (model, ModelSpec.parse(model).label)]
         if not equals or not chosen:
             labels = ", ".join(ModelSpec.parse(model).label for model in models)
             raise ConfigurationError(f"--limit {text}: expected MODEL=BOUND:NUMBER,… with one of the models {labels}")
         bounds = {}
-        for part in said.split(","):
+        for part in bounds_text.split(","):
             bound, _, number = part.partition(":")
             if bound not in BOUNDS or not number.isdecimal() or int(number) < 1:
                 raise ConfigurationError(
@@ -206,5 +206,5 @@ def parse_limits(given: list[str], models: list[str]) -> dict[str, dict[str, int
                 )
             bounds[bound] = int(number)
         for model in chosen:
-            found[model] = found.get(model, {}) | bounds
-    return found
+            limits[model] = limits.get(model, {}) | bounds
+    return limits

@@ -39,43 +39,46 @@ class ResourceDemand:
         """What no machine has, however idle it were, with the models that need it; None where one has all."""
         if any(_has_all(machine, self.amounts) for machine in machines):
             return None
-        most = {name: max((machine.get(name, 0.0) for machine in machines), default=0.0) for name in self.amounts}
-        lacking = [name for name, amount in self.amounts.items() if most[name] < amount]
+        largest = {name: max((machine.get(name, 0.0) for machine in machines), default=0.0) for name in self.amounts}
+        lacking = [name for name, amount in self.amounts.items() if largest[name] < amount]
         if not lacking:
-            return f"no single machine has all of {', '.join(self._said(name) for name in self.amounts)}"
-        said = [
-            f"{self._said(name)}, and no machine has more than {_amount_text(name, most[name])}" for name in lacking
+            return f"no single machine has all of {', '.join(self._describe(name) for name in self.amounts)}"
+        messages = [
+            f"{self._describe(name)}, and no machine has more than {_amount_text(name, largest[name])}"
+            for name in lacking
         ]
-        return "; ".join(said)
+        return "; ".join(messages)
 
     def occupied(self, free: ResourceAmounts) -> str:
         """What is in use by others: the demanded amounts beside those that are free in the whole cluster."""
-        said = [f"{self._said(name)}, free is {_amount_text(name, free.get(name, 0.0))}" for name in self.amounts]
-        return "; ".join(said)
+        messages = [
+            f"{self._describe(name)}, free is {_amount_text(name, free.get(name, 0.0))}" for name in self.amounts
+        ]
+        return "; ".join(messages)
 
-    def _said(self, name: str) -> str:
-        of = self.models.get(name)
-        who = f"for {', '.join(of)}" if of else "for the task itself"
-        return f"{_resource_name(name)} {_amount_text(name, self.amounts[name])} {who}"
+    def _describe(self, name: str) -> str:
+        labels = self.models.get(name)
+        purpose = f"for {', '.join(labels)}" if labels else "for the task itself"
+        return f"{_resource_name(name)} {_amount_text(name, self.amounts[name])} {purpose}"
 
 
 def total_demand(models: Sequence[str], needs: Mapping[str, ModelResources]) -> ResourceDemand:
     """The sum of what models need that are loaded into one process; names of one label count once."""
     amounts: dict[str, float] = {}
-    whose: dict[str, list[str]] = {}
+    labels_by_resource: dict[str, list[str]] = {}
     for label in dict.fromkeys(model_label(model) for model in models):
         for name, amount in needs[label].amounts().items() if label in needs else ():
             amounts[name] = amounts.get(name, 0.0) + amount
-            whose.setdefault(name, []).append(label)
+            labels_by_resource.setdefault(name, []).append(label)
     if amounts.get("GPU", 0.0) > 1:  # Ray gives more than one as a whole
         amounts["GPU"] = float(-(-amounts["GPU"] // 1))
     if not any(model_label(model) in needs and needs[model_label(model)].num_cpus is not None for model in models):
         amounts["CPU"] = _DEFAULT_CPUS
-    return ResourceDemand(amounts, whose)
+    return ResourceDemand(amounts, labels_by_resource)
 
 
-def _has_all(machine: ResourceAmounts, wanted: ResourceAmounts) -> bool:
-    return all(machine.get(name, 0.0) >= amount for name, amount in wanted.items())
+def _has_all(machine: ResourceAmounts, amounts: ResourceAmounts) -> bool:
+    return all(machine.get(name, 0.0) >= amount for name, amount in amounts.items())
 
 
 def _resource_name(name: str) -> str:
@@ -107,7 +110,7 @@ class RayClient:
                 f"--ray: needs the package ray; install it with: pip install 'viva-exam[{RAY_EXTRA}]'"
             ) from None
         self._ray: Any = ray  # parts of it are not typed
-        obeyed = signal.getsignal(signal.SIGTERM)
+        handler = signal.getsignal(signal.SIGTERM)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -118,12 +121,12 @@ class RayClient:
                 "use --ray local"
             ) from None
         finally:
-            signal.signal(signal.SIGTERM, obeyed)  # Ray puts one of its own there
-        self._hold = ray.remote(run_task)
+            signal.signal(signal.SIGTERM, handler)  # Ray puts one of its own there
+        self._task = ray.remote(run_task)
 
     def _connect(self, address: str) -> None:
-        how: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-        self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **how)
+        options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+        self._ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
 
     def close(self) -> None:
         """Leave the cluster; tasks of ours that still run are ended by Ray."""
@@ -131,15 +134,15 @@ class RayClient:
 
     def submit(self, order: TaskOrder, demand: ResourceDemand, name: str) -> Any:
         """Have Ray run a part where there is what it demands; returns the reference of its result."""
-        rest = dict(demand.amounts)
-        how = {
-            "num_cpus": rest.pop("CPU", 0.0),
-            "num_gpus": rest.pop("GPU", 0.0),
-            "memory": rest.pop("memory", None),
-            "resources": rest or None,
+        amounts = dict(demand.amounts)
+        options = {
+            "num_cpus": amounts.pop("CPU", 0.0),
+            "num_gpus": amounts.pop("GPU", 0.0),
+            "memory": amounts.pop("memory", None),
+            "resources": amounts or None,
         }
-        given = {option: value for option, value in how.items() if value is not None}
-        return self._hold.options(name=name, **given).remote(order)
+        set_options = {option: value for option, value in options.items() if value is not None}
+        return self._task.options(name=name, **set_options).remote(order)
 
     def finished(self, tasks: Sequence[Any]) -> list[Any]:
         """Those of some tasks that have a result or have failed for good; does not wait."""
@@ -157,13 +160,13 @@ class RayClient:
         from ray.exceptions import RayError, RayTaskError
 
         try:
-            found: dict[str, Any] = self._ray.get(task)
+            result: dict[str, Any] = self._ray.get(task)
         except RayTaskError as error:
             raise ClusterError(f"the task failed: {type(error.cause).__name__}: {_first_line(error.cause)}") from None
         except RayError as error:
-            said = f"{type(error).__name__}: {_first_line(error)}"
-            raise ClusterError(f"Ray could not bring the task to its end: {said}") from None
-        return found
+            message = f"{type(error).__name__}: {_first_line(error)}"
+            raise ClusterError(f"Ray could not bring the task to its end: {message}") from None
+        return result
 
     def cancel(self, task: Any, *, force: bool = False) -> None:
         """Withdraw a task that waits for resources; with ``force`` end one that runs, at once."""
@@ -175,8 +178,8 @@ class RayClient:
 
     def free(self) -> ResourceAmounts:
         """What is free in the cluster as a whole."""
-        found: dict[str, float] = self._ray.available_resources()
-        return found
+        amounts: dict[str, float] = self._ray.available_resources()
+        return amounts
 
 
 def _first_line(error: BaseException) -> str:

@@ -38,7 +38,7 @@ class RecordedSweep:
     interviews early."""
 
     folder: Path
-    written: dict[str, Any]
+    contents: dict[str, Any]
     until: StoppingRule | None
     cells: list[Cell]
 
@@ -51,7 +51,7 @@ def write_sweep(out: Path, recorded: RecordedSweep) -> None:
     data = {
         "sweep": SWEEP_VERSION,
         "folder": str(recorded.folder),
-        "file": recorded.written,
+        "file": recorded.contents,
         "cells": [cell.to_record() for cell in recorded.cells],
     }
     text = orjson.dumps(seal_manifest(data), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
@@ -69,16 +69,19 @@ def read_sweep(out: Path) -> RecordedSweep:
     """
     file = out / SWEEP_FILE
     data = read_manifest(file, "the folder of a sweep")
-    found = data.get("sweep") if isinstance(data, dict) else None
-    if found not in READABLE_VERSIONS or isinstance(found, bool):
-        raise ConfigurationError(f"{file}: {describe_version_problem('sweep', found, READABLE_VERSIONS)}")
+    version = data.get("sweep") if isinstance(data, dict) else None
+    if version not in READABLE_VERSIONS or isinstance(version, bool):
+        raise ConfigurationError(f"{file}: {describe_version_problem('sweep', version, READABLE_VERSIONS)}")
     grant_from_seal(data)
     try:
         rule = data["file"].get("until")
         until = None if rule is None else StoppingRule.parse(rule)
-        written = lists_of_values(data["file"])
+        contents = lists_of_values(data["file"])
         return RecordedSweep(
-            Path(data["folder"]), written, until, [_cell_from_record(one, data["sweep"]) for one in data["cells"]]
+            Path(data["folder"]),
+            contents,
+            until,
+            [_cell_from_record(record, data["sweep"]) for record in data["cells"]],
         )
     except (AttributeError, KeyError, TypeError, ValueError, ConfigurationError) as error:
         raise ConfigurationError(f"{file}: cannot be used: {error}") from None
@@ -120,10 +123,10 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
     :raises JournalError: a journal that a rule must look at cannot be read.
     """
     recorded = read_sweep(folder)
-    found: dict[str, RecordedCell] = {}
+    cells: dict[str, RecordedCell] = {}
     for cell in recorded.cells:
         run = open_recorded_run(folder / cell.name, cell)
-        found[cell.name] = RecordedCell(
+        cells[cell.name] = RecordedCell(
             cell.name,
             cell.scenario,
             cell.candidate,
@@ -135,15 +138,17 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
             None if run is None else planned_conversations(run),
             None,
         )
-    apart = sum(one.folder is None and bool(shards_of(folder / one.name)) for one in found.values())
-    if apart:
-        said = f"{folder}: {apart} of {len(found)} cells are held in shards that are not merged: `viva merge {folder}`"
-        warnings.warn(said, JournalNotice, stacklevel=2)
+    unmerged = sum(entry.folder is None and bool(shards_of(folder / entry.name)) for entry in cells.values())
+    if unmerged:
+        message = (
+            f"{folder}: {unmerged} of {len(cells)} cells are held in shards that are not merged: `viva merge {folder}`"
+        )
+        warnings.warn(message, JournalNotice, stacklevel=2)
     until = recorded.until
     if until is not None:
         scored = [cell for cell in recorded.cells if part_of(cell.scenario).scored]
         for group in group_cells(scored, until.decided):
-            runs = {cell.name: run for cell in group if (run := found[cell.name].folder) is not None}
+            runs = {cell.name: run for cell in group if (run := cells[cell.name].folder) is not None}
             if runs:
                 largest = max(runs.values(), key=planned_conversations)
                 stopping = CellWatch(until, group, planned_conversations(largest), read_clusters(largest.manifest))
@@ -151,18 +156,18 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
                     if cell.name in runs:
                         stopping.read(cell, runs[cell.name])
                 for cell in group:
-                    found[cell.name].until = stopping.watch.to_record()
-    return list(found.values())
+                    cells[cell.name].until = stopping.watch.to_record()
+    return list(cells.values())
 
 
 def planned_conversations(run: RunFolder) -> int:
     """How many conversations a cell's run is to hold; of a shard, those of its share."""
-    share, whole = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
-    return whole if share is None else share.count(whole)
+    shard, total = Shard.from_manifest(run.manifest), planned_in_all_shards(run)
+    return total if shard is None else shard.count(total)
 
 
 def planned_in_all_shards(run: RunFolder) -> int:
     """As ``planned_conversations``; of a shard, how many all shards are to hold."""
-    which = scenario_of_manifest(run.manifest)
-    settings = which.settings.model_construct(**run.manifest["settings"])
-    return count_tasks(which, run.manifest) * repeats_of(settings)
+    scenario = scenario_of_manifest(run.manifest)
+    settings = scenario.settings.model_construct(**run.manifest["settings"])
+    return count_tasks(scenario, run.manifest) * repeats_of(settings)

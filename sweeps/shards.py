@@ -24,70 +24,75 @@ _MOST_NAMED = 5  # cells that an error names
 class SweepSlice:
     """``cell`` names one cell, by its folder or its number from 1 in the file's order; ``share`` is a share of each."""
 
-    def __init__(self, cell: str | None = None, share: Shard | None = None) -> None:
-        self.cell, self.share = cell, share
+    def __init__(self, cell: str | None = None, shard: Shard | None = None) -> None:
+        self.cell, self.shard = cell, shard
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether it is the sweep as a whole."""
-        return self.cell is None and self.share is None
+        return self.cell is None and self.shard is None
 
-    def chosen(self, recorded: RecordedSweep) -> list[Cell]:
+    def select_cells(self, recorded: RecordedSweep) -> list[Cell]:
         """The cells that this process is to hold, or hold a share of.
 
         :raises ConfigurationError: there is no such cell, or it cannot be held apart from the others.
         """
-        if self.whole:
+        if self.is_whole:
             return recorded.cells
-        found = recorded.cells if self.cell is None else [find_cell(self.cell, recorded.cells)]
-        if self.share is not None:
-            for cell in found:
-                self._check_share(cell, recorded)
+        cells = recorded.cells if self.cell is None else [find_cell(self.cell, recorded.cells)]
+        if self.shard is not None:
+            for cell in cells:
+                self._check_shardable(cell, recorded)
         elif recorded.until is not None and recorded.until.decided:
-            self._check_alone(found[0], recorded.cells)
-        return found
+            self._check_alone(cells[0], recorded.cells)
+        return cells
 
     def find(self, run: CellRun, out: Path, *, retry_failed: bool) -> CellState:
         """How far this process's part of a cell has come; where it lies is written into ``run``."""
-        place = out / run.cell.name
-        run.folder, run.share = place, None
-        apart = shards_of(place)
-        begun = (place / "manifest.json").exists()
-        if self.share is not None and begun and apart and (place / MERGE_RECORD).exists():  # merged, perhaps in part
-            found = read_cell_state(run.cell, place)  # what has failed is not tried again in shards: it is merged
-            return self._shard(run, place, apart, retry_failed) if found.state == "part" else found
-        if self.share is None or begun:
-            found = read_cell_state(run.cell, place, retry_failed=retry_failed)
-            if self.share is not None and found.state == "part":
-                return _failed_state(found, f"{place} was begun by one process: go on without --shard")
-            if self.share is None and apart and not begun:
-                of = apart[0][0].total
+        folder = out / run.cell.name
+        run.folder, run.shard = folder, None
+        existing = shards_of(folder)
+        begun = (folder / "manifest.json").exists()
+        if (
+            self.shard is not None and begun and existing and (folder / MERGE_RECORD).exists()
+        ):  # merged, perhaps in part
+            state = read_cell_state(run.cell, folder)  # what has failed is not tried again in shards: it is merged
+            return self._shard(run, folder, existing, retry_failed) if state.state == "part" else state
+        if self.shard is None or begun:
+            state = read_cell_state(run.cell, folder, retry_failed=retry_failed)
+            if self.shard is not None and state.state == "part":
+                return _failed_state(state, f"{folder} was begun by one process: go on without --shard")
+            if self.shard is None and existing and not begun:
+                total = existing[0][0].total
                 return _failed_state(
-                    found,
-                    f"{place} is held in shards: go on with --shard 1/{of} to {of}/{of}, and join them with "
+                    state,
+                    f"{folder} is held in shards: go on with --shard 1/{total} to {total}/{total}, and join them with "
                     f"`viva merge {out}`",
                 )
-            return found
-        return self._shard(run, place, apart, retry_failed)
+            return state
+        return self._shard(run, folder, existing, retry_failed)
 
-    def _shard(self, run: CellRun, place: Path, apart: list[tuple[Shard, Path]], retry_failed: bool) -> CellState:
-        assert self.share is not None
-        mine = [
-            (share, path) for share, path in apart if (share.index, share.total) == (self.share.index, self.share.total)
+    def _shard(self, run: CellRun, folder: Path, existing: list[tuple[Shard, Path]], retry_failed: bool) -> CellState:
+        assert self.shard is not None
+        own = [
+            (shard, path)
+            for shard, path in existing
+            if (shard.index, shard.total) == (self.shard.index, self.shard.total)
         ]
-        run.share, run.folder = mine[0] if mine else new_shard(place, self.share)
-        found = read_cell_state(run.cell, run.folder, run.share, retry_failed=retry_failed)
-        if len(mine) > 1:
-            named = ", ".join(shard_text(share) for share, _ in mine)
-            return _failed_state(found, f"{place}: this shard was begun more than once: {named}; remove all but one")
-        others = sorted({share.total for share, _ in apart} - {self.share.total})
-        if others:
+        run.shard, run.folder = own[0] if own else new_shard(folder, self.shard)
+        state = read_cell_state(run.cell, run.folder, run.shard, retry_failed=retry_failed)
+        if len(own) > 1:
+            names = ", ".join(shard_text(shard) for shard, _ in own)
+            return _failed_state(state, f"{folder}: this shard was begun more than once: {names}; remove all but one")
+        other_totals = sorted({shard.total for shard, _ in existing} - {self.shard.total})
+        if other_totals:
             return _failed_state(
-                found, f"{place} holds shards of {others[0]}: go on with those, or remove them; they would overlap"
+                state,
+                f"{folder} holds shards of {other_totals[0]}: go on with those, or remove them; they would overlap",
             )
-        return found
+        return state
 
-    def _check_share(self, cell: Cell, recorded: RecordedSweep) -> None:
+    def _check_shardable(self, cell: Cell, recorded: RecordedSweep) -> None:
         if recorded.until is not None and part_of(cell.scenario).scored:
             raise ConfigurationError(
                 f"--shard: {cell.name}: a rule (until) looks at all conversations of a cell in order, and a shard "
@@ -119,13 +124,13 @@ def find_cell(name: str, cells: Sequence[Cell]) -> Cell:
         if 1 <= int(name) <= len(cells):
             return cells[int(name) - 1]
         raise ConfigurationError(f"--cell {name}: this sweep has cells 1 to {len(cells)}")
-    wanted = name.strip("/").removeprefix(f"{CELLS}/")
+    folder = name.strip("/").removeprefix(f"{CELLS}/")
     for cell in cells:
-        if cell.name == f"{CELLS}/{wanted}":
+        if cell.name == f"{CELLS}/{folder}":
             return cell
-    named = ", ".join(cell.name for cell in cells[:_MOST_NAMED]) + (", …" if len(cells) > _MOST_NAMED else "")
-    raise ConfigurationError(f"--cell {name}: no cell of this sweep; its {len(cells)} cells are {named}")
+    names = ", ".join(cell.name for cell in cells[:_MOST_NAMED]) + (", …" if len(cells) > _MOST_NAMED else "")
+    raise ConfigurationError(f"--cell {name}: no cell of this sweep; its {len(cells)} cells are {names}")
 
 
-def _failed_state(found: CellState, why: str) -> CellState:
-    return CellState("failed", found.planned, found.finished, found.failed, error=ConfigurationError(why))
+def _failed_state(state: CellState, message: str) -> CellState:
+    return CellState("failed", state.planned, state.finished, state.failed, error=ConfigurationError(message))

@@ -28,8 +28,8 @@ class PlannedCell:
 
     name: str
     models: Mapping[str, str]
-    left: int
-    talks: Sequence[Trace]
+    remaining: int
+    traces: Sequence[Trace]
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,7 +48,7 @@ class SimulatedCourse:
 
     seconds: float = 0.0
     models: dict[str, Tally] = field(default_factory=dict)
-    most: int = 0
+    peak: int = 0
     full: float = 0.0
     slowed: dict[str, float] = field(default_factory=dict)
 
@@ -78,81 +78,81 @@ class _SimulatedSweep:
         self._course = SimulatedCourse()
         self._stations: dict[str, Station] = {}
         self._processors: dict[str, Processor] = {}
-        self._taken = 0
+        self._slots_in_use = 0
         self._freed = asyncio.Event()
         self._open: dict[str, int] = {}  # conversations to come of cells under way
         self._in_use: dict[str, frozenset[str]] = {}
-        self._kept: set[str] = set()
+        self._loaded: set[str] = set()
 
     async def run(self) -> SimulatedCourse:
         shared = frozenset.intersection(*(unit.weights for unit in self._units)) if self._units else frozenset()
         async with asyncio.TaskGroup() as group:
             for unit in self._units:
                 allowed = max(self._world.local_models, len(unit.weights - shared))
-                while not self._room(unit, shared, allowed):
+                while not self._has_room(unit, shared, allowed):
                     await self._change()
                 for cell in unit.cells:
-                    self._open[cell.name], self._in_use[cell.name] = cell.left, unit.weights
+                    self._open[cell.name], self._in_use[cell.name] = cell.remaining, unit.weights
                 await self._admit(unit, group)
         self._course.seconds = self._clock.now()
         for model, station in self._stations.items():
             station.close()
             self._course.models[model] = station.tally
-        self._course.slowed = {place: one.slowed for place, one in self._processors.items()}
+        self._course.slowed = {name: processor.slowed for name, processor in self._processors.items()}
         return self._course
 
-    def _room(self, unit: PlannedUnit, shared: frozenset[str], allowed: int) -> bool:
+    def _has_room(self, unit: PlannedUnit, shared: frozenset[str], allowed: int) -> bool:
         """Whether a unit may begin; weights that nobody needs now make room."""
         if len(self._open) >= _MOST_OPEN:
             return False
         used = frozenset[str]().union(*self._in_use.values())
-        if len((self._kept | unit.weights) - shared) > allowed:
-            self._kept &= used | shared
-        if len((self._kept | unit.weights) - shared) > allowed:
+        if len((self._loaded | unit.weights) - shared) > allowed:
+            self._loaded &= used | shared
+        if len((self._loaded | unit.weights) - shared) > allowed:
             return False
-        self._kept |= unit.weights
+        self._loaded |= unit.weights
         return True
 
     async def _admit(self, unit: PlannedUnit, group: asyncio.TaskGroup) -> None:
         """Let all conversations of a unit begin; its cells take turns."""
-        left = {cell.name: cell.left for cell in unit.cells}
-        while any(left.values()):
+        remaining = {cell.name: cell.remaining for cell in unit.cells}
+        while any(remaining.values()):
             for cell in unit.cells:
-                if left[cell.name]:
-                    left[cell.name] -= 1
-                    while self._taken >= self._world.slots:
+                if remaining[cell.name]:
+                    remaining[cell.name] -= 1
+                    while self._slots_in_use >= self._world.slots:
                         began = self._clock.now()
                         await self._change()
                         self._course.full += self._clock.now() - began
-                    self._taken += 1
-                    self._course.most = max(self._course.most, self._taken)
-                    group.create_task(self._hold(cell, self._draw.choice(cell.talks)))
+                    self._slots_in_use += 1
+                    self._course.peak = max(self._course.peak, self._slots_in_use)
+                    group.create_task(self._run_conversation(cell, self._draw.choice(cell.traces)))
 
     async def _change(self) -> None:
         self._freed.clear()
         await self._freed.wait()
 
-    async def _hold(self, cell: PlannedCell, talk: Trace) -> None:
-        steps = talk.steps
-        behind: dict[int, list[int]] = defaultdict(list)
-        for place, step in enumerate(steps):
-            behind[step.after].append(place)
+    async def _run_conversation(self, cell: PlannedCell, trace: Trace) -> None:
+        steps = trace.steps
+        followers: dict[int, list[int]] = defaultdict(list)
+        for index, step in enumerate(steps):
+            followers[step.after].append(index)
 
-        async def from_(place: int) -> None:
+        async def run_from(index: int) -> None:
             # A chain of steps is walked in one task; only where a step has several behind it, others branch off.
             while True:
-                await self._step(cell, steps[place])
-                following = behind.get(place, [])
+                await self._step(cell, steps[index])
+                following = followers.get(index, [])
                 if not following:
                     return
                 if len(following) > 1:
-                    await asyncio.gather(*(from_(one) for one in following))
+                    await asyncio.gather(*(run_from(follower) for follower in following))
                     return
-                place = following[0]
+                index = following[0]
 
-        first = behind[-1]
-        await (from_(first[0]) if len(first) == 1 else asyncio.gather(*(from_(one) for one in first)))
-        self._taken -= 1
+        first = followers[-1]
+        await (run_from(first[0]) if len(first) == 1 else asyncio.gather(*(run_from(follower) for follower in first)))
+        self._slots_in_use -= 1
         self._open[cell.name] -= 1
         if not self._open[cell.name]:
             del self._open[cell.name], self._in_use[cell.name]
@@ -169,17 +169,17 @@ class _SimulatedSweep:
         if step.requests == 1:
             await station.answer(step.seconds, step.prompt, step.completion, step.cached)
             return
-        share = 1.0 / step.requests
-        one = step.seconds, step.prompt * share, step.completion * share, step.cached * share
-        await asyncio.gather(*(station.answer(*one) for _ in range(step.requests)))
+        fraction = 1.0 / step.requests
+        request = step.seconds, step.prompt * fraction, step.completion * fraction, step.cached * fraction
+        await asyncio.gather(*(station.answer(*request) for _ in range(step.requests)))
 
     def _station(self, model: str) -> Station:
         if model not in self._stations:
-            place = processor_of(model)
-            if place not in self._processors:
-                self._processors[place] = Processor(self._clock, self._world.slowing.get(place, 0.0))
-            named = self._world.renamed.get(model, model)
-            self._stations[model] = Station(named, self._clock, self._processors[place])
+            processor = processor_of(model)
+            if processor not in self._processors:
+                self._processors[processor] = Processor(self._clock, self._world.slowing.get(processor, 0.0))
+            name = self._world.renamed.get(model, model)
+            self._stations[model] = Station(name, self._clock, self._processors[processor])
         return self._stations[model]
 
 
@@ -200,7 +200,7 @@ class Bottleneck:
 
     model: str | None
     bound: str
-    share: float
+    fraction: float
 
 
 def predict(values: Sequence[float], sample: int, model_error: float = 0.0) -> Estimate:
@@ -234,63 +234,63 @@ def model_error(courses: Sequence[SimulatedCourse], slowing: float, rounds: floa
     :param slowing: how local models' calls slow each other down; :param rounds: of conversations with local models that
         were held, 0 where there were none.
     """
-    whole = sum(course.seconds for course in courses)
-    if not whole or not slowing:
-        return 0.0 if not whole else _MODEL_ERROR
-    share = min(1.0, sum(course.slowed.get(PROCESSOR, 0.0) for course in courses) / whole)
+    total = sum(course.seconds for course in courses)
+    if not total or not slowing:
+        return 0.0 if not total else _MODEL_ERROR
+    fraction = min(1.0, sum(course.slowed.get(PROCESSOR, 0.0) for course in courses) / total)
     local = min(_MOST_LOCAL_ERROR, max(_LEAST_LOCAL_ERROR, _FIRST_ROUND_ERROR / rounds if rounds else math.inf))
-    return max(_MODEL_ERROR, min(1.0, 2.0 * share) * local)
+    return max(_MODEL_ERROR, min(1.0, 2.0 * fraction) * local)
 
 
 def bottlenecks(courses: Sequence[SimulatedCourse]) -> list[Bottleneck]:
     """What holds calls back for more than a few hundredths of the time; what is to be widened first comes first."""
-    whole = sum(course.seconds for course in courses)
-    if not whole:
+    total = sum(course.seconds for course in courses)
+    if not total:
         return []
-    shares: dict[tuple[str | None, str], float] = {}
+    fractions: dict[tuple[str | None, str], float] = {}
     for course in courses:
         for model, tally in course.models.items():
-            for bound, seconds in tally.held.items():
-                shares[model, bound] = shares.get((model, bound), 0.0) + seconds / whole
-        for place, seconds in course.slowed.items():
-            shares[place, "speed"] = shares.get((place, "speed"), 0.0) + seconds / whole
-    full = sum(course.full for course in courses) / whole
-    found = [Bottleneck(*name, share) for name, share in shares.items() if share > _NOTABLE_SHARE]
-    found.sort(key=lambda one: -one.share)
+            for bound, seconds in tally.waits.items():
+                fractions[model, bound] = fractions.get((model, bound), 0.0) + seconds / total
+        for processor, seconds in course.slowed.items():
+            fractions[processor, "speed"] = fractions.get((processor, "speed"), 0.0) + seconds / total
+    full = sum(course.full for course in courses) / total
+    result = [Bottleneck(*name, fraction) for name, fraction in fractions.items() if fraction > _NOTABLE_SHARE]
+    result.sort(key=lambda bottleneck: -bottleneck.fraction)
     if full > _NOTABLE_SHARE:
-        behind = bool(found) and found[0].share >= _EXPLAINED_SHARE * full
-        found.insert(1 if behind else 0, Bottleneck(None, "concurrency", full))
-    return found
+        behind = bool(result) and result[0].fraction >= _EXPLAINED_SHARE * full
+        result.insert(1 if behind else 0, Bottleneck(None, "concurrency", full))
+    return result
 
 
-def extrapolate(short: SimulatedCourse, long: SimulatedCourse, share: float) -> SimulatedCourse:
+def extrapolate(short: SimulatedCourse, long: SimulatedCourse, fraction: float) -> SimulatedCourse:
     """The course of a whole sweep, from those of a part of it with ``share`` of its conversations and of half of that.
 
     What takes no longer with more conversations (filling up, the last ones) is the same in both; the rest grows evenly.
     """
-    if share >= 1.0:
+    if fraction >= 1.0:
         return long
-    times = 1.0 / share
+    times = 1.0 / fraction
 
     def grown(half: float, full: float) -> float:
         return full + max(0.0, full - half) * 2.0 * (times - 1.0)
 
-    found = SimulatedCourse(grown(short.seconds, long.seconds), most=long.most)
-    found.full = min(found.seconds, grown(short.full, long.full))
-    for place, seconds in long.slowed.items():
-        found.slowed[place] = grown(short.slowed.get(place, 0.0), seconds)
+    course = SimulatedCourse(grown(short.seconds, long.seconds), peak=long.peak)
+    course.full = min(course.seconds, grown(short.full, long.full))
+    for processor, seconds in long.slowed.items():
+        course.slowed[processor] = grown(short.slowed.get(processor, 0.0), seconds)
     for model, tally in long.models.items():
         before = short.models.get(model, Tally())
-        held = {name: grown(before.held.get(name, 0.0), seconds) for name, seconds in tally.held.items()}
-        found.models[model] = Tally(
+        waits = {name: grown(before.waits.get(name, 0.0), seconds) for name, seconds in tally.waits.items()}
+        course.models[model] = Tally(
             round(tally.calls * times),
             tally.prompt * times,
             tally.completion * times,
-            tally.most,
+            tally.peak,
             tally.cached * times,
-            held,
+            waits,
         )
-    return found
+    return course
 
 
 def bound_text(bound: str, bounds: Mapping[str, int]) -> str:

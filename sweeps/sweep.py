@@ -41,7 +41,7 @@ _MOST_OPEN = 64  # cells that are led to their end at once, files allowing; each
 class Sweep:
     """One sweep about to go on. ``runs`` tells of every cell, before, while and after it runs; ``events`` are the news
     of models (retries), ``models`` their counters. ``interrupt`` and ``halt`` are
-    a runner's, for all cells. ``portion``: what of the sweep this process holds. ``spread``: other machines hold it.
+    a runner's, for all cells. ``selection``: what of the sweep this process holds. ``spread``: other machines hold it.
     """
 
     spread = False
@@ -55,12 +55,12 @@ class Sweep:
         *,
         retry_failed: bool = False,
         concurrency: int | None = None,
-        portion: SweepSlice | None = None,
+        selection: SweepSlice | None = None,
     ) -> None:
-        self.out, self.recorded, self.portion = out, recorded, portion or SweepSlice()
+        self.out, self.recorded, self.selection = out, recorded, selection or SweepSlice()
         self.clock = clock or RealClock()
         self.events = EventStream()
-        self.runs = [CellRun(cell, out / cell.name) for cell in self.portion.chosen(recorded)]
+        self.runs = [CellRun(cell, out / cell.name) for cell in self.selection.select_cells(recorded)]
         self._concurrency = concurrency or file.concurrency
         self._chaos = None if file.chaos is None else read_fault_plan(Path(file.chaos))
         self._patience, self._local_models = file.patience, file.local_models
@@ -90,11 +90,11 @@ class Sweep:
         """Stop now. What is in flight goes on when the sweep is started again."""
         self._stop("halt")
 
-    def _stop(self, how: str) -> None:
+    def _stop(self, action: str) -> None:
         self._stopping = True
         for run in self._active:
             if run.runner is not None:
-                getattr(run.runner, how)()
+                getattr(run.runner, action)()
             else:  # its models are still being opened: nothing has begun
                 run.opening.cancel()
 
@@ -114,14 +114,14 @@ class Sweep:
         lock = RunFolder(self.out, {})
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            if self.portion.whole:  # those who hold parts of it know nothing of each other
+            if self.selection.is_whole:  # those who hold parts of it know nothing of each other
                 lock.lock()
         except OSError as error:
             raise JournalError(f"{self.out}: cannot make the sweep's folder: {error}") from error
         try:
             write_sweep(self.out, self.recorded)
-            most = min(_MOST_OPEN, len(self.runs))
-            with CheckedDatasets().used(), limit_parallel_runs(most) as self._most_open:
+            limit = min(_MOST_OPEN, len(self.runs))
+            with CheckedDatasets().used(), limit_parallel_runs(limit) as self._most_open:
                 if ready is not None:
                     ready(self)
                 units = self._survey()
@@ -134,7 +134,7 @@ class Sweep:
                     try:
                         async with anyio.create_task_group() as group:
                             for unit in units:
-                                await self._room()
+                                await self._wait_for_room()
                                 if self._stopping:
                                     break
                                 await self._begin(unit, group)
@@ -145,7 +145,7 @@ class Sweep:
             self.events.close()
             lock.unlock()
 
-    async def _room(self) -> None:
+    async def _wait_for_room(self) -> None:
         """Wait until the next unit can begin: not too many cells are open, nor too many local models."""
         while not self._stopping:
             changed = self._changed  # a cell may end while room is being made
@@ -175,49 +175,51 @@ class Sweep:
             unit = self._unit(runs)
             if unit.runs:
                 units.append(unit)
-        return [units[place] for place in order_by_weights([weights_of(unit.models) for unit in units])]
+        return [units[index] for index in order_by_weights([weights_of(unit.models) for unit in units])]
 
     def _unit(self, runs: list[CellRun]) -> _CellGroup:
-        found = {run: self.portion.find(run, self.out, retry_failed=self.retry_failed) for run in runs}
-        for run, one in found.items():
-            run.take(one)
+        states = {run: self.selection.find(run, self.out, retry_failed=self.retry_failed) for run in runs}
+        for run, state in states.items():
+            run.apply(state)
         planned = [run.total for run in runs if run.total is not None]
         until = self.recorded.until
         stopping: CellWatch | None = None
         if until is not None and part_of(runs[0].cell.scenario).scored and planned:
-            if self._watched(until, found, max(planned), ended=False).stopped:
+            if self._watched(until, states, max(planned), ended=False).stopped:
                 for run in runs:
-                    run.stopped_by_rule()
+                    run.on_stopped_by_rule()
             else:  # those that go on tell theirs again as they run
-                stopping = self._watched(until, found, max(planned), ended=True)
+                stopping = self._watched(until, states, max(planned), ended=True)
         return _CellGroup([run for run in runs if run.state in ("waiting", "part")], stopping)
 
-    def _watched(self, until: StoppingRule, found: dict[CellRun, CellState], planned: int, *, ended: bool) -> CellWatch:
+    def _watched(
+        self, until: StoppingRule, states: dict[CellRun, CellState], planned: int, *, ended: bool
+    ) -> CellWatch:
         """The watch over the cells ``found``, fed with what their journals hold, or only those at their end."""
-        clusters = next((one.clusters for one in found.values() if one.planned == planned), None)
-        stopping = CellWatch(until, [run.cell for run in found], planned, clusters)
-        for run, one in found.items():
-            if one.run is not None and (not ended or one.state == "done"):
+        clusters = next((state.clusters for state in states.values() if state.planned == planned), None)
+        stopping = CellWatch(until, [run.cell for run in states], planned, clusters)
+        for run, state in states.items():
+            if state.run is not None and (not ended or state.state == "done"):
                 try:
-                    stopping.read(run.cell, one.run)
+                    stopping.read(run.cell, state.run)
                 except JournalError as error:
-                    run.take(CellState("failed", run.total, error=error))
+                    run.apply(CellState("failed", run.total, error=error))
         return stopping
 
     async def _begin(self, unit: _CellGroup, group: anyio.abc.TaskGroup) -> None:
         """Have a unit's cells begin, side by side; returns when all of their conversations have begun."""
         self._loaded.begin()
         for run in unit.runs:
-            run.begins()
+            run.on_begin()
             self._active.append(run)
-            group.start_soon(self._carry, run, unit.stopping)
+            group.start_soon(self._run_cell, run, unit.stopping)
         for run in unit.runs:
             await run.begun.wait()
         for run in unit.runs:
             if run.runner is not None:
                 await run.runner.admitted.wait()
 
-    async def _carry(self, run: CellRun, stopping: CellWatch | None) -> None:
+    async def _run_cell(self, run: CellRun, stopping: CellWatch | None) -> None:
         outcome: Outcome | None = None
         error: VivaError | None = None
         try:
@@ -228,10 +230,10 @@ class Sweep:
         except Exception as fault:  # in our own code: the other cells can do without this one
             error = VivaError(f"{type(fault).__name__} at {user_frame(fault)}: {fault}")
         finally:
-            run.ended(outcome, error, stopped=stopping is not None and stopping.stopped)
+            run.on_end(outcome, error, stopped=stopping is not None and stopping.stopped)
             self._active.remove(run)
             with anyio.CancelScope(shield=True):
-                await self._loaded.leave(self._in_use())
+                await self._loaded.close_unused(self._in_use())
             self._changed.set()
             self._changed = anyio.Event()
 
@@ -239,7 +241,7 @@ class Sweep:
         cell = run.cell
         remove_empty_shards(run.folder)
         launch = continued_run(
-            cell.scenario, cell.settings, run.folder, self.clock, retry_failed=self.retry_failed, shard=run.share
+            cell.scenario, cell.settings, run.folder, self.clock, retry_failed=self.retry_failed, shard=run.shard
         )
         run.aggregate = empty_results(launch.folder)
         launch.events.listen(run.hear)
@@ -247,9 +249,9 @@ class Sweep:
             launch.events.listen(stopping.listener(cell))
 
         def ready(runner: Any) -> None:
-            run.carried_by(runner)
+            run.on_started(runner)
             if stopping is not None:
-                stopping.begun(runner)
+                stopping.on_begin(runner)
 
         return await launch.run(ready, self._shared)
 
@@ -264,32 +266,32 @@ class _CellGroup:
         self.models = frozenset(model for run in runs for model in run.cell.models)
 
 
-def open_sweep(file: Path, out: Path | None = None, clock: Clock | None = None, **how: Any) -> Sweep:
+def open_sweep(file: Path, out: Path | None = None, clock: Clock | None = None, **options: Any) -> Sweep:
     """The sweep that a file describes, in ``out`` (default: ``runs/NAME`` of the file's name); nothing is written yet.
 
     If the folder holds a sweep already, cells that are finished stay as they are and the others go on.
 
-    :param how: ``retry_failed``, ``concurrency`` and ``portion``, as ``Sweep`` has them.
+    :param how: ``retry_failed``, ``concurrency`` and ``selection``, as ``Sweep`` has them.
     :raises ConfigurationError: the file is wrong; the message names file and field.
     """
-    checked, written = read_sweep_file(file)
+    checked, contents = read_sweep_file(file)
     folder = file.resolve().parent
-    found = plan_cells(checked, folder, str(file))
-    check_cost_bounds(found, str(file))
-    check_resources(checked.resources, (model for cell in found for model in cell.models), str(file))
-    recorded = RecordedSweep(folder, written, checked.until, found)
-    return Sweep(recorded, checked, out or Path("runs") / file.stem, clock, **how)
+    cells = plan_cells(checked, folder, str(file))
+    check_cost_bounds(cells, str(file))
+    check_resources(checked.resources, (model for cell in cells for model in cell.models), str(file))
+    recorded = RecordedSweep(folder, contents, checked.until, cells)
+    return Sweep(recorded, checked, out or Path("runs") / file.stem, clock, **options)
 
 
-def reopen_sweep(out: Path, clock: Clock | None = None, **how: Any) -> Sweep:
+def reopen_sweep(out: Path, clock: Clock | None = None, **options: Any) -> Sweep:
     """Go on with the sweep in a folder, as its file was when it was last started.
 
     :raises ConfigurationError: there is no sweep here, or what its file names is no longer what it was.
     """
-    before = read_sweep(out)
-    shown = f"{out}/sweep.json"
-    checked = check_sweep_file(before.written, before.folder, shown)
+    earlier = read_sweep(out)
+    file_name = f"{out}/sweep.json"
+    checked = check_sweep_file(earlier.contents, earlier.folder, file_name)
     # Cells that have begun as they were, not as they would follow from the file today: defaults may be others.
-    begun = {cell.name: cell for cell in before.cells if (out / cell.name / "manifest.json").exists()}
-    found = [begun.get(cell.name, cell) for cell in plan_cells(checked, before.folder, shown)]
-    return Sweep(RecordedSweep(before.folder, before.written, checked.until, found), checked, out, clock, **how)
+    begun = {cell.name: cell for cell in earlier.cells if (out / cell.name / "manifest.json").exists()}
+    cells = [begun.get(cell.name, cell) for cell in plan_cells(checked, earlier.folder, file_name)]
+    return Sweep(RecordedSweep(earlier.folder, earlier.contents, checked.until, cells), checked, out, clock, **options)

@@ -46,19 +46,19 @@ class SweepPart:
     candidate: str
 
     @property
-    def of_the_grid(self) -> dict[str, str]:
+    def grid_fields(self) -> dict[str, str]:
         """The settings that the grid itself decides on, and the file's fields for them."""
-        named = {self.scenario.data: "datasets", self.candidate: "candidates"}
-        return named | {"seed": "seeds", "concurrency": "concurrency", "patience": "patience", "chaos": "chaos"}
+        fields = {self.scenario.data: "datasets", self.candidate: "candidates"}
+        return fields | {"seed": "seeds", "concurrency": "concurrency", "patience": "patience", "chaos": "chaos"}
 
     @property
     def fields(self) -> set[str]:
         """The names of its settings."""
         return set(self.scenario.settings.model_fields)
 
-    def judge(self, given: dict[str, Any]) -> str | None:
+    def judge(self, values: dict[str, Any]) -> str | None:
         """The setting of the model that judges under these settings; None where nobody does."""
-        settings = self.scenario.settings.model_construct(**given)
+        settings = self.scenario.settings.model_construct(**values)
         role = judge_role(self.scenario.roles_of(settings))
         return None if role is None else role.name
 
@@ -74,10 +74,10 @@ _NO_SCORE = Scenario.score_of
 @cache
 def parts() -> dict[str, SweepPart]:
     """All parts by name; those without a judge first, for they cost least."""
-    found = [which for which in installed_scenarios() if sum(role.many for role in which.roles) == 1]
-    found.sort(key=lambda which: (judge_role(which.roles) is not None, which.name))
-    named = [(which.plural or which.name, which) for which in found]
-    return {name: SweepPart(name, which, compared_role(which.roles).name) for name, which in named}
+    scenarios = [scenario for scenario in installed_scenarios() if sum(role.many for role in scenario.roles) == 1]
+    scenarios.sort(key=lambda scenario: (judge_role(scenario.roles) is not None, scenario.name))
+    names = [(scenario.plural or scenario.name, scenario) for scenario in scenarios]
+    return {name: SweepPart(name, scenario, compared_role(scenario.roles).name) for name, scenario in names}
 
 
 def part_of(scenario: str) -> SweepPart:
@@ -109,23 +109,23 @@ class ModelResources(BaseModel):
         return {name: float(amount) for name, amount in [*own.items(), *self.resources.items()] if amount}
 
 
-def check_resources(needs: Mapping[str, ModelResources], models: Iterable[str], shown: str) -> None:
+def check_resources(needs: Mapping[str, ModelResources], models: Iterable[str], file_name: str) -> None:
     """See that each entry is of a model of the sweep, by its label, and that amounts are such as Ray takes.
 
     :raises ConfigurationError: it is not; the message names the entry.
     """
     labels = dict.fromkeys(model_label(model) for model in models)
     for label, need in needs.items():
-        where = f"{shown}: resources.{label}"
+        field = f"{file_name}: resources.{label}"
         if label not in labels:
-            raise ConfigurationError(f"{where}: no model of this sweep is called that; they are {', '.join(labels)}")
+            raise ConfigurationError(f"{field}: no model of this sweep is called that; they are {', '.join(labels)}")
         for name, amount in need.resources.items():
             if name in _RAY_RESOURCES:
-                raise ConfigurationError(f"{where}.resources.{name}: write num_cpus, num_gpus or memory beside it")
+                raise ConfigurationError(f"{field}.resources.{name}: write num_cpus, num_gpus or memory beside it")
             if amount < 0:
-                raise ConfigurationError(f"{where}.resources.{name}: expected 0 or more, found {amount:g}")
+                raise ConfigurationError(f"{field}.resources.{name}: expected 0 or more, found {amount:g}")
         if (need.num_gpus or 0) > 1 and need.num_gpus != int(need.num_gpus or 0):
-            raise ConfigurationError(f"{where}.num_gpus: above 1 it is a whole number, found {need.num_gpus:g}")
+            raise ConfigurationError(f"{field}.num_gpus: above 1 it is a whole number, found {need.num_gpus:g}")
 
 
 def model_label(model: str) -> str:
@@ -170,24 +170,24 @@ class SweepFile(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _forms(cls, written: Any) -> Any:
+    def _check_forms(cls, contents: Any) -> Any:
         """Refuse what would be taken for something else: nothing where a value is meant, one value for a list."""
-        known = parts()
-        for name, value in written.items():
+        known_parts = parts()
+        for name, value in contents.items():
             if value is None:
-                hint = f"; `{name}: {{}}` takes the defaults" if name in known else ""
+                hint = f"; `{name}: {{}}` takes the defaults" if name in known_parts else ""
                 raise ValueError(f"{name}: is empty; write a value or leave it out{hint}")
             if name in _LISTS and not isinstance(value, list):
                 raise ValueError(f"{name}: found {describe_value(value)}, expected a list: {_list_hint(name, value)}")
-        if "parts" in written:
+        if "parts" in contents:
             raise ValueError("parts: unknown setting")
-        rest = {name: value for name, value in written.items() if name not in known}
-        return rest | {"parts": {name: written[name] for name in known if name in written}}
+        settings = {name: value for name, value in contents.items() if name not in known_parts}
+        return settings | {"parts": {name: contents[name] for name in known_parts if name in contents}}
 
     @field_validator("datasets", mode="before")
     @classmethod
     def _plain_names(cls, entries: list[Any]) -> list[Any]:
-        return [{"dataset": one} if isinstance(one, str) else one for one in entries]
+        return [{"dataset": entry} if isinstance(entry, str) else entry for entry in entries]
 
     @field_validator("until", mode="before")
     @classmethod
@@ -199,7 +199,7 @@ class SweepFile(BaseModel):
 
     @field_validator("candidates", "evaluators")
     @classmethod
-    def _named(cls, models: list[str] | None, info: ValidationInfo) -> list[str] | None:
+    def _full_names(cls, models: list[str] | None, info: ValidationInfo) -> list[str] | None:
         return None if models is None else _full_model_names(models, context_folder(info))
 
     @field_validator("seeds")
@@ -217,18 +217,18 @@ class SweepFile(BaseModel):
         return entries
 
     @model_validator(mode="after")
-    def _goes_together(self, info: ValidationInfo) -> SweepFile:
-        known = parts()
+    def _check_together(self, info: ValidationInfo) -> SweepFile:
+        known_parts = parts()
         if not self.parts:
-            raise ValueError(f"neither {' nor '.join(known)}: say what is to be done, each with its settings")
-        for name, given in self.parts.items():
-            for setting, field in known[name].of_the_grid.items():
-                if setting in given:
+            raise ValueError(f"neither {' nor '.join(known_parts)}: say what is to be done, each with its settings")
+        for name, values in self.parts.items():
+            for setting, field in known_parts[name].grid_fields.items():
+                if setting in values:
                     raise ValueError(f"{name}.{setting}: is given by the sweep's own `{field}`")
         self._check_judges(context_folder(info))
         if self.until is not None:
-            if not any(known[name].scored for name in self.parts):
-                could = " and ".join(name for name, part in known.items() if part.scored)
+            if not any(known_parts[name].scored for name in self.parts):
+                could = " and ".join(name for name, part in known_parts.items() if part.scored)
                 raise ValueError(f"until: is of use to {could} only, and there are none")
             if self.until.decided and len(self.candidates) < 2:
                 raise ValueError("until: decided, with one candidate; a decision needs two")
@@ -237,7 +237,7 @@ class SweepFile(BaseModel):
         return self
 
     def _check_judges(self, folder: Path) -> None:
-        judged = {name: judge for name, given in self.parts.items() if (judge := parts()[name].judge(given))}
+        judged = {name: judge for name, values in self.parts.items() if (judge := parts()[name].judge(values))}
         if self.evaluators is not None and not judged:
             could = " and ".join(name for name, part in parts().items() if part.judge({}))
             raise ValueError(f"evaluators: is of use to {could} only, and there are none")
@@ -253,14 +253,14 @@ class SweepFile(BaseModel):
                 except ValueError as error:
                     raise ValueError(f"{name}.{judge}: {error}") from None
 
-    def _check_own(self, where: str, entry: DatasetEntry) -> None:
-        known = parts()
+    def _check_own(self, field: str, entry: DatasetEntry) -> None:
+        known_parts = parts()
         for name in entry.own:
-            if any(name in known[part].of_the_grid or name == known[part].judge(given)
-                   for part, given in self.parts.items()):  # fmt: skip
-                raise ValueError(f"{where}.{name}: cannot differ between datasets")
-            if not any(name in known[part].fields for part in self.parts):
-                raise ValueError(f"{where}.{name}: no setting of {' or '.join(self.parts)}")
+            if any(name in known_parts[part].grid_fields or name == known_parts[part].judge(values)
+                   for part, values in self.parts.items()):  # fmt: skip
+                raise ValueError(f"{field}.{name}: cannot differ between datasets")
+            if not any(name in known_parts[part].fields for part in self.parts):
+                raise ValueError(f"{field}.{name}: no setting of {' or '.join(self.parts)}")
 
     def judges(self, part: str) -> list[str]:
         """The models that judge in a part; none where nobody does."""
@@ -274,61 +274,63 @@ def read_sweep_file(path: Path) -> tuple[SweepFile, dict[str, Any]]:
 
     :raises ConfigurationError: naming the file, the field, what was found and what to do.
     """
-    written = read_yaml(path)
-    if not isinstance(written, dict):
-        found = "nothing" if written is None else type(written).__name__
-        raise ConfigurationError(f"{path}: expected a mapping with candidates and datasets, found {found}")
-    return check_sweep_file(written, path.resolve().parent, str(path)), written
+    contents = read_yaml(path)
+    if not isinstance(contents, dict):
+        kind = "nothing" if contents is None else type(contents).__name__
+        raise ConfigurationError(f"{path}: expected a mapping with candidates and datasets, found {kind}")
+    return check_sweep_file(contents, path.resolve().parent, str(path)), contents
 
 
-def check_sweep_file(written: dict[str, Any], folder: Path, shown: str) -> SweepFile:
+def check_sweep_file(contents: dict[str, Any], folder: Path, file_name: str) -> SweepFile:
     """Check what a sweep's file says. ``folder`` is where its relative paths begin, ``shown`` its name in errors.
 
     :raises ConfigurationError: as ``read_sweep_file``.
     """
-    for name in written:
+    for name in contents:
         if not isinstance(name, str):
-            raise ConfigurationError(f"{shown}: {name}: unknown setting; names are text")
-    _refuse_credentials(written, shown)
-    check_names(written, shown, folder)
+            raise ConfigurationError(f"{file_name}: {name}: unknown setting; names are text")
+    _refuse_credentials(contents, file_name)
+    check_names(contents, file_name, folder)
     try:
-        return SweepFile.model_validate(written, context={"folder": folder})
+        return SweepFile.model_validate(contents, context={"folder": folder})
     except ValidationError as error:
         raise ConfigurationError(
             "; ".join(
-                validation_message(detail, shown, known=SweepFile.model_fields)
+                validation_message(detail, file_name, known_names=SweepFile.model_fields)
                 for detail in error.errors(include_url=False)
             )
         ) from None
 
 
-def _refuse_credentials(written: Any, shown: str, field: str = "") -> None:
+def _refuse_credentials(entry: Any, file_name: str, field: str = "") -> None:
     """See that nothing that will be recorded as a model's name holds a key, wherever it stands in the file."""
-    if isinstance(written, str):
+    if isinstance(entry, str):
         try:
-            refuse_credentials(written)
+            refuse_credentials(entry)
         except ConfigurationError as error:
-            raise ConfigurationError(f"{shown}: {field}: {error}") from None
+            raise ConfigurationError(f"{file_name}: {field}: {error}") from None
         return
-    inner = written.items() if isinstance(written, dict) else enumerate(written) if isinstance(written, list) else ()
+    inner = entry.items() if isinstance(entry, dict) else enumerate(entry) if isinstance(entry, list) else ()
     for name, value in inner:
         if isinstance(name, str):  # a stray colon makes a name of a model
-            _refuse_credentials(name, shown, field or "a setting's name")
-        _refuse_credentials(value, shown, f"{field}.{name}" if field else str(name))
+            _refuse_credentials(name, file_name, field or "a setting's name")
+        _refuse_credentials(value, file_name, f"{field}.{name}" if field else str(name))
 
 
-def validation_message(detail: Any, shown: str, part: str = "", known: Iterable[str] = ()) -> str:
+def validation_message(detail: Any, file_name: str, part: str = "", known_names: Iterable[str] = ()) -> str:
     """One of pydantic's complaints as ours: file, field, what was found. ``part`` stands before the field."""
-    loc = [str(one) for one in detail["loc"]]
+    loc = [str(item) for item in detail["loc"]]
     field = ".".join([part] * bool(part) + (loc[1:] if loc[:1] == ["parts"] else loc))
     if detail["type"] == "missing":
-        return f"{shown}: {field} is missing"
+        return f"{file_name}: {field} is missing"
     if detail["type"] == "extra_forbidden":
-        return f"{shown}: {field}: unknown setting{did_you_mean(loc[-1], known)}"
+        return f"{file_name}: {field}: unknown setting{did_you_mean(loc[-1], known_names)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] == "value_error":  # ours: it says what was found
-        return f"{shown}: {message}" if not field or message.startswith(field) else f"{shown}: {field}: {message}"
-    return f"{shown}: {field}: {message}, found {describe_value(detail.get('input'))}"
+        return (
+            f"{file_name}: {message}" if not field or message.startswith(field) else f"{file_name}: {field}: {message}"
+        )
+    return f"{file_name}: {field}: {message}, found {describe_value(detail.get('input'))}"
 
 
 def _full_model_names(models: list[str], folder: Path) -> list[str]:
@@ -349,10 +351,10 @@ def _list_hint(name: str, value: Any) -> str:
     return "write a line `- …` for each"
 
 
-def lists_of_values(written: dict[str, Any]) -> dict[str, Any]:
+def lists_of_values(contents: dict[str, Any]) -> dict[str, Any]:
     """What a sweep's file said, from the time when one value could stand for a list, with lists."""
     return {name: [value] if name in _LISTS and not isinstance(value, list) else value
-            for name, value in written.items() if value is not None}  # fmt: skip
+            for name, value in contents.items() if value is not None}  # fmt: skip
 
 
 def _check_unique(values: Iterable[Any]) -> None:

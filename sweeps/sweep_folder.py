@@ -39,7 +39,7 @@ def check_sweep_folder(out: Path) -> None:
         raise ConfigurationError(f"{out} holds a run, not a sweep; name another folder with --out")
     if out.exists() and not out.is_dir():
         raise ConfigurationError(f"{out} is not a folder; name another one with --out")
-    if out.exists() and not is_sweep(out) and any(not _is_sweep_leftover(one.name) for one in out.iterdir()):
+    if out.exists() and not is_sweep(out) and any(not _is_sweep_leftover(path.name) for path in out.iterdir()):
         raise ConfigurationError(f"{out} exists and is not the folder of a sweep; name another folder with --out")
 
 
@@ -50,19 +50,19 @@ _SHARD_NAME = re.compile(r"(\d{1,6})-of-(\d{1,6})\.([0-9a-f]{8})", re.ASCII)
 
 def shards_of(cell: Path) -> list[tuple[Shard, Path]]:
     """The shards below a cell's folder by place, with the folder of each; attempts that never began are left out."""
-    found = []
-    below = cell / _SHARDS_FOLDER
-    for path in sorted(below.iterdir()) if below.is_dir() else []:
-        named = _SHARD_NAME.fullmatch(path.name)
-        if named is not None and (path / "manifest.json").exists():
-            found.append((Shard(int(named[1]), int(named[2]), named[3]), path))
-    return sorted(found, key=lambda one: (one[0].total, one[0].index, one[0].attempt))
+    shards = []
+    folder = cell / _SHARDS_FOLDER
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        match = _SHARD_NAME.fullmatch(path.name)
+        if match is not None and (path / "manifest.json").exists():
+            shards.append((Shard(int(match[1]), int(match[2]), match[3]), path))
+    return sorted(shards, key=lambda entry: (entry[0].total, entry[0].index, entry[0].attempt))
 
 
-def new_shard(cell: Path, share: Shard) -> tuple[Shard, Path]:
+def new_shard(cell: Path, shard: Shard) -> tuple[Shard, Path]:
     """A new attempt at a share, and the folder that it will have; nothing is made yet."""
-    share = replace(share, attempt=secrets.token_hex(4))
-    return share, cell / _SHARDS_FOLDER / f"{share.index}-of-{share.total}.{share.attempt}"
+    shard = replace(shard, attempt=secrets.token_hex(4))
+    return shard, cell / _SHARDS_FOLDER / f"{shard.index}-of-{shard.total}.{shard.attempt}"
 
 
 def remove_empty_shards(cell: Path) -> None:
@@ -71,6 +71,6 @@ def remove_empty_shards(cell: Path) -> None:
         (cell / _SHARDS_FOLDER).rmdir()
 
 
-def shard_text(share: Shard) -> str:
+def shard_text(shard: Shard) -> str:
     """A shard as errors name it."""
-    return f"shard {share} (attempt {share.attempt})"
+    return f"shard {shard} (attempt {shard.attempt})"

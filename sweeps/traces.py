@@ -46,7 +46,7 @@ class SharedProcessor:
         change = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
         order = np.lexsort((change, times))
         self._times, self._level = times[order], np.cumsum(change[order])
-        self.most = int(self._level.max(initial=0.0))
+        self.peak = int(self._level.max(initial=0.0))
 
     def work(self, c: float) -> np.ndarray:
         """The seconds that each call would have lasted alone: the time of its flight, each moment by the speed that the
@@ -55,8 +55,8 @@ class SharedProcessor:
         The mean number in flight would not do: a call's speed is convex in it, so its work would come out too small.
         """
         speeds = 1.0 / (1.0 + c * np.maximum(0.0, self._level - 1.0))
-        done = np.concatenate([[0.0], np.cumsum(speeds[:-1] * np.diff(self._times))])
-        begun, ended = (np.interp(moments, self._times, done) for moments in (self._begins, self._ends))
+        progress = np.concatenate([[0.0], np.cumsum(speeds[:-1] * np.diff(self._times))])
+        begun, ended = (np.interp(moments, self._times, progress) for moments in (self._begins, self._ends))
         return np.asarray(ended - begun)
 
 
@@ -78,13 +78,13 @@ def fit_slowdown(
     columns.append(np.log1p(tokens[usable]))
     design = np.stack(columns, axis=1)
 
-    def left(c: float) -> float:
-        wanted = np.log(np.maximum(work(c)[usable], _SHORTEST_SECONDS))
-        fitted = design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
-        return float(((wanted - fitted) ** 2).sum())
+    def residual(c: float) -> float:
+        target = np.log(np.maximum(work(c)[usable], _SHORTEST_SECONDS))
+        fitted = design @ np.linalg.lstsq(design, target, rcond=None)[0]
+        return float(((target - fitted) ** 2).sum())
 
-    best = min(_SLOWDOWNS_TRIED, key=left)
-    return best if left(best) < _BETTER * left(usual) else usual
+    best = min(_SLOWDOWNS_TRIED, key=residual)
+    return best if residual(best) < _BETTER * residual(usual) else usual
 
 
 _UNDISTURBED = 0.5  # quantile of the gaps between calls at which nothing else is taken to have been waited for
@@ -109,7 +109,7 @@ class TraceStep:
     prompt: float = 0.0
     completion: float = 0.0
     requests: int = 1
-    again: int = 0
+    retries: int = 0
     before: float = 0.0
     cached: float = 0.0
 
@@ -157,16 +157,16 @@ class ObservedRuns:
     these; ``again``: the share of calls that needed a further try.
     """
 
-    talks: dict[tuple[str, ...], list[Trace]]
+    traces: dict[tuple[str, ...], list[Trace]]
     slowing: dict[str, float]
-    most: dict[str, int]
+    peaks: dict[str, int]
     rounds: dict[str, float]
-    again: float = 0.0
+    retry_rate: float = 0.0
 
 
 @dataclass(slots=True)
 class _RecordedConversation:
-    kin: SimilarityKey
+    key: SimilarityKey
     models: Mapping[str, str]
     calls: list[RecordedCall]
 
@@ -183,58 +183,62 @@ def observe_runs(runs: Iterable[tuple[RunFolder, SimilarityKey, Mapping[str, str
     :raises JournalError: a journal cannot be read.
     """
     raw: list[_RecordedConversation] = []
-    for run, kin, models in runs:
+    for run, key, models in runs:
         if run.begun:
-            raw += _read_conversations(run, kin, models)
+            raw += _read_conversations(run, key, models)
     spans: dict[str, list[tuple[int, int, float, float]]] = defaultdict(list)
-    for number, one in enumerate(raw):
-        for place, call in enumerate(one.calls):
-            if (model := one.models.get(call.role)) is not None:
+    for number, conversation in enumerate(raw):
+        for index, call in enumerate(conversation.calls):
+            if (model := conversation.models.get(call.role)) is not None:
                 seconds = call.completion.latency
-                spans[processor_of(model)].append((number, place, call.at - seconds, call.at))
+                spans[processor_of(model)].append((number, index, call.at - seconds, call.at))
     alone: dict[tuple[int, int], float] = {}
-    slowing, most, rounds = {}, {}, {}
-    for where, calls in spans.items():
-        shared = SharedProcessor(np.array([one[2] for one in calls]), np.array([one[3] for one in calls]))
-        most[where] = shared.most
-        rounds[where] = len({one[0] for one in calls}) / max(1, most[where])
-        groups = [f"{raw[one[0]].models[raw[one[0]].calls[one[1]].role]} {raw[one[0]].calls[one[1]].role}"
-                  for one in calls]  # fmt: skip
-        lengths = np.array([float(raw[one[0]].calls[one[1]].completion.completion_tokens) for one in calls])
-        slowing[where] = fit_slowdown(shared.work, lengths, groups, shared=where == PROCESSOR)
-        for (number, place, _, _), seconds in zip(calls, shared.work(slowing[where]), strict=True):
-            alone[number, place] = float(seconds)
+    slowing, peaks, rounds = {}, {}, {}
+    for processor, calls in spans.items():
+        shared = SharedProcessor(np.array([call[2] for call in calls]), np.array([call[3] for call in calls]))
+        peaks[processor] = shared.peak
+        rounds[processor] = len({call[0] for call in calls}) / max(1, peaks[processor])
+        recorded = [(raw[number], raw[number].calls[index]) for number, index, _, _ in calls]
+        groups = [f"{conversation.models[call.role]} {call.role}" for conversation, call in recorded]
+        lengths = np.array([float(call.completion.completion_tokens) for _, call in recorded])
+        slowing[processor] = fit_slowdown(shared.work, lengths, groups, shared=processor == PROCESSOR)
+        for (number, index, _, _), seconds in zip(calls, shared.work(slowing[processor]), strict=True):
+            alone[number, index] = float(seconds)
     between, handing = _program_gap(raw), _handover_delays(raw)
-    talks: dict[tuple[str, ...], list[Trace]] = defaultdict(list)
-    for number, one in enumerate(raw):
-        own = {place: alone[number, place] + handing.get(one.models[call.role], 0.0)
-               for place, call in enumerate(one.calls) if (number, place) in alone}  # fmt: skip
-        talk = _trace(one, own, between)
-        for name in dict.fromkeys(one.kin.ladder()):
-            talks[name].append(talk)
-    tries = [step.again for name, some in talks.items() if not any(name[1:]) for talk in some for step in talk.steps]
-    return ObservedRuns(dict(talks), slowing, most, rounds, sum(map(bool, tries)) / max(1, len(tries)))
+    traces: dict[tuple[str, ...], list[Trace]] = defaultdict(list)
+    for number, conversation in enumerate(raw):
+        own = {index: alone[number, index] + handing.get(conversation.models[call.role], 0.0)
+               for index, call in enumerate(conversation.calls) if (number, index) in alone}  # fmt: skip
+        trace = _trace(conversation, own, between)
+        for name in dict.fromkeys(conversation.key.ladder()):
+            traces[name].append(trace)
+    tries = [
+        step.retries for name, group in traces.items() if not any(name[1:]) for trace in group for step in trace.steps
+    ]
+    return ObservedRuns(dict(traces), slowing, peaks, rounds, sum(map(bool, tries)) / max(1, len(tries)))
 
 
-def _read_conversations(run: RunFolder, kin: SimilarityKey, models: Mapping[str, str]) -> list[_RecordedConversation]:
-    found = []
+def _read_conversations(run: RunFolder, key: SimilarityKey, models: Mapping[str, str]) -> list[_RecordedConversation]:
+    conversations = []
     labels = [role for role in run.manifest["models"].values() if isinstance(role, dict)]
-    many = labels[0] if labels else {}
+    compared = labels[0] if labels else {}
     roles = [name for name, role in run.manifest["models"].items() if isinstance(role, dict)]
     with History(run.journal) as history:
         for ended in history.ended():
             if ended.failed:
                 continue
-            own, named = kin, dict(models)
-            if many and not kin.model:
-                model = many[label_of_key(ended.key, list(many))]
-                own, named = replace(kin, model=model), {**named, **dict.fromkeys(roles, model)}
+            own_key, own_models = key, dict(models)
+            if compared and not key.model:
+                model = compared[label_of_key(ended.key, list(compared))]
+                own_key, own_models = replace(key, model=model), {**own_models, **dict.fromkeys(roles, model)}
             calls = history.calls(ended.number)
             if calls:
-                found.append(
-                    _RecordedConversation(own, named, sorted(calls, key=lambda call: call.at - call.completion.latency))
+                conversations.append(
+                    _RecordedConversation(
+                        own_key, own_models, sorted(calls, key=lambda call: call.at - call.completion.latency)
+                    )
                 )
-    return found
+    return conversations
 
 
 def _program_gap(raw: Iterable[_RecordedConversation]) -> float:
@@ -244,9 +248,9 @@ def _program_gap(raw: Iterable[_RecordedConversation]) -> float:
     """
     free: list[float] = []
     bound: list[float] = []
-    for one in raw:
-        bounded = {role: bool(bounds_of(model)) for role, model in one.models.items()}
-        for before, call in pairwise(one.calls):
+    for conversation in raw:
+        bounded = {role: bool(bounds_of(model)) for role, model in conversation.models.items()}
+        for before, call in pairwise(conversation.calls):
             gap = call.at - call.completion.latency - before.at
             if gap >= 0.0:
                 (bound if bounded.get(call.role, False) else free).append(gap)
@@ -259,22 +263,22 @@ def _handover_delays(raw: Iterable[_RecordedConversation]) -> dict[str, float]:
     A call that comes is held up by them as if the one before it had lasted longer.
     """
     calls: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # ready to begin, begin, end
-    for one in raw:
-        for call, after in zip(one.calls, _awaited_calls(one.calls), strict=True):
-            model = one.models.get(call.role)
+    for conversation in raw:
+        for call, after in zip(conversation.calls, _awaited_calls(conversation.calls), strict=True):
+            model = conversation.models.get(call.role)
             if model is not None and "concurrency" in bounds_of(model):
                 begin = call.at - call.completion.latency
-                calls[model].append((begin if after < 0 else one.calls[after].at, begin, call.at))
-    found = {}
+                calls[model].append((begin if after < 0 else conversation.calls[after].at, begin, call.at))
+    delays = {}
     for model, times in calls.items():
         ready, begins, ends = (np.sort(np.array(column)) for column in zip(*times, strict=True))
-        taken = np.searchsorted(begins, ends, side="right")  # calls that had begun when one ended
-        level = taken - np.searchsorted(ends, ends, side="right")
-        waiting = np.searchsorted(ready, ends, side="right") > taken
-        free = (level == bounds_of(model)["concurrency"] - 1) & waiting & (taken < len(begins))
+        started = np.searchsorted(begins, ends, side="right")  # calls that had begun when one ended
+        level = started - np.searchsorted(ends, ends, side="right")
+        waiting = np.searchsorted(ready, ends, side="right") > started
+        free = (level == bounds_of(model)["concurrency"] - 1) & waiting & (started < len(begins))
         if free.any():
-            found[model] = float(np.mean(begins[taken[free]] - ends[free]))
-    return found
+            delays[model] = float(np.mean(begins[started[free]] - ends[free]))
+    return delays
 
 
 def _awaited_calls(calls: Sequence[RecordedCall]) -> list[int]:
@@ -283,23 +287,34 @@ def _awaited_calls(calls: Sequence[RecordedCall]) -> list[int]:
     ends: list[float] = []
     for call in calls:
         begin = call.at - call.completion.latency
-        before = [place for place, end in enumerate(ends) if end <= begin + _SAME_TIME]
+        before = [index for index, end in enumerate(ends) if end <= begin + _SAME_TIME]
         order.append(max(before, key=ends.__getitem__, default=-1))
         ends.append(call.at)
     return order
 
 
-def _trace(one: _RecordedConversation, alone: Mapping[int, float], between: float) -> Trace:
+def _trace(conversation: _RecordedConversation, alone: Mapping[int, float], between: float) -> Trace:
     steps: list[TraceStep] = []
-    for (place, call), after in zip(enumerate(one.calls), _awaited_calls(one.calls), strict=True):
-        said = call.completion
-        if call.role.startswith(STEP_PREFIX) or place not in alone:
-            steps.append(TraceStep(None, after, said.latency))
+    for (index, call), after in zip(enumerate(conversation.calls), _awaited_calls(conversation.calls), strict=True):
+        completion = call.completion
+        if call.role.startswith(STEP_PREFIX) or index not in alone:
+            steps.append(TraceStep(None, after, completion.latency))
             continue
-        parts = max(1, said.attempts) if said.likelihoods else 1
-        again = 0 if said.likelihoods else max(0, said.attempts - 1)
-        steps.append(TraceStep(call.role, after, alone[place], said.prompt_tokens, said.completion_tokens, parts, again,
-                          between if after >= 0 else 0.0, said.cached_tokens))  # fmt: skip
+        requests = max(1, completion.attempts) if completion.likelihoods else 1
+        retries = 0 if completion.likelihoods else max(0, completion.attempts - 1)
+        steps.append(
+            TraceStep(
+                call.role,
+                after,
+                alone[index],
+                completion.prompt_tokens,
+                completion.completion_tokens,
+                requests,
+                retries,
+                between if after >= 0 else 0.0,
+                completion.cached_tokens,
+            )
+        )
     return Trace(tuple(steps))
 
 
@@ -327,17 +342,17 @@ def guess_traces(uses: Mapping[str, UsageForecast], guess: Guess = "middle", see
 
 
 def _guess_trace(uses: Mapping[str, UsageForecast], draw: random.Random, guess: Guess) -> Trace:
-    part = {"least": 0.0, "middle": draw.random(), "most": 1.0}[guess]
+    position = {"least": 0.0, "middle": draw.random(), "most": 1.0}[guess]
     turns: list[tuple[float, str]] = []
     for role, use in uses.items():
-        whole = math.floor(use.calls + draw.random())  # a half call is one in every other conversation
-        calls = min(whole, 1 + round(part * (whole - 1))) if whole else 0
+        most_calls = math.floor(use.calls + draw.random())  # a half call is one in every other conversation
+        calls = min(most_calls, 1 + round(position * (most_calls - 1))) if most_calls else 0
         turns += [((number + 0.5) / calls, role) for number in range(calls)]
     steps = []
-    for place, (_, role) in enumerate(sorted(turns)):
+    for index, (_, role) in enumerate(sorted(turns)):
         use = uses[role]
-        share = {"least": SHORTEST, "middle": draw.uniform(SHORTEST, LONGEST), "most": LONGEST}[guess]
-        answer = share * use.completion / use.calls
+        fraction = {"least": SHORTEST, "middle": draw.uniform(SHORTEST, LONGEST), "most": LONGEST}[guess]
+        answer = fraction * use.completion / use.calls
         seconds = (FIRST_TOKEN + answer / TOKENS_PER_SECOND) * math.exp(draw.gauss(0.0, SPREAD))
-        steps.append(TraceStep(role, place - 1, seconds, share * use.prompt / use.calls, answer))
+        steps.append(TraceStep(role, index - 1, seconds, fraction * use.prompt / use.calls, answer))
     return Trace(tuple(steps or [TraceStep(None, -1, 0.0)]))

@@ -289,7 +289,7 @@ def test_cached_prompt_tokens_have_their_own_price_everywhere(replanned: StartCh
     steps = [step for step in seen.talks["kieval", "", "", ""][0].steps if step.role == "candidate"]
     priced = price_of(model)
     assert priced is not None
-    assert priced.of(steps[0].prompt, steps[0].completion, steps[0].cached) == pytest.approx(each)
+    assert priced.cost(steps[0].prompt, steps[0].completion, steps[0].cached) == pytest.approx(each)
     backend = build(model, _CLOCK)
     assert backend.cost(1000, 10, 900) == pytest.approx(each)
     assert build(server.model("c", price_in=1000), _CLOCK).cost(1000, 0, 900) == pytest.approx(1.0)

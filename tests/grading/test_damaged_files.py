@@ -59,7 +59,7 @@ def _graded(folder: Path) -> Path:
 def _read_grades(file: Path) -> None:
     with GradeStore.open(file.parent) as store:
         read_grade_table(store)
-        for read in (store.grades, store.decisions, store.deeds, store.graders):
+        for read in (store.grades, store.decisions, store.audit_log, store.graders):
             read()
 
 

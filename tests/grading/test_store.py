@@ -152,7 +152,7 @@ def test_a_retired_grader_gives_up_what_is_not_finished_and_keeps_the_grades(sto
     assert assignments_of(store, person) == []
     assert next_assignment(store, store.grader("person")) is None
     assert [one.value for one in store.grades()] == [3.0]
-    assert "retired" in store.deeds()[-1][2]
+    assert "retired" in store.audit_log()[-1][2]
 
 
 def test_gold_questions_are_for_everybody_and_count_in_no_figure(tmp_path: Path, clock: _Clock) -> None:
@@ -267,4 +267,4 @@ def test_halves_of_surrogate_pairs_are_replaced_and_nothing_else_is(tmp_path: Pa
         store.invalidate(answer, person.number, half, half)
         assert store.decisions()[answer].reason == mended
         assert store.grades()[0].invalid == f"{mended}: {mended}"
-        assert store.deeds()[-1][1] == mended
+        assert store.audit_log()[-1][1] == mended

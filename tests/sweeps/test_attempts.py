@@ -55,7 +55,7 @@ def _parts(sweep: Sweep, shards: int = 1) -> list[SweepTask]:
 
 
 def _order(out: Path, part: SweepTask, copy_seconds: float = 60.0) -> TaskOrder:
-    share = None if part.share is None else (part.share.index, part.share.total)
+    share = None if part.shard is None else (part.shard.index, part.shard.total)
     return TaskOrder(str(out), part.id, tuple(cell.name for cell in part.cells), share, None, False, copy_seconds)
 
 
@@ -68,7 +68,7 @@ def test_parts_held_one_by_one_make_the_report_of_one_process(tmp_path: Path) ->
     file, out = write_file(tmp_path, items=5, **said), tmp_path / "out"
     sweep = _begun(file, out)
     parts = _parts(sweep, 2)
-    assert [str(part.share) for part in parts] == ["1/2", "2/2"] * 2 + ["None"] * 2, "rules look at whole cells"
+    assert [str(part.shard) for part in parts] == ["1/2", "2/2"] * 2 + ["None"] * 2, "rules look at whole cells"
     for part in parts:
         told = run_task(_order(out, part))
         assert (told["attempt"], told["error"]) == (1, None)
@@ -78,7 +78,7 @@ def test_parts_held_one_by_one_make_the_report_of_one_process(tmp_path: Path) ->
     assert len(_reports(out)) == 4
     assert _reports(out) == _reports(tmp_path / "one")
     again = _parts(sweep, 3)
-    assert again[0].share == Shard(1, 2), "a cell goes on in as many shards as it began"
+    assert again[0].shard == Shard(1, 2), "a cell goes on in as many shards as it began"
     runs = [open_shard_run(sweep.runs[0], part, out, retry_failed=False) for part in again[:2]]
     sum_shards(sweep.runs[0], runs)
     assert (sweep.runs[0].state, sweep.runs[0].done, sweep.runs[0].total) == ("done", 5, 5)
@@ -92,12 +92,12 @@ def test_a_late_attempt_overwrites_nothing(tmp_path: Path) -> None:
     swept(file, tmp_path / "late", VirtualClock())
     told = run_task(_order(out, part))
     assert told["attempt"] == 2
-    assert late.fenced, "a later attempt has begun"
+    assert late.is_fenced, "a later attempt has begun"
     with pytest.raises(ClusterError, match="another attempt"):
         late.publish([part.cells[0].name], None, tmp_path / "late")
     commit_attempt(out, part.id, 2, tmp_path)
     before = journals(out)
-    assert late.fenced, "its folder is gone"
+    assert late.is_fenced, "its folder is gone"
     # One that has looked before it was fenced, and writes after that, began from what is no longer in the cell's place.
     with pytest.raises(ClusterError, match="published nothing"):
         commit_attempt(out, part.id, 1, tmp_path)
@@ -113,7 +113,7 @@ def test_a_late_attempt_overwrites_nothing(tmp_path: Path) -> None:
 def test_two_attempts_that_begin_at_one_moment_have_two_numbers(tmp_path: Path) -> None:
     made = [Attempt(tmp_path, "x", tmp_path) for _ in range(3)]
     assert [one.number for one in made] == attempt_numbers(tmp_path, "x") == [1, 2, 3]
-    assert [one.fenced for one in made] == [True, True, False]
+    assert [one.is_fenced for one in made] == [True, True, False]
 
 
 def test_a_killed_worker_is_followed_by_one_that_goes_on_from_its_copy(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_killed_worker_is_followed_by_one_that_goes_on_from_its_copy(tmp_path:
     assert (told["attempt"], cell["state"], cell["done"]) == (2, "done", 15)
     commit_attempt(out, part.id, 2, tmp_path)
     assert calls_in(out) == published + cell["calls"], "what was published is not asked for again"
-    swept(file, tmp_path / "one", VirtualClock(), portion=SweepSlice(share=part.share))
+    swept(file, tmp_path / "one", VirtualClock(), selection=SweepSlice(shard=part.shard))
     assert calls_in(out) == calls_in(tmp_path / "one")
 
 

@@ -55,8 +55,8 @@ def test_where_all_calls_are_alike_the_plan_is_what_the_sweep_takes(tmp_path: Pa
     held = journal.stat().st_size
     took = _took(file, out)
     assert plan.journal_bytes == pytest.approx(journal.stat().st_size - held, rel=0.3)
-    assert plan.outlook.seconds.value == pytest.approx(took, rel=0.01)
-    calls = sum(tally.calls for tally in plan.outlook.courses[0].models.values())
+    assert plan.prediction.seconds.value == pytest.approx(took, rel=0.01)
+    calls = sum(tally.calls for tally in plan.prediction.courses[0].models.values())
     assert calls == calls_in(out) - before
 
 
@@ -81,8 +81,8 @@ def test_the_bound_that_holds_calls_back_is_named_and_widening_it_helps(tmp_path
     told = PlanReport(plan)
     assert told.bottleneck() == "rpm=60 of simulated:a"
     [wider] = [one for one in told.changes if one.change == "twice rpm=60 of simulated:a"]
-    assert wider.seconds == pytest.approx(plan.outlook.seconds.value / 2, rel=0.1)
-    assert plan.outlook.seconds.value == pytest.approx(_took(file, out), rel=0.05)
+    assert wider.seconds == pytest.approx(plan.prediction.seconds.value / 2, rel=0.1)
+    assert plan.prediction.seconds.value == pytest.approx(_took(file, out), rel=0.05)
     narrow = Plan(file, tmp_path / "new", earlier=[out], limits=["a=concurrency:1"], simulations=2)
     assert PlanReport(narrow).bottleneck().startswith("concurrency=1 of simulated:a")
     with pytest.raises(ConfigurationError, match="expected one of concurrency, rpm, rps, tpm with a whole number"):
@@ -99,11 +99,11 @@ def test_an_earlier_run_is_learned_from_as_far_as_it_is_alike(tmp_path: Path) ->
     assert learned.conversations == 20
     other = _file(tmp_path / "two", candidate="simulated:other", names=("beta",), concurrency=4)
     [source] = Plan(other, tmp_path / "new", earlier=[tmp_path / "out"], simulations=2).sources.values()
-    assert (source.words, source.talks) == ("an earlier run, other models", 3)
+    assert (source.words, source.conversations) == ("an earlier run, other models", 3)
     [cell] = recorded_cells(tmp_path / "out")
     assert cell.folder is not None
     alone = Plan(file, tmp_path / "new", earlier=[cell.folder.path], simulations=2)
-    assert alone.outlook == learned.outlook
+    assert alone.prediction == learned.prediction
 
 
 def test_guesses_are_called_guesses(tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ def test_the_range_of_guesses_contains_what_is_guessed_and_what_the_sweep_takes(
     file = _file(tmp_path, interviews={**TALKS, "rounds": 4, "early_stop": early})
     plan = Plan(file, tmp_path / "out", simulations=3)
     most = sum(use.prompt + use.completion for use in plan.forecast.models.values())
-    tokens = plan.outlook.tokens
+    tokens = plan.prediction.tokens
     assert tokens.high == pytest.approx(most, rel=0.02), "every conversation to its end, every answer to its limit"
     assert tokens.low < 0.2 * most, "conversations that end early, with answers of a fifth of their limits"
-    assert plan.outlook.cost is not None
-    assert plan.outlook.cost.low < plan.outlook.cost.value < plan.outlook.cost.high
+    assert plan.prediction.cost is not None
+    assert plan.prediction.cost.low < plan.prediction.cost.value < plan.prediction.cost.high
     assert PlanReport(plan).tables()[0][1] == ["", "guessed", "from", "to"]
     swept(file, tmp_path / "out", VirtualClock())
     [cell] = recorded_cells(tmp_path / "out")
@@ -159,7 +159,7 @@ def test_a_rule_that_stops_early_is_among_what_could_be(tmp_path: Path) -> None:
     assert plan.conversations == 285
     [row] = [one for one in PlanReport(plan).changes if one.change.startswith("until")]
     assert row.change == "until: {half_width: 15}, as far as the scores so far tell"
-    assert 0 < row.seconds < 0.8 * plan.outlook.seconds.value
+    assert 0 < row.seconds < 0.8 * plan.prediction.seconds.value
 
 
 def test_a_pilot_that_fills_the_slots_of_a_local_model_once_is_said_to_be_short(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_pilot_that_fills_the_slots_of_a_local_model_once_is_said_to_be_short(
     plan = Plan(file, tmp_path / "out", simulations=2)
     assert plan.rounds == 1.5
     assert any("32 and more (a larger --pilot)" in note for note in PlanReport(plan).notes())
-    seconds = plan.outlook.seconds
+    seconds = plan.prediction.seconds
     assert seconds.high > 1.2 * seconds.value
 
 

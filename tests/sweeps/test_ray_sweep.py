@@ -114,7 +114,7 @@ def test_two_raylets_hold_a_sweep_and_lose_a_worker(
     assert [line for line in seen if leaks(line)] == []
 
     # A shard that somebody has held besides is refused.
-    swept(file, tmp_path / "elsewhere", VirtualClock(), portion=SweepSlice("kieval/alpha/seed-7/e/a", Shard(2, 2)))
+    swept(file, tmp_path / "elsewhere", VirtualClock(), selection=SweepSlice("kieval/alpha/seed-7/e/a", Shard(2, 2)))
     cell = Path("cells/kieval/alpha/seed-7/e/a")
     [(_, place)] = shards_of(tmp_path / "elsewhere" / cell)
     place.rename(many / cell / "shards" / place.name)

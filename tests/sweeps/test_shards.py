@@ -32,7 +32,7 @@ _LETTERS = {"shots": 0, "method": ["letter"]}
 
 
 def _held(file: Path, out: Path, index: int, of: int = 3, cell: str | None = None, **how: Any) -> Sweep:
-    return swept(file, out, VirtualClock(), portion=SweepSlice(cell, Shard(index, of)), **how)
+    return swept(file, out, VirtualClock(), selection=SweepSlice(cell, Shard(index, of)), **how)
 
 
 def _all_held(file: Path, out: Path, of: int = 3, cell: str | None = None) -> None:
@@ -120,20 +120,20 @@ def test_a_cell_is_held_in_its_usual_place_by_name_or_number(tmp_path: Path) -> 
     swept(file, tmp_path / "whole", VirtualClock())
     names = [cell.name for cell in recorded_cells(tmp_path / "whole")]
     for name in ("4", names[0], names[1].removeprefix("cells/"), "3"):
-        sweep = swept(file, tmp_path / "out", VirtualClock(), portion=SweepSlice(name))
+        sweep = swept(file, tmp_path / "out", VirtualClock(), selection=SweepSlice(name))
         assert [run.state for run in sweep.runs] == ["done"]
     assert _reports(tmp_path / "out") == _reports(tmp_path / "whole")
     assert {one.state for one in merge_sweep(tmp_path / "out")} == {"whole"}
     for name in ("0", "5", "kieval/alpha"):
         with pytest.raises(ConfigurationError, match="--cell"):
-            open_sweep(file, tmp_path / "out", portion=SweepSlice(name))
+            open_sweep(file, tmp_path / "out", selection=SweepSlice(name))
 
 
 def test_a_shard_that_is_stopped_goes_on_in_its_own_journal(tmp_path: Path) -> None:
     said = {"interviews": {**INTERVIEWS, "evaluator": "simulated:e?latency=1", "rounds": 3}}
     file = _small(tmp_path, **said)
     swept(file, tmp_path / "whole", VirtualClock())
-    sweep = open_sweep(file, tmp_path / "out", VirtualClock(), portion=SweepSlice(None, Shard(1, 2)))
+    sweep = open_sweep(file, tmp_path / "out", VirtualClock(), selection=SweepSlice(None, Shard(1, 2)))
     stop_after(sweep, 4, "halt")
     assert sweep.interrupted
     [(share, place)] = shards_of(tmp_path / "out" / "cells" / ONE)
@@ -287,7 +287,7 @@ def test_failed_conversations_are_tried_again_before_the_merge(tmp_path: Path) -
     assert 0 < failed < 8
     states = []
     for index in (1, 2):
-        again = open_sweep(file, out, VirtualClock(), portion=SweepSlice(None, Shard(index, 2)), retry_failed=True)
+        again = open_sweep(file, out, VirtualClock(), selection=SweepSlice(None, Shard(index, 2)), retry_failed=True)
         again.survey()
         states += [run.state for run in again.runs]
         again.clock.run(again.run)
@@ -338,14 +338,14 @@ def test_what_shards_cannot_keep_is_refused_before_anything_begins(
     told = {**said, "interviews": {**said.get("interviews", {}), **interviews}}
     file = write_file(tmp_path, candidates=candidates, **told)
     with pytest.raises(ConfigurationError, match=expected):
-        open_sweep(file, tmp_path / "out", portion=portion)
+        open_sweep(file, tmp_path / "out", selection=portion)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_rule_of_one_cell_and_probes_beside_rules_can_be_held_apart(tmp_path: Path) -> None:
     file = write_file(tmp_path, until={"half_width": 20.0}, probes=_LETTERS)
     for name in ("probe/alpha/seed-7/a", "kieval/alpha/seed-7/e/a"):
-        [run] = swept(file, tmp_path / "out", VirtualClock(), portion=SweepSlice(name)).runs
+        [run] = swept(file, tmp_path / "out", VirtualClock(), selection=SweepSlice(name)).runs
         assert run.state in ("done", "stopped")
     _all_held(file, tmp_path / "out", 2, "probe/alpha/seed-7/b")
     assert [one.state for one in merge_sweep(tmp_path / "out", cell="probe/alpha/seed-7/b")] == ["merged"]

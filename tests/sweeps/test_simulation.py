@@ -101,7 +101,7 @@ def test_what_a_call_takes_alone_is_read_off_a_crowd_of_calls(calls: list[tuple[
     place = SharedProcessor(begins, ends)
     assert place.work(slowing) == pytest.approx([alone for _, alone in calls], rel=1e-4)
     assert place.work(0.0) == pytest.approx(ends - begins)
-    assert 1 <= place.most <= len(calls)
+    assert 1 <= place.peak <= len(calls)
 
 
 def _units(count: int) -> list[PlannedUnit]:
@@ -174,7 +174,7 @@ def test_prices_are_of_the_public_api_with_their_date(monkeypatch: pytest.Monkey
         monkeypatch.delenv(name, raising=False)
     price = price_of("openai:gpt-4o-mini-2024-07-18?label=m")
     assert price is not None
-    assert price.of(1e6, 1e6) == pytest.approx(0.75)
+    assert price.cost(1e6, 1e6) == pytest.approx(0.75)
     assert price.source.endswith("2026-04, as several copies say")
     tables = yaml.safe_load((files("viva.sweeps") / "models" / "prices.yaml").read_text())
     for table in tables:
@@ -187,7 +187,7 @@ def test_prices_are_of_the_public_api_with_their_date(monkeypatch: pytest.Monkey
     assert (own.prompt, own.completion, own.source) == (1.0, 3.0, "")
     free = price_of(f"llama:{tmp_path}/m.gguf")
     assert free is not None
-    assert free.of(1e6, 1e6) == 0.0
+    assert free.cost(1e6, 1e6) == 0.0
     assert price_of("openai:http://127.0.0.1:1/v1#gpt-4o-mini") is None
     assert price_of("openai:gpt-4o-mini-search-preview") is None
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")

@@ -167,7 +167,7 @@ def test_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
             }
         )
     )
-    assert "both go by the name 'alpha'" in refused(file)
+    assert "both have the name 'alpha'" in refused(file)
 
 
 @pytest.mark.parametrize("field", ["probes", "interviews", "until", "seeds", "candidates"])

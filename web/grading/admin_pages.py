@@ -213,7 +213,7 @@ def describe_log(store: GradeStore) -> list[tuple[float, str, str]]:
         placed = re.sub(r"\b[0-9a-f]{24}\b", place, deed)
         return re.sub(r"^(grader|grade of [^:]{1,60} by) (\d+)", lambda found: _replace_number(found, names), placed)
 
-    return [(at, shown(by), shown(what)) for at, by, what in store.deeds()[-_EVENTS_SHOWN:][::-1]]
+    return [(at, shown(by), shown(what)) for at, by, what in store.audit_log()[-_EVENTS_SHOWN:][::-1]]
 
 
 def _replace_number(found: re.Match[str], names: dict[str, str]) -> str:

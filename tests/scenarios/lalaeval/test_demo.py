@@ -72,7 +72,7 @@ def test_who_fails_the_trial_does_not_grade_until_a_later_one_is_passed(made: tu
         with GradeStore.open(folder / "rounds" / name) as store:
             states[name] = {one.name: (one.state, len(store.grades(grader=one.number))) for one in store.graders()}
             if name == "spring":
-                [said] = [by for _, by, what in store.deeds() if "paused" in what]
+                [said] = [by for _, by, what in store.audit_log() if "paused" in what]
                 assert said.startswith("deployment gate: consistency 0.")
     assert states["spring"]["Dan"] == ("paused", 0)
     assert states["autumn"]["Dan"][0] == "active"

@@ -234,7 +234,7 @@ def test_an_invalid_question_and_an_invalid_grade_leave_the_figures_and_come_bac
     assert (counts["questions"], counts["invalid_questions"]) == (11, 1)
     assert (counts["grades"], counts["invalid"]) == (12 * 9 - 10, 10)
     with GradeStore.open(folder) as store:
-        assert any(who == "Dora" and "outdated" in what for _, who, what in store.deeds())
+        assert any(who == "Dora" and "outdated" in what for _, who, what in store.audit_log())
         assert sum(bool(one.invalid) for one in store.grades()) == 1
     called("invalidate", folder, "q3", "--by", "Dora", "--reason", "")
     called("invalidate", folder, "q4", "--grader", "Cleo", "--by", "Dora", "--reason", "")

@@ -289,7 +289,7 @@ def test_an_admin_adds_changes_and_takes_out(tmp_path: Path) -> None:
         with GradeStore.open(folder) as store:
             assert store.question(number or 0).invalid == "Eva: no source"
             assert [one.invalid for one in store.grades() if one.invalid] == ["Eva: guessed"]
-            deeds = [what for _, by, what in store.deeds() if by == "Eva"]
+            deeds = [what for _, by, what in store.audit_log() if by == "Eva"]
             assert [what.split(":")[0].split(" as ")[0] for what in deeds][:2] == ["added Finn <i>", "grader 6"]
         assert eva.post(f"admin/q/{number}", {"again": "1"})[0] == 303
         with GradeStore.open(folder) as store:
