@@ -137,7 +137,7 @@ def rates(where: RunningQueue, seconds: float) -> Figures:
 
         def count(test: LoadTest, folder: Path, counted: dict[str, int] = counted) -> None:
             with LoadHistory(folder) as history:
-                for one in history.sent(0, "judge"):
+                for one in history.sent_requests(0, "judge"):
                     counted["requests"] = counted.get("requests", 0) + 1
                     counted["prompt_tokens"] = counted.get("prompt_tokens", 0) + one.prompt_tokens
                     counted["completion_tokens"] = counted.get("completion_tokens", 0) + one.completion_tokens

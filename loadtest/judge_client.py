@@ -57,25 +57,25 @@ class RequestSender:
 
     def request(self, number: int, on_text: Callable[[str], None] | None) -> tuple[LoadRequest, int, Request]:
         """The request with this number, and how often it was sent before."""
-        occurrence, place = divmod(number, len(self.work))
-        one = self.work[place]
-        parts = (self.seed, one.id, occurrence, self.salt) if self.salt else (self.seed, one.id, occurrence)
+        occurrence, index = divmod(number, len(self.work))
+        source = self.work[index]
+        parts = (self.seed, source.id, occurrence, self.salt) if self.salt else (self.seed, source.id, occurrence)
         seed = seeds.derive(*parts, _SEED_ROLE)
-        digest = hashlib.blake2b(f"{one.id}\x1f{seed}".encode(), digest_size=16).digest()
+        digest = hashlib.blake2b(f"{source.id}\x1f{seed}".encode(), digest_size=16).digest()
         request = Request(
-            one.messages,
-            one.sampling,
+            source.messages,
+            source.sampling,
             seed,
             digest,
-            conversation=one.id,
-            role=one.role,
+            conversation=source.id,
+            role=source.role,
             ordinal=occurrence,
-            hint=one.hint,
+            hint=source.hint,
             on_text=on_text,
-            tools=one.tools,
-            affinity=one.affinity,
+            tools=source.tools,
+            affinity=source.affinity,
         )
-        return one, occurrence, request
+        return source, occurrence, request
 
     async def send(
         self, judge: LoadJudge, step: int, part: int, number: int, intended: float, began: float
@@ -89,17 +89,17 @@ class RequestSender:
         pieces: list[str] = []
         first = 0.0
 
-        def hear(text: str) -> None:
+        def on_text(text: str) -> None:
             nonlocal first
             if not pieces:
                 first = clock.now() - began
             pieces.append(text)
 
-        one, occurrence, request = self.request(number, hear)
-        sent = SentRequest(step, judge.label, number, one.id, occurrence, request.seed, intended, 0.0, None, 0.0,
-                    "", "", 0, 0, part=part)  # fmt: skip
+        source, occurrence, request = self.request(number, on_text)
+        record = SentRequest(step, judge.label, number, source.id, occurrence, request.seed, intended, 0.0, None, 0.0,
+                             "", "", 0, 0, part=part)  # fmt: skip
         forms = 0
-        sent.dispatched = tried = max(intended, clock.now() - began)  # timers may fire a microsecond early
+        record.dispatched = tried = max(intended, clock.now() - began)  # timers may fire a microsecond early
         while True:
             try:
                 completion = await judge.backend.generate(request)
@@ -107,42 +107,42 @@ class RequestSender:
             except FormRefused as error:
                 forms += 1  # no failure: the backend sends another form at once
                 if forms == _MOST_FORMS:
-                    return _with_failure(sent, error, pieces, first, clock.now() - began)
+                    return _with_failure(record, error, pieces, first, clock.now() - began)
             except (AccountBlocked, ConfigurationError, Unauthorized):
                 raise
             except asyncio.CancelledError:
                 if not self.given_up:
                     raise
-                return _with_failure(sent, Unfinished(self.given_up), pieces, first, clock.now() - began)
+                return _with_failure(record, Unfinished(self.given_up), pieces, first, clock.now() - began)
             except Exception as error:  # also a user's own model that raises: a failure of this request
-                if not isinstance(error, BackendError) or not error.retryable or sent.tries > self.retries:
-                    return _with_failure(sent, error, pieces, first, clock.now() - began)
-                pause = self.policy.delay(sent.tries, request.seed, error.retry_after)
-                sent.throttled += pause
-                sent.tries += 1
+                if not isinstance(error, BackendError) or not error.retryable or record.tries > self.retries:
+                    return _with_failure(record, error, pieces, first, clock.now() - began)
+                pause = self.policy.delay(record.tries, request.seed, error.retry_after)
+                record.throttled += pause
+                record.tries += 1
                 del error  # it holds on to the answer while this waits
                 await clock.sleep(pause)
             pieces.clear()
             tried = clock.now() - began
-        sent.finished = max(sent.dispatched, clock.now() - began)
-        sent.first_token = _first_token(completion, tried, first if pieces else None, sent.finished)
-        sent.text, sent.finish = completion.text, completion.finish
-        sent.prompt_tokens, sent.completion_tokens = completion.prompt_tokens, completion.completion_tokens
-        return sent
+        record.finished = max(record.dispatched, clock.now() - began)
+        record.first_token = _first_token(completion, tried, first if pieces else None, record.finished)
+        record.text, record.finish = completion.text, completion.finish
+        record.prompt_tokens, record.completion_tokens = completion.prompt_tokens, completion.completion_tokens
+        return record
 
 
-def _first_token(completion: Completion, tried: float, heard: float | None, finished: float) -> float | None:
+def _first_token(completion: Completion, tried: float, received: float | None, finished: float) -> float | None:
     """Return when the first token came; the backend's own time goes first, for pieces may be handed on late."""
     if completion.first_token is not None:
         return min(finished, tried + completion.first_token)
-    return None if heard is None else min(finished, max(tried, heard))
+    return None if received is None else min(finished, max(tried, received))
 
 
-def _with_failure(sent: SentRequest, error: Exception, pieces: list[str], first: float, now: float) -> SentRequest:
-    sent.error, sent.message = type(error).__name__, str(error)[:_LONGEST_MESSAGE]
-    sent.text, sent.finished = "".join(pieces), max(sent.dispatched, now)
-    sent.first_token = max(sent.dispatched, first) if pieces else None
-    return sent
+def _with_failure(record: SentRequest, error: Exception, pieces: list[str], first: float, now: float) -> SentRequest:
+    record.error, record.message = type(error).__name__, str(error)[:_LONGEST_MESSAGE]
+    record.text, record.finished = "".join(pieces), max(record.dispatched, now)
+    record.first_token = max(record.dispatched, first) if pieces else None
+    return record
 
 
 _CHECK_SECONDS = 10.0

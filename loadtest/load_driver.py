@@ -74,11 +74,11 @@ class PartDriver:
         streams: list[JudgeStream],
         sender: RequestSender,
         bounds: DriverBounds,
-        hear: Callable[[SentRequest], None],
+        on_request_end: Callable[[SentRequest], None],
         seconds: float | None = None,
     ) -> None:
         self.step, self.part, self.streams = step, part, streams
-        self._clock, self._sender, self._bounds, self._hear = clock, sender, bounds, hear
+        self._clock, self._sender, self._bounds, self._on_request_end = clock, sender, bounds, on_request_end
         self._seconds = seconds  # that this part may last
         self._tasks: set[asyncio.Task[None]] = set()
         self._due: list[tuple[float, int, int]] = []  # when the next request of each stream is due, stream, number
@@ -108,8 +108,8 @@ class PartDriver:
                     for _ in range(self.step.concurrency or 1):
                         self._spawn(self._work_off(stream))
             else:
-                for place in range(len(self.streams)):
-                    self._next(place)
+                for index in range(len(self.streams)):
+                    self._next(index)
                 self._tick()
             await self._until(lambda: all(stream.end for stream in self.streams))
             self._judge_queues()
@@ -123,10 +123,10 @@ class PartDriver:
         if self._failure is not None:
             raise self._failure
 
-    def stop(self, why: str = INTERRUPTED) -> None:
+    def stop(self, reason: str = INTERRUPTED) -> None:
         """Let no further request in; those under way go on."""
         for stream in self.streams:
-            self._finish(stream, why)
+            self._finish(stream, reason)
 
     def fail(self, error: BaseException) -> None:
         """End at once with this error."""
@@ -136,16 +136,16 @@ class PartDriver:
 
     # -- open loop ------------------------------------------------------------------------------------------------
 
-    def _next(self, place: int) -> None:
+    def _next(self, index: int) -> None:
         """Put the next arrival of a stream where the timer looks; the stream is done where there is none."""
-        stream = self.streams[place]
+        stream = self.streams[index]
         time = next(stream.times or iter(()), None)
         if time is None or (self._seconds is not None and time >= self._seconds):
             self._finish(stream, DONE, self._seconds)
         elif (number := next(stream.numbers, None)) is None:
             self._finish(stream, DONE, time)
         else:
-            heapq.heappush(self._due, (time, place, number))
+            heapq.heappush(self._due, (time, index, number))
 
     def _tick(self) -> None:
         """Begin what is due, and set the timer for what is due next."""
@@ -154,12 +154,12 @@ class PartDriver:
         now = self._loop.time() + _RESOLUTION
         try:
             while self._due and self._began_loop + self._due[0][0] <= now:
-                time, place, number = heapq.heappop(self._due)
-                stream = self.streams[place]
+                time, index, number = heapq.heappop(self._due)
+                stream = self.streams[index]
                 if not stream.end:
                     self._begin(stream)
                     self._spawn(self._send(stream, number, time))
-                    self._next(place)
+                    self._next(index)
                     begun += 1
                 if begun == _BEGUN_AT_ONCE:
                     self._timers["next"] = self._loop.call_soon(self._tick)
@@ -194,11 +194,11 @@ class PartDriver:
             self._finish(stream, TOO_MANY)
 
     async def _send(self, stream: JudgeStream, number: int, intended: float) -> None:
-        sent = await self._sender.send(stream.judge, self.step.index, self.part, number, intended, self.began)
+        record = await self._sender.send(stream.judge, self.step.index, self.part, number, intended, self.began)
         stream.ended += 1
-        if not sent.error:
-            stream.queue.answered(sent.finished - sent.intended)
-        self._hear(sent)
+        if not record.error:
+            stream.queue.answered(record.finished - record.intended)
+        self._on_request_end(record)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -212,15 +212,15 @@ class PartDriver:
         if not self._tasks:
             self._changed.set()
 
-    def _finish(self, stream: JudgeStream, why: str, seconds: float | None = None) -> None:
+    def _finish(self, stream: JudgeStream, reason: str, seconds: float | None = None) -> None:
         """No further request of this stream; ``seconds`` are how long they were let in, else until now."""
         if not stream.end:
-            stream.end = why
+            stream.end = reason
             stream.let_in = self.seconds if seconds is None else seconds
             self._changed.set()
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while not holds() and self._failure is None:
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition() and self._failure is None:
             self._changed.clear()
             await self._changed.wait()
 
@@ -266,7 +266,7 @@ def judge_stream(
     judge: LoadJudge,
     work: LoadRequests,
     seed: int,
-    done: bytearray,
+    finished: bytearray,
     *,
     first: bool,
     apart: bool,
@@ -277,18 +277,18 @@ def judge_stream(
         this step. :param apart: whether the judge's arrivals are drawn apart from those of others at this rate.
     """
     if step.arrivals == "closed":
-        return JudgeStream(judge, _unfinished_numbers(done, step.requests))
+        return JudgeStream(judge, _unfinished_numbers(finished, step.requests))
     names = (seed, "arrivals", step.arrivals, step.rate, *([] if first else [part]), *([judge.label] if apart else []))
     if first:
-        return JudgeStream(judge, _unfinished_numbers(done, step.requests), _arrival_times(step, work, *names))
-    left = planned_requests(step, work, seed, judge, apart=apart)
+        return JudgeStream(judge, _unfinished_numbers(finished, step.requests), _arrival_times(step, work, *names))
+    planned = planned_requests(step, work, seed, judge, apart=apart)
     if step.arrivals == "replay":
         return JudgeStream(
             judge,
-            _unfinished_numbers(done, left),
-            _remaining_times(_unfinished_numbers(done, left), _arrival_times(step, work)),
+            _unfinished_numbers(finished, planned),
+            _remaining_times(_unfinished_numbers(finished, planned), _arrival_times(step, work)),
         )
-    return JudgeStream(judge, _unfinished_numbers(done, left), _arrival_times(step, work, *names))
+    return JudgeStream(judge, _unfinished_numbers(finished, planned), _arrival_times(step, work, *names))
 
 
 def planned_requests(step: LoadStep, work: LoadRequests, seed: int, judge: LoadJudge, *, apart: bool) -> int | None:
@@ -308,31 +308,31 @@ def check_recorded_times(work: LoadRequests) -> None:
     :raises ConfigurationError: a request has no time, or they are not in the order of their times.
     """
     before = None
-    for one in work:
-        if one.at is None:
+    for request in work:
+        if request.at is None:
             raise ConfigurationError(
-                f"replayed arrivals need a time of each request; '{one.id}' has none: choose constant, poisson or "
+                f"replayed arrivals need a time of each request; '{request.id}' has none: choose constant, poisson or "
                 "bursty arrivals, or record times"
             )
-        if before is not None and one.at < before:
-            raise ConfigurationError(f"replayed arrivals need requests in the order of their times; see '{one.id}'")
-        before = one.at
+        if before is not None and request.at < before:
+            raise ConfigurationError(f"replayed arrivals need requests in the order of their times; see '{request.id}'")
+        before = request.at
 
 
-def _unfinished_numbers(done: bytearray, limit: int | None) -> Iterator[int]:
+def _unfinished_numbers(finished: bytearray, limit: int | None) -> Iterator[int]:
     """The numbers of the requests that have not ended, in order."""
     for number in itertools.count() if limit is None else range(limit):
-        if number >= len(done) or not done[number]:
+        if number >= len(finished) or not finished[number]:
             yield number
 
 
-def _remaining_times(left: Iterator[int], times: Iterator[float]) -> Iterator[float]:
+def _remaining_times(numbers: Iterator[int], times: Iterator[float]) -> Iterator[float]:
     """Of recorded times those of the requests that are left, from the first of them on."""
     start: float | None = None
-    place = -1
-    for number in left:
-        time = next(itertools.islice(times, number - place - 1, None))
-        place = number
+    previous = -1
+    for number in numbers:
+        time = next(itertools.islice(times, number - previous - 1, None))
+        previous = number
         start = time if start is None else start
         yield time - start
 
@@ -346,6 +346,6 @@ def _arrival_times(step: LoadStep, work: LoadRequests, *seed: object) -> Iterato
     if step.arrivals == "bursty":
         return load_schedule.bursty_arrivals(rate, step.burst, *seed)
     try:
-        return load_schedule.replay_arrivals([one.at or 0.0 for one in work], rate or None)
+        return load_schedule.replay_arrivals([request.at or 0.0 for request in work], rate or None)
     except ValueError as error:
         raise ConfigurationError(f"load test: {error}") from None

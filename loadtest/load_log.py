@@ -60,12 +60,12 @@ class LoadLog(LogWriter):
 
     def __init__(self, path: Path, clock: Clock, on_failure: Callable[[JournalError], None] | None = None) -> None:
         super().__init__(path, clock, on_failure)
-        self._sent: deque[tuple[Any, ...]] = deque()
+        self._requests: deque[tuple[Any, ...]] = deque()
         self._changes: deque[tuple[str, tuple[Any, ...]]] = deque()
 
-    def record(self, one: SentRequest) -> None:
+    def record(self, request: SentRequest) -> None:
         """Record a request that has ended, well or badly."""
-        self._append(self._sent, _to_row(one))
+        self._append(self._requests, _to_row(request))
 
     def begin_step(self, step: LoadStep) -> None:
         """Record that a step begins, or goes on."""
@@ -98,11 +98,11 @@ class LoadLog(LogWriter):
 
     def _write(self, connection: sqlite3.Connection) -> None:
         # Changes first: the requests of a step that ends are in the queue that is emptied after it.
-        changes, sent = drain_queue(self._changes), drain_queue(self._sent)
-        if not changes and not sent:
+        changes, requests = drain_queue(self._changes), drain_queue(self._requests)
+        if not changes and not requests:
             return
         self._begin(connection)
-        insert_rows(connection, "sent", len(_COLUMNS), sent)
+        insert_rows(connection, "sent", len(_COLUMNS), requests)
         for statement, values in changes:
             connection.execute(statement, values)
         connection.execute("commit")
@@ -128,10 +128,10 @@ def check_log_version(path: Path, connection: sqlite3.Connection) -> None:
 
     :raises JournalError: it is not.
     """
-    found = connection.execute("select value from meta where key = 'schema'").fetchone()
-    if found is None or found[0] != str(LOG_VERSION):
+    row = connection.execute("select value from meta where key = 'schema'").fetchone()
+    if row is None or row[0] != str(LOG_VERSION):
         raise JournalError(
-            f"{path}: {describe_version_problem('log of a load test, schema', found and found[0], [LOG_VERSION])}"
+            f"{path}: {describe_version_problem('log of a load test, schema', row and row[0], [LOG_VERSION])}"
         )
 
 
@@ -195,15 +195,15 @@ class LoadHistory:
 
     def steps(self) -> list[LoggedStep]:
         """All steps that have begun, in the order in which they ran."""
-        found = []
+        steps = []
         for number, *row in self._rows("select step, plan, began, ends from steps order by place"):
             parts = self._rows("select part, seconds, watched from parts where step = ? order by part", number)
             try:
-                found.append(_step_from_row(row, parts))
+                steps.append(_step_from_row(row, parts))
             except (ValueError, TypeError, KeyError) as error:
-                told = f"the record of step {number} cannot be read ({type(error).__name__}: {error})"
-                raise JournalError(f"{self.path}: {told}; restore the file from a copy") from None
-        return found
+                problem = f"the record of step {number} cannot be read ({type(error).__name__}: {error})"
+                raise JournalError(f"{self.path}: {problem}; restore the file from a copy") from None
+        return steps
 
     def finished(self, step: int, judge: str) -> bytearray:
         """For each number of a judge's requests, up to the highest that has ended, 1 if it has ended."""
@@ -215,8 +215,8 @@ class LoadHistory:
 
     def count(self, step: int | None = None) -> int:
         """How many requests have ended, in one step or in all."""
-        where = "" if step is None else "where step = ?"
-        [(count,)] = self._rows(f"select count(*) from sent {where}", *([] if step is None else [step]))
+        clause = "" if step is None else "where step = ?"
+        [(count,)] = self._rows(f"select count(*) from sent {clause}", *([] if step is None else [step]))
         return int(count)
 
     def messages(self, step: int, judge: str) -> dict[str, str]:
@@ -230,7 +230,7 @@ class LoadHistory:
         for part, number, *fields in self._rows(query, step, judge):
             yield part, number, RequestTiming(*fields)
 
-    def sent(self, step: int, judge: str) -> Iterator[SentRequest]:
+    def sent_requests(self, step: int, judge: str) -> Iterator[SentRequest]:
         """A judge's requests in a step with their texts, by number."""
         query = f"select {_SENT_COLUMNS} from sent where step = ? and judge = ? order by number"
         for row in self._rows(query, step, judge):
@@ -252,10 +252,10 @@ def _step_from_row(row: Sequence[Any], parts: Iterable[tuple[Any, ...]]) -> Logg
     fields["judges"] = tuple(fields["judges"])
     logged = []
     for part, seconds, watched in parts:
-        seen = orjson.loads(watched) if watched else {}
-        if not isinstance(seen, dict):
+        observed = orjson.loads(watched) if watched else {}
+        if not isinstance(observed, dict):
             raise TypeError("what was watched is no object")
-        logged.append(LoggedPart(part, seconds, seen))
+        logged.append(LoggedPart(part, seconds, observed))
     reasons = orjson.loads(ends) if ends else None
     if reasons is not None and not isinstance(reasons, dict):
         raise TypeError("the reasons of its end are no object")
@@ -272,7 +272,7 @@ class LoadFolder:
 
     def __init__(self, path: Path, fields: dict[str, Any]) -> None:
         self.path, self.fields = path, fields
-        self._made: list[Path] = []  # by this very object
+        self._created: list[Path] = []  # by this very object
         self._lock = RunFolder(path, {})
 
     @classmethod
@@ -288,7 +288,7 @@ class LoadFolder:
             )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigurationError(f"{path} exists and is not a load test; name another folder with --out")
-        made = [path / LOAD_FILE, path / _LOCK, *([] if path.exists() else [path])]
+        created = [path / LOAD_FILE, path / _LOCK, *([] if path.exists() else [path])]
         try:
             path.mkdir(parents=True, exist_ok=True)
             record = seal_manifest({"load_test": _FOLDER_VERSION, **fields, "versions": installed_versions()})
@@ -297,7 +297,7 @@ class LoadFolder:
         except OSError as error:
             raise JournalError(f"{path}: cannot make the folder of the load test: {error.strerror}") from error
         folder = cls.open(path)
-        folder._made = made
+        folder._created = created
         return folder
 
     @classmethod
@@ -314,8 +314,8 @@ class LoadFolder:
         except (OSError, orjson.JSONDecodeError) as error:
             raise ConfigurationError(f"{file}: cannot be read: {error}") from None
         if not isinstance(fields, dict) or fields.get("load_test") != _FOLDER_VERSION:
-            found = fields.get("load_test") if isinstance(fields, dict) else None
-            raise ConfigurationError(f"{file}: {describe_version_problem('load_test', found, [_FOLDER_VERSION])}")
+            version = fields.get("load_test") if isinstance(fields, dict) else None
+            raise ConfigurationError(f"{file}: {describe_version_problem('load_test', version, [_FOLDER_VERSION])}")
         grant_from_seal(fields)
         return cls(path, fields)
 
@@ -326,7 +326,7 @@ class LoadFolder:
     def unlock(self) -> None:
         """Let others write. Where nothing has begun, what this object has made is taken away again."""
         if not (self.path / LOG_FILE).exists():
-            for made in self._made:
+            for path in self._created:
                 with suppress(OSError):
-                    made.rmdir() if made == self.path else made.unlink()
+                    path.rmdir() if path == self.path else path.unlink()
         self._lock.unlock()

@@ -11,7 +11,7 @@ from viva.reports.page import Page, PageSection, Plot, Record, count_of, join_na
 from viva.reports.tables import Table, percent
 
 from .load_sentences import (
-    all_the_same,
+    has_same_verdicts,
     headline,
     load_sentence,
     report_notes,
@@ -34,26 +34,26 @@ def load_page(report: Record) -> Page:
     except ConfigurationError as error:
         no_plots = str(error)
     decisive = next((plot for plot in plots if plot.anchor == "drift"), None)
-    beside = [plot for plot in plots if plot is not decisive]
+    other_plots = [plot for plot in plots if plot is not decisive]
     tables = [table for table in load_tables(report) if table[2]]
     speed = [table for table in tables if table[0].startswith(_SPEED_TITLES)]
     judgement = [table for table in tables if table not in speed]
     sections = [
         PageSection("judgement", "Judgement", [_step_table(report), *judgement]),
-        PageSection("speed", "Speed", speed, plots=bool(beside or no_plots)),
+        PageSection("speed", "Speed", speed, plots=bool(other_plots or no_plots)),
     ]
     return Page(
         f"Judges under load: {report['work']['source']}",
         [
             ("Requests", work_sentence(report["work"])),
-            ("Judges", join_names(f"{one['judge']} ({one['model']})" for one in report["judges"])),
+            ("Judges", join_names(f"{judge['judge']} ({judge['model']})" for judge in report["judges"])),
             *([("Load", load)] if (load := load_sentence(report["settings"])) else []),
             ("Objective", _objective_text(report)),
-            *([("Notes", " ".join(f"{note}." for note in told))] if (told := report_notes(report)) else []),
+            *([("Notes", " ".join(f"{note}." for note in notes))] if (notes := report_notes(report)) else []),
         ],
         [],
         [section for section in sections if section.tables or section.plots],
-        beside,
+        other_plots,
         no_plots,
         {},
         _methods(report),
@@ -98,16 +98,16 @@ def _drift_plot(report: Record) -> Iterator[Plot]:
         if loads:
             drifts = [step["drift"] for step in steps]
             # Where all verdicts are the same the interval is that of requests that were not met: no error bar of these.
-            ends = [(0.0, 0.0) if all_the_same(step) else (step["drift"]["low"], step["drift"]["high"])
+            ends = [(0.0, 0.0) if has_same_verdicts(step) else (step["drift"]["low"], step["drift"]["high"])
                     for step in steps]  # fmt: skip
             lines.append(
                 Curve(
                     judge["judge"],
                     loads,
-                    [100 * one["value"] for one in drifts],
+                    [100 * drift["value"] for drift in drifts],
                     [100 * low for low, _ in ends],
                     [100 * high for _, high in ends],
-                    [place for place, step in enumerate(steps) if step["flagged"]],
+                    [index for index, step in enumerate(steps) if step["flagged"]],
                 )
             )
     if lines:
@@ -119,43 +119,43 @@ def _drift_plot(report: Record) -> Iterator[Plot]:
             bounds=(0.0, 1.08 * max(top, 1.0)),
         )
         svg = curve_plot("Drift against load", lines, axes, "judges otherwise")
-        told = join_names(f"{line.name} {percent(max(line.ys) / 100)} at most" for line in lines)
+        summary = join_names(f"{line.name} {percent(max(line.ys) / 100)} at most" for line in lines)
         yield Plot(
             "drift",
             "Drift against load",
             "How far verdicts move from the unloaded ones, as a share of the scale, with its interval; crosses mark "
             "loads at which they change beyond the judge's own noise.",
             "",
-            [(svg, f"Drift by load: {told}")],
+            [(svg, f"Drift by load: {summary}")],
         )
 
 
 def _throughput_plot(report: Record) -> Iterator[Plot]:
     lines = []
     for judge in report["judges"]:
-        known = [step for step in judge["steps"] if step["verdicts_per_minute"] and _p95(step) is not None]
-        known.sort(key=lambda step: step["verdicts_per_minute"])
-        if known:
+        measured = [step for step in judge["steps"] if step["verdicts_per_minute"] and _p95(step) is not None]
+        measured.sort(key=lambda step: step["verdicts_per_minute"])
+        if measured:
             lines.append(
                 Curve(
                     judge["judge"],
-                    [step["verdicts_per_minute"] for step in known],
-                    [_p95(step) or 0.0 for step in known],
-                    flagged=[place for place, step in enumerate(known) if step["judgement"]["flagged"]],
-                    texts=[step["judgement"]["load"] for step in known] if len(report["judges"]) == 1 else (),
+                    [step["verdicts_per_minute"] for step in measured],
+                    [_p95(step) or 0.0 for step in measured],
+                    flagged=[index for index, step in enumerate(measured) if step["judgement"]["flagged"]],
+                    texts=[step["judgement"]["load"] for step in measured] if len(report["judges"]) == 1 else (),
                 )
             )
     if lines:
         axes = Axes("verdicts a minute", "p95 latency, s", log_x=_needs_log(lines, "xs"), log_y=_needs_log(lines, "ys"))
         svg = curve_plot("Latency and throughput", lines, axes, "judges otherwise")
-        told = join_names(f"{line.name} up to {max(line.xs):,.0f} a minute" for line in lines)
+        summary = join_names(f"{line.name} up to {max(line.xs):,.0f} a minute" for line in lines)
         yield Plot(
             "curve",
             "Latency and throughput",
             "Each point is a load: verdicts a minute, and the latency that 95% of requests stay below, from their "
             "intended start.",
             "",
-            [(svg, f"p95 latency by verdicts a minute: {told}")],
+            [(svg, f"p95 latency by verdicts a minute: {summary}")],
         )
 
 
@@ -167,42 +167,42 @@ def _latency_plot(report: Record) -> Iterator[Plot]:
             points = ((step["speed"] or {}).get("distributions") or {}).get("e2e")
             if points:
                 xs, ys = zip(*points, strict=True)
-                lines.append(Curve(step["judgement"]["load"], xs, [100 * share for share in ys]))
+                lines.append(Curve(step["judgement"]["load"], xs, [100 * fraction for fraction in ys]))
         lines = _select_lines(lines)
         if lines:
             axes = Axes(
                 "seconds", "% of requests answered", log_x=_needs_log(lines, "xs"), marks=False, bounds=(0.0, 101.0)
             )
             svg = curve_plot(judge["judge"], lines, axes)
-            told = join_names(f"{line.name} all within {seconds_text(max(line.xs))}" for line in lines)
-            panels.append((svg, f"Latencies of {judge['judge']}: {told}"))
+            summary = join_names(f"{line.name} all within {seconds_text(max(line.xs))}" for line in lines)
+            panels.append((svg, f"Latencies of {judge['judge']}: {summary}"))
     if panels:
         caption = "The share of requests that are answered within so many seconds of their intended start."
         yield Plot("distributions", "Distribution of latencies", caption, "", panels)
 
 
-def _select_lines(lines: Sequence[Curve], most: int = 6) -> list[Curve]:
+def _select_lines(lines: Sequence[Curve], limit: int = 6) -> list[Curve]:
     """At most so many lines, the first and the last among them."""
-    if len(lines) <= most:
+    if len(lines) <= limit:
         return list(lines)
-    return [lines[round(at * (len(lines) - 1) / (most - 1))] for at in range(most)]
+    return [lines[round(at * (len(lines) - 1) / (limit - 1))] for at in range(limit)]
 
 
 def _p95(step: Record) -> float | None:
-    found = step["speed"]["latencies"]["e2e"].get("p95") if step["speed"] else None
-    return None if found is None else float(found)
+    value = step["speed"]["latencies"]["e2e"].get("p95") if step["speed"] else None
+    return None if value is None else float(value)
 
 
 def _loads(steps: Sequence[Record]) -> list[float]:
     """Loads as numbers; empty where one is not."""
-    found = []
+    loads = []
     for step in steps:
         text = step["load"].removesuffix("/s").removesuffix(" in flight")
         try:
-            found.append(float(text))
+            loads.append(float(text))
         except ValueError:
             return []
-    return found
+    return loads
 
 
 def _load_axis(report: Record) -> str:
@@ -223,28 +223,28 @@ def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
     for judge in report["judges"]:
         for step in judge["steps"]:
             judged = step["judgement"]
-            place = {"judge": judge["judge"], "load": judged["load"]}
-            for one in judged["figures"]:
-                more = {"aspect": one["aspect"], "p": one["p"], "n": one["n"]}
-                yield _csv_row(place, "judgement", one["figure"], one["change"], **more)
+            keys = {"judge": judge["judge"], "load": judged["load"]}
+            for figure in judged["figures"]:
+                more = {"aspect": figure["aspect"], "p": figure["p"], "n": figure["n"]}
+                yield _csv_row(keys, "judgement", figure["figure"], figure["change"], **more)
             if judged["drift"] is not None:
-                yield _csv_row(place, "judgement", "drift", judged["drift"], p=judged["p"])
+                yield _csv_row(keys, "judgement", "drift", judged["drift"], p=judged["p"])
             for name in ("agreement", "seeds", "reference"):
                 if judged[name] is not None:
-                    yield _csv_row(place, "agreement", name, judged[name]["same"], n=judged[name]["n"])
+                    yield _csv_row(keys, "agreement", name, judged[name]["same"], n=judged[name]["n"])
             speed = step["speed"]
             if speed is None:
                 continue
-            yield _csv_row(place, "speed", "verdicts_per_minute", {"value": step["verdicts_per_minute"]})
+            yield _csv_row(keys, "speed", "verdicts_per_minute", {"value": step["verdicts_per_minute"]})
             for name, latency in speed["latencies"].items():
                 for statistic, value in latency.items():
                     if statistic != "count":
-                        yield _csv_row(place, "latency", f"{name}.{statistic}", {"value": value}, n=latency["count"])
+                        yield _csv_row(keys, "latency", f"{name}.{statistic}", {"value": value}, n=latency["count"])
 
 
-def _csv_row(place: Record, part: str, measure: str, figure: Record, **more: Any) -> dict[str, Any]:
+def _csv_row(keys: Record, part: str, measure: str, figure: Record, **more: Any) -> dict[str, Any]:
     ends = {name: figure.get(name) for name in ("value", "low", "high")}
-    return dict.fromkeys(CSV_COLUMNS) | dict(place) | {"part": part, "measure": measure} | ends | more
+    return dict.fromkeys(CSV_COLUMNS) | dict(keys) | {"part": part, "measure": measure} | ends | more
 
 
 def _methods(report: Record) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from viva.scoring.load_schedule import RateResult, highest_rate
 from .load_log import LoadHistory
 from .load_records import LoadStep
 from .run_load_test import LoadTest
-from .step_judgement import JudgePasses, judgement_record, read_passes, requests_asked
+from .step_judgement import JudgePasses, describe_requests, judgement_record, read_passes
 from .workload import Workload
 
 REPORT_VERSION = 1
@@ -63,19 +63,19 @@ def make_load_record(
     nothing promises that. ``objective`` and ``settings`` are kept as they are: what was asked for with the highest rate
     that met it, and how the test was set up. ``alpha``: the share of sound judges that are flagged at any load.
     """
-    speeds = {(one.judge, one.step.index): one for one in measured}
-    asked, scales = requests_asked(work.requests), work.scales
+    speeds = {(entry.judge, entry.step.index): entry for entry in measured}
+    requests, scales = describe_requests(work.requests), work.scales
     judges = []
     for label, judged in passes.items():
         own = sort_by_load(step for step in steps if label in step.judges)
-        judgement = judgement_record(judged, own, asked, scales, alpha)
+        judgement = judgement_record(judged, own, requests, scales, alpha)
         judges.append({
             "judge": label,
             "model": (models or {}).get(label, label),
             "tier": (tiers or {}).get(label, "A"),
             "judgement": judgement,
             "unloaded_speed": _speed_record(speeds.get((label, -1))),
-            "steps": [_step_with_speed(one, speeds.get((label, one["step"]))) for one in judgement["steps"]],
+            "steps": [_step_with_speed(entry, speeds.get((label, entry["step"]))) for entry in judgement["steps"]],
         })  # fmt: skip
     return {
         "kind": "load",
@@ -110,19 +110,19 @@ def _speed_record(measured: SupportsSpeed | None) -> dict[str, Any] | None:
     """The record of speed with the distribution of latencies, as pairs of seconds and shares."""
     if measured is None:
         return None
-    shares = {
-        name: [[round_figure(seconds), round_figure(share)] for seconds, share in histogram.shares(_POINTS)]
+    distributions = {
+        name: [[round_figure(seconds), round_figure(fraction)] for seconds, fraction in histogram.shares(_POINTS)]
         for name, histogram in measured.speed.latencies.items()
     }
-    return {**measured.record, "distributions": {name: points for name, points in shares.items() if points}}
+    return {**measured.record, "distributions": {name: points for name, points in distributions.items() if points}}
 
 
 def report_of_test(test: LoadTest, work: Workload) -> dict[str, Any]:
     """The record of a test's ended steps."""
     with LoadHistory(test.folder, checked=True) as history:
         passes = read_passes(history, work)
-        steps = [one.step for one in history.steps() if one.ends is not None]
-    most = max((result.measured.record["sent"] for result in test.results.values()), default=0)
+        steps = [logged.step for logged in history.steps() if logged.ends is not None]
+    most_sent = max((result.measured.record["sent"] for result in test.results.values()), default=0)
     record = make_load_record(
         work,
         passes,
@@ -133,11 +133,11 @@ def report_of_test(test: LoadTest, work: Workload) -> dict[str, Any]:
         settings=test.settings.model_dump(mode="json"),
         objective=objective_record(test),
     )
-    if most > 2 * len(work.requests):
+    if most_sent > 2 * len(work.requests):
         record["work"]["notes"] = [
             *record["work"]["notes"],
-            f"each of the {len(work.requests):,} requests was sent up to {-(-most // len(work.requests)):,} times in a "
-            "step: a server that caches prompts answers them faster than new ones",
+            f"each of the {len(work.requests):,} requests was sent up to {-(-most_sent // len(work.requests)):,} "
+            "times in a step: a server that caches prompts answers repeated ones faster",
         ]
     return record
 
@@ -172,7 +172,7 @@ def objective_record(test: LoadTest) -> dict[str, Any] | None:
     # Of a search some rates must fail: what counts is that one does not.
     met = (
         bool(best)
-        and all(next(value for name, value in one.items() if name != "judge") is not None for one in best)
-        and (searched or all(one["met"] for one in steps))
+        and all(next(value for name, value in entry.items() if name != "judge") is not None for entry in best)
+        and (searched or all(entry["met"] for entry in steps))
     )
     return {"text": str(test.objective), "met": met, "highest": best, "steps": steps}

@@ -41,21 +41,21 @@ def judgement_status(step: Record) -> JudgementStatus:
 
 def answered_share(step: Record) -> float:
     """Return the share of a step's requests that were answered."""
-    sent = step["answers"] + step["errors"]
-    return step["answers"] / sent if sent else 0.0
+    total = step["answers"] + step["errors"]
+    return step["answers"] / total if total else 0.0
 
 
 def compared_requests(step: Record) -> int:
     """Return the number of requests whose verdicts were compared with unloaded ones."""
-    return max((one["n"] for one in step["figures"] if one["figure"] in ("scores", "verdicts")), default=0)
+    return max((figure["n"] for figure in step["figures"] if figure["figure"] in ("scores", "verdicts")), default=0)
 
 
 def basis_text(step: Record) -> str:
     """Return what the statement rests on that a judge is at one load what it is unloaded."""
-    sent = step["answers"] + step["errors"]
-    share = percent(answered_share(step))
+    total = step["answers"] + step["errors"]
+    answered = percent(answered_share(step))
     compared = f"verdicts on {compared_requests(step):,} compared"
-    return f"{share} of {count_of(sent, 'request')} answered, {compared}, no change above {percent(step['unseen'])}"
+    return f"{answered} of {count_of(total, 'request')} answered, {compared}, no change above {percent(step['unseen'])}"
 
 
 def unknown_sentence(step: Record) -> str:
@@ -63,11 +63,11 @@ def unknown_sentence(step: Record) -> str:
     at = f"At {step['load']}"
     if judgement_status(step) == "failed":
         lost = percent(1.0 - answered_share(step))
-        sent = count_of(step["answers"] + step["errors"], "request")
-        return f"{at} {lost} of {sent} failed, and which ones is not chance: whether its verdicts hold is not known."
+        total = count_of(step["answers"] + step["errors"], "request")
+        return f"{at} {lost} of {total} failed, and which ones is not chance: whether its verdicts hold is not known."
     number_of, items = compared_requests(step), _compared_items(step)
-    few = count_of(number_of, "request") + (f" on {count_of(items, 'item')}" if items != number_of else "")
-    sentence = f"{at} {few} compared are too few to tell"
+    compared = count_of(number_of, "request") + (f" on {count_of(items, 'item')}" if items != number_of else "")
+    sentence = f"{at} {compared} compared are too few to tell"
     if step["unseen"] is None:
         return f"{sentence}."
     sentence += f": a change of up to {percent(step['unseen'])} of its scale may go unseen"
@@ -76,7 +76,7 @@ def unknown_sentence(step: Record) -> str:
 
 
 def _compared_items(step: Record) -> int:
-    return max((one["items"] for one in step["figures"] if one["figure"] in ("scores", "verdicts")), default=0)
+    return max((figure["items"] for figure in step["figures"] if figure["figure"] in ("scores", "verdicts")), default=0)
 
 
 def _enough_items(step: Record, items: int) -> int | None:
@@ -88,10 +88,10 @@ def _enough_items(step: Record, items: int) -> int | None:
     drift = abs(step["drift"]["value"]) if step["drift"] is not None else 0.0
     if drift >= RESOLVED / 2:
         return None
-    least = _Z2 * (1.0 / RESOLVED - 1.0)
-    if not all_the_same(step):
-        least = max(least, items * ((step["unseen"] - drift) / (RESOLVED - drift)) ** 2)
-    return math.ceil(least / 5) * 5
+    needed = _Z2 * (1.0 / RESOLVED - 1.0)
+    if not has_same_verdicts(step):
+        needed = max(needed, items * ((step["unseen"] - drift) / (RESOLVED - drift)) ** 2)
+    return math.ceil(needed / 5) * 5
 
 
 def step_sentence(step: Record, judgement: Record) -> str:
@@ -100,53 +100,53 @@ def step_sentence(step: Record, judgement: Record) -> str:
     if step["p"] is None:
         return f"{at} no verdict can be compared with unloaded ones."
     if step["flagged"]:
-        changed = sorted((one for one in step["figures"] if one["changed"]), key=_change_order)
-        told: dict[str, Record] = {}
-        for one in changed:  # the main score's figure stands for those of its aspects
-            told.setdefault(one["figure"], one)
-        if not told:
+        changed = sorted((figure for figure in step["figures"] if figure["changed"]), key=_change_order)
+        by_figure: dict[str, Record] = {}
+        for figure in changed:  # the main score's figure stands for those of its aspects
+            by_figure.setdefault(figure["figure"], figure)
+        if not by_figure:
             return f"{at} its verdicts are not what they are unloaded, beyond its own noise."
-        parts = [_change_text(one, step, judgement) for one in list(told.values())[:_MOST_TOLD]]
+        parts = [_change_text(figure, step, judgement) for figure in list(by_figure.values())[:_MOST_TOLD]]
         return f"{at} {', and '.join(parts)}, beyond its own noise."
     if judgement_status(step) != "same":
         return unknown_sentence(step)
-    noise = "" if all_the_same(step) else ", within its own noise"
+    noise = "" if has_same_verdicts(step) else ", within its own noise"
     return f"{at} it judges as it does unloaded: {_unchanged_text(step, judgement)}{noise}."
 
 
 def report_notes(report: Record) -> list[str]:
     """What a reader must know of the figures."""
-    said = list(report["work"]["notes"])
-    for one in report["judges"]:
-        unloaded = one["judgement"]["unloaded"]
+    notes = list(report["work"]["notes"])
+    for judge in report["judges"]:
+        unloaded = judge["judgement"]["unloaded"]
         noise = unloaded["noise"]
-        said += _unread_notes(one)
+        notes += _unread_notes(judge)
         if min(unloaded["answers"]) == 0:
-            said.append(f"{one['judge']}: without two unloaded passes nothing is known of its noise")
+            notes.append(f"{judge['judge']}: without two unloaded passes nothing is known of its noise")
         elif noise is not None and noise["p"] is not None and noise["p"] <= report["alpha"]:
             value = abs(noise["change"]["value"])
-            said.append(
-                f"{one['judge']}: its two unloaded passes differ by {_points_text(value, one['judgement'])} on "
+            notes.append(
+                f"{judge['judge']}: its two unloaded passes differ by {_points_text(value, judge['judgement'])} on "
                 f"average, so "
                 "it is not the load alone that moves it"
             )
-        speeds = [step["speed"] for step in one["steps"] if step.get("speed")]
-        said += [f"{one['judge']}: {told}" for told in (*_failure_notes(one), *_unsteady_notes(one))]
+        speeds = [step["speed"] for step in judge["steps"] if step.get("speed")]
+        notes += [f"{judge['judge']}: {note}" for note in (*_failure_notes(judge), *_unsteady_notes(judge))]
         if slow := list(dict.fromkeys(speed["bottleneck"] for speed in speeds if speed.get("bottleneck"))):
-            said.append(f"{one['judge']}: {slow[0]}")
-    return said
+            notes.append(f"{judge['judge']}: {slow[0]}")
+    return notes
 
 
 def _failure_notes(judge: Record) -> list[str]:
     """Why requests failed, by type."""
-    found: dict[str, tuple[int, str]] = {}
+    failures: dict[str, tuple[int, str]] = {}
     for step in judge["steps"]:
         for kind, count in (step.get("speed") or {}).get("errors", {}).items():
-            before, message = found.get(kind, (0, step["speed"]["error_messages"].get(kind, "")))
-            found[kind] = before + count, message
+            before, message = failures.get(kind, (0, step["speed"]["error_messages"].get(kind, "")))
+            failures[kind] = before + count, message
     return [
         f"{count_of(count, 'request')} failed with {kind}, the first: {' '.join(message.split())[:_EXCERPT]}"
-        for kind, (count, message) in found.items()
+        for kind, (count, message) in failures.items()
     ]
 
 
@@ -165,10 +165,10 @@ def _unread_notes(judge: Record) -> list[str]:
     unloaded = judge["judgement"]["unloaded"]
     if not unloaded["unread"] or unloaded["unreadable"] < _MANY_UNREADABLE:
         return []
-    share = percent(unloaded["unreadable"])
+    fraction = percent(unloaded["unreadable"])
     kind, text = next(iter(unloaded["unread"].items()))
-    shown = " ".join(text.split())[:_EXCERPT] or "(empty)"
-    return [f"{judge['judge']}: {share} of its unloaded answers hold no verdict, such as ({kind}): {shown}"]
+    excerpt = " ".join(text.split())[:_EXCERPT] or "(empty)"
+    return [f"{judge['judge']}: {fraction} of its unloaded answers hold no verdict, such as ({kind}): {excerpt}"]
 
 
 def seconds_text(value: float) -> str:
@@ -185,83 +185,82 @@ def digits_of(judgement: Record) -> int:
     return 1 if width is not None and width >= 20 else 3 if width is not None and width <= 1 else 2
 
 
-def _change_order(one: Record) -> tuple[int, float]:
-    return _ORDER.index(one["figure"]), one["p"]
+def _change_order(figure: Record) -> tuple[int, float]:
+    return _ORDER.index(figure["figure"]), figure["p"]
 
 
-def _change_text(one: Record, step: Record, judgement: Record) -> str:
-    change, digits = one["change"], digits_of(judgement)
-    of = _aspect_text(one, judgement)
+def _change_text(figure: Record, step: Record, judgement: Record) -> str:
+    change, digits = figure["change"], digits_of(judgement)
+    aspect = _aspect_text(figure, judgement)
     size = _interval_text(change, digits)
-    match one["figure"]:
+    match figure["figure"]:
         case "unreadable":
-            kinds = [_KINDS[kind] for kind, found in sorted(step["failures"].items(), key=_by_change)
-                     if found["change"]["value"] > 0.0]  # fmt: skip
+            kinds = [_KINDS[kind] for kind, failure in sorted(step["failures"].items(), key=_by_change)
+                     if failure["change"]["value"] > 0.0]  # fmt: skip
             mostly = f", mostly {kinds[0]}" if kinds and kinds[0] != "unreadable" else ""
             return (
-                f"{percent(one['loaded'])} of its answers hold no verdict{mostly}, instead of "
-                f"{percent(one['unloaded'])} unloaded"
+                f"{percent(figure['loaded'])} of its answers hold no verdict{mostly}, instead of "
+                f"{percent(figure['unloaded'])} unloaded"
             )
         case "scores":
             verb = "fall" if change["value"] < 0.0 else "rise"
-            return f"its scores{of} {verb} by {size}"
+            return f"its scores{aspect} {verb} by {size}"
         case "spread":
             verb = "flatten" if change["value"] < 0.0 else "scatter"
-            loaded, unloaded = (number(one[name], digits) for name in ("loaded", "unloaded"))
-            return f"its scores{of} {verb} (standard deviation {loaded} instead of {unloaded})"
+            loaded, unloaded = (number(figure[name], digits) for name in ("loaded", "unloaded"))
+            return f"its scores{aspect} {verb} (standard deviation {loaded} instead of {unloaded})"
         case "position":
             whom = "first" if change["value"] > 0.0 else "second"
             return f"it favours the answer that stands {whom} by {_interval_text(change, 2)} more"
-        case "reference" if one["aspect"] == "label":
-            return (
-                f"it departs from the reference labels in {_interval_text(change, 2, share=True)} more of its verdicts"
-            )
+        case "reference" if figure["aspect"] == "label":
+            size = _interval_text(change, 2, as_percent=True)
+            return f"it departs from the reference labels in {size} more of its verdicts"
         case "reference":
             return f"its scores lie {size} farther from the reference ones"
-    if one["aspect"] == "label":
-        return f"{percent(one['loaded'])} of its verdicts change, instead of {percent(one['unloaded'])} unloaded"
+    if figure["aspect"] == "label":
+        return f"{percent(figure['loaded'])} of its verdicts change, instead of {percent(figure['unloaded'])} unloaded"
     return (
-        f"its scores{of} lie {number(one['loaded'], digits)} away from its unloaded ones, which lie "
-        f"{number(one['unloaded'], digits)} apart"
+        f"its scores{aspect} lie {number(figure['loaded'], digits)} away from its unloaded ones, which lie "
+        f"{number(figure['unloaded'], digits)} apart"
     )
 
 
-def all_the_same(step: Record) -> bool:
+def has_same_verdicts(step: Record) -> bool:
     """Whether each verdict is the same as unloaded, on requests with verdicts in all three passes."""
-    found = [one for one in step["figures"] if one["figure"] == "verdicts"]
-    return bool(found) and all(one["loaded"] == one["unloaded"] == 0.0 for one in found)
+    figures = [figure for figure in step["figures"] if figure["figure"] == "verdicts"]
+    return bool(figures) and all(figure["loaded"] == figure["unloaded"] == 0.0 for figure in figures)
 
 
 def _unchanged_text(step: Record, judgement: Record) -> str:
     figures = step["figures"]
-    if all_the_same(step):
-        number_of = max(one["n"] for one in figures if one["figure"] == "verdicts")
+    if has_same_verdicts(step):
+        number_of = max(entry["n"] for entry in figures if entry["figure"] == "verdicts")
         return f"its verdicts are the same on all {number_of:,} requests"
     for name in ("scores", "verdicts"):
-        one = next((figure for figure in figures if figure["figure"] == name), None)
-        if one is not None and name == "scores":
-            size = _interval_text(one["change"], digits_of(judgement), signed=True)
-            return f"its scores{_aspect_text(one, judgement)} change by {size}"
-        if one is not None:
-            return f"{percent(one['loaded'])} of its verdicts change, and {percent(one['unloaded'])} unloaded"
+        entry = next((figure for figure in figures if figure["figure"] == name), None)
+        if entry is not None and name == "scores":
+            size = _interval_text(entry["change"], digits_of(judgement), signed=True)
+            return f"its scores{_aspect_text(entry, judgement)} change by {size}"
+        if entry is not None:
+            return f"{percent(entry['loaded'])} of its verdicts change, and {percent(entry['unloaded'])} unloaded"
     return f"{percent(step['unreadable'])} of its answers hold no verdict"
 
 
-def _aspect_text(one: Record, judgement: Record) -> str:
+def _aspect_text(figure: Record, judgement: Record) -> str:
     """The aspect, where it is not the one that the judge is spoken of by."""
-    return "" if one["aspect"] in (judgement["aspect"], "", "label") else f" of {one['aspect']}"
+    return "" if figure["aspect"] in (judgement["aspect"], "", "label") else f" of {figure['aspect']}"
 
 
 def _points_text(value: float, judgement: Record) -> str:
     return number(value, digits_of(judgement))
 
 
-def _interval_text(change: Mapping[str, float], digits: int, *, signed: bool = False, share: bool = False) -> str:
+def _interval_text(change: Mapping[str, float], digits: int, *, signed: bool = False, as_percent: bool = False) -> str:
     """A change with its interval; of a fall the sizes, smallest first."""
     value, low, high = change["value"], change["low"], change["high"]
     if not signed and value < 0.0:
         value, low, high = -value, -high, -low
-    if share:
+    if as_percent:
         return f"{percent(value)} ({percent(low)} to {percent(high)})"
     sign = "+" if signed else ""
     return f"{value:{sign}.{digits}f} ({low:{sign}.{digits}f} to {high:{sign}.{digits}f})"
@@ -307,11 +306,11 @@ def conclusions(report: Record) -> list[str]:
     """For each judge: up to which load it judges as it does unloaded, what happens beyond, how many verdicts it
     sustains; and where there is an objective, up to which load it holds.
     """
-    told = []
+    sentences = []
     for judge in report["judges"]:
-        told.append(judge_conclusion(judge, _missed_steps(report["objective"], judge["judge"])))
-        told += objective_sentences(report["objective"], judge)
-    return told
+        sentences.append(judge_conclusion(judge, _missed_steps(report["objective"], judge["judge"])))
+        sentences += objective_sentences(report["objective"], judge)
+    return sentences
 
 
 def headline(report: Record) -> list[str]:
@@ -327,8 +326,8 @@ def headline(report: Record) -> list[str]:
         first = f"{len(changed)} of {len(judges)} judges judge otherwise under load: "
         first += join_names(f"{name} first at {load}" for name, load in changed) + "."
     elif same:
-        whose = f"All {len(judges)}" if len(same) == len(judges) else f"{len(same)} of {len(judges)}"
-        first = f"{whose} judges judge at every load as they do unloaded ({_least_basis(same)})."
+        quantity = f"All {len(judges)}" if len(same) == len(judges) else f"{len(same)} of {len(judges)}"
+        first = f"{quantity} judges judge at every load as they do unloaded ({_least_basis(same)})."
     else:
         first = "No change is found, and too little is known to say that judges judge under load as they do unloaded."
         first = (
@@ -346,8 +345,8 @@ def _all_same(judge: Record) -> bool:
 def _least_basis(judges: Sequence[Record]) -> str:
     """What a statement about several judges rests on at least."""
     steps = [step for judge in judges for step in judge["judgement"]["steps"]]
-    share, compared = min(map(answered_share, steps)), min(map(compared_requests, steps))
-    return f"at least {percent(share)} of requests answered and verdicts on {compared:,} compared at each"
+    answered, compared = min(map(answered_share, steps)), min(map(compared_requests, steps))
+    return f"at least {percent(answered)} of requests answered and verdicts on {compared:,} compared at each"
 
 
 def judge_conclusion(judge: Record, missed: Collection[int] = ()) -> str:
@@ -358,12 +357,12 @@ def judge_conclusion(judge: Record, missed: Collection[int] = ()) -> str:
 def _judge_sentences(judge: Record, missed: Collection[int]) -> list[str]:
     compared, flagged = _compared_steps(judge), _flagged_steps(judge)
     if not compared:
-        told = [f"{judge['judge']}: nothing is known of its judgement under load{_why_unknown(judge)}."]
+        sentences = [f"{judge['judge']}: nothing is known of its judgement under load{_why_unknown(judge)}."]
     else:
-        told = _sound_sentences(judge["judge"], compared)
-        told += [step_sentence(step, judge["judgement"]) for step in flagged[:1]]
+        sentences = _sound_sentences(judge["judge"], compared)
+        sentences += [step_sentence(step, judge["judgement"]) for step in flagged[:1]]
     same, best = _identity_sentence(judge), _sustained_sentence(judge, missed)
-    return [*told, *([same] if same else []), *([best] if best else [])]
+    return [*sentences, *([same] if same else []), *([best] if best else [])]
 
 
 def _compared_steps(judge: Record) -> list[Record]:
@@ -381,9 +380,9 @@ def _identity_sentence(judge: Record) -> str:
         return ""
     broken = [step for step in steps if step["texts"]["same"]["value"] < 1.0]
     if broken:
-        share = percent(1.0 - broken[0]["texts"]["same"]["value"])
+        fraction = percent(1.0 - broken[0]["texts"]["same"]["value"])
         load = broken[0]["load"]
-        return f"Its answers should be the same at any load (tier C), but {share} of them differ at {load}."
+        return f"Its answers should be the same at any load (tier C), but {fraction} of them differ at {load}."
     number_of = min(step["texts"]["n"] for step in steps)
     return f"Its answers are the same at every load, byte for byte (tier C), on {count_of(number_of, 'request')} each."
 
@@ -431,12 +430,12 @@ def _sustained_sentence(judge: Record, missed: Collection[int]) -> str:
         return ""
     verdicts, step = best
     speed = step["speed"]
-    what = "answers" if _reads_nothing(judge) else "verdicts"
+    unit = "answers" if _reads_nothing(judge) else "verdicts"
     latency = speed["latencies"]["e2e"].get("p95")
-    beside = "" if latency is None else f", 95% of them within {seconds_text(latency)}"
+    details = "" if latency is None else f", 95% of them within {seconds_text(latency)}"
     lost = sum(speed["errors"].values()) / speed["requests"] if speed["requests"] else 0.0
-    beside += f"; {percent(lost)} of its requests fail" if lost else ""
-    return f"It sustains {verdicts:,.0f} {what} a minute at {step['judgement']['load']}{beside}."
+    details += f"; {percent(lost)} of its requests fail" if lost else ""
+    return f"It sustains {verdicts:,.0f} {unit} a minute at {step['judgement']['load']}{details}."
 
 
 def _falls_behind(speed: Record) -> bool:
@@ -448,8 +447,8 @@ def _falls_behind(speed: Record) -> bool:
 def _reads_nothing(judge: Record) -> bool:
     """Whether its unloaded answers are all readable, and still there is nothing to compare: they are any text."""
     judgement = judge["judgement"]
-    known = min(judgement["unloaded"]["answers"]) > 0 and judgement["unloaded"]["unreadable"] < 1.0
-    return known and all(step["p"] is None for step in judgement["steps"])
+    is_readable = min(judgement["unloaded"]["answers"]) > 0 and judgement["unloaded"]["unreadable"] < 1.0
+    return is_readable and all(step["p"] is None for step in judgement["steps"])
 
 
 def _missed_steps(objective: Record | None, judge: str) -> set[int]:
@@ -459,12 +458,12 @@ def _missed_steps(objective: Record | None, judge: str) -> set[int]:
 
 def objective_sentences(objective: Record | None, judged: Record) -> list[str]:
     """Up to which load a judge met the objective, what it missed at the next one, where its queue grew."""
-    told: list[str] = []
+    sentences: list[str] = []
     judge = judged["judge"]
-    for one in objective.get("highest", ()) if objective else ():
-        if one["judge"] != judge:
+    for entry in objective.get("highest", ()) if objective else ():
+        if entry["judge"] != judge:
             continue
-        [(kind, best)] = [(name, value) for name, value in one.items() if name != "judge"]
+        [(kind, best)] = [(name, value) for name, value in entry.items() if name != "judge"]
         unit = "requests a second" if kind == "rate" else "requests in flight"
         holds = f"holds up to {best:g} {unit}" if best is not None else "holds at no load that was tried"
         assert objective is not None
@@ -479,34 +478,34 @@ def objective_sentences(objective: Record | None, judged: Record) -> list[str]:
             reasons += [f"nothing is known of {', '.join(unknown)}"] if unknown else []
             reasons += ["its queue grows without bound"] if failed["saturated"] else []
             sentence += f"; at {failed[kind]:g} {', and '.join(reasons)}"
-        told.append(f"{sentence}.")
-    return told
+        sentences.append(f"{sentence}.")
+    return sentences
 
 
-def _few_answers_text(places: Collection[int], judged: Record, objective: str) -> str:
+def _few_answers_text(step_indices: Collection[int], judged: Record, objective: str) -> str:
     """Return that an objective was met while many requests failed or, where it speaks of verdicts, on few of them."""
     of_verdicts = any(term.figure in _OF_VERDICTS for term in Objective.parse(objective).terms)
-    steps = [step["judgement"] for step in judged["steps"] if step["step"] in places]
+    steps = [step["judgement"] for step in judged["steps"] if step["step"] in step_indices]
     for step in steps:
-        share = f"{percent(answered_share(step))} of requests answered"
+        answered = f"{percent(answered_share(step))} of requests answered"
         if of_verdicts and judgement_status(step) in ("few", "failed"):
-            return f" ({share}, verdicts on {compared_requests(step)} compared)"
+            return f" ({answered}, verdicts on {compared_requests(step)} compared)"
         if answered_share(step) < ANSWERED:
-            return f" ({share})"
+            return f" ({answered})"
     return ""
 
 
 def _term_value(term: str, step: Record) -> str:
     """The figure of a term, in the unit of the term."""
-    [read] = Objective.parse(term).terms
+    [parsed] = Objective.parse(term).terms
     value = _figure_of(term, step)
     assert value is not None
-    if read.latency:
+    if parsed.latency:
         return seconds_text(value)
-    return percent(value) if read.figure in SHARE_FIGURES else f"{value:.3g}"
+    return percent(value) if parsed.figure in SHARE_FIGURES else f"{value:.3g}"
 
 
 def _figure_of(term: str, step: Record) -> float | None:
-    [read] = Objective.parse(term).terms
-    found: float | None = step["figures"].get(read.figure)
-    return found
+    [parsed] = Objective.parse(term).terms
+    value: float | None = step["figures"].get(parsed.figure)
+    return value

@@ -62,7 +62,7 @@ class LoadSettings(BaseModel):
             raise ValueError("name the load: --rates, --rate-search, --concurrency, or --arrivals replay")
         if any(not (rate > 0 and math.isfinite(rate)) for rate in (*self.rates, *(self.search or ()))):
             raise ValueError("rates are numbers above 0, in requests a second")
-        if any(one < 1 for one in self.concurrency):
+        if any(number < 1 for number in self.concurrency):
             raise ValueError("concurrency is a number of requests in flight, at least 1")
         if self.search is not None:
             if self.rates:
@@ -86,16 +86,16 @@ class LoadSettings(BaseModel):
     @property
     def phases(self) -> list[tuple[Arrivals, RatePlan]]:
         """The kinds of load in the order in which they are applied, and which rates of each."""
-        found: list[tuple[Arrivals, RatePlan]] = []
+        phases: list[tuple[Arrivals, RatePlan]] = []
         if self.search is not None:
-            found.append((self.arrivals, RateSearch(*self.search, self.tolerance)))
+            phases.append((self.arrivals, RateSearch(*self.search, self.tolerance)))
         elif self.rates:
-            found.append((self.arrivals, RateList(self.rates)))
+            phases.append((self.arrivals, RateList(self.rates)))
         elif self.arrivals == "replay":
-            found.append(("replay", RateList((0.0,))))  # 0: as it was recorded
+            phases.append(("replay", RateList((0.0,))))  # 0: as it was recorded
         if self.concurrency:
-            found.append(("closed", RateList(tuple(float(one) for one in self.concurrency))))
-        return found
+            phases.append(("closed", RateList(tuple(float(number) for number in self.concurrency))))
+        return phases
 
 
 def check_load_settings(fields: dict[str, Any], names: Mapping[str, str] | None = None) -> LoadSettings:
@@ -105,23 +105,23 @@ def check_load_settings(fields: dict[str, Any], names: Mapping[str, str] | None 
     :raises ConfigurationError: something is wrong; the message names the field.
     """
     try:
-        made = LoadSettings.model_validate(fields)
+        settings = LoadSettings.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = (names or {}).get(str(first["loc"][0]), ".".join(map(str, first["loc"]))) if first["loc"] else ""
-        said = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
-        found = f" {first['input']}" if where else ""
-        raise ConfigurationError(f"{where}{found}: {said}" if where else f"load test: {said}") from None
-    if made.objective is not None:
-        Objective.parse(made.objective)
-    for model in made.judges.values():
+        field = (names or {}).get(str(first["loc"][0]), ".".join(map(str, first["loc"]))) if first["loc"] else ""
+        message = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+        value = f" {first['input']}" if field else ""
+        raise ConfigurationError(f"{field}{value}: {message}" if field else f"load test: {message}") from None
+    if settings.objective is not None:
+        Objective.parse(settings.objective)
+    for model in settings.judges.values():
         governing = sorted(set(_LIMIT_OPTIONS) & ModelSpec.parse(model).options.keys())
         if governing:
             raise ConfigurationError(
                 f"model '{model}': {', '.join(governing)}: a load test sets the load itself; leave these options out "
                 "(--retries N tries failed requests again)"
             )
-    return made
+    return settings
 
 
 def judges_by_label(models: list[str]) -> dict[str, str]:
@@ -129,13 +129,13 @@ def judges_by_label(models: list[str]) -> dict[str, str]:
 
     :raises ConfigurationError: two have the same label, or a name is wrong or holds a credential.
     """
-    found: dict[str, str] = {}
+    by_label: dict[str, str] = {}
     for model in models:
         label = ModelSpec.parse(model).label
-        if label in found:
+        if label in by_label:
             raise ConfigurationError(
                 f"two judges have the label '{label}': give one of them another with the option label, as in "
                 f"'{model}{'&' if '?' in model else '?'}label=second'"
             )
-        found[label] = with_absolute_path(model)
-    return found
+        by_label[label] = with_absolute_path(model)
+    return by_label

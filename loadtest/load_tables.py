@@ -9,7 +9,7 @@ from viva.reports.page import Record
 from viva.reports.tables import DASH, Table, number, p_value, percent
 from viva.scoring.load_schedule import Objective
 
-from .load_sentences import JudgementStatus, all_the_same, digits_of, judgement_status, seconds_text
+from .load_sentences import JudgementStatus, digits_of, has_same_verdicts, judgement_status, seconds_text
 
 _SHORTEST = 5e-5  # seconds that are shown: the gap between tokens of answers that come whole is none
 
@@ -68,7 +68,7 @@ def _judgement_table(report: Record) -> Table:
         rows.append([
             *keys,
             _STATUS_TEXTS[judgement_status(step)],
-            *_change_cells(None if scores is None else scores["change"], digits, same=all_the_same(step)),
+            *_change_cells(None if scores is None else scores["change"], digits, same=has_same_verdicts(step)),
             percent(None if same is None else same["same"]["value"]),
             percent(step["unreadable"]),
         ])  # fmt: skip
@@ -98,10 +98,12 @@ def _latency_table(report: Record) -> Table:
     names = {"ttft": "first token", "itl": "between tokens", "service": "from dispatch", "dispatch": "dispatch delay"}
     for keys, _, step, _ in _each_step(report):
         latencies = (step.get("speed") or {}).get("latencies", {})
-        for name, told in names.items():
-            found = latencies.get(name, {})
-            if found.get("max", 0.0) >= _SHORTEST:
-                rows.append([*keys, told, *(seconds_text(found[one]) for one in ("p50", "p95", "p99", "max"))])
+        for name, title in names.items():
+            latency = latencies.get(name, {})
+            if latency.get("max", 0.0) >= _SHORTEST:
+                rows.append(
+                    [*keys, title, *(seconds_text(latency[statistic]) for statistic in ("p50", "p95", "p99", "max"))]
+                )
     return "Latencies apart", [*_key_columns(report), "of", "p50", "p95", "p99", "max"], rows
 
 
@@ -110,24 +112,26 @@ def _change_table(report: Record, brief: bool) -> Table:
     for keys, judge, _, step in _each_step(report):
         if brief and not step["flagged"]:
             continue
-        for one in step["figures"]:
-            if one["aspect"] not in (judge["judgement"]["aspect"], "", "label") and not one["changed"]:
+        for figure in step["figures"]:
+            if figure["aspect"] not in (judge["judgement"]["aspect"], "", "label") and not figure["changed"]:
                 continue  # of further aspects only what has changed
-            share = one["figure"] == "unreadable" or (one["aspect"] == "label" and one["figure"] != "position")
+            is_share = figure["figure"] == "unreadable" or (
+                figure["aspect"] == "label" and figure["figure"] != "position"
+            )
             digits = digits_of(judge["judgement"])
-            shown = percent if share else lambda value, digits=digits: number(value, digits)
-            name = _FIGURES[one["figure"]]
-            if one["aspect"] not in (judge["judgement"]["aspect"], "", "label"):
-                name += f", {one['aspect']}"
-            change = one["change"]
+            to_text = percent if is_share else lambda value, digits=digits: number(value, digits)
+            name = _FIGURES[figure["figure"]]
+            if figure["aspect"] not in (judge["judgement"]["aspect"], "", "label"):
+                name += f", {figure['aspect']}"
+            change = figure["change"]
             rows.append([
                 *keys,
-                name + (" *" if one["changed"] else ""),
-                shown(one["unloaded"]),
-                shown(one["loaded"]),
-                f"{shown(change['low'])} to {shown(change['high'])}",
-                f"{one['n']:,}",
-                p_value(one["p"]),
+                name + (" *" if figure["changed"] else ""),
+                to_text(figure["unloaded"]),
+                to_text(figure["loaded"]),
+                f"{to_text(change['low'])} to {to_text(change['high'])}",
+                f"{figure['n']:,}",
+                p_value(figure["p"]),
             ])  # fmt: skip
     header = [*_key_columns(report), "figure", "unloaded", "loaded", f"change, {_level_text(report)}", "n", "p"]
     return "What changes (* beyond noise; p for all loads and figures at once)", header, rows
@@ -141,19 +145,28 @@ def _agreement_table(report: Record, brief: bool) -> Table:
         name = [judge["judge"]] if several else []
         unloaded = judge["judgement"]["unloaded"]
         for load, record in [("unloaded", unloaded), *((step["load"], step) for step in judge["judgement"]["steps"])]:
-            for field, told in with_what.items():
-                found = record[field]
-                if found is not None:
+            for field, partner in with_what.items():
+                agreement = record[field]
+                if agreement is not None:
                     rows.append(
-                        [*name, load, told, *_same_cells(found), number(found["beyond_chance"], 2), f"{found['n']:,}"]
+                        [
+                            *name,
+                            load,
+                            partner,
+                            *_same_cells(agreement),
+                            number(agreement["beyond_chance"], 2),
+                            f"{agreement['n']:,}",
+                        ]
                     )
             if record["texts"] is not None and not brief:
-                found = record["texts"]
-                rows.append([*name, load, "unloaded, bytes", *_same_cells(found), DASH, f"{found['n']:,}"])
+                agreement = record["texts"]
+                rows.append([*name, load, "unloaded, bytes", *_same_cells(agreement), DASH, f"{agreement['n']:,}"])
             if record["position"] is not None:
-                found = record["position"]
-                told = "other order"
-                rows.append([*name, load, told, *_same_cells({"same": found["consistent"]}), DASH, f"{found['n']:,}"])
+                agreement = record["position"]
+                partner = "other order"
+                rows.append(
+                    [*name, load, partner, *_same_cells({"same": agreement["consistent"]}), DASH, f"{agreement['n']:,}"]
+                )
     header = [*_key_columns(report), "agrees with", "same", _level_text(report), "κ or α", "n"]
     return "Agreement of verdicts", header, rows
 
@@ -161,11 +174,11 @@ def _agreement_table(report: Record, brief: bool) -> Table:
 def _failure_table(report: Record) -> Table:
     rows = []
     for keys, _, _, step in _each_step(report):
-        for kind, found in step["failures"].items():
-            if found["loaded"] or found["unloaded"]:
-                change = found["change"]
+        for kind, failure in step["failures"].items():
+            if failure["loaded"] or failure["unloaded"]:
+                change = failure["change"]
                 ends = f"{percent(change['low'])} to {percent(change['high'])}"
-                rows.append([*keys, kind, percent(found["unloaded"]), percent(found["loaded"]), ends])
+                rows.append([*keys, kind, percent(failure["unloaded"]), percent(failure["loaded"]), ends])
     header = [*_key_columns(report), "failure", "unloaded", "loaded", f"change, {_level_text(report)}"]
     return "Answers without a verdict", header, rows
 
@@ -214,8 +227,8 @@ def _throughput_table(report: Record) -> Table:
         "cost/1,000",
         "end",
     ]
-    known = [place for place in range(len(header)) if any(row[place] != DASH for row in rows)]
-    return "Throughput", [header[place] for place in known], [[row[place] for place in known] for row in rows]
+    columns = [index for index in range(len(header)) if any(row[index] != DASH for row in rows)]
+    return "Throughput", [header[index] for index in columns], [[row[index] for index in columns] for row in rows]
 
 
 def _bounds_latency(report: Record) -> bool:
@@ -233,7 +246,7 @@ def _error_table(report: Record) -> Table:
 
 
 def _find_figure(step: Record, name: str) -> Any:
-    return next((one for one in step["figures"] if one["figure"] == name), None)
+    return next((figure for figure in step["figures"] if figure["figure"] == name), None)
 
 
 def _change_cells(change: Record | None, digits: int, *, same: bool = False) -> tuple[str, str]:
@@ -245,8 +258,8 @@ def _change_cells(change: Record | None, digits: int, *, same: bool = False) -> 
     return f"{change['value']:+.{digits}f}", f"{change['low']:+.{digits}f} to {change['high']:+.{digits}f}"
 
 
-def _same_cells(found: Record) -> tuple[str, str]:
-    same = found["same"]
+def _same_cells(agreement: Record) -> tuple[str, str]:
+    same = agreement["same"]
     return percent(same["value"]), f"{percent(same['low'])} to {percent(same['high'])}"
 
 

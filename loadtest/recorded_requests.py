@@ -47,18 +47,18 @@ def pair_orders(requests: Sequence[LoadRequest]) -> list[LoadRequest]:
     another order: that is what exchanging the answers does to a prompt.
     """
     waiting: dict[tuple[str, ...], int] = {}
-    found = list(requests)
-    for place, request in enumerate(requests):
+    paired = list(requests)
+    for index, request in enumerate(requests):
         if not _is_pairwise(request):
             continue
         lines = tuple(sorted(_sent_lines(request)))
-        other = waiting.pop(lines, None)
-        if other is None or _sent_lines(found[other]) == _sent_lines(request):
-            waiting[lines] = place
+        partner = waiting.pop(lines, None)
+        if partner is None or _sent_lines(paired[partner]) == _sent_lines(request):
+            waiting[lines] = index
             continue
-        found[other] = replace(found[other], pair=request.id)
-        found[place] = replace(request, pair=found[other].id)
-    return found
+        paired[partner] = replace(paired[partner], pair=request.id)
+        paired[index] = replace(request, pair=paired[partner].id)
+    return paired
 
 
 def _sent_lines(request: LoadRequest) -> list[str]:
@@ -67,14 +67,14 @@ def _sent_lines(request: LoadRequest) -> list[str]:
 
 def _is_pairwise(request: LoadRequest) -> bool:
     return request.reader == "pair" or any(
-        {"A", "B"} <= set(one) <= set(PREFERENCE_SIGNS) for one in _text_enums(request.sampling.schema)
+        {"A", "B"} <= set(values) <= set(PREFERENCE_SIGNS) for values in _text_enums(request.sampling.schema)
     )
 
 
 def _text_enums(schema: Any) -> Iterator[list[Any]]:
     if isinstance(schema, dict):
         if isinstance(schema.get("enum"), list):
-            yield [one for one in schema["enum"] if isinstance(one, str)]
+            yield [value for value in schema["enum"] if isinstance(value, str)]
         for inner in schema.get("properties", {}).values():
             yield from _text_enums(inner)
 
@@ -93,16 +93,16 @@ def recorded_requests(folder: Path, role: str | None = None) -> RequestsAndNotes
     notes: dict[str, None] = {}
     for cell in recorded_cells(folder):
         if cell.folder is not None:
-            found, told = asyncio.run(_requests_of_run(cell.folder, f"{cell.name}/", role))
-            requests += found
-            notes |= dict.fromkeys(told)
+            cell_requests, cell_notes = asyncio.run(_requests_of_run(cell.folder, f"{cell.name}/", role))
+            requests += cell_requests
+            notes |= dict.fromkeys(cell_notes)
     return requests, list(notes)
 
 
-async def _requests_of_run(folder: RunFolder, before: str, wanted: str | None) -> RequestsAndNotes:
-    which, settings = recorded_settings(folder)
-    role = judging_role(which.roles_of(settings), wanted, str(folder.path))
-    labels = lineup_labels(which.roles_of(settings), folder.manifest)
+async def _requests_of_run(folder: RunFolder, prefix: str, role_name: str | None) -> RequestsAndNotes:
+    scenario, settings = recorded_settings(folder)
+    role = judging_role(scenario.roles_of(settings), role_name, str(folder.path))
+    labels = lineup_labels(scenario.roles_of(settings), folder.manifest)
     dataset = str(folder.manifest.get("dataset", {}).get("name", ""))
     requests: list[LoadRequest] = []
     unknown = 0
@@ -110,62 +110,65 @@ async def _requests_of_run(folder: RunFolder, before: str, wanted: str | None) -
     with History(folder.journal) as history:
         for number in history.numbers():
             key, record = history.started(number) or (str(number), None)
-            held: list[LoadRequest] = []
-            for one in (await transcripts.replay(history, number)).lines:
-                if not isinstance(one, Exchange) or one.role != role.name:
+            conversation_requests: list[LoadRequest] = []
+            for exchange in (await transcripts.replay(history, number)).lines:
+                if not isinstance(exchange, Exchange) or exchange.role != role.name:
                     continue
-                if one.messages is None or one.sampling is None:
+                if exchange.messages is None or exchange.sampling is None:
                     unknown += 1
                     continue
-                held.append(
-                    _recorded_request(f"{before}{key}", one, f"{dataset}/{_task_id(which, key, record, labels)}")
+                conversation_requests.append(
+                    _recorded_request(
+                        f"{prefix}{key}", exchange, f"{dataset}/{_task_id(scenario, key, record, labels)}"
+                    )
                 )
-            requests += pair_orders(held)
+            requests += pair_orders(conversation_requests)
     if not requests:
         why = f"what {unknown} of its requests were is not known" if unknown else "it was asked nothing"
         raise ConfigurationError(f"{folder.path}: no request of the role '{role.name}' can be rebuilt: {why}")
-    told = f"{folder.path}: what {unknown} requests of the {role.name} were is not known; they are left out"
-    return requests, [told] if unknown else []
+    note = f"{folder.path}: what {unknown} requests of the {role.name} were is not known; they are left out"
+    return requests, [note] if unknown else []
 
 
-def _task_id(which: AnyScenario, key: str, record: Any, labels: list[str]) -> str:
+def _task_id(scenario: AnyScenario, key: str, record: Any, labels: list[str]) -> str:
     """The id of a conversation's task, which is the same for all candidates and repeats."""
     try:
-        return str(which.task(record).id)
+        return str(scenario.task(record).id)
     except Exception:  # of a record that is damaged, or of a system that reads its tasks otherwise today
         return key.removeprefix(f"{label_of_key(key, labels)}/")
 
 
-def judging_role(roles: tuple[Role, ...], wanted: str | None, where: str) -> Role:
+def judging_role(roles: tuple[Role, ...], name: str | None, source: str) -> Role:
     """The role whose requests are meant: the one that is named, the judge, or the role whose models are compared.
 
     :raises ConfigurationError: there is no role of that name.
     """
-    if wanted is None:
+    if name is None:
         return judge_role(roles) or compared_role(roles)
-    found = next((role for role in roles if role.name == wanted), None)
-    if found is None:
-        raise ConfigurationError(f"{where}: no role '{wanted}'; there are: {', '.join(role.name for role in roles)}")
-    return found
+    match = next((role for role in roles if role.name == name), None)
+    if match is None:
+        raise ConfigurationError(f"{source}: no role '{name}'; there are: {', '.join(role.name for role in roles)}")
+    return match
 
 
-def _recorded_request(key: str, one: Exchange, item: str) -> LoadRequest:
-    assert one.messages is not None
-    assert one.sampling is not None
+def _recorded_request(key: str, exchange: Exchange, item: str) -> LoadRequest:
+    assert exchange.messages is not None
+    assert exchange.sampling is not None
     # Tokens of the recorded model's own replies mean nothing to another one.
     messages = tuple(
-        Message(told.role, told.content, None, told.calls, told.call_id, told.name) for told in one.messages
+        Message(message.role, message.content, None, message.calls, message.call_id, message.name)
+        for message in exchange.messages
     )
     return LoadRequest(
-        f"{key}:{role_in_branch(one.branch, one.role)}{one.ordinal}",
+        f"{key}:{role_in_branch(exchange.branch, exchange.role)}{exchange.ordinal}",
         messages,
-        one.sampling,
+        exchange.sampling,
         affinity=key,
-        reader=choose_reader(one.sampling, one.completion.text if one.completion is not None else ""),
-        tools=one.tools,
-        hint=one.hint,
+        reader=choose_reader(exchange.sampling, exchange.completion.text if exchange.completion is not None else ""),
+        tools=exchange.tools,
+        hint=exchange.hint,
         item=item,
-        role=one.role,
+        role=exchange.role,
     )
 
 
@@ -173,7 +176,7 @@ _JUDGE_MODEL = "simulated:judge"
 
 
 def task_requests(
-    which: AnyScenario, file: Path, settings: Mapping[str, Any], role: str | None = None
+    scenario: AnyScenario, file: Path, settings: Mapping[str, Any], role: str | None = None
 ) -> RequestsAndNotes:
     """What the judge of a system is asked about the tasks of a file. ``settings`` are those of the system.
 
@@ -181,24 +184,24 @@ def task_requests(
         known of its requests without a run.
     :raises DatasetError: a record is wrong; the message names file, line and field.
     """
-    judge = judging_role(which.roles, role, which.name)
-    if len(which.roles) > 1:
+    judge = judging_role(scenario.roles, role, scenario.name)
+    if len(scenario.roles) > 1:
         raise ConfigurationError(
-            f"{which.name}: its {judge.name} is asked about what other models say; give the folder of a run of it"
+            f"{scenario.name}: its {judge.name} is asked about what other models say; give the folder of a run of it"
         )
-    name = compared_role(which.roles).name
-    options = {name: [_JUDGE_MODEL], **settings, which.data: str(file)}
-    chosen = settings_of(which, options)
-    prepared = which.prepare(chosen)
-    converse = which.protocol(chosen, which.open_pack(chosen), prepared.records)
-    return asyncio.run(_collect_requests(which, converse, prepared.tasks)), list(prepared.notes)
+    name = compared_role(scenario.roles).name
+    options = {name: [_JUDGE_MODEL], **settings, scenario.data: str(file)}
+    chosen = settings_of(scenario, options)
+    prepared = scenario.prepare(chosen)
+    converse = scenario.protocol(chosen, scenario.open_pack(chosen), prepared.records)
+    return asyncio.run(_collect_requests(scenario, converse, prepared.tasks)), list(prepared.notes)
 
 
-async def _collect_requests(which: AnyScenario, converse: Converse[Any], tasks: Iterable[Any]) -> list[LoadRequest]:
-    found: list[LoadRequest] = []
+async def _collect_requests(scenario: AnyScenario, converse: Converse[Any], tasks: Iterable[Any]) -> list[LoadRequest]:
+    requests: list[LoadRequest] = []
     clock = RealClock()
     made_up = SimulatedBackend(clock, latency=0.0)
-    knowing = which if isinstance(which, SupportsKnownVerdicts) else None
+    verdict_source = scenario if isinstance(scenario, SupportsKnownVerdicts) else None
     for task in tasks:
         meter = Meter(Budget(), "run", clock.now())
         # Nothing is recorded: a conversation that asks no journal has none.
@@ -207,21 +210,21 @@ async def _collect_requests(which: AnyScenario, converse: Converse[Any], tasks: 
         )
         conversation = _RequestCollector(services, task.id, made_up)
         await converse(conversation, task)
-        for request in pair_orders(conversation.asked):
-            known = None if knowing is None else knowing.known_verdict(task, request.messages)
-            found.append(request if known is None else replace(request, reference=known))
-    return found
+        for request in pair_orders(conversation.requests):
+            reference = None if verdict_source is None else verdict_source.known_verdict(task, request.messages)
+            requests.append(request if reference is None else replace(request, reference=reference))
+    return requests
 
 
 class _RequestCollector(Conversation):
     """A conversation whose requests are collected; each is answered with something of the wanted form."""
 
-    __slots__ = ("_made_up", "_said", "asked")
+    __slots__ = ("_made_up", "_replies", "requests")
 
     def __init__(self, services: RunServices, key: str, made_up: SimulatedBackend) -> None:
         super().__init__(services, 0, key, {})
-        self._made_up, self._said = made_up, set[str]()
-        self.asked: list[LoadRequest] = []
+        self._made_up, self._replies = made_up, set[str]()
+        self.requests: list[LoadRequest] = []
 
     async def generate(
         self,
@@ -234,7 +237,7 @@ class _RequestCollector(Conversation):
         watch: Sequence[Callable[[], Detector]] = (),
     ) -> Completion:
         stored, ordinal = self._next(role)
-        if not any(message.role == "assistant" and message.content in self._said for message in view.messages):
+        if not any(message.role == "assistant" and message.content in self._replies for message in view.messages):
             request = LoadRequest(
                 f"{self.key}:{stored}{ordinal}",
                 view.messages,
@@ -245,9 +248,9 @@ class _RequestCollector(Conversation):
                 item=self.key,
                 role=role,
             )
-            self.asked.append(request)
+            self.requests.append(request)
         seed = self._seeds.seed(stored, ordinal)
         digest = request_digest(view, sampling, seed, tools)
         completion = await self._made_up.generate(Request(view.messages, sampling, seed, digest, self.key, role))
-        self._said.add(completion.text)
+        self._replies.add(completion.text)
         return completion

@@ -96,13 +96,13 @@ def _requests_of_judgment(raw: Mapping[str, Any]) -> Iterator[tuple[LoadRequest,
         yield _judgment_request(id_, text_field(raw, "user_prompt"), "rating", question, reference), template
         return
     models = [record_id(raw, name) or name for name in ("model_1", "model_2")]
-    ids = [f"{question}/{models[place]}-{models[1 - place]}/{turn}" for place in (0, 1)]
-    for place, game in enumerate(("g1", "g2")):
+    ids = [f"{question}/{models[index]}-{models[1 - index]}/{turn}" for index in (0, 1)]
+    for index, game in enumerate(("g1", "g2")):
         winner = raw.get(f"{game}_winner")
-        first = ("model_1", "model_2")[place]  # who stands first in this game
-        label = {"tie": "tie", first: "A", ("model_2", "model_1")[place]: "B"}.get(str(winner))
+        first = ("model_1", "model_2")[index]  # who stands first in this game
+        label = {"tie": "tie", first: "A", ("model_2", "model_1")[index]: "B"}.get(str(winner))
         prompt = text_field(raw, f"{game}_user_prompt")
-        yield _judgment_request(ids[place], prompt, "pair", question, label, ids[1 - place]), template
+        yield _judgment_request(ids[index], prompt, "pair", question, label, ids[1 - index]), template
 
 
 def _judgment_request(
@@ -124,15 +124,15 @@ def _with_system(request: LoadRequest, system: str) -> LoadRequest:
 
 
 def _system_prompts(path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    prompts: dict[str, str] = {}
     for line, raw in read_records(path):
         if isinstance(raw, DatasetError):
             raise raw
         try:
-            found[text_field(raw, "name")] = str(raw.get("system_prompt") or "")
+            prompts[text_field(raw, "name")] = str(raw.get("system_prompt") or "")
         except FieldError as error:
             raise DatasetError(str(error), path=str(path), line=line, field=error.field) from None
-    return found
+    return prompts
 
 
 _LINE_FIELDS = ("id", "custom_id", "method", "url", "timestamp", "reference", "item", "pair", "reader", "affinity")
@@ -188,8 +188,8 @@ def _chat_request(raw: Mapping[str, Any], line: int) -> LoadRequest:
     if not isinstance(body, Mapping):
         raise FieldError("body", f"expected an object, found {preview(body)}")
     for name, value in body.items():
-        known = name in _BODY_FIELDS or name in _IGNORED_FIELDS or (body is raw and name in _LINE_FIELDS)
-        if not known and value is not None:
+        is_known = name in _BODY_FIELDS or name in _IGNORED_FIELDS or (body is raw and name in _LINE_FIELDS)
+        if not is_known and value is not None:
             raise FieldError(within + name, "is not supported; leave it out")
     if body.get("n") not in (None, 1):
         raise FieldError(f"{within}n", f"expected 1, found {preview(body['n'])}")
@@ -215,38 +215,38 @@ def _chat_request(raw: Mapping[str, Any], line: int) -> LoadRequest:
     )
 
 
-def _chat_messages(given: Any, where: str) -> tuple[Message, ...]:
-    if not isinstance(given, list) or not given:
-        raise FieldError(where, f"expected a list of messages, found {preview(given)}")
-    found = []
-    for place, one in enumerate(given):
-        at = f"{where}.{place}"
-        if not isinstance(one, Mapping) or one.get("role") not in _PARTIES:
+def _chat_messages(value: Any, field: str) -> tuple[Message, ...]:
+    if not isinstance(value, list) or not value:
+        raise FieldError(field, f"expected a list of messages, found {preview(value)}")
+    messages = []
+    for index, message in enumerate(value):
+        at = f"{field}.{index}"
+        if not isinstance(message, Mapping) or message.get("role") not in _PARTIES:
             raise FieldError(
-                at, f"expected a message with one of the roles {', '.join(_PARTIES)}, found {preview(one)}"
+                at, f"expected a message with one of the roles {', '.join(_PARTIES)}, found {preview(message)}"
             )
-        calls = [_tool_call(call, f"{at}.tool_calls") for call in one.get("tool_calls") or ()]
-        party: Any = _PARTIES[one["role"]]
-        text = _message_text(one.get("content"), f"{at}.content")
-        found.append(Message(party, text, None, tuple(calls), str(one.get("tool_call_id") or ""),
-                             str(one.get("name") or "") if party == "tool" else ""))  # fmt: skip
-    return tuple(found)
+        calls = [_tool_call(call, f"{at}.tool_calls") for call in message.get("tool_calls") or ()]
+        party: Any = _PARTIES[message["role"]]
+        text = _message_text(message.get("content"), f"{at}.content")
+        messages.append(Message(party, text, None, tuple(calls), str(message.get("tool_call_id") or ""),
+                             str(message.get("name") or "") if party == "tool" else ""))  # fmt: skip
+    return tuple(messages)
 
 
-def _message_text(content: Any, where: str) -> str:
+def _message_text(content: Any, field: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
     for part in parts:
         if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
-            raise FieldError(where, f"only text can be sent, found {preview(part)}")
+            raise FieldError(field, f"only text can be sent, found {preview(part)}")
     return "".join(part["text"] for part in parts)
 
 
-def _tool_call(call: Any, where: str) -> ToolCall:
+def _tool_call(call: Any, field: str) -> ToolCall:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise FieldError(where, f"expected calls of functions with a name, found {preview(call)}")
+        raise FieldError(field, f"expected calls of functions with a name, found {preview(call)}")
     return ToolCall(str(call.get("id") or ""), function["name"], str(function.get("arguments") or ""))
 
 
@@ -262,7 +262,7 @@ def _request_sampling(body: Mapping[str, Any], within: str) -> Sampling:
     field = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     stop = body.get("stop") or []
     stops: Sequence[Any] = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list) or not all(isinstance(one, str) for one in stops):
+    if not isinstance(stops, list) or not all(isinstance(item, str) for item in stops):
         raise FieldError(f"{within}stop", f"expected texts, found {preview(stop)}")
     return Sampling(
         temperature=number("temperature", 1.0, 0, 2),
@@ -278,19 +278,21 @@ def _request_sampling(body: Mapping[str, Any], within: str) -> Sampling:
     )
 
 
-def _response_schema(wanted: Any, where: str) -> Mapping[str, Any] | None:
-    if wanted is None:
+def _response_schema(response_format: Any, field: str) -> Mapping[str, Any] | None:
+    if response_format is None:
         return None
-    kind = wanted.get("type") if isinstance(wanted, Mapping) else None
+    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
     if kind == "text":
         return None
     if kind == "json_object":
-        schema = wanted.get("schema")
+        schema = response_format.get("schema")
         return schema if isinstance(schema, Mapping) else _ANY_OBJECT
-    named = wanted.get("json_schema") if kind == "json_schema" else None
-    if not isinstance(named, Mapping) or not isinstance(named.get("schema"), Mapping):
-        raise FieldError(where, f"expected text, json_object or json_schema with its schema, found {preview(wanted)}")
-    schema = named["schema"]
+    json_schema = response_format.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(json_schema, Mapping) or not isinstance(json_schema.get("schema"), Mapping):
+        raise FieldError(
+            field, f"expected text, json_object or json_schema with its schema, found {preview(response_format)}"
+        )
+    schema = json_schema["schema"]
     assert isinstance(schema, Mapping)
     return schema
 

@@ -55,19 +55,19 @@ class StepResult:
 
 def unloaded_passes(work: LoadRequests) -> list[int]:
     """Which passes without load belong to the test; one with other seeds where answers are sampled."""
-    sampled = any(one.sampling.temperature > 0 for one in work)
+    sampled = any(request.sampling.temperature > 0 for request in work)
     return [BASELINE, SECOND_BASELINE, *([OTHER_SEEDS] if sampled else [])]
 
 
 def tried_rates(results: Mapping[tuple[int, str], StepResult], judge: str, arrivals: Arrivals) -> list[RateResult]:
     """What a judge has come to in the steps of one kind of load, as plans of rates take it."""
-    found = []
-    for (_, label), result in sorted(results.items(), key=lambda one: one[0]):
+    tried = []
+    for (_, label), result in sorted(results.items(), key=lambda item: item[0]):
         step = result.measured.step
         if label == judge and step.arrivals == arrivals and not step.unloaded:
             rate = float(step.concurrency or 0) if arrivals == "closed" else step.rate or 0.0
-            found.append(RateResult(rate, result.met, result.measured.saturated))
-    return found
+            tried.append(RateResult(rate, result.met, result.measured.saturated))
+    return tried
 
 
 def plan_step(
@@ -102,16 +102,16 @@ class LiveJudge:
     errors: Counter[str] = field(default_factory=Counter)
     ended: int = 0
 
-    def hear(self, sent: SentRequest) -> None:
+    def on_request_end(self, request: SentRequest) -> None:
         """A request has ended."""
         self.ended += 1
-        self.dispatch.record(sent.dispatched - sent.intended)
-        if sent.error:
-            self.errors[sent.error] += 1
+        self.dispatch.record(request.dispatched - request.intended)
+        if request.error:
+            self.errors[request.error] += 1
             return
-        self.e2e.record(sent.finished - sent.intended)
-        if sent.first_token is not None:
-            self.ttft.record(sent.first_token - sent.intended)
+        self.e2e.record(request.finished - request.intended)
+        if request.first_token is not None:
+            self.ttft.record(request.first_token - request.intended)
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ class LoadTest:
 
     # -- what comes next ------------------------------------------------------------------------------------------
 
-    def is_left(self) -> bool:
+    def has_remaining(self) -> bool:
         """Whether anything is left to send. Takes the figures of all steps that have ended.
 
         :raises JournalError: the log cannot be read.
@@ -207,7 +207,7 @@ class LoadTest:
             self._history = history
             return (
                 bool(self._take_ended())
-                or (self.settings.baseline > 0 and bool(self._unloaded_left()))
+                or (self.settings.baseline > 0 and bool(self._remaining_unloaded()))
                 or any(
                     plan.next(tried_rates(self.results, judge.label, arrivals)) is not None
                     for arrivals, plan in self.settings.phases
@@ -217,16 +217,16 @@ class LoadTest:
 
     def _take_ended(self) -> list[LoadStep]:
         """Take the figures of the ended steps from the log; returned are those that have begun and not ended."""
-        left = []
+        unfinished = []
         for logged in self._history.steps():
             self._index = max(self._index, logged.step.index + 1)
             if logged.ends is None:
-                left.append(logged.step)
+                unfinished.append(logged.step)
             elif (logged.step.index, logged.step.judges[0]) not in self.results:
                 self._conclude(logged)
-        return left
+        return unfinished
 
-    def _unloaded_left(self) -> list[int]:
+    def _remaining_unloaded(self) -> list[int]:
         """The unloaded passes that have not begun."""
         begun = {logged.step.index for logged in self._history.steps()}
         return [index for index in unloaded_passes(self.work) if index not in begun]
@@ -234,24 +234,24 @@ class LoadTest:
     async def _run_unloaded(self) -> None:
         labels = tuple(judge.label for judge in self.judges)
         requests = min(self.settings.baseline, len(self.work))
-        for index in self._unloaded_left():
+        for index in self._remaining_unloaded():
             await self._run_step(LoadStep(index, labels, "closed", concurrency=1, requests=requests))
 
     async def _run_phase(self, arrivals: Arrivals, plan: RatePlan) -> None:
         while not self.interrupted:
-            wanted = [
+            next_rates = [
                 (judge.label, plan.next(tried_rates(self.results, judge.label, arrivals))) for judge in self.judges
             ]
-            going = [(label, rate) for label, rate in wanted if rate is not None]
-            if not going:
+            pending = [(label, rate) for label, rate in next_rates if rate is not None]
+            if not pending:
                 return
             if self.settings.together:
-                lowest = min(rate for _, rate in going)
+                lowest = min(rate for _, rate in pending)
                 await self._run_step(
-                    self._planned(arrivals, lowest, *(label for label, rate in going if rate == lowest))
+                    self._planned(arrivals, lowest, *(label for label, rate in pending if rate == lowest))
                 )
             else:  # judges take turns at each rate, so that what changes with time changes for all of them
-                for label, rate in going:
+                for label, rate in pending:
                     await self._run_step(self._planned(arrivals, rate, label))
 
     def _planned(self, arrivals: Arrivals, rate: float, *labels: str) -> LoadStep:
@@ -286,16 +286,16 @@ class LoadTest:
 
     async def _run_part(self, step: LoadStep, labels: Sequence[str]) -> None:
         logged = self._logged(step)
-        part = 1 + max((one.part for one in logged.parts), default=-1)
+        part = 1 + max((logged_part.part for logged_part in logged.parts), default=-1)
         judges = [judge for judge in self.judges if judge.label in labels and not end_reason(logged, judge.label)]
         if not judges:
             return
         settings, work, apart = self.settings, self.work, self.settings.together
         earlier = {label: self._elapsed(step, label) for label in labels}
         first = not any(earlier.values())
-        done = {judge.label: self._history.finished(step.index, judge.label) for judge in judges}
+        finished = {judge.label: self._history.finished(step.index, judge.label) for judge in judges}
         streams = [
-            judge_stream(step, part, judge, work, settings.seed, done[judge.label], first=first, apart=apart)
+            judge_stream(step, part, judge, work, settings.seed, finished[judge.label], first=first, apart=apart)
             for judge in judges
         ]
         seconds = step.seconds
@@ -303,20 +303,22 @@ class LoadTest:
             # What is left of an open loop is known by its number of requests, of a closed one by its time.
             seconds = max(0.0, seconds - max(earlier.values())) if step.arrivals == "closed" else None
         counts = [planned_requests(step, work, settings.seed, judge, apart=apart) for judge in judges]
-        live = {one.judge.label: LiveJudge(one.judge.label, one) for one in streams}
+        live = {stream.judge.label: LiveJudge(stream.judge.label, stream) for stream in streams}
         salt = OTHER_SEEDS if step.index == OTHER_SEEDS else 0
         sender = RequestSender(self.clock, work, settings.seed, salt, settings.retries)
         bounds = DriverBounds(settings.drain, settings.most_in_flight, settings.stop_at_saturation)
 
-        def hear(sent: SentRequest) -> None:
-            self._log.record(sent)
-            live[sent.judge].hear(sent)
-            if step.index == BASELINE and sent.error:
-                self._see_that_any_is_answered(live[sent.judge], sent)
+        def on_request_end(request: SentRequest) -> None:
+            self._log.record(request)
+            live[request.judge].on_request_end(request)
+            if step.index == BASELINE and request.error:
+                self._check_any_answered(live[request.judge], request)
 
-        driver = PartDriver(self.clock, step, part, streams, sender, bounds, hear, seconds)
-        known = [count - sum(done[one.label]) for count, one in zip(counts, judges, strict=True) if count is not None]
-        total = sum(known) if len(known) == len(judges) else None
+        driver = PartDriver(self.clock, step, part, streams, sender, bounds, on_request_end, seconds)
+        remaining = [
+            count - sum(finished[judge.label]) for count, judge in zip(counts, judges, strict=True) if count is not None
+        ]
+        total = sum(remaining) if len(remaining) == len(judges) else None
         self.live = LiveStep(step, live, total, driver, self.clock.now())
         self._log.begin_part(step.index, part)
         self._part = driver
@@ -328,33 +330,37 @@ class LoadTest:
         watched = {
             "health": health.record(),
             "judges": {
-                one.judge.label: {"end": one.end, "let_in": one.let_in, "most_in_flight": one.most_in_flight}
-                for one in streams
+                stream.judge.label: {
+                    "end": stream.end,
+                    "let_in": stream.let_in,
+                    "most_in_flight": stream.most_in_flight,
+                }
+                for stream in streams
             },
         }
         self._log.end_part(step.index, part, driver.seconds, watched)
         await self._log.flush()
-        if any(one.end == INTERRUPTED for one in streams):
+        if any(stream.end == INTERRUPTED for stream in streams):
             self.interrupted = True
 
     def _elapsed(self, step: LoadStep, label: str) -> float:
         """For how many seconds a judge's requests were let in by the parts before; 0 where there is none."""
-        found: dict[int, float] = {}
-        for part, _, one in self._history.timings(step.index, label):
-            found[part] = max(found.get(part, 0.0), one.intended)
-        return sum(found.values()) + (1e-9 if found else 0.0)
+        longest: dict[int, float] = {}
+        for part, _, timing in self._history.timings(step.index, label):
+            longest[part] = max(longest.get(part, 0.0), timing.intended)
+        return sum(longest.values()) + (1e-9 if longest else 0.0)
 
     @staticmethod
-    def _see_that_any_is_answered(judge: LiveJudge, sent: SentRequest) -> None:
+    def _check_any_answered(judge: LiveJudge, request: SentRequest) -> None:
         """:raises Unavailable: the first requests of all have failed; nothing would be measured."""
         if judge.ended == _FIRST_REQUESTS and sum(judge.errors.values()) == judge.ended:
             raise Unavailable(
-                f"the first {judge.ended} requests, sent one by one, have all failed; the last: {sent.message}",
+                f"the first {judge.ended} requests, sent one by one, have all failed; the last: {request.message}",
                 model=judge.label,
             )
 
     def _logged(self, step: LoadStep) -> LoggedStep:
-        return next(one for one in self._history.steps() if one.step.index == step.index)
+        return next(logged for logged in self._history.steps() if logged.step.index == step.index)
 
     def _conclude(self, logged: LoggedStep) -> None:
         """Take the figures of an ended step."""
@@ -404,7 +410,7 @@ class LoadLaunch:
             "under load are compared with them (--baseline bounds them; 0 leaves them out)"
         ]
 
-    async def hold(self, ready: Callable[[LoadTest], None]) -> LoadTest:
+    async def run(self, ready: Callable[[LoadTest], None]) -> LoadTest:
         """Open the judges and carry the test out; ``ready`` is called once there is something to stop.
 
         :raises VivaError: a judge cannot be reached, or every further request would fail alike.
@@ -415,11 +421,11 @@ class LoadLaunch:
                 objective = Objective.parse(self.settings.objective) if self.settings.objective else Objective(())
                 judged = (
                     VerdictFigures(self.work)
-                    if any(one.figure in _VERDICT_FIGURES for one in objective.terms)
+                    if any(term.figure in _VERDICT_FIGURES for term in objective.terms)
                     else None
                 )
                 self.test = LoadTest(self.settings, self.work.requests, judges, self.folder.path, self.clock, judged)
-                if self.test.is_left():
+                if self.test.has_remaining():
                     await opening()
                 ready(self.test)
                 await self.test.run()
@@ -449,11 +455,11 @@ def reopen_load_test(out: Path) -> LoadLaunch:
     :raises ConfigurationError: there is none, or its requests are not what they were.
     """
     folder = LoadFolder.open(out)
-    kept = dict(folder.fields["work"])
-    source = kept.pop("source")
-    if kept.get("prompts"):
-        kept["prompts"] = Path(kept["prompts"])
-    work = open_workload(source, WorkloadOptions(**kept))
+    work_fields = dict(folder.fields["work"])
+    source = work_fields.pop("source")
+    if work_fields.get("prompts"):
+        work_fields["prompts"] = Path(work_fields["prompts"])
+    work = open_workload(source, WorkloadOptions(**work_fields))
     if _requests_digest(work) != folder.fields["requests"]:
         raise ConfigurationError(
             f"{out}: the requests of {source} are no longer those that the load test began with; restore them, or "
@@ -470,8 +476,8 @@ def _options_record(options: WorkloadOptions) -> dict[str, Any]:
 def _requests_digest(work: Workload) -> str:
     """What tells these requests, in this order, from any others."""
     digest = hashlib.blake2b(digest_size=16)
-    for one in work.requests:
-        digest.update(one.id.encode("utf-8", "surrogatepass") + b"\x1f" + one.sampling.digest)
-        for message in one.messages:
+    for request in work.requests:
+        digest.update(request.id.encode("utf-8", "surrogatepass") + b"\x1f" + request.sampling.digest)
+        for message in request.messages:
             digest.update(message.role.encode() + b"\x1f" + message.content.encode("utf-8", "surrogatepass") + b"\x1e")
     return digest.hexdigest()

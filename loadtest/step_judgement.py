@@ -44,9 +44,9 @@ _FIGURE_FIELDS = load_schema.Changed.model_fields.keys() - {"figure", "changed"}
 _DRAWS = 199  # of a search's steps, whose p-values are not looked at
 
 
-def requests_asked(requests: Iterable[LoadRequest]) -> dict[str, JudgedRequest]:
+def describe_requests(requests: Iterable[LoadRequest]) -> dict[str, JudgedRequest]:
     """What is known of each request without any answer."""
-    return {one.id: JudgedRequest(one.item, one.pair, one.reference) for one in requests}
+    return {request.id: JudgedRequest(request.item, request.pair, request.reference) for request in requests}
 
 
 @dataclass(slots=True)
@@ -64,16 +64,16 @@ class StepVerdicts:
     unread: dict[Failure, str] = field(default_factory=dict)
     texts: dict[str, Verdict] = field(default_factory=dict)
 
-    def share(self, *failures: str) -> float | None:
+    def failure_share(self, *failures: str) -> float | None:
         """The share of all answers that failed in one of these ways; any of them if none is named."""
         if not self.answers:
             return None
-        found = sum(
+        failed = sum(
             verdict.failure in failures if failures else verdict.failure != ""
             for verdicts in self.every.values()
             for verdict in verdicts
         )
-        return found / self.answers
+        return failed / self.answers
 
 
 class JudgePasses:
@@ -82,26 +82,26 @@ class JudgePasses:
     def __init__(self) -> None:
         self._judgements: dict[int, list[Judgement]] = {}
 
-    def add(self, one: Judgement) -> None:
+    def add(self, judgement: Judgement) -> None:
         """Take in a judgement."""
-        self._judgements.setdefault(one.step, []).append(one)
+        self._judgements.setdefault(judgement.step, []).append(judgement)
 
     def step(self, index: int) -> StepVerdicts:
         """The verdicts of a step; empty where it has none."""
-        found = StepVerdicts()
-        for one in sorted(self._judgements.get(index, []), key=lambda one: one.number):
-            if one.failure == "error":
-                found.errors += 1
+        verdicts = StepVerdicts()
+        for judgement in sorted(self._judgements.get(index, []), key=lambda judgement: judgement.number):
+            if judgement.failure == "error":
+                verdicts.errors += 1
                 continue
-            verdict = Verdict(one.scores, one.label, one.failure)
-            if one.failure:
-                found.unread.setdefault(one.failure, one.excerpt)
-            found.answers += 1
-            found.every.setdefault(one.request, []).append(verdict)
-            if one.occurrence == 0:
-                found.first[one.request] = verdict
-                found.texts[one.request] = Verdict(label=one.digest)
-        return found
+            verdict = Verdict(judgement.scores, judgement.label, judgement.failure)
+            if judgement.failure:
+                verdicts.unread.setdefault(judgement.failure, judgement.excerpt)
+            verdicts.answers += 1
+            verdicts.every.setdefault(judgement.request, []).append(verdict)
+            if judgement.occurrence == 0:
+                verdicts.first[judgement.request] = verdict
+                verdicts.texts[judgement.request] = Verdict(label=judgement.digest)
+        return verdicts
 
     @property
     def steps(self) -> list[int]:
@@ -114,37 +114,37 @@ class JudgePasses:
         The second is that of other seeds where there is one: answers are sampled then, and another draw is as good.
         Else it is the one with the same seeds. Empty where a pass was not made.
         """
-        other = OTHER_SEEDS if OTHER_SEEDS in self._judgements else SECOND_BASELINE
-        return self.step(BASELINE).first, self.step(other).first
+        second = OTHER_SEEDS if OTHER_SEEDS in self._judgements else SECOND_BASELINE
+        return self.step(BASELINE).first, self.step(second).first
 
 
 def passes_by_judge(
-    requests: Mapping[str, LoadRequest], steps: Iterable[LoadStep], sent: Iterable[SentRequest]
+    requests: Mapping[str, LoadRequest], steps: Iterable[LoadStep], sent_requests: Iterable[SentRequest]
 ) -> dict[str, JudgePasses]:
     """The verdicts of all judges, read from what was sent. Requests that the work does not have any more are left out.
 
     :param steps: those whose judges are looked at, so that one without any answer has its place.
     """
-    found: dict[str, JudgePasses] = {label: JudgePasses() for step in steps for label in step.judges}
-    for one in sent:
-        if one.request in requests:
-            found.setdefault(one.judge, JudgePasses()).add(read_judgement(requests[one.request], one))
-    return found
+    passes: dict[str, JudgePasses] = {label: JudgePasses() for step in steps for label in step.judges}
+    for request in sent_requests:
+        if request.request in requests:
+            passes.setdefault(request.judge, JudgePasses()).add(read_judgement(requests[request.request], request))
+    return passes
 
 
 def objective_figures(
-    passes: JudgePasses, step: int, asked: Mapping[str, JudgedRequest], scales: Mapping[str, tuple[float, float]]
+    passes: JudgePasses, step: int, requests: Mapping[str, JudgedRequest], scales: Mapping[str, tuple[float, float]]
 ) -> dict[str, float | None]:
     """The figures of judgement that an objective may be about, of one step; None where nothing is known of one."""
     judged = passes.step(step)
     first, second = passes.unloaded()
-    [compared] = judge_rates([judged.first], first, second, asked, scales, draws=_DRAWS)
-    same = verdict_agreement(judged.first, first, asked, main_aspect([first, second]))
+    [compared] = judge_rates([judged.first], first, second, requests, scales, draws=_DRAWS)
+    same = verdict_agreement(judged.first, first, requests, main_aspect([first, second]))
     return {
         "drift": drift(compared),
-        "parse_fail": judged.share(),
-        "truncated": judged.share("truncated"),
-        "refused": judged.share("refused"),
+        "parse_fail": judged.failure_share(),
+        "truncated": judged.failure_share("truncated"),
+        "refused": judged.failure_share("refused"),
         "agreement": None if same is None else same.same.value,
     }
 
@@ -168,23 +168,23 @@ class VerdictFigures:
 
     work: Workload
     _by_id: dict[str, LoadRequest] = field(init=False)
-    _asked: dict[str, JudgedRequest] = field(init=False)
+    _requests: dict[str, JudgedRequest] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._by_id = {one.id: one for one in self.work.requests}
-        self._asked = requests_asked(self.work.requests)
+        self._by_id = {request.id: request for request in self.work.requests}
+        self._requests = describe_requests(self.work.requests)
 
     def __call__(self, history: LoadHistory, step: LoadStep, judge: str) -> dict[str, float | None]:
-        steps = [one.step for one in history.steps() if one.step.unloaded or one.step.index == step.index]
-        steps = [one for one in steps if judge in one.judges]
+        steps = [logged.step for logged in history.steps() if logged.step.unloaded or logged.step.index == step.index]
+        steps = [candidate for candidate in steps if judge in candidate.judges]
         passes = passes_by_judge(self._by_id, steps, _read_sent(history, steps, [judge]))
-        return objective_figures(passes[judge], step.index, self._asked, self.work.scales)
+        return objective_figures(passes[judge], step.index, self._requests, self.work.scales)
 
 
 def read_passes(history: LoadHistory, work: Workload) -> dict[str, JudgePasses]:
     """All verdicts by judge."""
-    steps = [one.step for one in history.steps()]
-    return passes_by_judge({one.id: one for one in work.requests}, steps, _read_sent(history, steps))
+    steps = [logged.step for logged in history.steps()]
+    return passes_by_judge({request.id: request for request in work.requests}, steps, _read_sent(history, steps))
 
 
 def _read_sent(
@@ -193,15 +193,15 @@ def _read_sent(
     for step in steps:
         for judge in step.judges if judges is None else judges:
             every = math.ceil(len(history.finished(step.index, judge)) / _MOST_ANSWERS)
-            for one in history.sent(step.index, judge):
-                if one.occurrence == 0 or one.number % every == 0:
-                    yield one
+            for request in history.sent_requests(step.index, judge):
+                if request.occurrence == 0 or request.number % every == 0:
+                    yield request
 
 
 def judgement_record(
     passes: JudgePasses,
     steps: Sequence[LoadStep],
-    asked: Mapping[str, JudgedRequest],
+    requests: Mapping[str, JudgedRequest],
     scales: Scales,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
@@ -215,15 +215,15 @@ def judgement_record(
     aspect = main_aspect([first, second])
     loaded = [step for step in steps if not step.unloaded]
     judged = [passes.step(step.index) for step in loaded]
-    rates = judge_rates([one.first for one in judged], first, second, asked, scales, alpha=alpha)
+    rates = judge_rates([verdicts.first for verdicts in judged], first, second, requests, scales, alpha=alpha)
     record = {
         "aspect": aspect,
         "scale": list(scales[aspect]) if aspect in scales else None,
-        "unloaded": _unloaded_fields(passes, first, second, asked, aspect, 1.0 - alpha),
+        "unloaded": _unloaded_fields(passes, first, second, requests, aspect, 1.0 - alpha),
         "steps": [
-            _step_fields(place, step, one, rate, (first, second), asked, aspect, alpha)
-            | {"texts": _same_texts(one, passes.step(BASELINE), asked, 1.0 - alpha)}
-            for place, (step, one, rate) in enumerate(zip(loaded, judged, rates, strict=True), 1)
+            _step_fields(position, step, verdicts, rate, (first, second), requests, aspect, alpha)
+            | {"texts": _same_texts(verdicts, passes.step(BASELINE), requests, 1.0 - alpha)}
+            for position, (step, verdicts, rate) in enumerate(zip(loaded, judged, rates, strict=True), 1)
         ],
     }
     return load_schema.Judgement.model_validate(record).model_dump(mode="json")
@@ -237,12 +237,12 @@ def load_name(step: LoadStep) -> str:
 
 
 def _step_fields(
-    place: int,
+    position: int,
     step: LoadStep,
     judged: StepVerdicts,
     rate: RateJudgement,
     unloaded: tuple[VerdictPass, VerdictPass],
-    asked: Mapping[str, JudgedRequest],
+    requests: Mapping[str, JudgedRequest],
     aspect: str,
     alpha: float,
 ) -> dict[str, Any]:
@@ -253,22 +253,23 @@ def _step_fields(
         "load": load_name(step),
         "answers": judged.answers,
         "errors": judged.errors,
-        "unreadable": judged.share(),
+        "unreadable": judged.failure_share(),
         "unread": judged.unread,
         "p": rate.p,
         "flagged": rate.flagged(alpha),
         "unseen": rate.unseen,
         "drift": rate.drift,
         "figures": [
-            {name: getattr(one, name) for name in _FIGURE_FIELDS} | {"figure": one.name, "changed": one.p <= alpha}
-            for one in rate.figures
+            {name: getattr(figure, name) for name in _FIGURE_FIELDS}
+            | {"figure": figure.name, "changed": figure.p <= alpha}
+            for figure in rate.figures
         ],
-        "failures": {one.kind: one for one in failure_shares(judged.first, first, second, asked, level)},
-        "agreement": verdict_agreement(judged.first, first, asked, aspect, level),
-        "seeds": seed_agreement(judged.every, asked, aspect, level),
-        "reference": reference_agreement(judged.first, asked, aspect, level),
-        "position": position_bias(judged.first, asked, level),
-        "running": _running_change(judged.first, first, second, rate, aspect, place, alpha),
+        "failures": {figure.kind: figure for figure in failure_shares(judged.first, first, second, requests, level)},
+        "agreement": verdict_agreement(judged.first, first, requests, aspect, level),
+        "seeds": seed_agreement(judged.every, requests, aspect, level),
+        "reference": reference_agreement(judged.first, requests, aspect, level),
+        "position": position_bias(judged.first, requests, level),
+        "running": _running_change(judged.first, first, second, rate, aspect, position, alpha),
     }
 
 
@@ -276,39 +277,39 @@ def _unloaded_fields(
     passes: JudgePasses,
     first: VerdictPass,
     second: VerdictPass,
-    asked: Mapping[str, JudgedRequest],
+    requests: Mapping[str, JudgedRequest],
     aspect: str,
     level: float,
 ) -> dict[str, Any]:
     """Return what is known of a judge without load: its mean score, and how far two passes differ."""
-    numbers = request_clusters(asked)
+    numbers = request_clusters(requests)
     scores = [(aspect_score(verdict, aspect), str(numbers[id_])) for id_, verdict in first.items() if id_ in numbers]
     mean = clustered_mean(*_known_columns(scores)) if aspect else None
-    seeds = {id_: [verdict, other[id_]] for id_, verdict in first.items()
-             if id_ in (other := passes.step(OTHER_SEEDS).first)}  # fmt: skip
-    every = [verdict for one in (first, second) for verdict in one.values()]
+    seeds = {id_: [verdict, resampled[id_]] for id_, verdict in first.items()
+             if id_ in (resampled := passes.step(OTHER_SEEDS).first)}  # fmt: skip
+    every = [verdict for verdict_pass in (first, second) for verdict in verdict_pass.values()]
     return {
         "second_pass": "other seeds" if OTHER_SEEDS in passes.steps else "same seeds",
         "answers": [len(first), len(second)],
         "mean": None if mean is None else mean.mean,
         "unreadable": sum(verdict.failure != "" for verdict in every) / len(every) if every else None,
         "unread": passes.step(BASELINE).unread,
-        "noise": _noise_fields(first, second, asked, aspect, level),
-        "agreement": verdict_agreement(second, first, asked, aspect, level),
-        "texts": _same_texts(passes.step(SECOND_BASELINE), passes.step(BASELINE), asked, level),
-        "seeds": seed_agreement(seeds, asked, aspect, level),
-        "reference": reference_agreement(first, asked, aspect, level),
-        "position": position_bias(first, asked, level),
+        "noise": _noise_fields(first, second, requests, aspect, level),
+        "agreement": verdict_agreement(second, first, requests, aspect, level),
+        "texts": _same_texts(passes.step(SECOND_BASELINE), passes.step(BASELINE), requests, level),
+        "seeds": seed_agreement(seeds, requests, aspect, level),
+        "reference": reference_agreement(first, requests, aspect, level),
+        "position": position_bias(first, requests, level),
     }
 
 
 def _noise_fields(
-    first: VerdictPass, second: VerdictPass, asked: Mapping[str, JudgedRequest], aspect: str, level: float
+    first: VerdictPass, second: VerdictPass, requests: Mapping[str, JudgedRequest], aspect: str, level: float
 ) -> dict[str, Any] | None:
     """The second unloaded pass less the first, by the main score: ``change`` of the mean with its p-value, and
     ``apart``, the mean distance of two verdicts on a request. None where there are no scores in both.
     """
-    numbers = request_clusters(asked)
+    numbers = request_clusters(requests)
     pairs = [
         (later - score, str(numbers[id_]))
         for id_, verdict in first.items()
@@ -317,31 +318,31 @@ def _noise_fields(
         and (score := aspect_score(verdict, aspect)) is not None
         and (later := aspect_score(second[id_], aspect)) is not None
     ]
-    found = clustered_mean([one for one, _ in pairs], [label for _, label in pairs])
-    if not aspect or found is None:
+    mean = clustered_mean([change for change, _ in pairs], [label for _, label in pairs])
+    if not aspect or mean is None:
         return None
     by_item: dict[str, list[float]] = {}
     for value, label in pairs:
         by_item.setdefault(label, []).append(value)
-    ends = found.interval(level)
+    ends = mean.interval(level)
     return {
-        "change": {"value": found.mean, "low": ends and ends.low, "high": ends and ends.high},
-        "p": mean_difference_p(found, by_item)[0],
+        "change": {"value": mean.mean, "low": ends and ends.low, "high": ends and ends.high},
+        "p": mean_difference_p(mean, by_item)[0],
         "apart": sum(abs(value) for value, _ in pairs) / len(pairs),
-        "n": found.n,
+        "n": mean.n,
     }
 
 
 def _known_columns(rows: Sequence[tuple[float | None, str]]) -> tuple[list[float], list[str]]:
-    known = [(value, label) for value, label in rows if value is not None]
-    return [value for value, _ in known], [label for _, label in known]
+    pairs = [(value, label) for value, label in rows if value is not None]
+    return [value for value, _ in pairs], [label for _, label in pairs]
 
 
 def _same_texts(
-    one: StepVerdicts, unloaded: StepVerdicts, asked: Mapping[str, JudgedRequest], level: float
+    loaded: StepVerdicts, unloaded: StepVerdicts, requests: Mapping[str, JudgedRequest], level: float
 ) -> VerdictAgreement | None:
     """Compare answers byte for byte with those of the first unloaded pass, to the same requests with the same seeds."""
-    return verdict_agreement(one.texts, unloaded.texts, asked, "", level)
+    return verdict_agreement(loaded.texts, unloaded.texts, requests, "", level)
 
 
 def _running_change(
@@ -350,17 +351,17 @@ def _running_change(
     second: VerdictPass,
     rate: RateJudgement,
     aspect: str,
-    place: int,
+    position: int,
     alpha: float,
 ) -> RunningChange | None:
     """Return the mean change as it could be told while the step went on, by the order in which requests were sent."""
     figure = rate.figure("scores")
     if figure is None:
         return None
-    running = RunningChange(figure.bound, step=place, alpha=alpha)
+    running = RunningChange(figure.bound, step=position, alpha=alpha)
     for number, (id_, verdict) in enumerate(loaded.items()):
         scores = [
-            None if one is None else aspect_score(one, aspect) for one in (verdict, first.get(id_), second.get(id_))
+            None if own is None else aspect_score(own, aspect) for own in (verdict, first.get(id_), second.get(id_))
         ]
         running.add(number, _score_change(scores))
     return running

@@ -67,16 +67,18 @@ class ClientHealth:
 
 def merge_health(records: list[dict[str, Any]]) -> dict[str, Any]:
     """One record for several parts: shares weighted by time, the worst lag."""
-    seen = [one for one in records if one]
-    if not seen:
+    measured = [record for record in records if record]
+    if not measured:
         return {}
-    seconds = sum(one["seconds"] for one in seen)
+    seconds = sum(record["seconds"] for record in measured)
     return {
         "seconds": seconds,
-        "cpu": sum(one["cpu"] * one["seconds"] for one in seen) / seconds,
-        "cpu_process": sum(one["cpu_process"] * one["seconds"] for one in seen) / seconds,
-        "cpu_seconds": sum(one["cpu_seconds"] for one in seen),
-        "lag": {name: max(one["lag"].get(name, 0.0) for one in seen) for name in ("p50_ms", "p99_ms", "max_ms")},
+        "cpu": sum(record["cpu"] * record["seconds"] for record in measured) / seconds,
+        "cpu_process": sum(record["cpu_process"] * record["seconds"] for record in measured) / seconds,
+        "cpu_seconds": sum(record["cpu_seconds"] for record in measured),
+        "lag": {
+            name: max(record["lag"].get(name, 0.0) for record in measured) for name in ("p50_ms", "p99_ms", "max_ms")
+        },
     }
 
 
@@ -125,7 +127,7 @@ class StepMeasurement:
         """The figures of speed that an objective may be about."""
         record = self.record
         requests = record["requests"]
-        found: dict[str, float | None] = {
+        values: dict[str, float | None] = {
             "throughput": record["throughput"],
             "goodput": record["goodput"],
             "goodput_share": record["goodput_share"],
@@ -133,7 +135,7 @@ class StepMeasurement:
             "throttled": record["throttles"] / requests if requests else None,
             "cost": record["cost_per_1000"],
         }
-        return found | {term.figure: self._timed(term) for term in objective.terms if term.latency in LATENCY_FIGURES}
+        return values | {term.figure: self._timed(term) for term in objective.terms if term.latency in LATENCY_FIGURES}
 
     def _timed(self, term: ObjectiveTerm) -> float | None:
         histogram = self.speed.latencies[term.latency]
@@ -167,9 +169,9 @@ class _PartSeries:
             self.due.popleft()
 
     def window(
-        self, judge: str, found: Steadiness, warm_up: float | None, cool_down: float | None
+        self, judge: str, steadiness: Steadiness, warm_up: float | None, cool_down: float | None
     ) -> tuple[float, float]:
-        start = (found.begin or 0.0) if warm_up is None else warm_up
+        start = (steadiness.begin or 0.0) if warm_up is None else warm_up
         let_in = self.logged.watched.get("judges", {}).get(judge, {}).get("let_in")
         if let_in is None:  # it was killed
             return start, max(start, self.last)
@@ -202,22 +204,24 @@ def measure_step(
     if step.unloaded:
         warm_up = cool_down = 0.0  # nothing builds up, and each request counts
     series = _read_series(history, logged, judge)
-    steady = {part: find_steady_state(one.latencies) for part, one in series.items()}
-    windows = {part: one.window(judge, steady[part], warm_up, cool_down) for part, one in series.items()}
+    steady = {part: find_steady_state(part_series.latencies) for part, part_series in series.items()}
+    windows = {
+        part: part_series.window(judge, steady[part], warm_up, cool_down) for part, part_series in series.items()
+    }
     speed = SpeedStatistics(dict(limits or {}))
     total, within, good, busy = 0, 0, 0, 0.0
-    for part, _, one in history.timings(step.index, judge):
+    for part, _, timing in history.timings(step.index, judge):
         start, end = windows[part]
         total += 1
-        if start <= one.intended < end:
-            speed.add(one)
-        if not one.error and start <= one.finished < end:
+        if start <= timing.intended < end:
+            speed.add(timing)
+        if not timing.error and start <= timing.finished < end:
             within += 1
-            good += speed.is_good(one)
-        busy += max(0.0, min(one.finished, end) - max(one.intended, start))
+            good += speed.is_good(timing)
+        busy += max(0.0, min(timing.finished, end) - max(timing.intended, start))
     seconds = sum(end - start for start, end in windows.values())
-    mine = [one.logged for one in series.values()]
-    judged = [part.watched.get("judges", {}).get(judge, {}) for part in mine]
+    logged_parts = [part_series.logged for part_series in series.values()]
+    judged = [part.watched.get("judges", {}).get(judge, {}) for part in logged_parts]
     record = {
         "step": step.index,
         "judge": judge,
@@ -227,14 +231,14 @@ def measure_step(
         "end": judged[-1].get("end", RUNNING) if judged else RUNNING,
         "sent": total,
         "windows": [[part, start, end] for part, (start, end) in windows.items()],
-        "steady": _all_steady([found.steady for found in steady.values()]),
+        "steady": _all_steady([state.steady for state in steady.values()]),
         **speed.record(seconds, *prices),
         "error_messages": history.messages(step.index, judge) if speed.errors else {},
         "throughput": within / seconds if seconds > 0 else None,
         "goodput": good / seconds if seconds > 0 else None,
         "in_flight": busy / seconds if seconds > 0 else None,
-        "most_in_flight": max((one.get("most_in_flight", 0) for one in judged), default=0),
-        "health": merge_health([part.watched.get("health", {}) for part in mine]),
+        "most_in_flight": max((watched.get("most_in_flight", 0) for watched in judged), default=0),
+        "health": merge_health([part.watched.get("health", {}) for part in logged_parts]),
     }
     record |= _queueing_record(record, unloaded)
     record["bottleneck"] = "" if step.unloaded else client_bottleneck(record["health"], record)
@@ -248,17 +252,17 @@ def _read_series(history: LoadHistory, logged: LoggedStep, judge: str) -> dict[i
     parts = {part.part: part for part in logged.parts}
     series: dict[int, _PartSeries] = {}
     expected = 0
-    for part, number, one in history.timings(step.index, judge):
-        mine = series.get(part)
-        if mine is None:
-            mine = series[part] = _PartSeries(parts[part], tail)
-        for other in series:
+    for part, number, timing in history.timings(step.index, judge):
+        current = series.get(part)
+        if current is None:
+            current = series[part] = _PartSeries(parts[part], tail)
+        for earlier in series:
             # A number that a later part has, or none, was under way when an earlier part was killed.
-            if other < part or number > expected:
-                series[other].lost = True
+            if earlier < part or number > expected:
+                series[earlier].lost = True
         expected = number + 1
-        if not mine.lost:
-            mine.add(one.intended, one.finished - one.intended)
+        if not current.lost:
+            current.add(timing.intended, timing.finished - timing.intended)
     return dict(sorted(series.items()))
 
 

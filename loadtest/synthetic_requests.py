@@ -30,7 +30,7 @@ _WORD_LIST = (
 )
 _WORDS = _WORD_LIST.split()
 _DISTRIBUTION = re.compile(r"(?P<name>[a-z]+)\((?P<numbers>[^()]*)\)")
-_MOST = 1_000_000  # tokens, and requests
+_LIMIT = 1_000_000  # tokens, and requests
 _SYNTAX = "prompt=DISTRIBUTION,output=DISTRIBUTION,shared=0.5,groups=1,count=100"
 _DISTRIBUTIONS = "a number, constant(N), uniform(LOW,HIGH), lognormal(MEDIAN,SIGMA)"
 
@@ -48,18 +48,18 @@ class RequestLengths:
     @classmethod
     def parse(cls, text: str) -> RequestLengths:
         """:raises ConfigurationError: the text is no such description; the message says what was expected where."""
-        given = dict(_split_field(part) for part in re.split(r",(?![^()]*\))", text) if part.strip())
-        if unknown := sorted(given.keys() - {"prompt", "output", "shared", "groups", "count"}):
+        fields = dict(_split_field(part) for part in re.split(r",(?![^()]*\))", text) if part.strip())
+        if unknown := sorted(fields.keys() - {"prompt", "output", "shared", "groups", "count"}):
             raise ConfigurationError(f"{SYNTHETIC_PREFIX}{unknown[0]}: no such field; expected {_SYNTAX}")
         for name in ("prompt", "output"):
-            if name not in given:
+            if name not in fields:
                 raise ConfigurationError(f"{SYNTHETIC_PREFIX}{name}: is missing; expected {_SYNTAX}")
         return cls(
-            _parse_distribution("prompt", given["prompt"]),
-            _parse_distribution("output", given["output"]),
-            _parse_number("shared", given.get("shared", "0"), 0.0, 1.0),
-            int(_parse_number("groups", given.get("groups", "1"), 1, _MOST)),
-            int(_parse_number("count", given.get("count", "100"), 1, _MOST)),
+            _parse_distribution("prompt", fields["prompt"]),
+            _parse_distribution("output", fields["output"]),
+            _parse_number("shared", fields.get("shared", "0"), 0.0, 1.0),
+            int(_parse_number("groups", fields.get("groups", "1"), 1, _LIMIT)),
+            int(_parse_number("count", fields.get("count", "100"), 1, _LIMIT)),
         )
 
 
@@ -70,17 +70,17 @@ def synthetic_requests(source: str, seed: int) -> list[LoadRequest]:
     """
     lengths = RequestLengths.parse(source.removeprefix(SYNTHETIC_PREFIX))
     pack = load_pack(str(LOAD_PACK), LOAD_TEMPLATES)
-    found = []
+    requests = []
     for number in range(lengths.count):
         generator = seeds.generator(seed, "lengths", number)
-        prompt, output = (max(1, min(_MOST, round(draw(generator)))) for draw in (lengths.prompt, lengths.output))
+        prompt, output = (max(1, min(_LIMIT, round(draw(generator)))) for draw in (lengths.prompt, lengths.output))
         group = number % lengths.groups
         common = round(lengths.shared * prompt)
         words = seeds.generator(seed, "shared", group)
         shared = f"{pack.render('lengths.shared')}\n{_random_words(words, common)}"
         own = f"{pack.render('lengths.task', number=str(number + 1))}\n{_random_words(generator, prompt - common)}"
         messages = (Message("system", shared), Message("user", own)) if common else (Message("user", own),)
-        found.append(
+        requests.append(
             LoadRequest(
                 f"{number:06}",
                 messages,
@@ -89,7 +89,7 @@ def synthetic_requests(source: str, seed: int) -> list[LoadRequest]:
                 reader="text",
             )
         )
-    return found
+    return requests
 
 
 def _random_words(generator: random.Random, count: int) -> str:
@@ -105,13 +105,13 @@ def _split_field(part: str) -> tuple[str, str]:
 
 
 def _parse_distribution(name: str, text: str) -> Draw:
-    if not (found := _DISTRIBUTION.fullmatch(text)):
-        constant = _parse_number(name, text, 1, _MOST)
+    if not (spec := _DISTRIBUTION.fullmatch(text)):
+        constant = _parse_number(name, text, 1, _LIMIT)
         return lambda generator: constant
-    numbers = [_parse_number(name, part.strip(), 0, _MOST) for part in found["numbers"].split(",") if part.strip()]
-    match found["name"], numbers:
-        case "constant", [one] if one >= 1:
-            return lambda generator: one
+    numbers = [_parse_number(name, part.strip(), 0, _LIMIT) for part in spec["numbers"].split(",") if part.strip()]
+    match spec["name"], numbers:
+        case "constant", [number] if number >= 1:
+            return lambda generator: number
         case "uniform", [low, high] if 1 <= low <= high:
             return lambda generator: generator.uniform(low, high)
         case "lognormal", [median, sigma] if median >= 1:

@@ -49,12 +49,12 @@ def verdict_in_object(value: Any) -> ParsedVerdict:
 
 def score_ranges(schema: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """By aspect the least and the greatest score that a schema allows, where it says both."""
-    found = {}
+    ranges = {}
     for path, leaf in _leaf_schemas(schema, ()):
         ends = _score_range(leaf)
         if ends is not None:
-            found[_aspect_name(path)] = ends
-    return found
+            ranges[_aspect_name(path)] = ends
+    return ranges
 
 
 _Leaf = tuple[tuple[str, ...], float | str]
@@ -82,17 +82,17 @@ def _aspect_name(path: tuple[str, ...]) -> str:
 
 
 def _leaves_by_schema(schema: Mapping[str, Any], value: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
-    where = ".".join(path) or "the whole"
+    location = ".".join(path) or "the whole"
     if "enum" in schema:
         chosen = _allowed_value(schema["enum"], value)
         if chosen is None:
-            raise MalformedOutput(f"{where}: {repr(value)[:60]} is none of {repr(list(schema['enum']))[:80]}")
+            raise MalformedOutput(f"{location}: {repr(value)[:60]} is none of {repr(list(schema['enum']))[:80]}")
         yield from _leaves_of_enum(schema["enum"], chosen, path)
         return
     kind = schema.get("type")
     if kind == "object" or "properties" in schema:
         if not isinstance(value, Mapping):
-            raise MalformedOutput(f"{where}: expected an object")
+            raise MalformedOutput(f"{location}: expected an object")
         properties = schema.get("properties")
         if not properties:
             yield from _leaves_of_value(value, path)
@@ -107,16 +107,16 @@ def _leaves_by_schema(schema: Mapping[str, Any], value: Any, path: tuple[str, ..
         number = finite_number(value)
         low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
         if number is None or (kind == "integer" and number != int(number)) or not low <= number <= high:
-            raise MalformedOutput(f"{where}: {repr(value)[:60]} is no {kind} from {low} to {high}")
+            raise MalformedOutput(f"{location}: {repr(value)[:60]} is no {kind} from {low} to {high}")
         yield path, number
     elif kind == "boolean":
         if not isinstance(value, bool):
-            raise MalformedOutput(f"{where}: {repr(value)[:60]} is neither true nor false")
+            raise MalformedOutput(f"{location}: {repr(value)[:60]} is neither true nor false")
         yield path, float(value)
     elif kind == "string" and not isinstance(value, str):
-        raise MalformedOutput(f"{where}: expected text")
+        raise MalformedOutput(f"{location}: expected text")
     elif kind == "array" and not isinstance(value, list):
-        raise MalformedOutput(f"{where}: expected a list")
+        raise MalformedOutput(f"{location}: expected a list")
 
 
 def _leaves_of_value(value: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
@@ -133,7 +133,7 @@ def _leaves_of_value(value: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
         word = value.strip()
         yield (
             path,
-            next((known for known in (*PREFERENCE_SIGNS, "pass", "fail") if known.lower() == word.lower()), word),
+            next((option for option in (*PREFERENCE_SIGNS, "pass", "fail") if option.lower() == word.lower()), word),
         )
 
 
@@ -147,17 +147,17 @@ def _leaves_of_enum(allowed: Any, chosen: Any, path: tuple[str, ...]) -> Iterato
 
 def _allowed_value(allowed: Any, value: Any) -> Any:
     """The one of the allowed values that a value stands for; None if it stands for none."""
-    if any(one == value and isinstance(one, bool) == isinstance(value, bool) for one in allowed):
+    if any(option == value and isinstance(option, bool) == isinstance(value, bool) for option in allowed):
         return value
     word = str(value).strip().casefold() if isinstance(value, str | float) else None
     if word is not None and word.endswith(".0"):
         word = word[:-2]
-    return next((one for one in allowed if str(one).casefold() == word), None)
+    return next((option for option in allowed if str(option).casefold() == word), None)
 
 
 def _grade_scale(allowed: Any) -> GradeScale | None:
     """The scale of labels that these are; None where they are other words."""
-    words = {one for one in allowed if isinstance(one, str)}
+    words = {value for value in allowed if isinstance(value, str)}
     return next((scale for scale in SCALES.values() if set(scale.labels) == words), None)
 
 
@@ -173,7 +173,9 @@ def _score_range(leaf: Mapping[str, Any]) -> tuple[float, float] | None:
     if leaf.get("type") == "boolean":
         return 0.0, 1.0
     if "enum" in leaf:
-        numbers = [float(one) for one in leaf["enum"] if isinstance(one, int | float) and not isinstance(one, bool)]
+        numbers = [
+            float(value) for value in leaf["enum"] if isinstance(value, int | float) and not isinstance(value, bool)
+        ]
         scale = _grade_scale(leaf["enum"])
         if scale is not None:
             numbers = [scale.points(label) for label in scale.labels]
@@ -204,27 +206,31 @@ def _read_by_schema(text: str, sampling: Sampling) -> ParsedVerdict:
 def _read_object(text: str, sampling: Sampling) -> ParsedVerdict:
     json_object_texts(text)  # of a cut object no part is read for the whole
     for _, value in reversed(unquoted_objects(text)):
-        found = verdict_in_object(value)
-        if found.scores or found.label:
-            return found
+        verdict = verdict_in_object(value)
+        if verdict.scores or verdict.label:
+            return verdict
     raise MalformedOutput("it holds no JSON object with a number")
 
 
 def _read_rating(text: str, sampling: Sampling) -> ParsedVerdict:
-    found = {float(number) for number in _RATING.findall(text)}
-    if len(found) != 1:
-        raise MalformedOutput("it holds no rating in double brackets" if not found else "it holds ratings that differ")
-    [rating] = found
+    ratings = {float(number) for number in _RATING.findall(text)}
+    if len(ratings) != 1:
+        raise MalformedOutput(
+            "it holds no rating in double brackets" if not ratings else "it holds ratings that differ"
+        )
+    [rating] = ratings
     if not _RATING_RANGE[0] <= rating <= _RATING_RANGE[1]:
         raise MalformedOutput(f"its rating {rating:g} is not from 1 to 10")
     return ParsedVerdict({"rating": rating})
 
 
 def _read_letter(text: str, sampling: Sampling) -> ParsedVerdict:
-    found = {"tie" if letter.upper() in ("C", "TIE") else letter.upper() for letter in _LETTER.findall(text)}
-    if len(found) != 1:
-        raise MalformedOutput("it holds no letter in double brackets" if not found else "it holds letters that differ")
-    return ParsedVerdict({}, found.pop())
+    letters = {"tie" if letter.upper() in ("C", "TIE") else letter.upper() for letter in _LETTER.findall(text)}
+    if len(letters) != 1:
+        raise MalformedOutput(
+            "it holds no letter in double brackets" if not letters else "it holds letters that differ"
+        )
+    return ParsedVerdict({}, letters.pop())
 
 
 def _read_verdict_word(text: str, sampling: Sampling) -> ParsedVerdict:
@@ -281,22 +287,22 @@ def score_scales(request: LoadRequest) -> dict[str, tuple[float, float]]:
     return {} if schema is None or request.reader != "schema" else score_ranges(schema)
 
 
-def read_judgement(request: LoadRequest, sent: SentRequest) -> Judgement:
+def read_judgement(request: LoadRequest, answer: SentRequest) -> Judgement:
     """What the answer says, or why it says nothing."""
-    found = Judgement(sent.request, sent.step, sent.judge, sent.number, sent.occurrence)
-    if sent.error:
-        found.failure = "error"
-        return found
-    found.digest = blake2b(sent.text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    text = readable_text(sent.text)
+    judgement = Judgement(answer.request, answer.step, answer.judge, answer.number, answer.occurrence)
+    if answer.error:
+        judgement.failure = "error"
+        return judgement
+    judgement.digest = blake2b(answer.text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    text = readable_text(answer.text)
     try:
-        said = READERS[request.reader or "text"](text, request.sampling)
+        verdict = READERS[request.reader or "text"](text, request.sampling)
     except MalformedOutput:
-        found.failure = _failure_kind(text, sent.finish)
-        found.excerpt = sent.text[:_EXCERPT]
+        judgement.failure = _failure_kind(text, answer.finish)
+        judgement.excerpt = answer.text[:_EXCERPT]
     else:
-        found.scores, found.label = dict(said.scores), said.label
-    return found
+        judgement.scores, judgement.label = dict(verdict.scores), verdict.label
+    return judgement
 
 
 def _failure_kind(text: str, finish: str) -> Failure:

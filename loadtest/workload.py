@@ -58,23 +58,23 @@ class Workload:
     @property
     def scales(self) -> dict[str, tuple[float, float]]:
         """By aspect the ends of the scales that are known beforehand."""
-        found: dict[str, tuple[float, float]] = {}
+        scales: dict[str, tuple[float, float]] = {}
         for request in self.requests:
             for aspect, (low, high) in score_scales(request).items():
-                before = found.get(aspect, (low, high))
-                found[aspect] = min(low, before[0]), max(high, before[1])
-        return found
+                before = scales.get(aspect, (low, high))
+                scales[aspect] = min(low, before[0]), max(high, before[1])
+        return scales
 
     def to_record(self) -> dict[str, Any]:
         """Plain data for the report."""
-        one = [request for request in self.requests if request.reference is not None]
+        with_reference = [request for request in self.requests if request.reference is not None]
         return {
             "source": self.source,
             "kind": self.kind,
             "requests": len(self.requests),
             "items": len({request.item or request.id for request in self.requests}),
             "pairs": sum(request.pair != "" for request in self.requests) // 2,
-            "with_reference": len(one),
+            "with_reference": len(with_reference),
             "characters": sum(len(message.content) for request in self.requests for message in request.messages),
             "readers": sorted({request.reader for request in self.requests}),
             "scales": {aspect: list(ends) for aspect, ends in self.scales.items()},
@@ -95,24 +95,24 @@ def open_workload(source: str, options: WorkloadOptions | None = None) -> Worklo
     options = options or WorkloadOptions()
     if options.reader is not None:
         check_reader(options.reader)
-    found = _read_source(source, options)
-    if not found.requests:
+    workload = _read_source(source, options)
+    if not workload.requests:
         raise ConfigurationError(f"{source}: holds no request that a judge could be asked")
-    requests = _draw_requests(found.requests, options.limit, options.seed)
-    found.requests = [_with_options(request, options) for request in requests]
-    return found
+    requests = _draw_requests(workload.requests, options.limit, options.seed)
+    workload.requests = [_with_options(request, options) for request in requests]
+    return workload
 
 
 def absolute_source(source: str) -> str:
     """The same source, named so that it is found from any folder."""
     if source.startswith(SYNTHETIC_PREFIX):
         return source
-    named = _SYSTEM_FILE.fullmatch(source)
-    if named is None or Path(source).exists():
+    match = _SYSTEM_FILE.fullmatch(source)
+    if match is None or Path(source).exists():
         return str(Path(source).resolve())
-    file, hash_, name = named["system"].partition("#")
+    file, hash_, name = match["system"].partition("#")
     system = f"{Path(file).resolve()}{hash_}{name}" if is_scenario_file(file) else file
-    return f"{system}:{Path(named['file']).resolve()}"
+    return f"{system}:{Path(match['file']).resolve()}"
 
 
 def _read_source(source: str, options: WorkloadOptions) -> Workload:
@@ -126,10 +126,10 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
         )
     if path.is_dir():
         return Workload(source, "transcripts", *recorded_requests(path, options.role))
-    named = _SYSTEM_FILE.fullmatch(source)
-    if named is not None and not path.exists():
-        which = get_scenario(named["system"])
-        return Workload(source, "tasks", *task_requests(which, Path(named["file"]), options.settings, options.role))
+    match = _SYSTEM_FILE.fullmatch(source)
+    if match is not None and not path.exists():
+        scenario = get_scenario(match["system"])
+        return Workload(source, "tasks", *task_requests(scenario, Path(match["file"]), options.settings, options.role))
     if not path.is_file() or is_scenario_file(source):
         raise ConfigurationError(
             f"{source}: there is no such run folder or file; give a folder, a file, SYSTEM:FILE, or {SYNTHETIC_PREFIX}…"
@@ -139,8 +139,8 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
         return Workload(source, "requests", *chat_requests(path))
     if "user_prompt" in first or "g1_user_prompt" in first:
         return Workload(source, "judgments", *judgment_requests(path, options.prompts))
-    takers = [which for which in installed_scenarios()
-              if isinstance(which, SupportsTaskDetection) and which.accepts_record(first)]  # fmt: skip
+    takers = [scenario for scenario in installed_scenarios()
+              if isinstance(scenario, SupportsTaskDetection) and scenario.accepts_record(first)]  # fmt: skip
     if not takers:
         fields = ", ".join(list(first)[:12])
         raise DatasetError(
@@ -163,11 +163,11 @@ def _first_record(path: Path) -> Mapping[str, Any]:
 def _draw_requests(requests: Sequence[LoadRequest], limit: int | None, seed: int) -> list[LoadRequest]:
     """Both orders of a pair are drawn together and stay beside each other."""
 
-    def place(request: LoadRequest) -> tuple[float, str]:
+    def order_key(request: LoadRequest) -> tuple[float, str]:
         key = min(request.id, request.pair) if request.pair else request.id
         return seeds.uniform(seed, key, "work"), request.id
 
-    ordered = sorted(requests, key=place)
+    ordered = sorted(requests, key=order_key)
     if limit is not None:
         ordered = ordered[:limit]
     if all(request.at is not None for request in requests):

@@ -76,19 +76,19 @@ def dimension_groups(dimensions: Sequence[str]) -> list[DimensionGroup]:
     Every first step is a group, and every longer path that several dimensions begin with; of several with the same
     dimensions the shortest name stays.
     """
-    found: dict[str, list[str]] = {}
+    by_prefix: dict[str, list[str]] = {}
     for path in dimensions:
         steps = path.split("/")
         for depth in range(1, len(steps)):
-            found.setdefault("/".join(steps[:depth]), []).append(path)
-    kept: list[DimensionGroup] = []
-    for name, inside in sorted(found.items(), key=lambda one: one[0].count("/")):
-        told = any(set(one.dimensions) == set(inside) for one in kept) or len(inside) == len(dimensions)
-        if not told and (len(inside) > 1 or "/" not in name):
-            kept.append(DimensionGroup(name, tuple(inside)))
-    last = {path: place for place, path in enumerate(dimensions)}
-    kept.sort(key=lambda one: (last[one.dimensions[-1]], len(one.dimensions)))
-    return [*kept, DimensionGroup(OVERALL, tuple(dimensions))]
+            by_prefix.setdefault("/".join(steps[:depth]), []).append(path)
+    groups: list[DimensionGroup] = []
+    for name, inside in sorted(by_prefix.items(), key=lambda item: item[0].count("/")):
+        is_repeated = any(set(group.dimensions) == set(inside) for group in groups) or len(inside) == len(dimensions)
+        if not is_repeated and (len(inside) > 1 or "/" not in name):
+            groups.append(DimensionGroup(name, tuple(inside)))
+    last = {path: index for index, path in enumerate(dimensions)}
+    groups.sort(key=lambda group: (last[group.dimensions[-1]], len(group.dimensions)))
+    return [*groups, DimensionGroup(OVERALL, tuple(dimensions))]
 
 
 class GradeSums:
@@ -97,58 +97,60 @@ class GradeSums:
     def __init__(self, table: GradeTable, weights: Mapping[str, float] | None, wrong: float = 0.0) -> None:
         """:raises ConfigurationError: a dimension has no weight."""
         self.table, self.weights = table, dimension_weights(table.dimensions, weights)
-        self._places = {name: place for place, name in enumerate(table.dimensions)}
+        self._dimension_index = {name: index for index, name in enumerate(table.dimensions)}
         self._cluster = table.cluster_codes()
         self._present = ~np.isnan(table.values)
-        self._given: dict[Measure, tuple[Floats, Floats]] = {
+        self._earned: dict[Measure, tuple[Floats, Floats]] = {
             "grade": (np.where(self._present, table.values, 0.0), np.where(self._present, table.tops, 0.0)),
             "accuracy": ((self._present & (table.values > wrong)).astype(np.float64), self._present.astype(np.float64)),
         }
-        self._rows = [np.flatnonzero(table.candidate == place) for place in range(len(table.candidates))]
+        self._rows = [np.flatnonzero(table.candidate == index) for index in range(len(table.candidates))]
 
     def ratio(self, candidate: int, measure: Measure, dimensions: Sequence[str], questions: Codes | None = None) -> \
             WeightedRatio | None:  # fmt: skip
         """A candidate's ratio over dimensions, of all questions or of these (places in the table's list)."""
-        rows = self._of(candidate, dimensions)
+        rows = self._rows_of(candidate, dimensions)
         rows = rows[self._present[rows]]
         if questions is not None:
             rows = rows[np.isin(self.table.question[rows], questions)]
         if not len(rows):
             return None
-        given, attainable = self._given[measure]
-        wanted = np.zeros(len(self.weights))
-        chosen = [self._places[name] for name in dimensions]
-        wanted[chosen] = self.weights[chosen]
-        return weighted_ratio(given[rows], attainable[rows], self.table.dimension[rows], self._cluster[rows], wanted)
+        earned, attainable = self._earned[measure]
+        own_weights = np.zeros(len(self.weights))
+        chosen = [self._dimension_index[name] for name in dimensions]
+        own_weights[chosen] = self.weights[chosen]
+        return weighted_ratio(
+            earned[rows], attainable[rows], self.table.dimension[rows], self._cluster[rows], own_weights
+        )
 
     def figure(self, candidate: int, measure: Measure, dimensions: Sequence[str], level: float = LEVEL) -> GradeFigure:
         """A candidate's figure over dimensions, with its interval."""
-        rows = self._of(candidate, dimensions)
+        rows = self._rows_of(candidate, dimensions)
         present = rows[self._present[rows]]
         counts = len(present), len(rows) - len(present), len(np.unique(self.table.question[present]))
-        found = self.ratio(candidate, measure, dimensions)
-        if found is None:
+        ratio = self.ratio(candidate, measure, dimensions)
+        if ratio is None:
             return GradeFigure(None, None, None, *counts)
-        ends = found.bounded_interval(level)
+        ends = ratio.bounded_interval(level)
         return GradeFigure(100 * ends.value, 100 * ends.low, 100 * ends.high, *counts)
 
     def questions(self, candidate: int, dimensions: Sequence[str]) -> Codes:
         """The questions of these dimensions of which a candidate has grades."""
-        rows = self._of(candidate, dimensions)
+        rows = self._rows_of(candidate, dimensions)
         return np.unique(self.table.question[rows[self._present[rows]]])
 
-    def _of(self, candidate: int, dimensions: Sequence[str]) -> Codes:
+    def _rows_of(self, candidate: int, dimensions: Sequence[str]) -> Codes:
         rows = self._rows[candidate]
         if len(dimensions) == len(self.table.dimensions):
             return rows
-        return rows[np.isin(self.table.dimension[rows], [self._places[name] for name in dimensions])]
+        return rows[np.isin(self.table.dimension[rows], [self._dimension_index[name] for name in dimensions])]
 
 
 def grade_candidates(sums: GradeSums, level: float = LEVEL) -> list[CandidateGrades]:
     """Every candidate's figures, by dimension and by group, in the table's order."""
     table = sums.table
     places = {name: (name,) for name in table.dimensions} | {
-        one.name: one.dimensions for one in dimension_groups(table.dimensions)
+        group.name: group.dimensions for group in dimension_groups(table.dimensions)
     }
     return [
         CandidateGrades(
@@ -164,45 +166,51 @@ def compare_candidates(sums: GradeSums, level: float = LEVEL) -> list[GradeDiffe
     """Every pair of candidates in every group, the better of a pair first; of more than ``MAX_PAIRED`` candidates the
     best of each group against each other one.
     """
-    table, found = sums.table, list[GradeDifference]()
+    table, differences = sums.table, list[GradeDifference]()
     for group in dimension_groups(table.dimensions):
-        whole = [sums.ratio(at, "grade", group.dimensions) for at in range(len(table.candidates))]
+        group_ratios = [sums.ratio(at, "grade", group.dimensions) for at in range(len(table.candidates))]
         ranked = sorted(
-            (at for at, one in enumerate(whole) if one is not None),
-            key=lambda at: (-round(_ratio_or_zero(whole[at]), 9), at),
+            (at for at, ratio in enumerate(group_ratios) if ratio is not None),
+            key=lambda at: (-round(_ratio_or_zero(group_ratios[at]), 9), at),
         )
-        asked = {at: sums.questions(at, group.dimensions) for at in ranked}
+        questions_of = {at: sums.questions(at, group.dimensions) for at in ranked}
         pairs = list(combinations(ranked, 2)) if len(ranked) <= MAX_PAIRED else [(ranked[0], at) for at in ranked[1:]]
         compared = []
         for first, second in pairs:
-            shared = np.intersect1d(asked[first], asked[second])
+            shared = np.intersect1d(questions_of[first], questions_of[second])
             ratios = [
-                whole[at] if len(shared) == len(asked[at]) else sums.ratio(at, "grade", group.dimensions, shared)
+                group_ratios[at]
+                if len(shared) == len(questions_of[at])
+                else sums.ratio(at, "grade", group.dimensions, shared)
                 for at in (first, second)
             ]
             if ratios[0] is not None and ratios[1] is not None:
                 compared.append((first, second, len(shared), ratio_difference(ratios[0], ratios[1])))
-        ps = adjust_p_values([one[3].p for one in compared])
-        for (first, second, n, one), p in zip(compared, ps, strict=True):
-            low, high = _corrected_interval(one, p, level)
+        ps = adjust_p_values([difference.p for *_, difference in compared])
+        for (first, second, n, difference), p in zip(compared, ps, strict=True):
+            low, high = _corrected_interval(difference, p, level)
             pair = table.candidates[first], table.candidates[second]
-            found.append(GradeDifference(group.name, *pair, 100 * one.value, low, high, one.p, p, n))
-    return found
+            differences.append(
+                GradeDifference(group.name, *pair, 100 * difference.value, low, high, difference.p, p, n)
+            )
+    return differences
 
 
-def _corrected_interval(one: RatioDifference, p: float | None, level: float) -> tuple[float | None, float | None]:
+def _corrected_interval(
+    difference: RatioDifference, p: float | None, level: float
+) -> tuple[float | None, float | None]:
     """The interval at the level at which it holds 0 exactly where the corrected p is not below 1 - level."""
-    if p is None or one.p is None:
+    if p is None or difference.p is None:
         return None, None
-    times = p / one.p if one.p > 0.0 else 1.0
-    found = one.ends(1.0 - (1.0 - level) / max(1.0, times))
-    assert found is not None
-    low, high = (found.low, found.high) if p < 1.0 - level else (min(found.low, 0.0), max(found.high, 0.0))
+    times = p / difference.p if difference.p > 0.0 else 1.0
+    ends = difference.ends(1.0 - (1.0 - level) / max(1.0, times))
+    assert ends is not None
+    low, high = (ends.low, ends.high) if p < 1.0 - level else (min(ends.low, 0.0), max(ends.high, 0.0))
     return 100 * low, 100 * high
 
 
-def _ratio_or_zero(one: WeightedRatio | None) -> float:
-    return -1.0 if one is None else one.value
+def _ratio_or_zero(ratio: WeightedRatio | None) -> float:
+    return -1.0 if ratio is None else ratio.value
 
 
 def corrected_grades(
@@ -223,9 +231,9 @@ def corrected_grades(
     sums = GradeSums(fit.correct(table, rows), weights)
     chosen = ~np.isnan(table.values) & (np.ones(len(table), dtype=np.bool_) if rows is None else rows)
     places = {name: (name,) for name in table.dimensions} | {
-        one.name: one.dimensions for one in dimension_groups(table.dimensions)
+        group.name: group.dimensions for group in dimension_groups(table.dimensions)
     }
-    found = []
+    by_candidate = []
     for candidate in range(len(table.candidates)):
         own = table.candidate == candidate
         figures = {}
@@ -233,13 +241,13 @@ def corrected_grades(
             figure, ratio = sums.figure(candidate, "grade", inside, level), sums.ratio(candidate, "grade", inside)
             if ratio is not None:
                 of_graders = _severity_weights(
-                    table, own, chosen, [table.dimensions.index(one) for one in inside], sums.weights
+                    table, own, chosen, [table.dimensions.index(path) for path in inside], sums.weights
                 )
                 ends = _with_error(ratio, fit.influence(of_graders)).bounded_interval(level)
                 figure = replace(figure, value=100 * ends.value, low=100 * ends.low, high=100 * ends.high)
             figures[name] = figure
-        found.append(figures)
-    return found
+        by_candidate.append(figures)
+    return by_candidate
 
 
 def _severity_weights(
@@ -247,9 +255,9 @@ def _severity_weights(
 ) -> Floats:
     """How much each grader's severity moves a ratio: the weight of all of their grades in it."""
     rows = own & np.isin(table.dimension, inside) & ~np.isnan(table.values)
-    whole = np.bincount(table.dimension[rows], table.tops[rows], len(table.dimensions))
-    used = np.where(whole > 0, weights, 0.0)
-    shares = np.where(whole > 0, used / used.sum() / np.where(whole > 0, whole, 1.0), 0.0)
+    attainable = np.bincount(table.dimension[rows], table.tops[rows], len(table.dimensions))
+    used = np.where(attainable > 0, weights, 0.0)
+    shares = np.where(attainable > 0, used / used.sum() / np.where(attainable > 0, attainable, 1.0), 0.0)
     moved = rows & chosen
     return np.asarray(np.bincount(table.grader[moved], shares[table.dimension[moved]], len(table.graders)), dtype=float)
 
@@ -257,7 +265,7 @@ def _severity_weights(
 def _with_error(ratio: WeightedRatio, error: Floats) -> WeightedRatio:
     """The ratio with a further error by cluster, which goes together with its own."""
     wide = max(len(error), len(ratio.influence))
-    influence, further = (np.pad(one, (0, wide - len(one))) for one in (ratio.influence, error))
+    influence, further = (np.pad(errors, (0, wide - len(errors))) for errors in (ratio.influence, error))
     both = influence + further
     variance = max(0.0, ratio.variance + float(both @ both) - float(influence @ influence))
     return replace(ratio, variance=variance, influence=both)

@@ -85,13 +85,13 @@ def decompose_changes(
     before, after = tables
     dimensions = list(dict.fromkeys([*before.dimensions, *after.dimensions]))
     weighed = dimension_weights(dimensions, weights)
-    found: list[Fluctuation] = []
+    fluctuations: list[Fluctuation] = []
     for candidate in after.candidates:
         if candidate in before.candidates:
             cells = _sum_cells(tables, versions, candidate, dimensions, measure)
             if cells is not None:
-                found += _candidate_fluctuations(candidate, dimensions, weighed, cells, level)
-    return found
+                fluctuations += _candidate_fluctuations(candidate, dimensions, weighed, cells, level)
+    return fluctuations
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,7 +99,7 @@ class _Cells:
     """Sums by cluster, dimension, round, question and grader: ``sums`` has given and attainable, one row a cell."""
 
     cluster: Codes
-    place: Codes  # dimension · 12 + round · 6 + question · 2 + grader
+    code: Codes  # dimension · 12 + round · 6 + question · 2 + grader
     sums: Floats
 
 
@@ -114,40 +114,40 @@ def _sum_cells(
     if not all(len(rows) for rows in rounds):
         return None
     names: dict[str, int] = {}
-    at = {name: place for place, name in enumerate(dimensions)}
+    at = {name: index for index, name in enumerate(dimensions)}
     clusters, places, sums = [], [], []
-    seen = [set(_question_grader_pairs(table, rows)) for table, rows in zip(tables, rounds, strict=True)]
+    graded_pairs = [set(_question_grader_pairs(table, rows)) for table, rows in zip(tables, rounds, strict=True)]
     for round_, (table, rows) in enumerate(zip(tables, rounds, strict=True)):
-        others = seen[1 - round_]
-        asked, anybody = {name for name, _ in others}, {name for _, name in others}
-        own, other = versions[round_], versions[1 - round_]
+        other_pairs = graded_pairs[1 - round_]
+        other_questions, anybody = {name for name, _ in other_pairs}, {name for _, name in other_pairs}
+        own, other_versions = versions[round_], versions[1 - round_]
         kind = np.full(len(table.questions), 0)
         for k in np.unique(table.question[rows]):
             name = table.questions[k]
-            if name in asked and own.same_question(other, name):
-                kind[k] = 2 if own.same_response(other, name, candidate) else 1
+            if name in other_questions and own.same_question(other_versions, name):
+                kind[k] = 2 if own.same_response(other_versions, name, candidate) else 1
         code = np.array([names.setdefault(name, len(names)) for name in table.clusters], dtype=np.int64)
         dimension = np.array([at[name] for name in table.dimensions], dtype=np.int64)
         questions = kind[table.question[rows]]
         same = np.array(
-            [pair in others if matched else pair[1] in anybody
+            [pair in other_pairs if matched else pair[1] in anybody
              for pair, matched in zip(_question_grader_pairs(table, rows), questions.tolist(), strict=True)],
                  dtype=np.int64
         )  # fmt: skip
         clusters.append(code[table.question[rows]])
         places.append(dimension[table.dimension[rows]] * 12 + round_ * 6 + questions * 2 + 1 - same)
-        given, attainable = table.values[rows], table.tops[rows]
+        earned, attainable = table.values[rows], table.tops[rows]
         if measure == "accuracy":
-            given, attainable = (given > 0).astype(np.float64), np.ones(len(rows))
-        sums.append(np.column_stack([given, attainable]))
+            earned, attainable = (earned > 0).astype(np.float64), np.ones(len(rows))
+        sums.append(np.column_stack([earned, attainable]))
     keys, inverse = np.unique(
         np.concatenate(clusters) * (12 * len(dimensions)) + np.concatenate(places), return_inverse=True
     )
     both = np.concatenate(sums)
     total = np.zeros((len(keys), 2))
     np.add.at(total, inverse, both)
-    cluster, place = np.divmod(keys, 12 * len(dimensions))
-    return _Cells(cluster, place, total)
+    cluster, cell_code = np.divmod(keys, 12 * len(dimensions))
+    return _Cells(cluster, cell_code, total)
 
 
 def _question_grader_pairs(table: GradeTable, rows: Codes) -> Iterator[tuple[str, str]]:
@@ -164,36 +164,36 @@ def _graded_rows(table: GradeTable, candidate: str) -> Codes:
 def _candidate_fluctuations(
     candidate: str, dimensions: list[str], weights: Floats, cells: _Cells, level: float
 ) -> Iterator[Fluctuation]:
-    whole = np.zeros((len(dimensions) * 12, 2))
-    np.add.at(whole, cells.place, cells.sums)
-    by_dimension = whole.reshape(-1, 2, 3, 2, 2)
-    own = _Changes.of(by_dimension)
-    pairs, without = _jackknife(cells, whole)
+    totals = np.zeros((len(dimensions) * 12, 2))
+    np.add.at(totals, cells.code, cells.sums)
+    by_dimension = totals.reshape(-1, 2, 3, 2, 2)
+    own = _Changes.from_sums(by_dimension)
+    pairs, without = _jackknife(cells, totals)
     groups = [(name, (name,)) for name in dimensions] + [
-        (one.name, one.dimensions) for one in dimension_groups(dimensions)
+        (group.name, group.dimensions) for group in dimension_groups(dimensions)
     ]
     for name, inside in groups:
         chosen = np.array([dimensions.index(each) for each in inside])
         if not own.has[chosen].any(axis=0).all():
             continue  # one round has nothing of it
-        values = own.samples(chosen).together(weights[chosen])[0]
+        values = own.samples(chosen).combine(weights[chosen])[0]
         touched = np.isin(pairs[:, 1], chosen)
-        samples = own.samples(chosen, pairs[touched], without.chosen(touched)).together(weights[chosen])
-        told = _contributions(values, samples, level)
+        samples = own.samples(chosen, pairs[touched], without.select(touched)).combine(weights[chosen])
+        contributions = _contributions(values, samples, level)
         scenarios = _scenario_shares(by_dimension[chosen[0]]) if len(inside) == 1 else {}
         yield Fluctuation(
-            candidate, name, float(100 * values[0]), float(100 * values[1]), told[0],
-            dict(zip(CHANGE_PARTS, told[1:], strict=True)), len(samples), scenarios,
+            candidate, name, float(100 * values[0]), float(100 * values[1]), contributions[0],
+            dict(zip(CHANGE_PARTS, contributions[1:], strict=True)), len(samples), scenarios,
         )  # fmt: skip
 
 
-def _jackknife(cells: _Cells, whole: Floats) -> tuple[Codes, _Changes]:
+def _jackknife(cells: _Cells, totals: Floats) -> tuple[Codes, _Changes]:
     """Each cluster with each of its dimensions, and that dimension's changes without the cluster."""
-    keys, places = np.unique(cells.cluster * (len(whole) // 12) + cells.place // 12, return_inverse=True)
-    cluster, dimension = np.divmod(keys, len(whole) // 12)
-    sums = whole.reshape(-1, 12, 2)[dimension]
-    sums[places, cells.place % 12] -= cells.sums
-    return np.column_stack([cluster, dimension]), _Changes.of(sums.reshape(-1, 2, 3, 2, 2))
+    keys, places = np.unique(cells.cluster * (len(totals) // 12) + cells.code // 12, return_inverse=True)
+    cluster, dimension = np.divmod(keys, len(totals) // 12)
+    sums = totals.reshape(-1, 12, 2)[dimension]
+    sums[places, cells.code % 12] -= cells.sums
+    return np.column_stack([cluster, dimension]), _Changes.from_sums(sums.reshape(-1, 2, 3, 2, 2))
 
 
 @dataclass(slots=True, frozen=True)
@@ -207,22 +207,22 @@ class _Changes:
     has: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, sums: Floats) -> _Changes:
+    def from_sums(cls, sums: Floats) -> _Changes:
         """``sums``: … × round × question × grader × (given, attainable)."""
         sums = np.where(sums[..., 1:] > _ROUNDING, sums, 0.0)
-        given, attainable = sums[..., 0], sums[..., 1]
-        whole = attainable.sum(axis=(-2, -1))
+        earned, attainable = sums[..., 0], sums[..., 1]
+        total = attainable.sum(axis=(-2, -1))
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratios = np.nan_to_num(given.sum(axis=(-2, -1)) / whole)
-            questions = np.nan_to_num(attainable.sum(axis=-1) / whole[..., None])
+            ratios = np.nan_to_num(earned.sum(axis=(-2, -1)) / total)
+            questions = np.nan_to_num(attainable.sum(axis=-1) / total[..., None])
             graders = attainable / attainable.sum(axis=-1, keepdims=True)
-            averages = given / attainable
+            averages = earned / attainable
         parts = _split_change(questions[..., 0, :], questions[..., 1, :], graders[..., 0, :, :], graders[..., 1, :, :],
                        averages[..., 0, :, :], averages[..., 1, :, :])  # fmt: skip
-        has = whole > 0
+        has = total > 0
         return cls(ratios, np.where(has.all(axis=-1)[..., None], parts, 0.0), has)
 
-    def chosen(self, rows: NDArray[np.bool_]) -> _Changes:
+    def select(self, rows: NDArray[np.bool_]) -> _Changes:
         """Some of them."""
         return _Changes(self.ratios[rows], self.parts[rows], self.has[rows])
 
@@ -241,7 +241,7 @@ class _Changes:
         ratios[at], parts[at], has[at] = without.ratios, without.parts, without.has
         return _Changes(ratios, parts, has)
 
-    def together(self, weights: Floats) -> Floats:
+    def combine(self, weights: Floats) -> Floats:
         """Of samples × dimensions with these weights: before, after and the four parts, by sample."""
         weighed = self.has * weights[:, None]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -249,8 +249,8 @@ class _Changes:
         before, after = ((shares[..., side] * self.ratios[..., side]).sum(axis=1) for side in (0, 1))
         parts = (self.parts * (shares[..., 0] * self.has.all(axis=-1))[..., None]).sum(axis=1)
         # What the dimensions themselves move: a dimension that is gone keeps its ratio, so that it moves nothing else.
-        kept = np.where(self.has[..., 1], self.ratios[..., 1], self.ratios[..., 0])
-        parts[:, 0] += after - (shares[..., 0] * kept).sum(axis=1)
+        kept_ratios = np.where(self.has[..., 1], self.ratios[..., 1], self.ratios[..., 0])
+        parts[:, 0] += after - (shares[..., 0] * kept_ratios).sum(axis=1)
         return np.column_stack([before, after, parts])
 
 
@@ -285,7 +285,7 @@ def _split_change(
 
 def _contributions(values: Floats, jackknifed: Floats, level: float) -> list[Contribution]:
     """The change and the four parts with Student's intervals, by the jackknife over clusters."""
-    told = np.concatenate([[values[1] - values[0]], values[2:]])
+    changes = np.concatenate([[values[1] - values[0]], values[2:]])
     samples = np.column_stack([jackknifed[:, 1] - jackknifed[:, 0], jackknifed[:, 2:]])
     n = len(samples)
     errors = np.sqrt((n - 1) / n * ((samples - samples.mean(axis=0)) ** 2).sum(axis=0))
@@ -293,22 +293,22 @@ def _contributions(values: Floats, jackknifed: Floats, level: float) -> list[Con
     return [
         Contribution(100 * float(value), *((None, None) if error <= 1e-12 else
                      (float(max(-100.0, 100 * (value - reach))), float(min(100.0, 100 * (value + reach))))))
-        for value, error, reach in zip(told, errors, half, strict=True)
+        for value, error, reach in zip(changes, errors, half, strict=True)
     ]  # fmt: skip
 
 
 def _scenario_shares(sums: Floats) -> dict[tuple[str, str], tuple[FluctuationScenario, FluctuationScenario]]:
     """``sums``: round × question × grader × (given, attainable)."""
-    whole = sums[..., 1].sum(axis=(1, 2))
-    found = {}
+    totals = sums[..., 1].sum(axis=(1, 2))
+    scenarios = {}
     for i, question in enumerate(QUESTIONS):
         for j, grader in enumerate(GRADERS):
             first, second = (
                 FluctuationScenario(
-                    float(sums[side, i, j, 1] / whole[side]),
+                    float(sums[side, i, j, 1] / totals[side]),
                     float(100 * sums[side, i, j, 0] / sums[side, i, j, 1]) if sums[side, i, j, 1] > 0 else None,
                 )
                 for side in (0, 1)
             )
-            found[question, grader] = (first, second)
-    return found
+            scenarios[question, grader] = (first, second)
+    return scenarios

@@ -144,34 +144,38 @@ def grader_consistency(
     Grades are the original ones. Intervals are clustered by question. Where people graded, models have no votes unless
     ``models`` (by default as the round's criteria say): a judge's grades neither acquit a person nor accuse one.
     """
-    least = float(graded.training.get("threshold", GATE_THRESHOLD)) if threshold is None else threshold
+    minimum = float(graded.training.get("threshold", GATE_THRESHOLD)) if threshold is None else threshold
     compared = _compare_with_references(graded, graded.criteria.models if models is None else models)
-    found = []
+    results = []
     for name in graded.original.graders:
-        mine = compared.get(name, [])
-        kinds = Counter(kind for *_, kind in mine)
-        if not mine:
-            found.append(GraderConsistency(name, None, None, 0, {}, "too few", False))
+        own = compared.get(name, [])
+        kinds = Counter(kind for *_, kind in own)
+        if not own:
+            results.append(GraderConsistency(name, None, None, 0, {}, "too few", False))
             continue
-        questions = {question: place for place, question in enumerate(dict.fromkeys(one[0] for one in mine))}
-        off = np.array([abs(value - reference) for _, value, reference, _ in mine])
-        cluster = np.array([questions[one[0]] for one in mine], dtype=np.int64)
-        ratio = weighted_ratio((off == 0).astype(np.float64), np.ones(len(mine)), np.zeros(len(mine), dtype=np.int64),
+        questions = {question: index for index, question in enumerate(dict.fromkeys(row[0] for row in own))}
+        off = np.array([abs(value - reference) for _, value, reference, _ in own])
+        cluster = np.array([questions[row[0]] for row in own], dtype=np.int64)
+        ratio = weighted_ratio((off == 0).astype(np.float64), np.ones(len(own)), np.zeros(len(own), dtype=np.int64),
                                cluster, np.ones(1))  # fmt: skip
-        told = None if ratio is None else ratio.bounded_interval()
+        estimate = None if ratio is None else ratio.bounded_interval()
         gate: GateResult = (
-            "too few" if told is None or len(mine) < MIN_COMPARED else "passes" if told.value >= least else "retrain"
+            "too few"
+            if estimate is None or len(own) < MIN_COMPARED
+            else "passes"
+            if estimate.value >= minimum
+            else "retrain"
         )
-        sure = told is not None and gate != "too few" and not told.low <= least <= told.high
-        found.append(GraderConsistency(name, told, float((off <= 1).mean()), len(mine), dict(kinds), gate, sure))
-    return found
+        sure = estimate is not None and gate != "too few" and not estimate.low <= minimum <= estimate.high
+        results.append(GraderConsistency(name, estimate, float((off <= 1).mean()), len(own), dict(kinds), gate, sure))
+    return results
 
 
 def _compare_with_references(graded: GradedRound, models: bool) -> dict[str, list[tuple[str, float, float, Reference]]]:
     """By grader: question, grade, reference, and the kind of reference."""
-    found: dict[str, list[tuple[str, float, float, Reference]]] = defaultdict(list)
+    compared: dict[str, list[tuple[str, float, float, Reference]]] = defaultdict(list)
     for gold in graded.gold:
-        found[gold.grader].append((gold.question, gold.value, gold.expected, "gold"))
+        compared[gold.grader].append((gold.question, gold.value, gold.expected, "gold"))
     table = graded.original
     answers: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for k, q, i, value in zip(table.question.tolist(), table.candidate.tolist(), table.grader.tolist(),
@@ -187,10 +191,10 @@ def _compare_with_references(graded: GradedRound, models: bool) -> dict[str, lis
         votes = Counter(value for i, value in grades if i in voters)
         for i, value in grades:
             if decided is not None:
-                found[table.graders[i]].append((question, value, decided, "decided"))
+                compared[table.graders[i]].append((question, value, decided, "decided"))
             elif (reference := _majority_of_others(votes, value if i in voters else None)) is not None:
-                found[table.graders[i]].append((question, value, reference, "others"))
-    return found
+                compared[table.graders[i]].append((question, value, reference, "others"))
+    return compared
 
 
 def _majority_of_others(votes: Counter[float], own: float | None) -> float | None:

@@ -114,16 +114,16 @@ class JudgeGraders(Scenario[JudgesSettings, InlineTask], SupportsForecast):
     ) -> Converse[InlineTask]:
         assert pack is not None
         sampling = settings.sampling_of(GRADER)
-        seen_at_once = settings.shown == "all"
+        show_all = settings.shown == "all"
 
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
             page: Page = task.payload
             record: dict[str, Any] = {"task": task.id, "value": None, "grades": {}, "reasons": {}}
-            shown = [page.answers] if seen_at_once else [[answer] for answer in page.answers]
+            groups = [page.answers] if show_all else [[answer] for answer in page.answers]
             try:
-                for answers in shown:
-                    given = await _grade_answers(conversation, pack, sampling, page, answers, whole=seen_at_once)
-                    for answer, (grade, reason) in zip(answers, given, strict=True):
+                for answers in groups:
+                    graded = await _grade_answers(conversation, pack, sampling, page, answers, show_all=show_all)
+                    for answer, (grade, reason) in zip(answers, graded, strict=True):
                         record["grades"][answer.id], record["reasons"][answer.id] = grade, reason
             except ConversationStopped as stop:
                 record["stopped"] = {"by": stop.by, "reason": stop.reason}
@@ -146,12 +146,14 @@ class JudgeGraders(Scenario[JudgesSettings, InlineTask], SupportsForecast):
         self, settings: JudgesSettings, prepared: Prepared[InlineTask], pack: PromptPack | None
     ) -> dict[str, UsageForecast]:
         assert pack is not None
-        total, begun, whole = UsageForecast(), estimate_tokens(pack.render("grader.system")), settings.shown == "all"
+        total, begun, show_all = UsageForecast(), estimate_tokens(pack.render("grader.system")), settings.shown == "all"
         for task in prepared.tasks:
             page: Page = task.payload
-            for answers in [page.answers] if whole else [[answer] for answer in page.answers]:
-                asked = begun + estimate_tokens(_question_prompt(pack, page, answers, whole=whole))
-                total += UsageForecast(1, asked, settings.grader_tokens) * 2  # asked once more where it cannot be read
+            for answers in [page.answers] if show_all else [[answer] for answer in page.answers]:
+                prompt_tokens = begun + estimate_tokens(_question_prompt(pack, page, answers, show_all=show_all))
+                total += (
+                    UsageForecast(1, prompt_tokens, settings.grader_tokens) * 2
+                )  # asked once more where it cannot be read
         return {GRADER: total}
 
 
@@ -162,23 +164,23 @@ async def _grade_answers(
     page: Page,
     answers: list[PageAnswer],
     *,
-    whole: bool,
+    show_all: bool,
 ) -> list[tuple[float | None, str]]:
     """The grade and the reasons of each answer; None where the verdict could not be read."""
     values = {f"{label.value:g}": label.value for label in page.labels}
     form = grade_form(GradeScale(" ".join(values), tuple(values)))
     levels = {answer.position: answer_level(answer.turns[-1].text, page.standard_answer) for answer in answers}
-    hint = GraderPersona(levels, tuple(values.values()), "all" if whole else "one")
+    hint = GraderPersona(levels, tuple(values.values()), "all" if show_all else "one")
     agent = Agent(conversation, GRADER, pack.render("grader.system"), sampling, hint)
-    asked = _question_prompt(pack, page, answers, whole=whole)
+    prompt = _question_prompt(pack, page, answers, show_all=show_all)
     judged = "\n".join(turn.text for answer in answers for turn in answer.turns)
-    found: Any = await agent.ask_for(
-        _verdict_form(form, tuple(map(_field_name, answers))) if whole else form, asked, judged
+    reply: Any = await agent.ask_for(
+        _verdict_form(form, tuple(map(_field_name, answers))) if show_all else form, prompt, judged
     )
-    if found is None:
+    if reply is None:
         return [(None, "")] * len(answers)
-    said = [getattr(found, _field_name(answer)) for answer in answers] if whole else [found]
-    return [(values[str(one.score)], one.reasoning) for one in said]
+    verdicts = [getattr(reply, _field_name(answer)) for answer in answers] if show_all else [reply]
+    return [(values[str(verdict.score)], verdict.reasoning) for verdict in verdicts]
 
 
 @cache
@@ -191,9 +193,9 @@ def _field_name(answer: PageAnswer) -> str:
     return f"answer_{answer.position}"
 
 
-def _question_prompt(pack: PromptPack, page: Page, answers: list[PageAnswer], *, whole: bool) -> str:
+def _question_prompt(pack: PromptPack, page: Page, answers: list[PageAnswer], *, show_all: bool) -> str:
     context = "\n\n".join(f"{turn.role}: {turn.text}" for turn in page.context)
-    given = {
+    parts = {
         "before": pack.render("grader.before", context=context) + "\n" if context else "",
         "question": page.text,
         "standard": pack.render("grader.standard", standard=page.standard_answer) + "\n"
@@ -203,19 +205,19 @@ def _question_prompt(pack: PromptPack, page: Page, answers: list[PageAnswer], *,
         "rubric": "\n".join(f"{label.value:g}: {label.meaning}" for label in page.labels),
         "labels": ", ".join(f"{label.value:g}" for label in page.labels),
     }
-    if not whole:
-        return pack.render("grader.one", answer=answers[0].text, **given)
-    told = [pack.render("grader.answer", position=str(one.position), answer=one.text) for one in answers]
+    if not show_all:
+        return pack.render("grader.one", answer=answers[0].text, **parts)
+    rendered = [pack.render("grader.answer", position=str(answer.position), answer=answer.text) for answer in answers]
     fields = ", ".join(f'"{_field_name(answer)}"' for answer in answers)
-    return pack.render("grader.all", answers="\n".join(told), fields=fields, **given)
+    return pack.render("grader.all", answers="\n".join(rendered), fields=fields, **parts)
 
 
 def _page_value(page: Page, grades: Mapping[str, float | None]) -> dict[str, float | None]:
     """What is added up over pages: the mean grade as a share of the highest in %, and how many are missing."""
-    given = [grade for grade in grades.values() if grade is not None]
+    values = [grade for grade in grades.values() if grade is not None]
     top = max(label.value for label in page.labels)
-    mean = 100 * sum(given) / (len(given) * top) if given and top > 0 else None
-    return {"grade": mean, "missing": float(len(page.answers) - len(given))}
+    mean = 100 * sum(values) / (len(values) * top) if values and top > 0 else None
+    return {"grade": mean, "missing": float(len(page.answers) - len(values))}
 
 
 SCENARIO = JudgeGraders()

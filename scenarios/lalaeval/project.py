@@ -112,10 +112,12 @@ class ProjectFile(YamlModel):
     about: str = ""
     domains: dict[Name, Domain] = Field(min_length=1)
     dimensions: dict[Name, Dimension] = Field(min_length=1)
-    rubrics: dict[str, Annotated[dict[int, str], AfterValidator(lambda one: _sorted_grades(one))]] = Field(min_length=1)
+    rubrics: dict[str, Annotated[dict[int, str], AfterValidator(lambda grades: _sorted_grades(grades))]] = Field(
+        min_length=1
+    )
     principles: dict[str, str] = {}  # noqa: RUF012
     timeliness: str = ""
-    graders: list[Annotated[ProjectGrader, BeforeValidator(lambda one: _to_mapping(one))]] = []  # noqa: RUF012
+    graders: list[Annotated[ProjectGrader, BeforeValidator(lambda value: _to_mapping(value))]] = []  # noqa: RUF012
     seed: int = 7
     overlap: int = Field(default=3, ge=1, le=100)
     gold: float = Field(default=0.0, ge=0, le=1)
@@ -128,7 +130,7 @@ class ProjectFile(YamlModel):
     @field_validator("graders")
     @classmethod
     def _each_once(cls, graders: list[ProjectGrader]) -> list[ProjectGrader]:
-        names = [one.name for one in graders]
+        names = [grader.name for grader in graders]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"'{name}' is there twice")
@@ -141,8 +143,8 @@ def _sorted_grades(grades: dict[int, str]) -> dict[int, str]:
     return dict(sorted(grades.items()))
 
 
-def _to_mapping(one: Any) -> Any:
-    return {"name": one} if isinstance(one, str) else one
+def _to_mapping(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
 
 
 def read_project_file(path: Path) -> ProjectFile:
@@ -162,40 +164,40 @@ def read_project_file(path: Path) -> ProjectFile:
 
 def walk_tree(tree: Mapping[str, T], before: Sequence[str] = ()) -> Iterator[tuple[tuple[str, ...], T]]:
     """Every entry of a tree with its path, parents first, in the file's order."""
-    for name, one in tree.items():
+    for name, entry in tree.items():
         path = (*before, name)
-        yield path, one
-        yield from walk_tree(one.parts, path)
+        yield path, entry
+        yield from walk_tree(entry.parts, path)
 
 
-def suggest(name: str, known: Sequence[str]) -> str:
+def suggest(name: str, names: Sequence[str]) -> str:
     """What may have been meant, and what there is, for an error's end."""
-    close = get_close_matches(name, known, 1)
-    return (f"did you mean '{close[0]}'? " if close else "") + f"there are: {', '.join(known)}"
+    close = get_close_matches(name, names, 1)
+    return (f"did you mean '{close[0]}'? " if close else "") + f"there are: {', '.join(names)}"
 
 
 def _check_names(file: ProjectFile, path: Path, line: LineOf) -> None:
     """See that rubrics, principles and dimensions that are named are there."""
-    for place, one in walk_tree(file.dimensions):
-        at = _key_path("dimensions", place)
-        for kind, known in (("rubric", list(file.rubrics)), ("principle", list(file.principles))):
-            name = getattr(one, kind)
-            if name is not None and name not in known:
-                where = f"{path}:{line([*at, kind])}: {'.'.join(at)}.{kind}"
-                raise ConfigurationError(f"{where}: there is no {kind} '{name}'; {suggest(name, known)}")
-    graded = ["/".join(place) for place, one in walk_tree(file.dimensions) if one.rubric is not None]
+    for steps, entry in walk_tree(file.dimensions):
+        at = _key_path("dimensions", steps)
+        for kind, names in (("rubric", list(file.rubrics)), ("principle", list(file.principles))):
+            name = getattr(entry, kind)
+            if name is not None and name not in names:
+                location = f"{path}:{line([*at, kind])}: {'.'.join(at)}.{kind}"
+                raise ConfigurationError(f"{location}: there is no {kind} '{name}'; {suggest(name, names)}")
+    graded = ["/".join(steps) for steps, entry in walk_tree(file.dimensions) if entry.rubric is not None]
     for kind, counts in (("plan", file.plan), ("quota", file.quota)):
         for name in counts:
             if name not in graded and (kind == "plan" or name != PER_DIMENSION):
-                where = f"{path}:{line([kind, name])}: {kind}.{name}"
-                raise ConfigurationError(f"{where}: there is no such dimension; {suggest(name, graded)}")
-    if not any(one.priority for _, one in walk_tree(file.domains)):
+                location = f"{path}:{line([kind, name])}: {kind}.{name}"
+                raise ConfigurationError(f"{location}: there is no such dimension; {suggest(name, graded)}")
+    if not any(entry.priority for _, entry in walk_tree(file.domains)):
         raise ConfigurationError(f"{path}:{line(['domains'])}: domains: none has a priority, so none is evaluated")
 
 
-def _key_path(first: str, place: Sequence[str]) -> list[str]:
+def _key_path(first: str, steps: Sequence[str]) -> list[str]:
     """The keys that lead to an entry of a tree."""
-    return [first, *[step for name in place for step in ("parts", name)][1:]]
+    return [first, *[step for name in steps for step in ("parts", name)][1:]]
 
 
 PROJECT_FILE = "project.yaml"
@@ -237,9 +239,9 @@ class Project:
             raise ConfigurationError(
                 f"{path}: no project, for there is no {PROJECT_FILE}; `viva grade init {path}` writes one"
             )
-        read = read_project_file(file)
-        domains = {"/".join(place): one.priority or "" for place, one in walk_tree(read.domains)}
-        return cls(file.parent, read, _graded_dimensions(read), domains)
+        project_file = read_project_file(file)
+        domains = {"/".join(steps): domain.priority or "" for steps, domain in walk_tree(project_file.domains)}
+        return cls(file.parent, project_file, _graded_dimensions(project_file), domains)
 
     @property
     def bank(self) -> Path:
@@ -259,13 +261,18 @@ class Project:
     def quota(self) -> dict[str, Counts]:
         """How many questions an evaluation draws, by dimension and difficulty; empty where the file has no quota."""
         each = self.file.quota.get(PER_DIMENSION, {})
-        found = {path: {**each, **self.file.quota.get(path, {})} for path in self.dimensions}
-        return {path: counts for path, counts in found.items() if any(counts.values())}
+        quota = {path: {**each, **self.file.quota.get(path, {})} for path in self.dimensions}
+        return {path: counts for path, counts in quota.items() if any(counts.values())}
 
     def rubric(self) -> dict[str, Any]:
         """What graders go by, as plain data: whatever changes here makes another version of the rubric."""
-        return {path: {"grades": {str(grade): text for grade, text in one.grades.items()}, "principle": one.principle}
-                for path, one in self.dimensions.items()}  # fmt: skip
+        return {
+            path: {
+                "grades": {str(grade): text for grade, text in dimension.grades.items()},
+                "principle": dimension.principle,
+            }
+            for path, dimension in self.dimensions.items()
+        }
 
     def rubric_digest(self) -> str:
         """16 hex digits that stand for what graders go by."""
@@ -278,18 +285,20 @@ def short_digest(value: Any) -> str:
 
 
 def _graded_dimensions(file: ProjectFile) -> dict[str, GradedDimension]:
-    found: dict[str, GradedDimension] = {}
+    dimensions: dict[str, GradedDimension] = {}
 
-    def walk(tree: Mapping[str, Dimension], before: str, share: float) -> None:
-        whole = math.fsum(one.weight for one in tree.values())
-        for name, one in tree.items():
-            path, weight = before + name, share * one.weight / whole
-            if one.rubric is None:
-                walk(one.parts, f"{path}/", weight)
+    def walk(tree: Mapping[str, Dimension], before: str, parent_weight: float) -> None:
+        total = math.fsum(dimension.weight for dimension in tree.values())
+        for name, dimension in tree.items():
+            path, weight = before + name, parent_weight * dimension.weight / total
+            if dimension.rubric is None:
+                walk(dimension.parts, f"{path}/", weight)
                 continue
-            told = [file.principles.get(one.principle or "", ""), file.timeliness if one.timely else ""]
-            principle = "\n\n".join(text.strip() for text in told if text.strip())
-            found[path] = GradedDimension(path, weight, file.rubrics[one.rubric], principle, one.about, one.difficulty)
+            texts = [file.principles.get(dimension.principle or "", ""), file.timeliness if dimension.timely else ""]
+            principle = "\n\n".join(text.strip() for text in texts if text.strip())
+            dimensions[path] = GradedDimension(
+                path, weight, file.rubrics[dimension.rubric], principle, dimension.about, dimension.difficulty
+            )
 
     walk(file.dimensions, "", 1.0)
-    return found
+    return dimensions

@@ -90,9 +90,11 @@ class Pair:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Pair:
         """The pair of a record that ``to_record`` made."""
-        asked = record["question"]
-        gold = tuple(GoldAnswer(**one) for one in record["gold"])
-        return cls(**{**record, "question": (asked,) if isinstance(asked, str) else tuple(asked), "gold": gold})
+        question = record["question"]
+        gold = tuple(GoldAnswer(**answer) for answer in record["gold"])
+        return cls(
+            **{**record, "question": (question,) if isinstance(question, str) else tuple(question), "gold": gold}
+        )
 
 
 def read_pairs(path: Path, project: Project) -> list[Pair]:
@@ -101,16 +103,16 @@ def read_pairs(path: Path, project: Project) -> list[Pair]:
     :raises DatasetError: a line is broken or is no pair of this project, or an id is there twice; all of them are told,
         with line and field.
     """
-    found: dict[str, tuple[Pair, int]] = {}
+    by_id: dict[str, tuple[Pair, int]] = {}
     wrong: list[DatasetError] = []
     for line, raw in read_records(path, required=_REQUIRED_COLUMNS):
         try:
             if isinstance(raw, DatasetError):
                 raise raw
             pair = _parse_pair(_parse_cells(raw) if path.suffix in TABLE_SUFFIXES else raw, project)
-            if pair.id in found:
-                raise FieldError("id", f"{preview(pair.id)} is in line {found[pair.id][1]} already")
-            found[pair.id] = pair, line
+            if pair.id in by_id:
+                raise FieldError("id", f"{preview(pair.id)} is in line {by_id[pair.id][1]} already")
+            by_id[pair.id] = pair, line
         except FieldError as error:
             wrong.append(DatasetError(str(error), path=str(path), line=line, field=error.field))
         except DatasetError as error:
@@ -118,9 +120,9 @@ def read_pairs(path: Path, project: Project) -> list[Pair]:
     if wrong:
         more = f"; and {len(wrong) - _MAX_ERRORS:,} more" if len(wrong) > _MAX_ERRORS else ""
         raise ConfigurationError("; ".join(map(str, wrong[:_MAX_ERRORS])) + more + "; nothing was imported")
-    if not found:
+    if not by_id:
         raise DatasetError("holds no question", path=str(path))
-    return [pair for pair, _ in found.values()]
+    return [pair for pair, _ in by_id.values()]
 
 
 def write_pairs(path: Path, pairs: Iterable[tuple[Pair, str]]) -> int:
@@ -176,15 +178,15 @@ def _parse_pair(raw: Mapping[str, Any], project: Project) -> Pair:
 
 def _parse_question(value: Any) -> tuple[str, ...]:
     rounds = value if isinstance(value, list) else [value]
-    if not rounds or not all(isinstance(one, str) and one.strip() for one in rounds):
+    if not rounds or not all(isinstance(text, str) and text.strip() for text in rounds):
         raise FieldError("question", f"expected a text, or a list of texts for several rounds, found {preview(value)}")
-    return tuple(one.strip() for one in rounds)
+    return tuple(text.strip() for text in rounds)
 
 
-def _parse_choice(raw: Mapping[str, Any], name: str, known: Sequence[str]) -> str:
+def _parse_choice(raw: Mapping[str, Any], name: str, allowed: Sequence[str]) -> str:
     value = text_field(raw, name).strip()
-    if value not in known:
-        raise FieldError(name, f"there is no '{value}'; {suggest(value, known)}")
+    if value not in allowed:
+        raise FieldError(name, f"there is no '{value}'; {suggest(value, allowed)}")
     return value
 
 
@@ -200,16 +202,16 @@ def _parse_gold(value: Any, dimension: GradedDimension) -> tuple[GoldAnswer, ...
     if value in (None, "", []):
         return ()
     entries = value if isinstance(value, list) else [value]
-    found = []
-    for one in entries:
-        answer, grade = (one.get("answer"), one.get("grade")) if isinstance(one, Mapping) else (None, None)
+    answers = []
+    for entry in entries:
+        answer, grade = (entry.get("answer"), entry.get("grade")) if isinstance(entry, Mapping) else (None, None)
         if not isinstance(answer, str) or not answer.strip():
             raise FieldError("gold", f"expected a list of {{answer, grade}}, found {preview(value)}")
         if not isinstance(grade, int) or isinstance(grade, bool) or grade not in dimension.grades:
             allowed: Collection[int] = dimension.grades
             raise FieldError("gold", f"grade {preview(grade)}: the rubric has {', '.join(map(str, allowed))}")
-        found.append(GoldAnswer(answer.strip(), grade))
-    return tuple(found)
+        answers.append(GoldAnswer(answer.strip(), grade))
+    return tuple(answers)
 
 
 def _parse_cells(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,8 +270,8 @@ class AuditEvent:
     """
 
     at: float
-    by: str
-    what: str
+    actor: str
+    action: str
     reason: str
     version: str
     pair: Pair
@@ -315,16 +317,16 @@ class Bank:
 
     def _wrong_record(self) -> str:
         """What is wrong with a record that has not the fields that it was written with; empty without one."""
-        what = "the rubrics"
+        location = "the rubrics"
         try:
             self.rubrics()
             for table, key in (("pairs", "id"), ("history", "pair")):
                 rows = self.connection.execute(f"select {key}, record from {table} order by number")
                 for name, record in rows:
-                    what = f"question '{name}'"
+                    location = f"question '{name}'"
                     _read_pair(record)
         except (ValueError, TypeError, KeyError, AttributeError, ConfigurationError) as error:
-            return f"{what} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
+            return f"{location} cannot be read ({type(error).__name__}: {error}); restore the file from a copy"
         return ""
 
     def close(self) -> None:
@@ -339,30 +341,32 @@ class Bank:
 
     # -- pairs ----------------------------------------------------------------------------------------------------
 
-    def put(self, pairs: Iterable[Pair], by: str) -> ImportResult:
+    def put(self, pairs: Iterable[Pair], actor: str) -> ImportResult:
         """Take pairs in, all or none: new ones as drafts, those whose content changed as drafts again."""
-        done = ImportResult([], [], [])
+        result = ImportResult([], [], [])
         with transaction(self.connection):
             for pair in pairs:
                 row = self.connection.execute("select version from pairs where id = ?", (pair.id,)).fetchone()
                 record = orjson.dumps(pair.to_record())
                 version = short_digest(pair.to_record())
                 if row is not None and row[0] == version:
-                    done.unchanged.append(pair.id)
+                    result.unchanged.append(pair.id)
                     continue
-                (done.new if row is None else done.changed).append(pair.id)
+                (result.new if row is None else result.changed).append(pair.id)
                 self.connection.execute(
                     "insert into pairs (id, version, state, record) values (?1, ?2, 'draft', ?3) "
                     "on conflict (id) do update set version = ?2, state = 'draft', record = ?3",
                     (pair.id, version, record),
                 )
-                self._note(pair.id, by, "new" if row is None else "changed", "")
-        return done
+                self._note(pair.id, actor, "new" if row is None else "changed", "")
+        return result
 
     def entries(self, state: State | None = None) -> list[BankEntry]:
         """The pairs in the order in which they came; of one state where it is named."""
         rows = self.connection.execute("select record, state from pairs order by number")
-        return [BankEntry(_read_pair(record), found) for record, found in rows if state in (None, found)]
+        return [
+            BankEntry(_read_pair(record), entry_state) for record, entry_state in rows if state in (None, entry_state)
+        ]
 
     def entry(self, name: str) -> BankEntry:
         """Return the pair of this id, or raise ConfigurationError."""
@@ -377,8 +381,8 @@ class Bank:
             "select at, by, what, reason, version, record from history where pair = ? order by number", (name,)
         )
         return [
-            AuditEvent(at, by, what, reason, version, _read_pair(record))
-            for at, by, what, reason, version, record in rows
+            AuditEvent(at, actor, action, reason, version, _read_pair(record))
+            for at, actor, action, reason, version, record in rows
         ]
 
     def reason(self, name: str) -> str:
@@ -388,42 +392,44 @@ class Bank:
         ).fetchone()
         return "" if row is None else str(row[0])
 
-    def inspect(self, names: Sequence[str], by: str, note: str = "") -> None:
+    def inspect(self, names: Sequence[str], actor: str, note: str = "") -> None:
         """Record that drafts were looked at; where one is no draft, none is changed."""
-        self._move(names, "inspected", by, note, ("draft",))
+        self._move(names, "inspected", actor, note, ("draft",))
 
-    def accept(self, names: Sequence[str], by: str, note: str = "") -> None:
+    def accept(self, names: Sequence[str], actor: str, note: str = "") -> None:
         """Accept inspected pairs with a source; where one cannot be accepted, none is changed."""
-        self._move(names, "accepted", by, note, ("inspected",), sourced=True)
+        self._move(names, "accepted", actor, note, ("inspected",), sourced=True)
 
-    def give_back(self, names: Sequence[str], by: str, reason: str) -> None:
+    def return_for_revision(self, names: Sequence[str], actor: str, reason: str) -> None:
         """Return pairs to their designers, with a reason."""
         if not reason.strip():
             raise ConfigurationError("a question is returned with a reason: give --reason")
-        self._move(names, "returned", by, reason, ("draft", "inspected", "accepted"))
+        self._move(names, "returned", actor, reason, ("draft", "inspected", "accepted"))
 
     def _move(
-        self, names: Sequence[str], to: State, by: str, reason: str, allowed: Sequence[str], *, sourced: bool = False
+        self, names: Sequence[str], to: State, actor: str, reason: str, allowed: Sequence[str], *, sourced: bool = False
     ) -> None:
         with transaction(self.connection):
             for name in dict.fromkeys(names):
                 entry = self.entry(name)
                 if entry.state not in allowed:
-                    wanted = " or ".join(allowed)
-                    raise ConfigurationError(f"question '{name}': is {entry.state}; only what is {wanted} becomes {to}")
+                    required = " or ".join(allowed)
+                    raise ConfigurationError(
+                        f"question '{name}': is {entry.state}; only what is {required} becomes {to}"
+                    )
                 if sourced and not entry.pair.source:
                     raise ConfigurationError(
                         f"question '{name}': has no source, so it cannot be accepted; return it to "
                         f"{entry.pair.designer or 'its designer'}, or import it again with its source"
                     )
                 self.connection.execute("update pairs set state = ? where id = ?", (to, name))
-                self._note(name, by, to, reason)
+                self._note(name, actor, to, reason)
 
-    def _note(self, name: str, by: str, what: str, reason: str) -> None:
+    def _note(self, name: str, actor: str, action: str, reason: str) -> None:
         self.connection.execute(
             "insert into history (pair, at, by, what, reason, version, record) "
             "select id, ?, ?, ?, ?, version, record from pairs where id = ?",
-            (self.clock(), by, what, reason, name),
+            (self.clock(), actor, action, reason, name),
         )
 
     # -- rubrics --------------------------------------------------------------------------------------------------
@@ -471,7 +477,9 @@ class PlanRow:
     under_way: int
 
 
-def find_near_duplicates(pairs: Sequence[Pair], least: float, only: Collection[str] | None = None) -> list[Duplicate]:
+def find_near_duplicates(
+    pairs: Sequence[Pair], threshold: float, only: Collection[str] | None = None
+) -> list[Duplicate]:
     """Pairs of questions whose likeness is ``least`` at least, most alike first; where ids are given by ``only``, those
     that one of these is in.
 
@@ -485,31 +493,31 @@ def find_near_duplicates(pairs: Sequence[Pair], least: float, only: Collection[s
     vectors: csr_matrix = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True).fit_transform(
         [f"{pair.text} " for pair in pairs]
     )
-    chosen = [place for place, pair in enumerate(pairs) if only is None or pair.id in only]
-    asked, found = set(chosen), []
+    chosen = [index for index, pair in enumerate(pairs) if only is None or pair.id in only]
+    chosen_set, duplicates = set(chosen), []
     for start in range(0, len(chosen), _BLOCK_ROWS):
         rows = chosen[start : start + _BLOCK_ROWS]
         alike = (vectors[rows] @ vectors.T).tocoo()
-        for place, column, value in zip(alike.row, alike.col, alike.data, strict=True):
-            row = rows[place]
-            if value >= least and (row < column or (column not in asked and row != column)):
+        for index, column, value in zip(alike.row, alike.col, alike.data, strict=True):
+            row = rows[index]
+            if value >= threshold and (row < column or (column not in chosen_set and row != column)):
                 first, second = sorted((row, int(column)))
-                found.append(Duplicate(pairs[first].id, pairs[second].id, min(1.0, float(value))))
-    return sorted(found, key=lambda one: (-one.likeness, one.first, one.second))
+                duplicates.append(Duplicate(pairs[first].id, pairs[second].id, min(1.0, float(value))))
+    return sorted(duplicates, key=lambda duplicate: (-duplicate.likeness, duplicate.first, duplicate.second))
 
 
 def pair_problems(pair: Pair, project: Project, day: date) -> list[str]:
     """What stands against a pair, a few words each."""
-    found = []
+    problems = []
     if not pair.source:
-        found.append("has no source")
+        problems.append("has no source")
     if pair.dimension not in project.dimensions:
-        found.append(f"dimension '{pair.dimension}' is no longer in the project")
+        problems.append(f"dimension '{pair.dimension}' is no longer in the project")
     if pair.domain and not project.domains.get(pair.domain):
-        found.append(f"domain '{pair.domain}' is no longer evaluated")
+        problems.append(f"domain '{pair.domain}' is no longer evaluated")
     if pair.expired_on(day):
-        found.append(f"expired on {pair.valid_until}")
-    return found
+        problems.append(f"expired on {pair.valid_until}")
+    return problems
 
 
 def compare_with_plan(entries: Sequence[BankEntry], project: Project, day: date) -> list[PlanRow]:
@@ -525,8 +533,8 @@ def compare_with_plan(entries: Sequence[BankEntry], project: Project, day: date)
     rows = []
     for dimension in project.dimensions:
         for difficulty in DIFFICULTIES:
-            place = dimension, difficulty
-            wanted = project.file.plan.get(dimension, {}).get(difficulty, 0)
-            if wanted or accepted[place] or under_way[place]:
-                rows.append(PlanRow(dimension, difficulty, wanted, accepted[place], under_way[place]))
+            key = dimension, difficulty
+            planned = project.file.plan.get(dimension, {}).get(difficulty, 0)
+            if planned or accepted[key] or under_way[key]:
+                rows.append(PlanRow(dimension, difficulty, planned, accepted[key], under_way[key]))
     return rows

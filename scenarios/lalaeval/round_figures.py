@@ -59,9 +59,9 @@ def first_grade_rows(graded: GradedRound, count: int) -> tuple[list[Row], int]:
     """So many of these rows, and how many there are."""
     table = graded.original
     keys = (table.dimension * len(table.questions) + table.question) * len(table.graders) + table.grader
-    found = np.unique(keys)
-    chosen = np.isin(keys, found[:count])
-    return list(_candidate_rows(graded, table.select(chosen))), len(found)
+    row_keys = np.unique(keys)
+    chosen = np.isin(keys, row_keys[:count])
+    return list(_candidate_rows(graded, table.select(chosen))), len(row_keys)
 
 
 def _candidate_rows(graded: GradedRound, table: GradeTable) -> Iterator[Row]:
@@ -73,8 +73,8 @@ def _candidate_rows(graded: GradedRound, table: GradeTable) -> Iterator[Row]:
             "dimension": table.dimensions[j], "question": table.questions[k], "grader": table.graders[i]
         })  # fmt: skip
         row[columns[3 + q]] = None if value != value else value
-    for place in sorted(cells):
-        yield cells[place]
+    for key in sorted(cells):
+        yield cells[key]
 
 
 Record = dict[str, Any]
@@ -88,46 +88,52 @@ def agreement_figures(table: GradeTable) -> Record:
     people = table.without_models()
     first = people if (~np.isnan(people.values)).any() else table
     by_dimension = [(name, _dimension_agreement(first, at)) for at, name in enumerate(table.dimensions)]
-    found = [{"dimension": name, **_agreement_record(one)} for name, one in by_dimension]
-    parts = [one for _, one in by_dimension]
+    people_records = [{"dimension": name, **_agreement_record(agreement)} for name, agreement in by_dimension]
+    parts = [agreement for _, agreement in by_dimension]
     same = _same_grade_share(first, np.ones(len(first.graders), dtype=np.bool_))
-    found.append({
-        "dimension": OVERALL, "answers": sum(one.answers for one in parts), "same": _percent_record(same),
-        "alpha": _coefficient_record(mean_coefficient([(one.alpha["ordinal"], one.answers) for one in parts
-                                                         if one.alpha])),
-        "alpha_nominal": _coefficient_record(
-            mean_coefficient([(one.alpha["nominal"], one.answers) for one in parts if one.alpha])
-        ),
-        "ac1": _coefficient_record(mean_coefficient([(one.ac1, one.answers) for one in parts])),
-        "ac2": _coefficient_record(mean_coefficient([(one.ac2, one.answers) for one in parts])),
+    alpha = {
+        name: mean_coefficient([(part.alpha[name], part.answers) for part in parts if part.alpha])
+        for name in ("ordinal", "nominal")
+    }
+    people_records.append({
+        "dimension": OVERALL, "answers": sum(part.answers for part in parts), "same": _percent_record(same),
+        "alpha": _coefficient_record(alpha["ordinal"]), "alpha_nominal": _coefficient_record(alpha["nominal"]),
+        "ac1": _coefficient_record(mean_coefficient([(part.ac1, part.answers) for part in parts])),
+        "ac2": _coefficient_record(mean_coefficient([(part.ac2, part.answers) for part in parts])),
     })  # fmt: skip
     models = [] if first is table else [
         record for at, name in enumerate(table.graders) if name in table.models and (record := _model_record(table, at))
     ]  # fmt: skip
-    return {"people": found, "models": models}
+    return {"people": people_records, "models": models}
 
 
 def _dimension_agreement(table: GradeTable, at: int) -> GraderAgreement:
     return grader_agreement(table.select(table.dimension == at), LEVEL)
 
 
-def _agreement_record(one: GraderAgreement) -> Record:
+def _agreement_record(agreement: GraderAgreement) -> Record:
     nothing = AgreementCoefficient(None)
     return {
-        "answers": one.answers, "same": _percent_record(one.same),
-        "alpha": _coefficient_record(one.alpha.get("ordinal", nothing)),
-        "alpha_nominal": _coefficient_record(one.alpha.get("nominal", nothing)),
-        "ac1": _coefficient_record(one.ac1), "ac2": _coefficient_record(one.ac2),
+        "answers": agreement.answers, "same": _percent_record(agreement.same),
+        "alpha": _coefficient_record(agreement.alpha.get("ordinal", nothing)),
+        "alpha_nominal": _coefficient_record(agreement.alpha.get("nominal", nothing)),
+        "ac1": _coefficient_record(agreement.ac1), "ac2": _coefficient_record(agreement.ac2),
     }  # fmt: skip
 
 
-def _coefficient_record(one: AgreementCoefficient) -> Record:
-    return {"value": round_figure(one.value), "low": round_figure(one.low), "high": round_figure(one.high)}
+def _coefficient_record(coefficient: AgreementCoefficient) -> Record:
+    return {
+        "value": round_figure(coefficient.value),
+        "low": round_figure(coefficient.low),
+        "high": round_figure(coefficient.high),
+    }
 
 
-def _percent_record(one: Estimate | None) -> Record:
+def _percent_record(estimate: Estimate | None) -> Record:
     """Return a share as per cent."""
-    return {end: None if one is None else round_figure(getattr(one, end), 100) for end in ("value", "low", "high")}
+    return {
+        end: None if estimate is None else round_figure(getattr(estimate, end), 100) for end in ("value", "low", "high")
+    }
 
 
 def _model_record(table: GradeTable, model: int) -> Record | None:
@@ -145,7 +151,11 @@ def _model_record(table: GradeTable, model: int) -> Record | None:
     for graders in (both, people):
         rows = chosen.select(graders[chosen.grader])
         parts = [_dimension_agreement(rows, at) for at in range(len(rows.dimensions))]
-        alphas.append(mean_coefficient([(one.alpha["ordinal"], one.answers) for one in parts if one.alpha]))
+        alphas.append(
+            mean_coefficient(
+                [(agreement.alpha["ordinal"], agreement.answers) for agreement in parts if agreement.alpha]
+            )
+        )
     return {
         "grader": table.graders[model], "answers": len(shared),
         "same": _percent_record(_same_grade_share(chosen, np.arange(len(both)) == model)),
@@ -165,15 +175,18 @@ def _same_grade_share(table: GradeTable, own: NDArray[np.bool_]) -> Estimate | N
     counts = [np.zeros((len(first), len(values))) for _ in range(2)]
     for side, chosen in enumerate((own[table.grader[present]], ~own[table.grader[present]])):
         np.add.at(counts[side], (answer[chosen], category[chosen]), 1.0)
-    mine, others = counts
+    own_counts, other_counts = counts
     alike: Floats
     if own.sum() > 1:
-        alike, pairs = (mine * (mine - 1)).sum(axis=1), mine.sum(axis=1) * (mine.sum(axis=1) - 1)
+        alike, pairs = (
+            (own_counts * (own_counts - 1)).sum(axis=1),
+            own_counts.sum(axis=1) * (own_counts.sum(axis=1) - 1),
+        )
     else:
-        alike, pairs = (mine * others).sum(axis=1), mine.sum(axis=1) * others.sum(axis=1)
+        alike, pairs = (own_counts * other_counts).sum(axis=1), own_counts.sum(axis=1) * other_counts.sum(axis=1)
     cluster = table.cluster_codes()[present][first]
-    found = weighted_ratio(alike, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
-    return None if found is None else found.bounded_interval(LEVEL)
+    ratio = weighted_ratio(alike, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
+    return None if ratio is None else ratio.bounded_interval(LEVEL)
 
 
 GradeSource = Literal["people", "models", "all"]
@@ -187,7 +200,7 @@ class ReportOptions:
     and ``threshold`` overrule the folder's.
     """
 
-    whose: GradeSource = "people"
+    source: GradeSource = "people"
     retrain: float | None = None
     review: int | None = None
     threshold: float | None = None
@@ -201,25 +214,25 @@ def make_report(
     :raises ConfigurationError: there is no grade of those asked for, or a dimension has no weight.
     """
     choices = choices or ReportOptions()
-    kept, whose = select_rows(graded.table, choices.whose)
-    table, undecided = graded.table.select(kept), graded.undecided()[kept]
+    selected, source = select_rows(graded.table, choices.source)
+    table, undecided = graded.table.select(selected), graded.undecided()[selected]
     if not (~np.isnan(table.values)).any():
         raise ConfigurationError("there is no grade yet that could be reported")
     weights = graded.weights or None
     sums, fit = GradeSums(table, weights, graded.criteria.wrong), fit_severity(graded.original, LEVEL)
     disputing = graded.original
-    if whose == "people" and not graded.criteria.models:  # models open no dispute among people
+    if source == "people" and not graded.criteria.models:  # models open no dispute among people
         disputing = disputing.select(select_rows(disputing, "people")[0])
     flags = find_disputes(disputing, graded.criteria)
     report: Record = {
         "round": {"title": graded.title, "name": graded.name, "kind": graded.kind, "rubric": dict(graded.rubric),
-                  "whose": whose, "level": LEVEL},
+                  "whose": source, "level": LEVEL},
         "counts": _count_record(graded, flags, table),
         "dimensions": table.dimensions,
-        "groups": [one.name for one in dimension_groups(table.dimensions)],
+        "groups": [entry.name for entry in dimension_groups(table.dimensions)],
         "weights": dict(zip(table.dimensions, dimension_weights(table.dimensions, weights).tolist(), strict=True)),
         "candidates": _candidate_records(sums, table, fit, weights, undecided),
-        "differences": [_difference_record(one) for one in compare_candidates(sums)],
+        "differences": [_difference_record(entry) for entry in compare_candidates(sums)],
         "graders": _grader_records(graded, disputing, flags, fit, choices),
         "severity": {"groups": fit.groups, "noise": round_figure(fit.noise)},
         "questions": _question_records(graded, disputing, flags, choices),
@@ -229,17 +242,17 @@ def make_report(
         "given": _first_grades(graded),
     }  # fmt: skip
     if against is not None:
-        report["fluctuation"] = _fluctuation_record(graded, against, whose)
+        report["fluctuation"] = _fluctuation_record(graded, against, source)
     return report
 
 
-def select_rows(table: GradeTable, whose: GradeSource) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], GradeSource]:
+def select_rows(table: GradeTable, source: GradeSource) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], GradeSource]:
     """Which rows of a table candidates' figures are made of, and whose grades these are."""
     model = np.array([name in table.models for name in table.graders], dtype=np.bool_)
     rows = model[table.grader] if len(table) else np.zeros(0, dtype=np.bool_)
-    if whose == "people" and rows.all():
-        whose = "models" if len(rows) else "people"
-    return {"people": ~rows, "models": rows, "all": np.ones(len(rows), dtype=np.bool_)}[whose], whose
+    if source == "people" and rows.all():
+        source = "models" if len(rows) else "people"
+    return {"people": ~rows, "models": rows, "all": np.ones(len(rows), dtype=np.bool_)}[source], source
 
 
 def _first_grades(graded: GradedRound) -> Record:
@@ -249,16 +262,24 @@ def _first_grades(graded: GradedRound) -> Record:
 
 
 def _count_record(graded: GradedRound, flags: DisputeFlags, table: GradeTable) -> Record:
-    one = graded.counts
+    counts = graded.counts
     disputed = int(flags.disputed.sum())
     places = zip(flags.question[flags.disputed], flags.candidate[flags.disputed], strict=True)
     open_ones = {(graded.original.questions[k], graded.original.candidates[q]) for k, q in places}
     return {
-        "questions": one.questions, "gold_questions": one.gold_questions, "invalid_questions": one.invalid_questions,
-        "answers": one.answers, "grades": one.grades, "missing": one.missing, "taken_back": one.taken_back,
-        "invalid": one.invalid, "disputed": disputed, "decided": one.decided,
-        "undecided": len(open_ones - graded.decided.keys()), "counted": int((~np.isnan(table.values)).sum()),
-    }  # fmt: skip
+        "questions": counts.questions,
+        "gold_questions": counts.gold_questions,
+        "invalid_questions": counts.invalid_questions,
+        "answers": counts.answers,
+        "grades": counts.grades,
+        "missing": counts.missing,
+        "taken_back": counts.taken_back,
+        "invalid": counts.invalid,
+        "disputed": disputed,
+        "decided": counts.decided,
+        "undecided": len(open_ones - graded.decided.keys()),
+        "counted": int((~np.isnan(table.values)).sum()),
+    }
 
 
 def _candidate_records(
@@ -267,29 +288,38 @@ def _candidate_records(
     corrected = corrected_grades(table, fit, weights, undecided)
     return [
         {
-            "candidate": one.candidate,
-            "grade": {name: _figure_record(figure) for name, figure in one.grade.items()},
-            "accuracy": {name: _figure_record(figure) for name, figure in one.accuracy.items()},
-            "corrected": {name: _figure_record(figure) for name, figure in other.items()},
+            "candidate": grades.candidate,
+            "grade": {name: _figure_record(figure) for name, figure in grades.grade.items()},
+            "accuracy": {name: _figure_record(figure) for name, figure in grades.accuracy.items()},
+            "corrected": {name: _figure_record(figure) for name, figure in corrected_figures.items()},
         }
-        for one, other in zip(grade_candidates(sums), corrected, strict=True)
+        for grades, corrected_figures in zip(grade_candidates(sums), corrected, strict=True)
     ]
 
 
-def _figure_record(one: GradeFigure) -> Record:
-    return {**_interval_record(one.value, one.low, one.high), "grades": one.grades, "missing": one.missing,
-            "questions": one.questions}  # fmt: skip
+def _figure_record(figure: GradeFigure) -> Record:
+    return {
+        **_interval_record(figure.value, figure.low, figure.high),
+        "grades": figure.grades,
+        "missing": figure.missing,
+        "questions": figure.questions,
+    }
 
 
 def _interval_record(value: float | None, low: float | None, high: float | None) -> Record:
     return {"value": round_figure(value), "low": round_figure(low), "high": round_figure(high)}
 
 
-def _difference_record(one: Any) -> Record:
+def _difference_record(difference: Any) -> Record:
     return {
-        "group": one.group, "first": one.first, "second": one.second, **_interval_record(one.value, one.low, one.high),
-        "p": round_figure(one.p), "p_corrected": round_figure(one.p_corrected), "questions": one.questions,
-    }  # fmt: skip
+        "group": difference.group,
+        "first": difference.first,
+        "second": difference.second,
+        **_interval_record(difference.value, difference.low, difference.high),
+        "p": round_figure(difference.p),
+        "p_corrected": round_figure(difference.p_corrected),
+        "questions": difference.questions,
+    }
 
 
 def _grader_records(
@@ -298,11 +328,11 @@ def _grader_records(
     """Describe each grader. A model is compared with everybody, people with those whose grades are ``disputing``."""
     everybody = graded.original, find_disputes(graded.original, graded.criteria)
     compared = {False: (disputing, flags), True: everybody}
-    levels_of = {model: grader_levels(*one, graded.weights or None) for model, one in compared.items()}
+    levels_of = {model: grader_levels(*inputs, graded.weights or None) for model, inputs in compared.items()}
     weights = dimension_weights(graded.original.dimensions, graded.weights or None)
     retrain = float(graded.rules.get("retrain", RETRAIN_SHARE)) if choices.retrain is None else choices.retrain
     voting = True if len(disputing) == len(graded.original) else None
-    found = []
+    records = []
     for at, (name, severe, consistent) in enumerate(
         zip(
             graded.original.graders,
@@ -313,11 +343,11 @@ def _grader_records(
     ):
         table, flags = compared[name in disputing.models]
         levels, clusters, present = levels_of[name in disputing.models], table.cluster_codes(), flags.answer >= 0
-        mine = present & (table.grader == at)
-        if not mine.any() and not consistent.answers:
+        own = present & (table.grader == at)
+        if not own.any() and not consistent.answers:
             continue
-        share = weighted_ratio(flags.rows[mine].astype(np.float64), np.ones(int(mine.sum())), table.dimension[mine],
-                               clusters[mine], weights) if mine.any() else None  # fmt: skip
+        disputed = weighted_ratio(flags.rows[own].astype(np.float64), np.ones(int(own.sum())), table.dimension[own],
+                               clusters[own], weights) if own.any() else None  # fmt: skip
         level = None if np.isnan(levels.level[at]) else float(levels.level[at])
         reasons = ["disputes"] if level is not None and level > retrain else []
         reasons += ["consistency"] if graded.kind == "trial" and consistent.gate == "retrain" else []
@@ -326,16 +356,26 @@ def _grader_records(
                 "graded": int(levels.graded[at, j])}
             for j, dimension in enumerate(table.dimensions) if levels.graded[at, j]
         }  # fmt: skip
-        found.append({
-            "grader": name, "model": name in table.models, "grades": int(mine.sum()),
-            "disputes": _percent_record(None if share is None else share.bounded_interval(LEVEL)),
-            "by_dimension": by_dimension,
-            "severity": _interval_record(severe.severity, severe.low, severe.high), "compared": severe.answers,
-            "group": severe.group, "consistency": _percent_record(consistent.consistency),
-            "near": round_figure(consistent.near, 100), "answers": consistent.answers,
-            "references": consistent.references, "gate": consistent.gate, "sure": consistent.sure, "retrain": reasons,
-        })  # fmt: skip
-    return found
+        records.append(
+            {
+                "grader": name,
+                "model": name in table.models,
+                "grades": int(own.sum()),
+                "disputes": _percent_record(None if disputed is None else disputed.bounded_interval(LEVEL)),
+                "by_dimension": by_dimension,
+                "severity": _interval_record(severe.severity, severe.low, severe.high),
+                "compared": severe.answers,
+                "group": severe.group,
+                "consistency": _percent_record(consistent.consistency),
+                "near": round_figure(consistent.near, 100),
+                "answers": consistent.answers,
+                "references": consistent.references,
+                "gate": consistent.gate,
+                "sure": consistent.sure,
+                "retrain": reasons,
+            }
+        )
+    return records
 
 
 def _question_records(
@@ -343,9 +383,9 @@ def _question_records(
 ) -> list[Record]:
     """The questions with the highest dispute levels, those of 0 left out."""
     levels = question_levels(table, flags, graded.criteria)
-    most = int(graded.rules.get("review", REVIEW_COUNT)) if choices.review is None else choices.review
-    known = np.flatnonzero(np.nan_to_num(levels.level) > 0)
-    ranked = sorted(known.tolist(), key=lambda k: (-round(float(levels.level[k]), 9), table.questions[k]))[:most]
+    limit = int(graded.rules.get("review", REVIEW_COUNT)) if choices.review is None else choices.review
+    disputed = np.flatnonzero(np.nan_to_num(levels.level) > 0)
+    ranked = sorted(disputed.tolist(), key=lambda k: (-round(float(levels.level[k]), 9), table.questions[k]))[:limit]
     return [
         {"question": table.questions[k], "text": graded.texts.get(table.questions[k], ""),
          "level": round_figure(float(levels.level[k])), "divided": int(levels.divided[k]),
@@ -364,7 +404,7 @@ def _dispute_records(table: GradeTable, flags: DisputeFlags) -> list[Record]:
     several = flags.graders > 1
     places = [*((name, [at]) for at, name in enumerate(table.dimensions)),
               (OVERALL, list(range(len(table.dimensions))))]  # fmt: skip
-    found = []
+    records = []
     for name, inside in places:
         chosen = several & np.isin(dimension_of[flags.question], inside)
         rows = (flags.answer >= 0) & np.isin(table.dimension, inside)
@@ -374,15 +414,19 @@ def _dispute_records(table: GradeTable, flags: DisputeFlags) -> list[Record]:
                            np.ones(1)) if chosen.any() else None
             for each in (flags.differs, flags.disputed)
         ]  # fmt: skip
-        differs, disputed = (_percent_record(None if one is None else one.bounded_interval(LEVEL)) for one in shares)
-        found.append({"dimension": name, "graders": len(np.unique(table.grader[rows])), "answers": int(chosen.sum()),
+        differs, disputed = (
+            _percent_record(None if ratio is None else ratio.bounded_interval(LEVEL)) for ratio in shares
+        )
+        records.append({"dimension": name, "graders": len(np.unique(table.grader[rows])), "answers": int(chosen.sum()),
                       "differs": differs, "disputed": disputed})  # fmt: skip
-    return found
+    return records
 
 
-def _fluctuation_record(graded: GradedRound, against: GradedRound, whose: GradeSource) -> Record:
-    tables = [one.table.select(select_rows(one.table, whose)[0]) for one in (against, graded)]
-    found = decompose_changes((tables[0], tables[1]), (against.versions, graded.versions), graded.weights or None)
+def _fluctuation_record(graded: GradedRound, against: GradedRound, source: GradeSource) -> Record:
+    tables = [round_.table.select(select_rows(round_.table, source)[0]) for round_ in (against, graded)]
+    fluctuations = decompose_changes(
+        (tables[0], tables[1]), (against.versions, graded.versions), graded.weights or None
+    )
     notes = []
     if dict(graded.rubric) != dict(against.rubric):
         notes.append("the two rounds were graded by different versions of the rubric")
@@ -395,20 +439,32 @@ def _fluctuation_record(graded: GradedRound, against: GradedRound, whose: GradeS
         "against": {"title": against.title, "name": against.name},
         "notes": notes,
         "changes": [
-            {"candidate": one.candidate, "dimension": one.name, "before": round_figure(one.before),
-             "after": round_figure(one.after), "questions": one.questions,
-             "change": _interval_record(one.change.value, one.change.low, one.change.high),
-             "parts": {name: _interval_record(part.value, part.low, part.high) for name, part in one.parts.items()},
-             "scenarios": [
-                 {"question": question, "grader": grader,
-                  **{f"{side}_{field}": round_figure(getattr(each, field), factor)
-                     for side, each in (("before", first), ("after", second))
-                     for field, factor in (("share", 100), ("average", 1))}}
-                 for (question, grader), (first, second) in one.scenarios.items()
-             ]}
-            for one in found
+            {
+                "candidate": fluctuation.candidate,
+                "dimension": fluctuation.name,
+                "before": round_figure(fluctuation.before),
+                "after": round_figure(fluctuation.after),
+                "questions": fluctuation.questions,
+                "change": _interval_record(fluctuation.change.value, fluctuation.change.low, fluctuation.change.high),
+                "parts": {
+                    name: _interval_record(part.value, part.low, part.high) for name, part in fluctuation.parts.items()
+                },
+                "scenarios": [
+                    {
+                        "question": question,
+                        "grader": grader,
+                        **{
+                            f"{side}_{field}": round_figure(getattr(each, field), factor)
+                            for side, each in (("before", first), ("after", second))
+                            for field, factor in (("share", 100), ("average", 1))
+                        },
+                    }
+                    for (question, grader), (first, second) in fluctuation.scenarios.items()
+                ],
+            }
+            for fluctuation in fluctuations
         ],
-    }  # fmt: skip
+    }
 
 
 ReportMapping = Mapping[str, Any]
@@ -431,73 +487,79 @@ TEXT_COLUMNS = ("part", "dimension", "candidate", "against", "grader", "question
 
 def figure_rows(report: ReportMapping) -> Iterator[Row]:
     """Every figure of a report, one a row."""
-    for one in report["candidates"]:
+    for record in report["candidates"]:
         for measure in ("grade", "accuracy", "corrected"):
-            for name, figure in one[measure].items():
+            for name, figure in record[measure].items():
                 yield _figure_row(
-                    "candidates", measure, figure, dimension=name, candidate=one["candidate"], n=figure["grades"]
+                    "candidates", measure, figure, dimension=name, candidate=record["candidate"], n=figure["grades"]
                 )
-    for one in report["differences"]:
-        yield _figure_row("differences", "grade", one, dimension=one["group"], candidate=one["first"],
-            against=one["second"],
-                   p=one["p_corrected"], n=one["questions"])  # fmt: skip
-    for one in report["graders"]:
-        place = {"grader": one["grader"]}
-        for measure, n in (("disputes", one["grades"]), ("severity", one["compared"]), ("consistency", one["answers"])):
-            yield _figure_row("graders", measure, one[measure], n=n, **place)
-        for name, cell in one["by_dimension"].items():
-            yield _figure_row("graders", "disputes", cell, dimension=name, n=cell["graded"], **place)
-    for one in report["disputes"]:
+    for record in report["differences"]:
+        yield _figure_row("differences", "grade", record, dimension=record["group"], candidate=record["first"],
+            against=record["second"],
+                   p=record["p_corrected"], n=record["questions"])  # fmt: skip
+    for record in report["graders"]:
+        keys = {"grader": record["grader"]}
+        for measure, n in (
+            ("disputes", record["grades"]),
+            ("severity", record["compared"]),
+            ("consistency", record["answers"]),
+        ):
+            yield _figure_row("graders", measure, record[measure], n=n, **keys)
+        for name, cell in record["by_dimension"].items():
+            yield _figure_row("graders", "disputes", cell, dimension=name, n=cell["graded"], **keys)
+    for record in report["disputes"]:
         for measure in ("differs", "disputed"):
-            yield _figure_row("disputes", measure, one[measure], dimension=one["dimension"], n=one["answers"])
-    for one in report["agreement"]["people"]:
+            yield _figure_row("disputes", measure, record[measure], dimension=record["dimension"], n=record["answers"])
+    for record in report["agreement"]["people"]:
         for measure in ("same", "alpha", "alpha_nominal", "ac1", "ac2"):
-            yield _figure_row("agreement", measure, one[measure], dimension=one["dimension"], n=one["answers"])
-    for one in report["agreement"]["models"]:
+            yield _figure_row("agreement", measure, record[measure], dimension=record["dimension"], n=record["answers"])
+    for record in report["agreement"]["models"]:
         for measure in ("same", "people", "alpha_with", "alpha_people"):
-            yield _figure_row("models", measure, one[measure], grader=one["grader"], n=one["answers"])
-    for one in report["questions"]:
-        yield _figure_row("questions", "level", {"value": one["level"]}, question=one["question"], n=one["graders"])
-    for one in (report["fluctuation"] or {"changes": []})["changes"]:
-        place = {"dimension": one["dimension"], "candidate": one["candidate"], "n": one["questions"]}
-        yield _figure_row("fluctuation", "before", {"value": one["before"]}, **place)
-        yield _figure_row("fluctuation", "after", {"value": one["after"]}, **place)
-        yield _figure_row("fluctuation", "change", one["change"], **place)
-        for name, part in one["parts"].items():
-            yield _figure_row("fluctuation", f"part.{name}", part, **place)
+            yield _figure_row("models", measure, record[measure], grader=record["grader"], n=record["answers"])
+    for record in report["questions"]:
+        yield _figure_row(
+            "questions", "level", {"value": record["level"]}, question=record["question"], n=record["graders"]
+        )
+    for record in (report["fluctuation"] or {"changes": []})["changes"]:
+        keys = {"dimension": record["dimension"], "candidate": record["candidate"], "n": record["questions"]}
+        yield _figure_row("fluctuation", "before", {"value": record["before"]}, **keys)
+        yield _figure_row("fluctuation", "after", {"value": record["after"]}, **keys)
+        yield _figure_row("fluctuation", "change", record["change"], **keys)
+        for name, part in record["parts"].items():
+            yield _figure_row("fluctuation", f"part.{name}", part, **keys)
     for name, number in report["counts"].items():
         yield _figure_row("counts", name, {"value": number})
 
 
-def _figure_row(part: str, measure: str, figure: ReportMapping, **place: Any) -> Row:
+def _figure_row(part: str, measure: str, figure: ReportMapping, **keys: Any) -> Row:
     numbers = {name: figure.get(name) for name in ("value", "low", "high")}
-    return dict.fromkeys(FIGURE_COLUMNS) | {"part": part, "measure": measure} | numbers | place
+    return dict.fromkeys(FIGURE_COLUMNS) | {"part": part, "measure": measure} | numbers | keys
 
 
-def inspect_scores(graded: GradedRound, whose: GradeSource = "people") -> dict[str, list[Row]]:
+def inspect_scores(graded: GradedRound, source: GradeSource = "people") -> dict[str, list[Row]]:
     """By candidate the records that Inspect's scorer ``precomputed_scores`` reads: a question's mean grade as a share
     of the highest, 0–1, of ``whose`` grades the report is made of; with these as metadata. Sample ids are those of
     questions.
     """
-    kept, _ = select_rows(graded.table, whose)
-    table, original = graded.table.select(kept), graded.original.values[kept]
+    selected, _ = select_rows(graded.table, source)
+    table, original = graded.table.select(selected), graded.original.values[selected]
     present = ~np.isnan(table.values)
-    found: dict[str, list[Row]] = {}
+    by_candidate: dict[str, list[Row]] = {}
     for at, candidate in enumerate(table.candidates):
         by_question: dict[int, list[int]] = {}
         for row in np.flatnonzero(present & (table.candidate == at)).tolist():
             by_question.setdefault(int(table.question[row]), []).append(row)
         records = []
         for k, rows in sorted(by_question.items()):
-            given = {
+            grades = {
                 table.graders[table.grader[row]]: float(original[row]) for row in rows if original[row] == original[row]
             }
-            metadata: Row = {"dimension": table.dimensions[table.dimension[rows[0]]], "grades": given,
+            metadata: Row = {"dimension": table.dimensions[table.dimension[rows[0]]], "grades": grades,
                              "highest": float(table.tops[rows[0]])}  # fmt: skip
             if (table.questions[k], candidate) in graded.decided:
                 metadata["decided"] = graded.decided[table.questions[k], candidate]
             value = float(table.values[rows].sum() / table.tops[rows].sum()) if table.tops[rows].sum() else None
             if value is not None:
                 records.append({"id": table.questions[k], "value": round(value, 6), "metadata": metadata})
-        found[candidate] = records
-    return found
+        by_candidate[candidate] = records
+    return by_candidate

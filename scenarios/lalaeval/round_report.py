@@ -52,40 +52,57 @@ def _group_table(title: str, report: Record, measure: str, names: Sequence[str])
     """A row for each dimension or group, a column for each candidate."""
     candidates = report["candidates"]
     rows = [
-        [dimension_name(name), *(interval(one[measure][name]) for one in candidates)]
+        [dimension_name(name), *(interval(candidate[measure][name]) for candidate in candidates)]
         for name in names
-        if any(one[measure][name]["value"] is not None for one in candidates)
+        if any(candidate[measure][name]["value"] is not None for candidate in candidates)
     ]
     if len(names) == 1 and measure == "grade" and names == report["dimensions"]:
         rows = []  # the same as over all
-    return (title, ["dimension", *(one["candidate"] for one in candidates)], rows)
+    return (title, ["dimension", *(candidate["candidate"] for candidate in candidates)], rows)
 
 
 def _difference_table(report: Record) -> Table:
     rows = [
-        [one["first"], one["second"], signed(one["value"]), _interval_cell(one), p_value(one["p_corrected"]),
-         f"{one['questions']:,}"]
-        for one in report["differences"] if one["group"] == "overall"
-    ]  # fmt: skip
+        [
+            difference["first"],
+            difference["second"],
+            signed(difference["value"]),
+            _interval_cell(difference),
+            p_value(difference["p_corrected"]),
+            f"{difference['questions']:,}",
+        ]
+        for difference in report["differences"]
+        if difference["group"] == "overall"
+    ]
     header = ["first", "second", "first − second", "interval", "Holm p", "questions"]
     return ("Differences on the same questions, percentage points", header, rows)
 
 
 def _disagreement_table(report: Record) -> Table:
     rows = [
-        [dimension_name(one["dimension"]), f"{one['graders']:,}", f"{one['answers']:,}", interval(one["differs"]),
-         interval(one["disputed"])]
-        for one in report["disputes"]
-    ]  # fmt: skip
+        [
+            dimension_name(record["dimension"]),
+            f"{record['graders']:,}",
+            f"{record['answers']:,}",
+            interval(record["differs"]),
+            interval(record["disputed"]),
+        ]
+        for record in report["disputes"]
+    ]
     return ("Disagreement: answers that were graded differently, and that are in dispute, %",
             ["dimension", "graders", "answers", "differ", "in dispute"], rows)  # fmt: skip
 
 
 def _agreement_table(report: Record) -> Table:
     rows = [
-        [dimension_name(one["dimension"]), interval(one["same"]), interval(one["alpha"], 2), interval(one["ac2"], 2)]
-        for one in report["agreement"]["people"]
-        if one["answers"]
+        [
+            dimension_name(record["dimension"]),
+            interval(record["same"]),
+            interval(record["alpha"], 2),
+            interval(record["ac2"], 2),
+        ]
+        for record in report["agreement"]["people"]
+        if record["answers"]
     ]
     return ("Agreement of graders: same grade %, Krippendorff's α (ordinal), Gwet's AC2",
             ["dimension", "same", "α", "AC2"], rows)  # fmt: skip
@@ -93,9 +110,9 @@ def _agreement_table(report: Record) -> Table:
 
 def _model_table(report: Record) -> Table:
     rows = [
-        [one["grader"], f"{one['answers']:,}", interval(one["same"]), interval(one["people"]),
-         interval(one["alpha_with"], 2), interval(one["alpha_people"], 2)]
-        for one in report["agreement"]["models"]
+        [model["grader"], f"{model['answers']:,}", interval(model["same"]), interval(model["people"]),
+         interval(model["alpha_with"], 2), interval(model["alpha_people"], 2)]
+        for model in report["agreement"]["models"]
     ]  # fmt: skip
     return ("Judge models and people on the same answers",
             ["model", "answers", "same as people", "people", "α with model", "α of people"], rows)  # fmt: skip
@@ -104,37 +121,57 @@ def _model_table(report: Record) -> Table:
 def _grader_table(report: Record) -> Table:
     groups = report["severity"]["groups"] > 1
     rows = []
-    for one in report["graders"]:
-        row = [grader_name(one), f"{one['grades']:,}", interval(one["disputes"]), interval(one["severity"], 2)]
-        rows.append([*row, *([str(one["group"] or DASH)] if groups else []), ", ".join(one["retrain"]) or DASH])
+    for grader in report["graders"]:
+        row = [
+            grader_name(grader),
+            f"{grader['grades']:,}",
+            interval(grader["disputes"]),
+            interval(grader["severity"], 2),
+        ]
+        rows.append([*row, *([str(grader["group"] or DASH)] if groups else []), ", ".join(grader["retrain"]) or DASH])
     header = ["grader", "grades", "dispute level, %", "severity", *(["group"] if groups else []), "to retrain for"]
     return ("Graders: disputed share of their grades; severity, in grades below the mean", header, rows)
 
 
-def grader_name(one: Record) -> str:
+def grader_name(grader: Record) -> str:
     """A grader as tables show them, models marked."""
-    return f"{one['grader']} (model)" if one["model"] else str(one["grader"])
+    return f"{grader['grader']} (model)" if grader["model"] else str(grader["grader"])
 
 
 def _consistency_table(report: Record) -> Table:
     """With the gate in trial rounds, which alone decide who may grade."""
     trial = report["round"]["kind"] == "trial"
     rows = [
-        [grader_name(one), interval(one["consistency"]), number(one["near"]),
-         *(f"{one['references'].get(kind, 0):,}" for kind in ("gold", "decided", "others")),
-         *([one["gate"] if one["sure"] or one["gate"] == "too few" else f"{one['gate']}, not sure"] if trial else [])]
-        for one in report["graders"] if one["answers"]
-    ]  # fmt: skip
+        [
+            grader_name(grader),
+            interval(grader["consistency"]),
+            number(grader["near"]),
+            *(f"{grader['references'].get(kind, 0):,}" for kind in ("gold", "decided", "others")),
+            *(
+                [grader["gate"] if grader["sure"] or grader["gate"] == "too few" else f"{grader['gate']}, not sure"]
+                if trial
+                else []
+            ),
+        ]
+        for grader in report["graders"]
+        if grader["answers"]
+    ]
     header = ["grader", "equal", "within 1", "gold", "decided", "others", *(["gate"] if trial else [])]
     return ("Consistency: share of grades equal to the reference (gold, decision, most others), %", header, rows)
 
 
 def _question_table(report: Record) -> Table:
     rows = [
-        [one["question"], shorten(one["text"]), number(one["level"], 2), f"{one['divided']:,}", f"{one['alone']:,}",
-         f"{one['graders']:,}"]
-        for one in report["questions"]
-    ]  # fmt: skip
+        [
+            question["question"],
+            shorten(question["text"]),
+            number(question["level"], 2),
+            f"{question['divided']:,}",
+            f"{question['alone']:,}",
+            f"{question['graders']:,}",
+        ]
+        for question in report["questions"]
+    ]
     return ("Questions to review, by dispute level",
             ["question", "text", "level", "divided", "alone", "graders"], rows)  # fmt: skip
 
@@ -146,35 +183,41 @@ def shorten(text: str) -> str:
 
 
 def _fluctuation_tables(report: Record) -> Iterator[Table]:
-    told = report["fluctuation"]
-    if told is None:
+    fluctuation = report["fluctuation"]
+    if fluctuation is None:
         return
-    changes = [one for one in told["changes"] if one["dimension"] in report["groups"]]
+    changes = [change for change in fluctuation["changes"] if change["dimension"] in report["groups"]]
     rows = [
-        [one["candidate"], dimension_name(one["dimension"]), number(one["before"]), number(one["after"]),
-         _change_cell(one["change"])]
-        for one in changes
+        [change["candidate"], dimension_name(change["dimension"]), number(change["before"]), number(change["after"]),
+         _change_cell(change["change"])]
+        for change in changes
     ]  # fmt: skip
     yield ("Change since the earlier round, percentage points",
            ["candidate", "dimension", "before", "after", "change"], rows)  # fmt: skip
     parts = [
-        [one["candidate"], dimension_name(one["dimension"]), *(_change_cell(one["parts"][part]) for part in PART_NAMES)]
-        for one in changes
+        [
+            change["candidate"],
+            dimension_name(change["dimension"]),
+            *(_change_cell(change["parts"][part]) for part in PART_NAMES),
+        ]
+        for change in changes
     ]
     yield ("What the change is made of", ["candidate", "dimension", *PART_NAMES.values()], parts)
 
 
 def _grade_table(report: Record) -> Table:
     """The beginning of the table of grades: a row for each question and grader, a column for each candidate."""
-    told = report["given"]
+    grades = report["given"]
     rows = [
         [dimension_name(dimension), shorten(question), grader,
          *(DASH if value is None else f"{value:g}" for value in values)]
-        for dimension, question, grader, *values in told["first"]
+        for dimension, question, grader, *values in grades["first"]
     ]  # fmt: skip
-    which = f" (the first {len(rows)} of {told['rows']:,} rows; all: --grades FILE)" if told["rows"] > len(rows) else ""
-    header = [*told["columns"][:3], *(one["candidate"] for one in report["candidates"])]
-    return (f"Grades as they were given{which}", header, rows)
+    suffix = (
+        f" (the first {len(rows)} of {grades['rows']:,} rows; all: --grades FILE)" if grades["rows"] > len(rows) else ""
+    )
+    header = [*grades["columns"][:3], *(candidate["candidate"] for candidate in report["candidates"])]
+    return (f"Grades as they were given{suffix}", header, rows)
 
 
 def _count_table(report: Record) -> Table:
@@ -189,14 +232,14 @@ def _count_table(report: Record) -> Table:
     return ("Counts", ["what", "number"], rows)
 
 
-def _change_cell(one: Record) -> str:
-    if one["low"] is None:
-        return signed(one["value"])
-    return f"{signed(one['value'])} ({signed(one['low'])} to {signed(one['high'])})"
+def _change_cell(change: Record) -> str:
+    if change["low"] is None:
+        return signed(change["value"])
+    return f"{signed(change['value'])} ({signed(change['low'])} to {signed(change['high'])})"
 
 
-def _interval_cell(one: Record) -> str:
-    return DASH if one["low"] is None else f"{signed(one['low'])} to {signed(one['high'])}"
+def _interval_cell(record: Record) -> str:
+    return DASH if record["low"] is None else f"{signed(record['low'])} to {signed(record['high'])}"
 
 
 ALPHA = 0.05  # a lead needs a smaller Holm-corrected p, and an interval above 0
@@ -218,52 +261,60 @@ def summary_sentences(report: Record) -> list[str]:
 
 
 def _leader_sentences(report: Record) -> Iterator[str]:
-    known = [one for one in report["candidates"] if one["grade"]["overall"]["value"] is not None]
-    ranked = sorted(known, key=lambda one: (-one["grade"]["overall"]["value"], one["candidate"]))
+    graded = [record for record in report["candidates"] if record["grade"]["overall"]["value"] is not None]
+    ranked = sorted(graded, key=lambda record: (-record["grade"]["overall"]["value"], record["candidate"]))
     if not ranked:
         return
     best, figure = ranked[0], ranked[0]["grade"]["overall"]
-    whose = {"people": "people", "models": "judge models", "all": "people and judge models"}[report["round"]["whose"]]
+    graders = {"people": "people", "models": "judge models", "all": "people and judge models"}[report["round"]["whose"]]
     yield (
         f"{best['candidate']} {'leads with' if ranked[1:] else 'has'} {number(figure['value'])}% "
         f"({number(figure['low'])} to {number(figure['high'])}) of the attainable grade, from "
-        f"{count_of(figure['grades'], 'grade')} by {whose} on {count_of(figure['questions'], 'question')}."
+        f"{count_of(figure['grades'], 'grade')} by {graders} on {count_of(figure['questions'], 'question')}."
     )
-    pairs = [one for one in report["differences"] if one["group"] == "overall" and one["first"] == best["candidate"]]
+    pairs = [
+        record
+        for record in report["differences"]
+        if record["group"] == "overall" and record["first"] == best["candidate"]
+    ]
     # Of too few questions in common there is no p: then a lead may be chance.
-    sure = [one for one in pairs if one["p_corrected"] is not None and one["p_corrected"] < ALPHA and one["low"] > 0]
-    close = [one["second"] for one in pairs if one not in sure]
+    sure = [
+        record
+        for record in pairs
+        if record["p_corrected"] is not None and record["p_corrected"] < ALPHA and record["low"] > 0
+    ]
+    close = [record["second"] for record in pairs if record not in sure]
     if len(sure) == 1:
         yield f"Its lead over {sure[0]['second']} is {_difference_phrase(sure[0])}."
     elif sure:
-        least = min(sure, key=lambda one: one["value"])
+        smallest = min(sure, key=lambda record: record["value"])
         yield (
-            f"It leads {_join_names([one['second'] for one in sure])} beyond chance; the smallest lead is "
-            f"{_difference_phrase(least)}, over {least['second']}."
+            f"It leads {_join_names([record['second'] for record in sure])} beyond chance; the smallest lead is "
+            f"{_difference_phrase(smallest)}, over {smallest['second']}."
         )
     if close:
         yield f"Its lead over {_join_names(close)} may be chance."
 
 
-def _difference_phrase(one: Record) -> str:
-    return f"{number(one['value'])} points ({number(one['low'])} to {number(one['high'])})"
+def _difference_phrase(difference: Record) -> str:
+    return f"{number(difference['value'])} points ({number(difference['low'])} to {number(difference['high'])})"
 
 
 def _change_sentences(report: Record) -> Iterator[str]:
-    told = report["fluctuation"]
-    if told is None:
+    fluctuation = report["fluctuation"]
+    if fluctuation is None:
         return
-    whole = [one for one in told["changes"] if one["dimension"] == "overall"]
+    overall = [record for record in fluctuation["changes"] if record["dimension"] == "overall"]
     still = []
-    for one in whole:
-        change, low, high = (one["change"][name] for name in ("value", "low", "high"))
+    for record in overall:
+        change, low, high = (record["change"][name] for name in ("value", "low", "high"))
         if low is None or low <= 0 <= high:
-            still.append(f"{one['candidate']} ({signed(change)})")
+            still.append(f"{record['candidate']} ({signed(change)})")
             continue
         ends = sorted((abs(low), abs(high)))
-        name, part = max(one["parts"].items(), key=lambda part: abs(part[1]["value"]))
+        name, part = max(record["parts"].items(), key=lambda part: abs(part[1]["value"]))
         yield (
-            f"Since the earlier round {one['candidate']} has {'gained' if change > 0 else 'lost'} "
+            f"Since the earlier round {record['candidate']} has {'gained' if change > 0 else 'lost'} "
             f"{number(abs(change))} points ({number(ends[0])} to {number(ends[1])}); the largest part, "
             f"{signed(part['value'])}, is due to {_CAUSES[name]}."
         )
@@ -272,20 +323,27 @@ def _change_sentences(report: Record) -> Iterator[str]:
             f"{'The change' if len(still) == 1 else 'Changes'} of {_join_names(still)} since the earlier round may "
             f"be chance."
         )
-    yield from (f"{note[:1].upper()}{note[1:]}." for note in told["notes"])
+    yield from (f"{note[:1].upper()}{note[1:]}." for note in fluctuation["notes"])
 
 
 def _grader_sentences(report: Record) -> Iterator[str]:
-    found = report["agreement"]["people"][-1]
-    if found["alpha"]["value"] is not None:
-        yield f"Krippendorff's α of the graders is {interval(found['alpha'], 2)}, averaged over dimensions."
-    retrain = [f"{one['grader']} ({' and '.join(one['retrain'])})" for one in report["graders"] if one["retrain"]]
+    agreement = report["agreement"]["people"][-1]
+    if agreement["alpha"]["value"] is not None:
+        yield f"Krippendorff's α of the graders is {interval(agreement['alpha'], 2)}, averaged over dimensions."
+    retrain = [
+        f"{grader['grader']} ({' and '.join(grader['retrain'])})" for grader in report["graders"] if grader["retrain"]
+    ]
     if retrain:
         yield f"Retrain {_join_names(retrain)}."
-    severe = [one for one in report["graders"] if one["severity"]["low"] is not None and one["severity"]["low"] > 0]
+    severe = [
+        grader
+        for grader in report["graders"]
+        if grader["severity"]["low"] is not None and grader["severity"]["low"] > 0
+    ]
     if severe:
-        most = max(severe, key=lambda one: one["severity"]["value"])
-        yield f"{most['grader']} is the most severe grader, {interval(most['severity'], 2)} below the graders' mean."
+        severest = max(severe, key=lambda grader: grader["severity"]["value"])
+        size = interval(severest["severity"], 2)
+        yield f"{severest['grader']} is the most severe grader, {size} below the graders' mean."
     if report["severity"]["groups"] > 1:
         yield (
             f"The graders fall into {report['severity']['groups']} groups that share no answer: severities compare "
@@ -297,17 +355,19 @@ def _open_point_sentences(report: Record) -> Iterator[str]:
     counts = report["counts"]
     if report["questions"]:
         yield f"Review {count_of(len(report['questions']), 'disputed question')}, first {_best_candidate(report)}."
-    left = [(counts["undecided"], "dispute without a decision", "disputes without a decision"),
+    open_points = [(counts["undecided"], "dispute without a decision", "disputes without a decision"),
             (counts["missing"], "grade still owed", "grades still owed"),
             (counts["taken_back"], "grade taken back", "grades taken back"),
             (counts["invalid"], "invalid grade", "invalid grades")]  # fmt: skip
-    said = [f"{count:,} {one if count == 1 else many}" for count, one, many in left if count]
-    if said:
-        yield f"Open or left out: {_join_names(said)}."
+    phrases = [f"{count:,} {singular if count == 1 else plural}" for count, singular, plural in open_points if count]
+    if phrases:
+        yield f"Open or left out: {_join_names(phrases)}."
     lacking = [
-        f"{one['candidate']} in {dimension_name(name)}"
-        for one in report["candidates"] for name in report["dimensions"] if one["grade"][name]["value"] is None
-    ]  # fmt: skip
+        f"{candidate['candidate']} in {dimension_name(name)}"
+        for candidate in report["candidates"]
+        for name in report["dimensions"]
+        if candidate["grade"][name]["value"] is None
+    ]
     if lacking:
         yield f"No grade yet of {list_names(lacking)}; their totals rest on the other dimensions."
 
@@ -348,17 +408,19 @@ def _plots(report: Record) -> Iterator[Plot]:
     names = [*report["dimensions"], "overall"] if len(report["dimensions"]) > 1 else ["overall"]
     leaf = _leaf_names(names)
     panels = []
-    for some in _chunks(report["candidates"], plot_style.LINES):
+    for chunk in _chunks(report["candidates"], plot_style.LINES):
         things = {
-            one["candidate"]: {
+            candidate["candidate"]: {
                 leaf[name]: Bar(figure["value"], figure["low"], figure["high"])
-                for name in names if (figure := one["grade"][name])["value"] is not None
+                for name in names if (figure := candidate["grade"][name])["value"] is not None
             }
-            for one in some
+            for candidate in chunk
         }  # fmt: skip
-        told = join_names(f"{one['candidate']} {one['grade']['overall']['value']}" for one in some)
+        summary = join_names(
+            f"{candidate['candidate']} {candidate['grade']['overall']['value']}" for candidate in chunk
+        )
         panels.append(
-            (dot_plot("Grade by dimension", list(leaf.values()), things, "grade, %"), f"Grades over all: {told}")
+            (dot_plot("Grade by dimension", list(leaf.values()), things, "grade, %"), f"Grades over all: {summary}")
         )
     yield Plot("grades", "Grade by dimension", "A mark is a grade, its line the 95% interval.", "", panels)
     yield from _heat_plots(report)
@@ -366,37 +428,41 @@ def _plots(report: Record) -> Iterator[Plot]:
 
 
 def _heat_plots(report: Record) -> Iterator[Plot]:
-    graders = [one for one in report["graders"] if one["by_dimension"]]
+    graders = [grader for grader in report["graders"] if grader["by_dimension"]]
     leaf = _leaf_names(report["dimensions"])
     cells = {
-        (leaf[name], one["grader"]): cell["value"]
-        for one in graders for name, cell in one["by_dimension"].items() if cell["value"] is not None
+        (leaf[name], grader["grader"]): cell["value"]
+        for grader in graders for name, cell in grader["by_dimension"].items() if cell["value"] is not None
     }  # fmt: skip
     if not cells:
         return
     rows = list(leaf.values())
     panels = [
-        (heat_map("Disputes by grader, %", rows, [one["grader"] for one in some], cells, max(20.0, *cells.values())),
-         f"Shares of disputed grades of {join_names(one['grader'] for one in some)}")
-        for some in _chunks(graders, MAX_HEAT_COLUMNS)
-    ]  # fmt: skip
+        (
+            heat_map(
+                "Disputes by grader, %", rows, [grader["grader"] for grader in chunk], cells, max(20.0, *cells.values())
+            ),
+            f"Shares of disputed grades of {join_names(grader['grader'] for grader in chunk)}",
+        )
+        for chunk in _chunks(graders, MAX_HEAT_COLUMNS)
+    ]
     yield Plot("disputes", "Disputes of graders by dimension", "A number is the share of a grader's grades in dispute, "
                "in per cent.", "", panels)  # fmt: skip
 
 
 def _waterfall_plots(report: Record) -> Iterator[Plot]:
-    told = report["fluctuation"]
+    fluctuation = report["fluctuation"]
     panels = []
-    for one in told["changes"] if told else []:
-        if one["dimension"] == "overall":
+    for change in fluctuation["changes"] if fluctuation else []:
+        if change["dimension"] == "overall":
             steps = [
                 NamedBar(PART_NAMES[name], part["value"], part["low"], part["high"])
-                for name, part in one["parts"].items()
+                for name, part in change["parts"].items()
             ]
             svg = waterfall_plot(
-                one["candidate"], ("before", one["before"]), steps, ("after", one["after"]), "grade, %"
+                change["candidate"], ("before", change["before"]), steps, ("after", change["after"]), "grade, %"
             )
-            panels.append((svg, f"{one['candidate']} from {one['before']} to {one['after']}"))
+            panels.append((svg, f"{change['candidate']} from {change['before']} to {change['after']}"))
     if panels:
         yield Plot("fluctuation", "What changes are made of", "A bar is a part of the change, its line the 95% "
                    "interval.", "", panels)  # fmt: skip

@@ -29,7 +29,7 @@ def sample_questions(
     *,
     n: int | None = None,
     quota: Mapping[str, Counts] | None = None,
-    without: Mapping[str, str] = MappingProxyType({}),
+    exclude: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Pair]:
     """Questions whose standard answer holds on that day: ``n`` of all, or as many as ``quota`` says of each dimension
     and difficulty, or all of them; by dimension, then in the order of the draw.
@@ -41,9 +41,9 @@ def sample_questions(
         and how many were left out.
     """
     valid = [pair for pair in pairs if pair.valid_on(day)]
-    left = [pair for pair in valid if pair.id not in without]
-    ranked = sorted(left, key=lambda pair: (_rank(seed, pair), pair.id))
-    used = _exclusion_note(len(valid) - len(left), {without[pair.id] for pair in valid if pair.id in without})
+    unused = [pair for pair in valid if pair.id not in exclude]
+    ranked = sorted(unused, key=lambda pair: (_rank(seed, pair), pair.id))
+    used = _exclusion_note(len(valid) - len(unused), {exclude[pair.id] for pair in valid if pair.id in exclude})
     if quota:
         return _fill_quota(ranked, quota, day, used)
     if not ranked:
@@ -62,22 +62,22 @@ def _exclusion_note(count: int, rounds: Collection[str]) -> str:
 
 
 def sample_gold_questions(
-    pairs: Iterable[Pair], wanted: int, seen: Collection[str], seed: int, day: date
+    pairs: Iterable[Pair], count: int, seen_ids: Collection[str], seed: int, day: date
 ) -> list[Pair]:
     """Return up to ``wanted`` questions with gold answers, those that graders have ``seen`` last."""
-    able = [pair for pair in pairs if pair.gold and pair.valid_on(day)]
-    return sorted(able, key=lambda pair: (pair.id in seen, _rank(seed, pair), pair.id))[:wanted]
+    candidates = [pair for pair in pairs if pair.gold and pair.valid_on(day)]
+    return sorted(candidates, key=lambda pair: (pair.id in seen_ids, _rank(seed, pair), pair.id))[:count]
 
 
 def _fill_quota(ranked: list[Pair], quota: Mapping[str, Counts], day: date, used: str) -> list[Pair]:
     chosen: list[Pair] = []
     short = []
     for dimension, counts in quota.items():
-        for difficulty, wanted in counts.items():
-            able = [pair for pair in ranked if pair.dimension == dimension and pair.difficulty == difficulty]
-            if len(able) < wanted:
-                short.append(f"{dimension}, {difficulty}: {wanted} wanted, {len(able)} there")
-            chosen += able[:wanted]
+        for difficulty, needed in counts.items():
+            candidates = [pair for pair in ranked if pair.dimension == dimension and pair.difficulty == difficulty]
+            if len(candidates) < needed:
+                short.append(f"{dimension}, {difficulty}: {needed} wanted, {len(candidates)} there")
+            chosen += candidates[:needed]
     if short:
         raise ConfigurationError(
             f"the quota cannot be met from accepted questions that are valid on {day}{used}: {'; '.join(short)}; "
@@ -173,12 +173,12 @@ def make_round(
     :raises ConfigurationError: there are not enough questions, or the round cannot be written.
     """
     seed = project.file.seed if seed is None else seed
-    wanted = dict(quota or {}) or (project.quota() if n is None else {})
+    effective_quota = dict(quota or {}) or (project.quota() if n is None else {})
     accepted = [entry.pair for entry in bank.entries("accepted")]
-    others = {} if reuse else _questions_of_other_kind(project, kind)
-    pairs = sample_questions(accepted, seed, day, n=n, quota=wanted, without=others)
-    seen = {*others, *(pair.id for pair in pairs)}
-    gold = sample_gold_questions(accepted, math.ceil(project.file.gold * len(pairs) - 1e-9), seen, seed, day)
+    other_questions = {} if reuse else _questions_of_other_kind(project, kind)
+    pairs = sample_questions(accepted, seed, day, n=n, quota=effective_quota, exclude=other_questions)
+    seen_ids = {*other_questions, *(pair.id for pair in pairs)}
+    gold = sample_gold_questions(accepted, math.ceil(project.file.gold * len(pairs) - 1e-9), seen_ids, seed, day)
     file, rubrics = project.file, bank.rubrics()
     record = RoundRecord(
         name=name,
@@ -188,40 +188,40 @@ def make_round(
         seed=seed,
         day=day,
         n=n,
-        quota=wanted or None,
+        quota=effective_quota or None,
         overlap=file.overlap,
         rubric={"digest": rubrics[-1].digest, "version": rubrics[-1].number},
         dimensions={
-            path: GradingCriteria(weight=one.weight, grades=dict(one.grades), principle=one.principle)
-            for path, one in project.dimensions.items()
+            path: GradingCriteria(weight=dimension.weight, grades=dict(dimension.grades), principle=dimension.principle)
+            for path, dimension in project.dimensions.items()
         },
         priority={path: priority for path, priority in project.domains.items() if priority},
-        graders=[one.model_dump() for one in file.graders],
+        graders=[grader.model_dump() for grader in file.graders],
         rules=file.disputes.model_dump(mode="json"),
         training=file.training.model_dump(mode="json"),
     )
-    drawn = Round(project.round(name), record, pairs, gold)
+    round_ = Round(project.round(name), record, pairs, gold)
     try:
-        drawn.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(drawn.path / QUESTIONS_FILE, _to_jsonl(pairs))
-        write_atomically(drawn.path / _GOLD_FILE, _to_jsonl(gold))
+        round_.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(round_.path / QUESTIONS_FILE, _to_jsonl(pairs))
+        write_atomically(round_.path / _GOLD_FILE, _to_jsonl(gold))
         # The last of all: where it stands, the round was drawn.
-        written = orjson.dumps(record.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
-        write_atomically(drawn.path / _ROUND_FILE, written + b"\n")
+        contents = orjson.dumps(record.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
+        write_atomically(round_.path / _ROUND_FILE, contents + b"\n")
     except OSError as error:
-        raise ConfigurationError(f"{drawn.path}: cannot be written: {error.strerror}") from None
-    return drawn
+        raise ConfigurationError(f"{round_.path}: cannot be written: {error.strerror}") from None
+    return round_
 
 
 def _questions_of_other_kind(project: Project, kind: RoundKind) -> dict[str, str]:
     """Return the ids of questions that rounds of the other kind hold, each with the name of its first such round."""
-    found: dict[str, str] = {}
+    round_names: dict[str, str] = {}
     for path in filter(is_round, project.rounds()):
-        drawn = open_round(path)
-        if drawn.record.kind != kind:
-            for pair in (*drawn.pairs, *drawn.gold):
-                found.setdefault(pair.id, drawn.record.name)
-    return found
+        round_ = open_round(path)
+        if round_.record.kind != kind:
+            for pair in (*round_.pairs, *round_.gold):
+                round_names.setdefault(pair.id, round_.record.name)
+    return round_names
 
 
 def is_round(path: Path) -> bool:
@@ -242,19 +242,19 @@ def open_round(path: Path) -> Round:
             for name in (QUESTIONS_FILE, _GOLD_FILE)
         )
     except (OSError, ValidationError, ValueError, KeyError, TypeError) as error:
-        said = str(error).splitlines()[0]
-        raise ConfigurationError(f"{file}: cannot be read as a round: {said}; restore it from a copy") from None
+        problem = str(error).splitlines()[0]
+        raise ConfigurationError(f"{file}: cannot be read as a round: {problem}; restore it from a copy") from None
     return Round(path, record, pairs, gold)
 
 
 def check_unchanged(
-    drawn: Round, kind: RoundKind, seed: int | None, n: int | None, quota: Mapping[str, Counts] | None
+    round_: Round, kind: RoundKind, seed: int | None, n: int | None, quota: Mapping[str, Counts] | None
 ) -> None:
     """See that a round that goes on was drawn as is asked for now; what is not given is not compared.
 
     :raises ConfigurationError: it was drawn otherwise.
     """
-    record = drawn.record
+    record = round_.record
     compared: list[tuple[str, Any, Any]] = [
         ("--seed", record.seed, seed), ("-n", record.n, n), ("--quota", record.quota, dict(quota or {}) or None)
     ]  # fmt: skip

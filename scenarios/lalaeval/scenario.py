@@ -96,8 +96,8 @@ def simulated_level(label: str, knowledge: float, question: str, difficulty: str
     """
     if seeds.uniform(label, question, "knows") >= min(1.0, max(0.0, knowledge + _EASIER.get(difficulty, 0.0))):
         return WRONG
-    how = seeds.uniform(label, question, "how")
-    return PARTLY if how < 0.3 else RIGHT if how < 0.75 else MORE
+    draw = seeds.uniform(label, question, "how")
+    return PARTLY if draw < 0.3 else RIGHT if draw < 0.75 else MORE
 
 
 def simulated_answer(standard: str, level: int, chance: float = 0.0) -> str:
@@ -128,12 +128,12 @@ def biased_grade(true: float, grades: Sequence[float], severity: float, noise: f
     as ``noise`` says. ``chance``: three draws in [0, 1). Grades end at both ends of the scale.
     """
     ordered = sorted(grades)
-    place = ordered.index(true)
+    index = ordered.index(true)
     if chance[0] < abs(severity):
-        place += -1 if severity > 0 else 1
+        index += -1 if severity > 0 else 1
     if chance[1] < noise:
-        place += -1 if chance[2] < 0.5 else 1
-    return ordered[min(len(ordered) - 1, max(0, place))]
+        index += -1 if chance[2] < 0.5 else 1
+    return ordered[min(len(ordered) - 1, max(0, index))]
 
 
 def expected_biased_grade(true: float, grades: Sequence[float], severity: float, noise: float) -> float:
@@ -141,9 +141,9 @@ def expected_biased_grade(true: float, grades: Sequence[float], severity: float,
     habits = ((abs(severity), -1.0), (1 - abs(severity), 1.0))
     moves = ((noise / 2, (-1.0, 0.0)), (noise / 2, (-1.0, 0.9)), (1 - noise, (1.0, 0.0)))
     return math.fsum(
-        often * share * biased_grade(true, grades, severity, noise, (habit, *move))
+        often * weight * biased_grade(true, grades, severity, noise, (habit, *move))
         for often, habit in habits
-        for share, move in moves
+        for weight, move in moves
     )
 
 
@@ -157,11 +157,15 @@ class GraderPersona:
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
         """Its grades as JSON."""
-        told = {str(position): self._one(model, request, position) for position in self.levels}
-        whole = next(iter(told.values())) if self.form == "one" else {f"answer_{key}": one for key, one in told.items()}
-        return judgement(model, orjson.dumps(whole).decode(), chance), None
+        verdicts = {str(position): self._verdict(model, request, position) for position in self.levels}
+        reply = (
+            next(iter(verdicts.values()))
+            if self.form == "one"
+            else {f"answer_{key}": verdict for key, verdict in verdicts.items()}
+        )
+        return judgement(model, orjson.dumps(reply).decode(), chance), None
 
-    def _one(self, model: SimulatedBackend, request: Request, position: int) -> dict[str, object]:
+    def _verdict(self, model: SimulatedBackend, request: Request, position: int) -> dict[str, object]:
         draws = seeds.draws(request.seed, "grade", position)
         true = grade_at(self.levels[position], self.grades)
         grade = biased_grade(true, self.grades, model.traits.get(SEVERITY, 0.0), model.noise, draws)
@@ -226,15 +230,17 @@ class CollectAnswers(Scenario[AnswersSettings, InlineTask], SupportsForecast):
         sampling = settings.sampling_of(CANDIDATE)
 
         async def converse(conversation: Conversation, task: InlineTask) -> dict[str, Any]:
-            asked: AskedQuestion = task.payload
+            task_question: AskedQuestion = task.payload
             record: dict[str, Any] = {"task": task.id, "value": None, "answers": []}
             agent = Agent(conversation, CANDIDATE, pack.render("candidate.system"), sampling)
             answers: list[str] = record["answers"]
             try:
-                for number, question in enumerate(asked.question, 1):
+                for number, question in enumerate(task_question.question, 1):
                     conversation.tell(lambda question=question: [("question", question)])  # type: ignore[misc]
-                    last = number == len(asked.question)
-                    agent.hint = AnswerPersona(asked.id, asked.standard_answer, asked.difficulty, last)
+                    last = number == len(task_question.question)
+                    agent.hint = AnswerPersona(
+                        task_question.id, task_question.standard_answer, task_question.difficulty, last
+                    )
                     completion = await agent.ask(pack.render("candidate.question", question=question))
                     answers.append(completion.text)
                 record["value"] = {"rounds": len(answers), "characters": sum(map(len, answers))}
@@ -260,11 +266,11 @@ class CollectAnswers(Scenario[AnswersSettings, InlineTask], SupportsForecast):
         assert pack is not None
         total, begun = UsageForecast(), estimate_tokens(pack.render("candidate.system"))
         for task in prepared.tasks:
-            seen = begun
+            prompt_tokens = begun
             for question in task.payload.question:
-                seen += estimate_tokens(pack.render("candidate.question", question=question))
-                total += UsageForecast(1, seen, settings.candidate_tokens)
-                seen += settings.candidate_tokens
+                prompt_tokens += estimate_tokens(pack.render("candidate.question", question=question))
+                total += UsageForecast(1, prompt_tokens, settings.candidate_tokens)
+                prompt_tokens += settings.candidate_tokens
         return {CANDIDATE: total}
 
 

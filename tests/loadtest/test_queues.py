@@ -168,7 +168,7 @@ def test_recorded_times_are_replayed_once_as_they_were(tmp_path: Path) -> None:
     ]
     test = carried_out(tmp_path, clock, {"q": QueueJudge(clock, 8, 0.1)}, work, arrivals="replay")
     with LoadHistory(tmp_path) as history:
-        assert [one.intended for one in history.sent(0, "q")] == came
+        assert [one.intended for one in history.sent_requests(0, "q")] == came
     assert test.results[0, "q"].measured.record["end"] == "done"
 
 
@@ -230,7 +230,7 @@ def test_a_replay_that_was_stopped_goes_on_at_its_own_pace(tmp_path: Path) -> No
     clock = VirtualClock()
     test = carried_out(tmp_path, clock, {"q": QueueJudge(clock, 8, 0.1)}, work, arrivals="replay")
     with LoadHistory(tmp_path) as history:
-        assert [(one.part, one.intended) for one in history.sent(0, "q")] == [
+        assert [(one.part, one.intended) for one in history.sent_requests(0, "q")] == [
             (0, 0.0), (0, 0.5), (0, 0.5), (0, 2.0), (1, 0.0), (1, 0.5), (1, 22.5)]  # fmt: skip
     assert test.results[0, "q"].measured.record["end"] == "done"
 
@@ -241,7 +241,7 @@ def test_requests_have_the_same_seeds_at_every_rate_and_others_when_repeated(tmp
         tmp_path, clock, {"q": QueueJudge(clock, 8, 0.1)}, requests(10), rates=(5.0, 10.0), requests=25, baseline=10
     )
     with LoadHistory(tmp_path) as history:
-        seeds = {step: {(one.request, one.occurrence): one.seed for one in history.sent(step, "q")}
+        seeds = {step: {(one.request, one.occurrence): one.seed for one in history.sent_requests(step, "q")}
                  for step in (-1, -2, 0, 1)}  # fmt: skip
     assert seeds[0] == seeds[1]
     assert seeds[-1] == seeds[-2] == {key: seed for key, seed in seeds[0].items() if key[1] == 0}

@@ -52,7 +52,7 @@ def test_both_sides_count_the_same_and_no_first_token_is_missing(
     jsonschema.validate(record, load_schema())
     counts = server.counts()
     with LoadHistory(tmp_path / "test") as history:
-        rows = [one for step in history.steps() for one in history.sent(step.step.index, "judge")]
+        rows = [one for step in history.steps() for one in history.sent_requests(step.step.index, "judge")]
     assert len(rows) == counts["requests"] == counts["answered"] == 20 + 20 + 300 + 300
     assert sum(row.prompt_tokens for row in rows) == counts["prompt_tokens"]
     assert sum(row.completion_tokens for row in rows) == counts["completion_tokens"]
@@ -77,7 +77,7 @@ def test_failures_of_a_server_are_told_by_kind(server: RunningQueue, asked: Path
     counts = server.counts()
     assert judge["steps"][0]["judgement"]["errors"] == counts["failed"] == 20
     with LoadHistory(tmp_path / "test") as history:
-        failed = [one for one in history.sent(0, "judge") if one.error]
+        failed = [one for one in history.sent_requests(0, "judge") if one.error]
     assert {one.error for one in failed} == {"Unavailable"}
     assert all("overloaded" in one.message for one in failed)
 
@@ -95,7 +95,7 @@ def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
     process.send_signal(signal.SIGKILL)
     process.communicate()
     with LoadHistory(folder) as history:
-        kept = {(one.step, one.number): one for step in range(-2, 2) for one in history.sent(step, "judge")}
+        kept = {(one.step, one.number): one for step in range(-2, 2) for one in history.sent_requests(step, "judge")}
         assert [step.ends is not None for step in history.steps()] == [True, True, True, False]
     arrived = server.counts()["requests"]
     assert 20 + 400 < len(kept) <= arrived
@@ -103,7 +103,7 @@ def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
     code, record, said = bench("--resume", folder)
     assert code == 0, said
     with LoadHistory(folder) as history:
-        now = {(one.step, one.number): one for step in range(-2, 3) for one in history.sent(step, "judge")}
+        now = {(one.step, one.number): one for step in range(-2, 3) for one in history.sent_requests(step, "judge")}
         assert [step.ends for step in history.steps()] == [{"judge": "done"}] * 5
         assert [part.seconds is None for part in history.steps()[3].parts] == [True, False]
     assert {key: now[key] for key in kept} == kept

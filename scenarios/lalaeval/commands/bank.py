@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Questions by their ids.")]
-By = Annotated[str | None, typer.Option("--by", help="Who does it (default: your login name).")]
+Author = Annotated[str | None, typer.Option("--by", help="Who does it (default: your login name).")]
 Every = Annotated[bool, typer.Option("--all", help="All questions of which it can be done.")]
 Today = Annotated[str | None, typer.Option("--day", help="The day for validity periods (default: today).")]
 
@@ -40,7 +40,7 @@ Today = Annotated[str | None, typer.Option("--day", help="The day for validity p
 def import_(
     project: ProjectFolder,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV or JSONL of question–answer pairs.")],
-    by: By = None,
+    author: Author = None,
 ) -> None:
     """Take pairs in as drafts; a known id with other content is a draft again, and its earlier versions stay."""
     from ..project import Project
@@ -49,9 +49,11 @@ def import_(
     opened = Project.open(project)
     pairs = read_pairs(file, opened)
     with Bank.open(opened) as bank:
-        done = bank.put(pairs, _author(by))
-        print(f"{bank.path}: {len(done.new)} new, {len(done.changed)} changed, {len(done.unchanged)} as they were")
-        moved = {*done.new, *done.changed}
+        result = bank.put(pairs, _author(author))
+        print(
+            f"{bank.path}: {len(result.new)} new, {len(result.changed)} changed, {len(result.unchanged)} as they were"
+        )
+        moved = {*result.new, *result.changed}
         _print_problems(opened, bank, date.today(), only=moved)
 
 
@@ -65,7 +67,7 @@ def export(
     from ..question_bank import Bank, write_pairs
 
     with Bank.open(Project.open(project)) as bank:
-        count = write_pairs(file, [(one.pair, one.state) for one in bank.entries(_parse_state(state))])
+        count = write_pairs(file, [(entry.pair, entry.state) for entry in bank.entries(_parse_state(state))])
     print(f"{file}: {count:,} questions")
 
 
@@ -85,35 +87,37 @@ def list_(
     opened, on = Project.open(project), _parse_day(day)
     with Bank.open(opened) as bank:
         entries = bank.entries()
-        chosen = [one for one in entries if _parse_state(state) in (None, one.state) and _is_within(one, dimension)]
+        chosen = [
+            entry for entry in entries if _parse_state(state) in (None, entry.state) and _is_within(entry, dimension)
+        ]
         plan = compare_with_plan(entries, opened, on)
-        alike = find_near_duplicates([one.pair for one in entries], opened.file.duplicates)
-        against = {one.pair.id: pair_problems(one.pair, opened, on) for one in entries}
-        reasons = {one.pair.id: bank.reason(one.pair.id) for one in chosen if one.state == "returned"}
+        alike = find_near_duplicates([entry.pair for entry in entries], opened.file.duplicates)
+        against = {entry.pair.id: pair_problems(entry.pair, opened, on) for entry in entries}
+        reasons = {entry.pair.id: bank.reason(entry.pair.id) for entry in chosen if entry.state == "returned"}
     if json:
         print_json({
-            "questions": [one.pair.to_record() | {"state": one.state, "problems": against[one.pair.id]}
-                          for one in chosen],
-            "plan": [asdict(one) for one in plan],
-            "near_duplicates": [asdict(one) for one in alike],
+            "questions": [entry.pair.to_record() | {"state": entry.state, "problems": against[entry.pair.id]}
+                          for entry in chosen],
+            "plan": [asdict(row) for row in plan],
+            "near_duplicates": [asdict(duplicate) for duplicate in alike],
         })  # fmt: skip
         return
     header = ["id", "state", "dimension", "difficulty", "question", "to be said"]
-    said = {name: "; ".join([*found, *filter(None, [reasons.get(name)])]) for name, found in against.items()}
-    rows = [[one.pair.id, one.state, one.pair.dimension, one.pair.difficulty, _shorten(one.pair.text),
-        said[one.pair.id]]
-            for one in chosen]  # fmt: skip
+    remarks = {name: "; ".join([*problems, *filter(None, [reasons.get(name)])]) for name, problems in against.items()}
+    rows = [[entry.pair.id, entry.state, entry.pair.dimension, entry.pair.difficulty, _shorten(entry.pair.text),
+        remarks[entry.pair.id]]
+            for entry in chosen]  # fmt: skip
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
     tables: list[Table] = [(f"Questions of {opened.file.title}", header, rows), (
         f"Plan against the bank on {on}",
         ["dimension", "difficulty", "wanted", "accepted", "missing", "under way"],
-        [[one.dimension, one.difficulty, str(one.wanted), str(one.accepted),
-          str(max(0, one.wanted - one.accepted)), str(one.under_way)] for one in plan],
+        [[row.dimension, row.difficulty, str(row.wanted), str(row.accepted),
+          str(max(0, row.wanted - row.accepted)), str(row.under_way)] for row in plan],
     ), (
         "Near duplicates",
         ["question", "and", "likeness"],
-        [[one.first, one.second, f"{one.likeness:.2f}"] for one in alike],
+        [[duplicate.first, duplicate.second, f"{duplicate.likeness:.2f}"] for duplicate in alike],
     )]  # fmt: skip
     print_tables(tables)
 
@@ -133,11 +137,11 @@ def show(project: ProjectFolder, name: Annotated[str, typer.Argument(metavar="ID
     lines += [f"  round {number}: {text}" if len(pair.question) > 1 else f"  question: {text}"
               for number, text in enumerate(pair.question, 1)]  # fmt: skip
     lines += [f"  standard answer: {pair.standard_answer}", f"  source: {pair.source or 'none'}"]
-    lines += [f"  gold answer, grade {one.grade}: {one.answer}" for one in pair.gold]
+    lines += [f"  gold answer, grade {answer.grade}: {answer.answer}" for answer in pair.gold]
     lines.append("history:")
-    for deed in history:
-        when = datetime.fromtimestamp(deed.at).strftime("%Y-%m-%d %H:%M")
-        lines.append(f"  {when} {deed.what} by {deed.by}" + (f": {deed.reason}" if deed.reason else ""))
+    for event in history:
+        when = datetime.fromtimestamp(event.at).strftime("%Y-%m-%d %H:%M")
+        lines.append(f"  {when} {event.action} by {event.actor}" + (f": {event.reason}" if event.reason else ""))
     print_text("".join(f"{escape_controls(line)}\n" for line in lines))
 
 
@@ -146,16 +150,23 @@ def inspect(
     ids: Ids = None,
     every: Every = False,
     note: Annotated[str, typer.Option("--note", help="What was seen.")] = "",
-    by: By = None,
+    author: Author = None,
 ) -> None:
     """Record that drafts were looked at and keep the criteria; --all leaves out those with a problem."""
     from ..question_bank import pair_problems
 
-    def able(opened: Project, one: BankEntry) -> bool:
-        return one.state == "draft" and not pair_problems(one.pair, opened, date.today())
+    def is_ready(opened: Project, entry: BankEntry) -> bool:
+        return entry.state == "draft" and not pair_problems(entry.pair, opened, date.today())
 
-    _move_pairs(project, ids, every, able, lambda bank, names: bank.inspect(names, _author(by), note), "inspected",
-           "there is no draft without a problem (viva grade bank list)")  # fmt: skip
+    _move_pairs(
+        project,
+        ids,
+        every,
+        is_ready,
+        lambda bank, names: bank.inspect(names, _author(author), note),
+        "inspected",
+        "there is no draft without a problem (viva grade bank list)",
+    )
 
 
 def accept(
@@ -163,34 +174,46 @@ def accept(
     ids: Ids = None,
     every: Every = False,
     note: Annotated[str, typer.Option("--note", help="What was seen.")] = "",
-    by: By = None,
+    author: Author = None,
 ) -> None:
     """Accept inspected questions: evaluations draw from these. None is accepted without a source."""
 
-    def able(opened: Project, one: BankEntry) -> bool:
-        return one.state == "inspected"
+    def is_ready(opened: Project, entry: BankEntry) -> bool:
+        return entry.state == "inspected"
 
-    _move_pairs(project, ids, every, able, lambda bank, names: bank.accept(names, _author(by), note), "accepted",
-           "no question is inspected and waits (viva grade bank inspect)")  # fmt: skip
+    _move_pairs(
+        project,
+        ids,
+        every,
+        is_ready,
+        lambda bank, names: bank.accept(names, _author(author), note),
+        "accepted",
+        "no question is inspected and waits (viva grade bank inspect)",
+    )
 
 
 def return_(
     project: ProjectFolder,
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="Questions by their ids.")],
     reason: Annotated[str, typer.Option("--reason", help="What the designer should mend.")],
-    by: By = None,
+    author: Author = None,
 ) -> None:
     """Return questions to their designers, with the reason; imported again with other content they are drafts."""
-    _move_pairs(project, ids, False, lambda _, __: False, lambda bank, names: bank.give_back(names, _author(by),
-        reason),
-           "returned")  # fmt: skip
+    _move_pairs(
+        project,
+        ids,
+        False,
+        lambda _, __: False,
+        lambda bank, names: bank.return_for_revision(names, _author(author), reason),
+        "returned",
+    )
 
 
 def _move_pairs(
     project: Path,
     ids: Sequence[str] | None,
     every: bool,
-    able: Callable[[Project, BankEntry], bool],
+    is_ready: Callable[[Project, BankEntry], bool],
     move: Callable[[Bank, Sequence[str]], None],
     state: str,
     none: str = "",
@@ -205,7 +228,7 @@ def _move_pairs(
         raise ConfigurationError("name questions by their ids, or give --all")
     opened = Project.open(project)
     with Bank.open(opened) as bank:
-        names = list(ids or [one.pair.id for one in bank.entries() if able(opened, one)])
+        names = list(ids or [entry.pair.id for entry in bank.entries() if is_ready(opened, entry)])
         move(bank, names)
     print(f"{len(names)} {state}" + ("" if names else f"; {none}"))
 
@@ -217,18 +240,20 @@ def _print_problems(opened: Project, bank: Bank, on: date, only: set[str]) -> No
     from ..question_bank import find_near_duplicates, pair_problems
 
     entries = bank.entries()
-    for one in entries:
-        if one.pair.id in only:
-            for problem in pair_problems(one.pair, opened, on):
-                print(f"viva: note: {one_line(one.pair.id)}: {problem}", file=sys.stderr)
-    for two in find_near_duplicates([one.pair for one in entries], opened.file.duplicates, only):
-        said = f"{two.first} and {two.second} are nearly the same question (likeness {two.likeness:.2f})"
-        print(f"viva: note: {one_line(said)}", file=sys.stderr)
+    for entry in entries:
+        if entry.pair.id in only:
+            for problem in pair_problems(entry.pair, opened, on):
+                print(f"viva: note: {one_line(entry.pair.id)}: {problem}", file=sys.stderr)
+    for duplicate in find_near_duplicates([entry.pair for entry in entries], opened.file.duplicates, only):
+        message = (
+            f"{duplicate.first} and {duplicate.second} are nearly the same question (likeness {duplicate.likeness:.2f})"
+        )
+        print(f"viva: note: {one_line(message)}", file=sys.stderr)
 
 
-def _author(by: str | None) -> str:
+def _author(name: str | None) -> str:
     try:
-        return by or getpass.getuser()
+        return name or getpass.getuser()
     except (OSError, KeyError):  # nobody is logged in, as in a container
         return "unknown"
 
@@ -239,10 +264,10 @@ def _parse_state(state: str | None) -> State | None:
 
     from ..question_bank import STATES
 
-    found = next((one for one in STATES if one == state), None)
-    if state is not None and found is None:
+    match = next((candidate for candidate in STATES if candidate == state), None)
+    if state is not None and match is None:
         raise ConfigurationError(f"--state {state}: expected one of {', '.join(STATES)}")
-    return found
+    return match
 
 
 def _parse_day(day: str | None) -> date:
@@ -255,8 +280,8 @@ def _parse_day(day: str | None) -> date:
         raise ConfigurationError(f"--day {day}: expected a day such as 2026-06-30") from None
 
 
-def _is_within(one: BankEntry, dimension: str | None) -> bool:
-    return dimension is None or f"{one.pair.dimension}/".startswith(f"{dimension.rstrip('/')}/")
+def _is_within(entry: BankEntry, dimension: str | None) -> bool:
+    return dimension is None or f"{entry.pair.dimension}/".startswith(f"{dimension.rstrip('/')}/")
 
 
 def _shorten(text: str) -> str:

@@ -29,7 +29,7 @@ def collect(
     candidate: Annotated[
         list[str] | None, typer.Option("--candidate", help="Model that answers; may be given several times.")
     ] = None,
-    round_: Annotated[
+    round_name: Annotated[
         str | None, typer.Option("--round", help="The round's name (default: the one under way, else a new number).")
     ] = None,
     trial: Annotated[
@@ -70,37 +70,36 @@ def collect(
         raise ConfigurationError("-n and --quota: give one of them")
     opened = Project.open(project)
     kind: RoundKind = "trial" if trial else "evaluation"
-    name = round_ or _next_round_name(opened)
+    name = round_name or _next_round_name(opened)
     if not candidate and not is_round(opened.round(name)):
         raise ConfigurationError(_NO_CANDIDATE)  # before anything is drawn
-    drawn = _open_or_make_round(opened, name, kind, seed, n, _parse_quota(quota, opened), reuse=reuse)
-    given: dict[str, Any] = {"candidate": candidate, "temperature": temperature, "candidate_tokens": candidate_tokens}
-    given |= {"pack": pack, "concurrency": concurrency, "max_cost": max_cost}
+    round_ = _open_or_make_round(opened, name, kind, seed, n, _parse_quota(quota, opened), reuse=reuse)
+    options: dict[str, Any] = {"candidate": candidate, "temperature": temperature, "candidate_tokens": candidate_tokens}
+    options |= {"pack": pack, "concurrency": concurrency, "max_cost": max_cost}
     launch = launch_collection(
-        drawn, {name: value for name, value in given.items() if value}, retry_failed=retry_failed
+        round_, {name: value for name, value in options.items() if value}, retry_failed=retry_failed
     )
-    held = run_launch(launch)
-    outcome, grades = held.outcome, drawn.path / GRADES_FILE
+    result = run_launch(launch)
+    outcome, grades = result.outcome, round_.path / GRADES_FILE
     if outcome.how == "done" and outcome.failed <= max_failures and not grades.exists():
         held_back = _print_barred(opened, kind)
-        lacking = make_grading_folder(drawn, held_back)
+        lacking = make_grading_folder(round_, held_back)
         if lacking:
             print(f"viva: note: questions that lack an answer: {lacking}; the others are graded", file=sys.stderr)
     try:
-        exit_with(launch, held, max_failures)
+        exit_with(launch, result, max_failures)
     finally:  # what comes next is the last line
         if grades.exists():
-            gold = f" and {count_of(len(drawn.gold), 'gold question')}" if drawn.gold else ""
-            answered = (
-                f"{count_of(len(drawn.pairs), 'question')}{gold}, {count_of(len(launch.prepared.lineups), 'candidate')}"
-            )
-            print(f"{drawn.path}: {answered}, ready to grade: viva grade serve {drawn.path}")
+            gold = f" and {count_of(len(round_.gold), 'gold question')}" if round_.gold else ""
+            candidates = count_of(len(launch.prepared.lineups), "candidate")
+            answered = f"{count_of(len(round_.pairs), 'question')}{gold}, {candidates}"
+            print(f"{round_.path}: {answered}, ready to grade: viva grade serve {round_.path}")
         elif outcome.how == "done":
             print(f"viva: missing answers: {outcome.failed}; ask again with --retry-failed, or begin without them with "
                   f"--max-failures {outcome.failed}", file=sys.stderr)  # fmt: skip
 
 
-def launch_collection(drawn: Round, given: dict[str, Any], *, retry_failed: bool = False) -> Launch:
+def launch_collection(round_: Round, options: dict[str, Any], *, retry_failed: bool = False) -> Launch:
     """The run that collects a round's answers: a new one, or the one that was begun.
 
     :raises ConfigurationError: no candidate is named, or the run was begun with other settings.
@@ -111,18 +110,18 @@ def launch_collection(drawn: Round, given: dict[str, Any], *, retry_failed: bool
 
     from ..scenario import SCENARIO
 
-    begun = (drawn.answers / "manifest.json").is_file()
-    if "candidate" not in given and begun:
+    begun = (round_.answers / "manifest.json").is_file()
+    if "candidate" not in options and begun:
         circumstances = SCENARIO.settings.circumstances
-        fixed = sorted(given.keys() - circumstances)
+        fixed = sorted(options.keys() - circumstances)
         if fixed:
             raise ConfigurationError(f"{', '.join(fixed)}: name the candidates too, or leave it out to go on as begun")
-        return resumed_run(drawn.answers, changes=given, retry_failed=retry_failed)
-    if "candidate" not in given:
+        return resumed_run(round_.answers, changes=options, retry_failed=retry_failed)
+    if "candidate" not in options:
         raise ConfigurationError(_NO_CANDIDATE)
-    settings = {"questions": str(drawn.questions), "seed": drawn.record.seed, **given}
+    settings = {"questions": str(round_.questions), "seed": round_.record.seed, **options}
     return continued_run(
-        SCENARIO, read_settings(SCENARIO.settings, settings, None), drawn.answers, retry_failed=retry_failed
+        SCENARIO, read_settings(SCENARIO.settings, settings, None), round_.answers, retry_failed=retry_failed
     )
 
 
@@ -141,14 +140,14 @@ def _open_or_make_round(
 
     path = project.round(name)
     if is_round(path):
-        drawn = open_round(path)
-        check_unchanged(drawn, kind, seed, n, quota)
-        return drawn
+        round_ = open_round(path)
+        check_unchanged(round_, kind, seed, n, quota)
+        return round_
     with Bank.open(project) as bank:
-        drawn = make_round(project, bank, name, kind=kind, seed=seed, n=n, quota=quota, reuse=reuse, day=date.today())
-    if project.file.gold and not drawn.gold:
+        round_ = make_round(project, bank, name, kind=kind, seed=seed, n=n, quota=quota, reuse=reuse, day=date.today())
+    if project.file.gold and not round_.gold:
         print("viva: note: the bank has no question with gold answers, so there are no gold questions", file=sys.stderr)
-    return drawn
+    return round_
 
 
 def _print_barred(project: Project, kind: RoundKind) -> dict[str, str]:
@@ -157,13 +156,13 @@ def _print_barred(project: Project, kind: RoundKind) -> dict[str, str]:
 
     from .grading_folder import barred_graders
 
-    found = barred_graders(project) if kind == "evaluation" else {}
-    for name, reason in found.items():
-        said = (
+    barred = barred_graders(project) if kind == "evaluation" else {}
+    for name, reason in barred.items():
+        message = (
             f"{name} is paused by the deployment gate: {reason}; `viva grade graders FOLDER resume NAME` overrules it"
         )
-        print(f"viva: note: {one_line(said)}", file=sys.stderr)
-    return found
+        print(f"viva: note: {one_line(message)}", file=sys.stderr)
+    return barred
 
 
 def _next_round_name(project: Project) -> str:
@@ -193,9 +192,9 @@ def _parse_quota(text: str | None, project: Project) -> dict[str, Counts] | None
     counts: Counts = {}
     for part in text.split(","):
         name, _, count = part.partition("=")
-        difficulty = next((one for one in DIFFICULTIES if one == name.strip()), None)
+        difficulty = next((level for level in DIFFICULTIES if level == name.strip()), None)
         if difficulty is None or not count.strip().isdecimal():
-            wanted = ", ".join(f"{one}=N" for one in DIFFICULTIES)
-            raise ConfigurationError(f"--quota: expected {wanted}, those that are wanted, found '{part}'")
+            expected = ", ".join(f"{level}=N" for level in DIFFICULTIES)
+            raise ConfigurationError(f"--quota: expected {expected}, those that are wanted, found '{part}'")
         counts[difficulty] = int(count)
     return {path: dict(counts) for path in project.dimensions}

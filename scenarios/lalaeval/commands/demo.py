@@ -49,28 +49,30 @@ def demo(
     gate = _gate_table(project, trial)
     first = example.make_evaluation(project, example.FIRST, example.KNOWLEDGE, example.HABITS, _run_launch)
     project = example.change_project(project)
-    again = _gate_table(project, example.make_trial(project, example.SECOND_TRIAL, example.HABITS_LATER, _run_launch))
+    second_gate = _gate_table(
+        project, example.make_trial(project, example.SECOND_TRIAL, example.HABITS_LATER, _run_launch)
+    )
     second = example.make_evaluation(
         project, example.SECOND, example.KNOWLEDGE_LATER, example.HABITS_LATER, _run_launch
     )
     reports = report_rounds(first, second)
-    known = compare_with_truth(first, second, reports)
+    comparisons = compare_with_truth(first, second, reports)
     page = folder / "report.html"
     write_page(grade_page(reports[1]), page)
     if json:
-        print_json({"first": reports[0], "second": reports[1], "stated_and_found": known})
+        print_json({"first": reports[0], "second": reports[1], "stated_and_found": comparisons})
     else:
-        print_tables([gate, again, *report_tables(reports[1]), *_comparison_tables(known)])
-    inside = sum(one["inside"] for one in known)
+        print_tables([gate, second_gate, *report_tables(reports[1]), *_comparison_tables(comparisons)])
+    inside = sum(comparison["inside"] for comparison in comparisons)
     print(f"{first.grades + second.grades:,} grades of people, {first.judged + second.judged:,} of a judge model, "
           f"{first.decided + second.decided} disputes decided; this took {time.monotonic() - began:.1f} s\n"
           f"folder: {folder}", file=sys.stderr)  # fmt: skip
     if not json:
-        said = [
+        sentences = [
             *summary_sentences(reports[1]),
-            f"Of {len(known)} values that were stated, {inside} lie in the intervals found.",
+            f"Of {len(comparisons)} values that were stated, {inside} lie in the intervals found.",
         ]
-        print_text("\n" + textwrap.fill(" ".join(said), _WIDTH) + f"\npage: {page}\n")
+        print_text("\n" + textwrap.fill(" ".join(sentences), _WIDTH) + f"\npage: {page}\n")
 
 
 def report_rounds(first: DemoRound, second: DemoRound) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -95,34 +97,36 @@ def compare_with_truth(
 
     judge = {"judge-model": example.JUDGE_HABIT}
     habits: list[Mapping[str, GradingHabit]] = [example.HABITS | judge, example.HABITS_LATER | judge]
-    known: Comparison = []
+    comparisons: Comparison = []
     deserved: list[dict[str, float]] = []
-    for place, made in enumerate((first, second)):
-        with GradeStore.open(made.path) as store:
+    for index, round_ in enumerate((first, second)):
+        with GradeStore.open(round_.path) as store:
             deserved.append(deserved_means(store.questions(), store.meta("about")["weights"]))
-            severe = expected_severities(store, habits[place])
-        name, report = made.path.name, reports[place]
-        known += [_comparison_row("grade", name, one["candidate"], deserved[place][one["candidate"]],
-            one["grade"]["overall"])
-                  for one in report["candidates"]]  # fmt: skip
-        known += [_comparison_row("severity", name, one["grader"], severe[one["grader"]], one["severity"])
-                  for one in report["graders"]]  # fmt: skip
+            severe = expected_severities(store, habits[index])
+        name, report = round_.path.name, reports[index]
+        comparisons += [_comparison_row("grade", name, record["candidate"], deserved[index][record["candidate"]],
+            record["grade"]["overall"])
+                  for record in report["candidates"]]  # fmt: skip
+        comparisons += [
+            _comparison_row("severity", name, record["grader"], severe[record["grader"]], record["severity"])
+            for record in report["graders"]
+        ]
     for change in reports[1]["fluctuation"]["changes"]:
         if change["dimension"] == "overall":
             candidate = change["candidate"]
             stated = deserved[1][candidate] - deserved[0][candidate]
-            known.append(_comparison_row("change", second.path.name, candidate, stated, change["change"]))
-    return known
+            comparisons.append(_comparison_row("change", second.path.name, candidate, stated, change["change"]))
+    return comparisons
 
 
-def _comparison_row(what: str, round_: str, name: str, stated: float, found: Mapping[str, Any]) -> dict[str, Any]:
-    value, low, high = found["value"], found["low"], found["high"]
+def _comparison_row(measure: str, round_: str, name: str, stated: float, figure: Mapping[str, Any]) -> dict[str, Any]:
+    value, low, high = figure["value"], figure["low"], figure["high"]
     inside = low is not None and low <= stated <= high
-    return {"what": what, "round": round_, "name": name, "stated": stated, "value": value, "low": low, "high": high,
+    return {"what": measure, "round": round_, "name": name, "stated": stated, "value": value, "low": low, "high": high,
             "inside": inside}  # fmt: skip
 
 
-def _comparison_tables(known: Comparison) -> Iterator[Table]:
+def _comparison_tables(comparisons: Comparison) -> Iterator[Table]:
     from viva.reports.tables import interval, number, signed
 
     titles = {
@@ -130,13 +134,21 @@ def _comparison_tables(known: Comparison) -> Iterator[Table]:
         "severity": ("Stated and found: severity of graders, in grades below the mean", "grader", 2),
         "change": ("Stated and found: change between the rounds, points", "candidate", 1),
     }
-    for what, (title, column, digits) in titles.items():
+    for measure, (title, column, digits) in titles.items():
         rows = []
-        for one in known:
-            if one["what"] == what:
-                stated = number(one["stated"], digits) if what == "grade" else signed(one["stated"], digits)
+        for comparison in comparisons:
+            if comparison["what"] == measure:
+                stated = (
+                    number(comparison["stated"], digits) if measure == "grade" else signed(comparison["stated"], digits)
+                )
                 rows.append(
-                    [one["round"], one["name"], stated, interval(one, digits), "yes" if one["inside"] else "no"]
+                    [
+                        comparison["round"],
+                        comparison["name"],
+                        stated,
+                        interval(comparison, digits),
+                        "yes" if comparison["inside"] else "no",
+                    ]
                 )
         yield title, ["round", column, "stated", "found (95% interval)", "inside"], rows
 
@@ -149,11 +161,15 @@ def _gate_table(project: Project, trial: DemoRound) -> Table:
     from .grading_folder import read_round
 
     rows = []
-    for one in grader_consistency(read_round(trial.path), project.file.training.threshold):
-        if one.consistency is not None:
-            share = {"value": one.consistency.value, "low": one.consistency.low, "high": one.consistency.high}
-            deployed = {"passes": "grades in the evaluation"}.get(one.gate, "is trained and tried again")
-            rows.append([one.grader, str(one.answers), interval(share, 2), deployed])
+    for result in grader_consistency(read_round(trial.path), project.file.training.threshold):
+        if result.consistency is not None:
+            consistency = {
+                "value": result.consistency.value,
+                "low": result.consistency.low,
+                "high": result.consistency.high,
+            }
+            deployed = {"passes": "grades in the evaluation"}.get(result.gate, "is trained and tried again")
+            rows.append([result.grader, str(result.answers), interval(consistency, 2), deployed])
     title = f"Round {trial.path.name}: consistency, {project.file.training.threshold:.2f} is needed"
     return title, ["grader", "answers", "consistency", "so the grader"], rows
 
@@ -162,7 +178,7 @@ def _bank_summary(project: Project) -> str:
     from ..question_bank import STATES, Bank
 
     with Bank.open(project) as bank:
-        states = [one.state for one in bank.entries()]
+        states = [entry.state for entry in bank.entries()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
     return f"{project.file.title}: {len(states)} questions in the bank, {counts}"
 
@@ -171,10 +187,10 @@ def _run_launch(launch: Launch) -> None:
     from viva.cli.progress import print_progress
     from viva.cli.run import exit_with, run_launch
 
-    held = run_launch(launch)
-    if held.outcome.how != "done" or held.outcome.failed:
-        exit_with(launch, held, 0)
-    print_progress(f"{launch.folder.path.parent.name}, {launch.scenario.name}: {held.progress}")
+    result = run_launch(launch)
+    if result.outcome.how != "done" or result.outcome.failed:
+        exit_with(launch, result, 0)
+    print_progress(f"{launch.folder.path.parent.name}, {launch.scenario.name}: {result.progress}")
 
 
 def _print_line(line: str) -> None:

@@ -28,7 +28,7 @@ Examples:
 
 def graders(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder.")],
-    deed: Annotated[
+    action: Annotated[
         GraderAction, typer.Argument(metavar="[list|add|pause|resume|retire|link]", help="What to do.")
     ] = "list",
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The grader.")] = None,
@@ -43,27 +43,27 @@ def graders(
     from viva.engine.errors import ConfigurationError
     from viva.grading.store import GradeStore
 
-    if (deed == "list") != (name is None):
-        raise ConfigurationError(f"{deed}: name the grader" if name is None else "list: takes no name")
+    if (action == "list") != (name is None):
+        raise ConfigurationError(f"{action}: name the grader" if name is None else "list: takes no name")
     with GradeStore.open(folder) as store:
         if name is None:
             _print_graders(store)
         else:
-            _apply_action(store, deed, name, role, expires)
+            _apply_action(store, action, name, role, expires)
 
 
-def _apply_action(store: GradeStore, deed: GraderAction, name: str, role: GraderRole, expires: str) -> None:
+def _apply_action(store: GradeStore, action: GraderAction, name: str, role: GraderRole, expires: str) -> None:
     from viva.web.grading.site import ADDRESS_KEY, make_link
 
     states: dict[str, GraderState] = {"pause": "paused", "resume": "active", "retire": "retired"}
-    if deed in states:
-        store.set_state(store.grader(name).number, states[deed], "viva grade graders")
-        print(f"{name}: {states[deed]}")
+    if action in states:
+        store.set_state(store.grader(name).number, states[action], "viva grade graders")
+        print(f"{name}: {states[action]}")
         return
     address = store.meta(ADDRESS_KEY)
     with store.batch():
-        grader = store.add_grader(name, role=role) if deed == "add" else store.grader(name)
-        store.log("viva grade graders", f"added {name} as {role}" if deed == "add" else f"{name}: new link")
+        grader = store.add_grader(name, role=role) if action == "add" else store.grader(name)
+        store.log("viva grade graders", f"added {name} as {role}" if action == "add" else f"{name}: new link")
         link = make_link(store, grader, address or "", expires)
     print(f"{name} ({grader.role}): {link.url}")
     if address is None:
@@ -76,11 +76,11 @@ def _print_graders(store: GradeStore) -> None:
     from viva.reports.tables import DASH
 
     rows = []
-    for one in store.graders():
-        found = grader_progress(store, one)
-        left = str(found.left) if one.role == "grader" or found.finished + found.begun else DASH
-        counts = [str(found.finished), str(found.begun), left]
-        rows.append([str(one.number), one.name, one.role, one.model or one.kind, one.state, *counts])
+    for grader in store.graders():
+        progress = grader_progress(store, grader)
+        remaining = str(progress.left) if grader.role == "grader" or progress.finished + progress.begun else DASH
+        counts = [str(progress.finished), str(progress.begun), remaining]
+        rows.append([str(grader.number), grader.name, grader.role, grader.model or grader.kind, grader.state, *counts])
     print_tables([("Graders", ["", "name", "role", "kind", "state", "finished", "begun", "left"], rows)])
 
 
@@ -207,8 +207,8 @@ def queue(
         raise ConfigurationError("--rounds and --verdicts: give one of them")
     if next_ is not None and not verdicts:
         rounds = has_rounds(next_)
-    what: Unit = "verdicts" if verdicts else "rounds" if rounds else "conversations"
-    answers = gradable_answers(run, what)
+    unit: Unit = "verdicts" if verdicts else "rounds" if rounds else "conversations"
+    answers = gradable_answers(run, unit)
     chosen = (
         read_selection(next_, answers)
         if next_ is not None
@@ -216,13 +216,13 @@ def queue(
         if n is not None
         else None
     )
-    allowed = _parse_labels(labels) if labels is not None else labels_for(answers, what)
-    questions = make_questions(run, answers, what, chosen, overlap=overlap, labels=allowed)
-    about = {"run": run.name, "what": what, "kind": "evaluation"}
-    with GradeStore.create(out, questions, title=f"{run.name}: {what}", seed=seed, about=about) as store:
-        if what != "verdicts":
+    allowed = _parse_labels(labels) if labels is not None else labels_for(answers, unit)
+    questions = make_questions(run, answers, unit, chosen, overlap=overlap, labels=allowed)
+    about = {"run": run.name, "what": unit, "kind": "evaluation"}
+    with GradeStore.create(out, questions, title=f"{run.name}: {unit}", seed=seed, about=about) as store:
+        if unit != "verdicts":
             store_run_rows(store, answers, chosen)
-    count = sum(len(one.answers) for one in questions)
+    count = sum(len(question.answers) for question in questions)
     print(f"{out}: {count:,} answers on {len(questions):,} pages, for {overlap} graders each")
     print(f"viva: note: add graders and serve the pages: viva grade graders {out} add NAME; viva grade serve {out}",
           file=sys.stderr)  # fmt: skip
@@ -258,16 +258,16 @@ def _parse_labels(text: str) -> list[Label]:
     from viva.grading.human_grades import finite_number
     from viva.grading.records import Label
 
-    found = []
+    parsed = []
     for part in text.split(","):
         value, _, meaning = part.partition("=")
-        read = finite_number(value.strip())
-        if read is None:
+        number = finite_number(value.strip())
+        if number is None:
             raise ConfigurationError(f"--labels: expected NUMBER=MEANING with commas between, found '{part}'")
-        found.append(Label(read, meaning.strip()))
-    if len({one.value for one in found}) < max(2, len(found)):
+        parsed.append(Label(number, meaning.strip()))
+    if len({label.value for label in parsed}) < max(2, len(parsed)):
         raise ConfigurationError(f"--labels {text}: expected at least two different grades")
-    return sorted(found, key=lambda one: one.value)
+    return sorted(parsed, key=lambda label: label.value)
 
 
 INVALIDATE_EXAMPLE = """\b
@@ -280,7 +280,7 @@ Examples:
 def invalidate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="Id of the question.")],
-    by: Annotated[str, typer.Option("--by", help="Who takes it out.")],
+    author: Annotated[str, typer.Option("--by", help="Who takes it out.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; empty to put it back.")],
     grader: Annotated[str | None, typer.Option("--grader", help="Only the grades of this grader.")] = None,
     candidate: Annotated[
@@ -291,7 +291,7 @@ def invalidate(
     from viva.engine.errors import ConfigurationError
     from viva.grading.store import GradeStore
 
-    if not by.strip():
+    if not author.strip():
         raise ConfigurationError("--by: expected a name")
     if candidate is not None and grader is None:
         raise ConfigurationError("--candidate: names one grade; say whose with --grader")
@@ -300,20 +300,20 @@ def invalidate(
         row = store.connection.execute("select number from questions where id = ?", (question,)).fetchone()
         if row is None:
             raise ConfigurationError(f"{folder}: there is no question '{question}'")
-        what = "counts again" if not reason else "is out of the figures"
+        outcome = "counts again" if not reason else "is out of the figures"
         if grader is None:
-            store.invalidate_question(row[0], by, reason)
-            print(f"question {question} {what}")
+            store.invalidate_question(row[0], author, reason)
+            print(f"question {question} {outcome}")
             return
         number = store.grader(grader).number
-        answers = {one.id: one.candidate for one in store.question(row[0]).answers}
+        answers = {answer.id: answer.candidate for answer in store.question(row[0]).answers}
         if candidate is not None and candidate not in answers.values():
             raise ConfigurationError(f"question '{question}': has no answer of '{candidate}'")
-        given = [one.answer for one in store.grades(grader=number, question=row[0])]
-        chosen = [one for one in given if candidate is None or answers[one] == candidate]
+        graded = [answer.answer for answer in store.grades(grader=number, question=row[0])]
+        chosen = [answer for answer in graded if candidate is None or answers[answer] == candidate]
         if not chosen:
             raise ConfigurationError(f"question '{question}': {grader} gave no such grade")
         with store.batch():
-            for one in chosen:
-                store.invalidate(one, number, by, reason)
-        print(f"{len(chosen)} grade{'s' * (len(chosen) != 1)} of {grader} for question {question}: {what}")
+            for answer in chosen:
+                store.invalidate(answer, number, author, reason)
+        print(f"{len(chosen)} grade{'s' * (len(chosen) != 1)} of {grader} for question {question}: {outcome}")

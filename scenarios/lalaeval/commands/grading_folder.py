@@ -112,9 +112,9 @@ def _apply_decisions(original: GradeTable, decided: Mapping[tuple[str, str], flo
     """The table with every grade of a decided answer replaced by the decision, as ``read_grade_table`` would read
     it.
     """
-    found = original.select(np.ones(len(original), dtype=np.bool_))
-    questions = {name: at for at, name in enumerate(found.questions)}
-    candidates = {name: at for at, name in enumerate(found.candidates)}
+    table = original.select(np.ones(len(original), dtype=np.bool_))
+    questions = {name: at for at, name in enumerate(table.questions)}
+    candidates = {name: at for at, name in enumerate(table.candidates)}
     decisions = {
         questions[question] * len(candidates) + candidates[candidate]: value
         for (question, candidate), value in decided.items()
@@ -122,10 +122,10 @@ def _apply_decisions(original: GradeTable, decided: Mapping[tuple[str, str], flo
     }
     if decisions:
         keys, values = np.array(sorted(decisions)), np.array([decisions[key] for key in sorted(decisions)])
-        own = found.question * len(candidates) + found.candidate
+        own = table.question * len(candidates) + table.candidate
         at = np.searchsorted(keys, own).clip(max=len(keys) - 1)
-        found.values = np.where(keys[at] == own, values[at], found.values)
-    return found
+        table.values = np.where(keys[at] == own, values[at], table.values)
+    return table
 
 
 def read_tags(file: Path | None) -> dict[tuple[str, str], bool]:
@@ -133,17 +133,17 @@ def read_tags(file: Path | None) -> dict[tuple[str, str], bool]:
 
     :raises DatasetError: a row has no question, or its ``same`` is neither yes nor no.
     """
-    found: dict[tuple[str, str], bool] = {}
+    tags: dict[tuple[str, str], bool] = {}
     if file is None:
-        return found
+        return tags
     for line, record in read_records(file):
         if isinstance(record, DatasetError):
             raise record
         question, same = str(record.get("question") or "").strip(), str(record.get("same") or "").strip().lower()
         if not question or same not in ("yes", "no", "true", "false"):
             raise DatasetError("expected a question, and yes or no under 'same'", path=str(file), line=line)
-        found[question, str(record.get("candidate") or "").strip()] = same in ("yes", "true")
-    return found
+        tags[question, str(record.get("candidate") or "").strip()] = same in ("yes", "true")
+    return tags
 
 
 def trial_results(project: Project) -> dict[str, tuple[str, GraderConsistency]]:
@@ -157,12 +157,12 @@ def trial_results(project: Project) -> dict[str, tuple[str, GraderConsistency]]:
         record = open_round(path).record
         if record.kind == "trial" and (path / GRADES_FILE).is_file():
             trials.append(record)
-    found: dict[str, tuple[str, GraderConsistency]] = {}
-    for record in sorted(trials, key=lambda one: one.at):
-        for one in grader_consistency(read_round(project.round(record.name)), project.file.training.threshold):
-            if one.consistency is not None:
-                found[one.grader] = record.name, one
-    return found
+    results: dict[str, tuple[str, GraderConsistency]] = {}
+    for record in sorted(trials, key=lambda trial: trial.at):
+        for result in grader_consistency(read_round(project.round(record.name)), project.file.training.threshold):
+            if result.consistency is not None:
+                results[result.grader] = record.name, result
+    return results
 
 
 def barred_graders(project: Project) -> dict[str, str]:
@@ -181,80 +181,83 @@ def barred_graders(project: Project) -> dict[str, str]:
         if grader.name not in results:
             reasons[grader.name] = "has graded in no trial round"
             continue
-        name, one = results[grader.name]
-        assert one.consistency is not None
-        if one.gate == "too few":
-            reasons[grader.name] = f"only {one.answers} answers of round {name} can be compared"
-        elif one.gate == "retrain":
-            share = f"{one.consistency.value:.2f}"
-            reasons[grader.name] = f"consistency {share} in round {name}, {threshold:.2f} is needed"
+        name, result = results[grader.name]
+        assert result.consistency is not None
+        if result.gate == "too few":
+            reasons[grader.name] = f"only {result.answers} answers of round {name} can be compared"
+        elif result.gate == "retrain":
+            consistency = f"{result.consistency.value:.2f}"
+            reasons[grader.name] = f"consistency {consistency} in round {name}, {threshold:.2f} is needed"
     return reasons
 
 
 _UNFINISHED_FOLDER = "making"  # where the grading folder is made, before it stands whole in its place
 
 
-def make_grading_folder(drawn: Round, held_back: Mapping[str, str] | None = None) -> int:
+def make_grading_folder(round_: Round, held_back: Mapping[str, str] | None = None) -> int:
     """Make the grading folder of a round whose answers are collected; how many questions lack an answer.
 
     It stands whole or not at all, also after a kill. Graders that are ``held_back`` are paused, with the reason.
 
     :raises ConfigurationError: nothing was collected.
     """
-    given, labels = _read_answers(drawn.answers)
-    questions = _make_questions(drawn, given)
+    answers, labels = _read_answers(round_.answers)
+    questions = _make_questions(round_, answers)
     if not questions:
-        raise ConfigurationError(f"{drawn.answers}: holds no answer to grade")
-    making = drawn.path / _UNFINISHED_FOLDER
+        raise ConfigurationError(f"{round_.answers}: holds no answer to grade")
+    making = round_.path / _UNFINISHED_FOLDER
     for leftover in making.glob(f"{GRADES}*"):
         leftover.unlink()
-    seed = seeds.derive(drawn.record.seed, "round", drawn.record.name)
-    title = f"{drawn.record.title}: {drawn.record.name}"
-    with GradeStore.create(making, questions, title=title, seed=seed, about=_about_record(drawn, given)) as store:
-        for one in drawn.record.graders:
-            role: Any = one["role"]
-            grader = store.add_grader(one["name"], role=role)
-            if held_back and one["name"] in held_back:
-                store.set_state(grader.number, "paused", f"deployment gate: {held_back[one['name']]}")
+    seed = seeds.derive(round_.record.seed, "round", round_.record.name)
+    title = f"{round_.record.title}: {round_.record.name}"
+    with GradeStore.create(making, questions, title=title, seed=seed, about=_about_record(round_, answers)) as store:
+        for entry in round_.record.graders:
+            role: Any = entry["role"]
+            grader = store.add_grader(entry["name"], role=role)
+            if held_back and entry["name"] in held_back:
+                store.set_state(grader.number, "paused", f"deployment gate: {held_back[entry['name']]}")
     with closing(sqlite3.connect(making / GRADES)) as connection:  # one file, without a log beside it
         connection.execute("pragma journal_mode = delete")
-    os.replace(making / GRADES, drawn.path / GRADES)
+    os.replace(making / GRADES, round_.path / GRADES)
     making.rmdir()
-    return sum(len(given.get(pair.id, {})) < len(labels) for pair in drawn.pairs)
+    return sum(len(answers.get(pair.id, {})) < len(labels) for pair in round_.pairs)
 
 
 def _read_answers(run: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
     """The answers of a run by question and candidate, a text for each round; and the candidates."""
     folder = RunFolder.open(run)
     labels = list(folder.manifest["models"][CANDIDATE])
-    found: dict[str, dict[str, list[str]]] = {}
+    answers: dict[str, dict[str, list[str]]] = {}
     with History(folder.journal) as history:
         for ended in history.ended():
             if not ended.failed and ended.result["answers"]:
-                found.setdefault(ended.result["task"], {})[label_of_key(ended.key, labels)] = ended.result["answers"]
-    return found, labels
+                answers.setdefault(ended.result["task"], {})[label_of_key(ended.key, labels)] = ended.result["answers"]
+    return answers, labels
 
 
-def _make_questions(drawn: Round, given: Mapping[str, Mapping[str, list[str]]]) -> list[Question]:
+def _make_questions(round_: Round, answers_by_question: Mapping[str, Mapping[str, list[str]]]) -> list[Question]:
     """All questions, gold ones among them, in an order that says nothing."""
-    record = drawn.record
+    record = round_.record
     overlap = None if record.kind == "trial" else record.overlap
-    found = [
+    questions = [
         _make_question(
-            record, pair, overlap, [Answer(label, _answer_turns(pair, said)) for label, said in given[pair.id].items()]
+            record,
+            pair,
+            overlap,
+            [Answer(label, _answer_turns(pair, texts)) for label, texts in answers_by_question[pair.id].items()],
         )
-        for pair in drawn.pairs
-        if pair.id in given
+        for pair in round_.pairs
+        if pair.id in answers_by_question
     ]
-    for pair in drawn.gold:
+    for pair in round_.gold:
         answers = [
-            Answer(f"gold {number}", [Turn("assistant", one.answer)], expected=float(one.grade))
-            for number, one in enumerate(pair.gold, 1)
+            Answer(f"gold {number}", [Turn("assistant", item.answer)], expected=float(item.grade))
+            for number, item in enumerate(pair.gold, 1)
         ]
         question = _make_question(record, pair, None, answers)
         question.id, question.gold = f"{pair.id} (gold)", True
-        found.append(question)
-    return sorted(found, key=lambda one: seeds.uniform(record.seed, "order", one.id))
+        questions.append(question)
+    return sorted(questions, key=lambda question: seeds.uniform(record.seed, "order", question.id))
 
 
 def _make_question(record: RoundRecord, pair: Pair, overlap: int | None, answers: list[Answer]) -> Question:
@@ -273,32 +276,32 @@ def _make_question(record: RoundRecord, pair: Pair, overlap: int | None, answers
     )
 
 
-def _answer_turns(pair: Pair, said: Iterable[str]) -> list[Turn]:
+def _answer_turns(pair: Pair, texts: Iterable[str]) -> list[Turn]:
     """An answer as graders see it: of several rounds the whole conversation behind the first question."""
     turns: list[Turn] = []
-    for number, text in enumerate(said):
+    for number, text in enumerate(texts):
         if number:
             turns.append(Turn("user", pair.question[number]))
         turns.append(Turn("assistant", text))
     return turns
 
 
-def _about_record(drawn: Round, given: Mapping[str, Mapping[str, list[str]]]) -> dict[str, Any]:
+def _about_record(round_: Round, answers_by_question: Mapping[str, Mapping[str, list[str]]]) -> dict[str, Any]:
     """What analyses of the grading folder need to know of the round."""
-    record = drawn.record
+    record = round_.record
     return {
         "project": record.title,
         "round": record.name,
         "kind": record.kind,
         "rubric": record.rubric,
-        "weights": {path: one.weight for path, one in record.dimensions.items()},
+        "weights": {path: criteria.weight for path, criteria in record.dimensions.items()},
         "priority": record.priority,
-        "domains": {pair.id: pair.domain for pair in drawn.pairs if pair.domain},
+        "domains": {pair.id: pair.domain for pair in round_.pairs if pair.domain},
         "rules": record.rules,
         "training": record.training,
-        "versions": {pair.id: pair.version() for pair in drawn.pairs},
+        "versions": {pair.id: pair.version() for pair in round_.pairs},
         "responses": {
-            name: {label: short_digest(said) for label, said in sorted(answers.items())}
-            for name, answers in sorted(given.items())
+            name: {label: short_digest(texts) for label, texts in sorted(answers.items())}
+            for name, answers in sorted(answers_by_question.items())
         },
     }

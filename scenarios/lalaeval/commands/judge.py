@@ -42,17 +42,17 @@ def judge(
     from viva.cli.run import exit_with, run_launch
     from viva.grading.store import GradeStore
 
-    given: dict[str, Any] = {"shown": shown, "grader_tokens": grader_tokens, "pack": pack}
-    given |= {"concurrency": concurrency, "max_cost": max_cost}
-    given = {name: value for name, value in given.items() if value is not None}
-    for place, model in enumerate(grader, 1):
+    options: dict[str, Any] = {"shown": shown, "grader_tokens": grader_tokens, "pack": pack}
+    options |= {"concurrency": concurrency, "max_cost": max_cost}
+    options = {name: value for name, value in options.items() if value is not None}
+    for number, model in enumerate(grader, 1):
         with GradeStore.open(folder) as store:
-            launch = launch_judging(store, model, given, retry_failed=retry_failed)
-            held = run_launch(launch)
-            done = enter_grades(store, launch, model)
-        print(f"{done.grader.name}: {done.given:,} grades, {done.missing:,} verdicts could not be read")
-        if place == len(grader) or held.outcome.how != "done":
-            exit_with(launch, held, 0)
+            launch = launch_judging(store, model, options, retry_failed=retry_failed)
+            result = run_launch(launch)
+            entered = enter_grades(store, launch, model)
+        print(f"{entered.grader.name}: {entered.given:,} grades, {entered.missing:,} verdicts could not be read")
+        if number == len(grader) or result.outcome.how != "done":
+            exit_with(launch, result, 0)
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,11 +60,11 @@ class EnteredGrades:
     """What came of a judge's run: so many grades, and so many answers without one."""
 
     grader: Grader
-    given: int
+    entered: int
     missing: int
 
 
-def launch_judging(store: GradeStore, model: str, given: dict[str, Any], *, retry_failed: bool = False) -> Launch:
+def launch_judging(store: GradeStore, model: str, options: dict[str, Any], *, retry_failed: bool = False) -> Launch:
     """The run in which a judge grades a folder's pages: a new one, or the one that was begun.
 
     :raises ConfigurationError: a person has the judge's name, or the run was begun with other settings or pages.
@@ -77,7 +77,7 @@ def launch_judging(store: GradeStore, model: str, given: dict[str, Any], *, retr
     label = judge_name(store, model)
     folder = store.folder / _JUDGES_FOLDER / label
     pages = _write_pages(store, folder)
-    settings = read_settings(SCENARIO.settings, {"pages": str(pages), "grader": [model], **given}, None)
+    settings = read_settings(SCENARIO.settings, {"pages": str(pages), "grader": [model], **options}, None)
     return continued_run(SCENARIO, settings, folder / "run", retry_failed=retry_failed)
 
 
@@ -92,7 +92,7 @@ def judge_name(store: GradeStore, model: str) -> str:
     [label] = model_labels([model])
     if "/" in label or label.startswith("."):
         raise ConfigurationError(f"{model}: give it a plain name with ?label=NAME")
-    if any(one.name == label and one.kind == "person" for one in store.graders()):
+    if any(grader.name == label and grader.kind == "person" for grader in store.graders()):
         raise ConfigurationError(f"a person is called '{label}'; give the judge another name with ?label=NAME")
     return label
 
@@ -103,10 +103,10 @@ def enter_grades(store: GradeStore, launch: Launch, model: str) -> EnteredGrades
 
     name = judge_name(store, model)
     version = launch.folder.manifest["pack"]["digest"]
-    given = missing = 0
+    entered = missing = 0
     with store.batch():
-        known = {one.name: one for one in store.graders()}
-        grader = known.get(name) or store.add_grader(name, kind="model", model=model)
+        graders_by_name = {existing.name: existing for existing in store.graders()}
+        grader = graders_by_name.get(name) or store.add_grader(name, kind="model", model=model)
         with History(launch.folder.journal) as history:
             for ended in history.ended():
                 if ended.failed:
@@ -116,9 +116,9 @@ def enter_grades(store: GradeStore, launch: Launch, model: str) -> EnteredGrades
                     store.grade(
                         grader.number, answer, value, reason, submission=f"judge/{name}/{version}/{answer}/{value}"
                     )
-                    given, missing = given + (value is not None), missing + (value is None)
-        store.log(name, f"graded {given} answers as a judge model; {missing} verdicts could not be read")
-    return EnteredGrades(grader, given, missing)
+                    entered, missing = entered + (value is not None), missing + (value is None)
+        store.log(name, f"graded {entered} answers as a judge model; {missing} verdicts could not be read")
+    return EnteredGrades(grader, entered, missing)
 
 
 def _write_pages(store: GradeStore, folder: Path) -> Path:
@@ -129,11 +129,11 @@ def _write_pages(store: GradeStore, folder: Path) -> Path:
     from viva.engine.files import write_atomically
 
     lines = []
-    for one in store.questions():
-        if one.invalid:
+    for question in store.questions():
+        if question.invalid:
             continue
-        page = {name: value for name, value in one.to_record().items() if name in _PAGE_FIELDS}
-        answers = [{"id": answer.id, "position": answer.position, "turns": answer.turns} for answer in one.answers]
+        page = {name: value for name, value in question.to_record().items() if name in _PAGE_FIELDS}
+        answers = [{"id": answer.id, "position": answer.position, "turns": answer.turns} for answer in question.answers]
         lines.append(orjson.dumps({**page, "answers": answers}, option=orjson.OPT_APPEND_NEWLINE))
     path = folder / "pages.jsonl"
     try:

@@ -36,14 +36,15 @@ def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder t
             (folder / name).write_text((TEMPLATES / name).read_text(encoding="utf-8"), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from None
-    named = shlex.quote(str(folder))
+    quoted = shlex.quote(str(folder))
     typer.echo(
         f"{folder / _TEMPLATE_FILES[0]}: the project, with comments\n{folder / _TEMPLATE_FILES[1]}: eight questions "
         f"for its bank"
     )
     typer.echo(
-        f"go on with:\n  viva grade bank import {named} {shlex.quote(str(folder / _TEMPLATE_FILES[1]))}\n"
-        f"  viva grade bank inspect {named} --all\n  viva grade bank accept {named} --all\n  viva grade check {named}"
+        f"go on with:\n  viva grade bank import {quoted} {shlex.quote(str(folder / _TEMPLATE_FILES[1]))}\n"
+        f"  viva grade bank inspect {quoted} --all\n  viva grade bank accept {quoted} --all\n"
+        f"  viva grade check {quoted}"
     )
 
 
@@ -63,8 +64,10 @@ def check(
     opened, today = Project.open(project), date.today()
     with Bank.open(opened) as bank:
         entries, rubrics = bank.entries(), bank.rubrics()
-    graders = ", ".join(f"{one.name} ({one.role})" if one.role != "grader" else one.name for one in opened.file.graders)
-    counts = ", ".join(f"{sum(one.state == state for one in entries)} {state}" for state in STATES)
+    graders = ", ".join(
+        f"{grader.name} ({grader.role})" if grader.role != "grader" else grader.name for grader in opened.file.graders
+    )
+    counts = ", ".join(f"{sum(entry.state == state for entry in entries)} {state}" for state in STATES)
     evaluated = sorted((priority, path) for path, priority in opened.domains.items() if priority)
     lines = [
         f"{opened.file.title}: {len(opened.dimensions)} graded dimensions, rubric version {rubrics[-1].number}",
@@ -76,21 +79,31 @@ def check(
     missing = dict.fromkeys(opened.dimensions, 0)
     for row in compare_with_plan(entries, opened, today):
         missing[row.dimension] += max(0, row.wanted - row.accepted)
-    have = {path: sum(one.state == "accepted" and one.pair.dimension == path for one in entries) for path in missing}
+    have = {
+        path: sum(entry.state == "accepted" and entry.pair.dimension == path for entry in entries) for path in missing
+    }
     dimensions: Table = (
         "Dimensions",
         ["dimension", "weight", "grades", "accepted", "missing in the plan"],
-        [[path, percent(one.weight), f"{min(one.grades)}–{max(one.grades)}", str(have[path]), str(missing[path])]
-         for path, one in opened.dimensions.items()],
-    )  # fmt: skip
+        [
+            [
+                path,
+                percent(dimension.weight),
+                f"{min(dimension.grades)}–{max(dimension.grades)}",
+                str(have[path]),
+                str(missing[path]),
+            ]
+            for path, dimension in opened.dimensions.items()
+        ],
+    )
     print_tables([dimensions, _round_table(opened)])
     if rubrics_:
         print_text("\n" + "".join(f"{one_line(line)}\n" for line in _rubric_history(rubrics)))
-    kept = [one.pair for one in entries if one.state != "returned"]
-    notes = [f"question {pair.id}: {problem}" for pair in kept for problem in pair_problems(pair, opened, today)]
+    active = [entry.pair for entry in entries if entry.state != "returned"]
+    notes = [f"question {pair.id}: {problem}" for pair in active for problem in pair_problems(pair, opened, today)]
     notes += [
-        f"{two.first} and {two.second} are nearly the same question (likeness {two.likeness:.2f})"
-        for two in find_near_duplicates(kept, opened.file.duplicates)
+        f"{duplicate.first} and {duplicate.second} are nearly the same question (likeness {duplicate.likeness:.2f})"
+        for duplicate in find_near_duplicates(active, opened.file.duplicates)
     ]
     for note in notes:
         print(f"viva: note: {one_line(note)}", file=sys.stderr)
@@ -99,14 +112,14 @@ def check(
 def _rubric_history(rubrics: list[RubricVersion]) -> Iterator[str]:
     """The history of the rubric: each dimension that is new, changed or gone, and the words that changed."""
     before: dict[str, Any] = {}
-    for one in rubrics:
-        yield f"rubric version {one.number}, from {datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M} on"
-        for path in dict.fromkeys([*before, *one.rubric]):
-            then, now = before.get(path), one.rubric.get(path)
+    for version in rubrics:
+        yield f"rubric version {version.number}, from {datetime.fromtimestamp(version.at):%Y-%m-%d %H:%M} on"
+        for path in dict.fromkeys([*before, *version.rubric]):
+            then, now = before.get(path), version.rubric.get(path)
             if then != now:
                 kind = "gone" if now is None else "new" if then is None else "changed"
                 yield f"  {path}, {kind}: {_changed_words(then or {}, now or {})}"
-        before = one.rubric
+        before = version.rubric
 
 
 def _changed_words(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -127,12 +140,14 @@ def _round_table(project: Project) -> Table:
 
     rows = []
     for path in filter(is_round, project.rounds()):
-        drawn = open_round(path)
-        come = "answers are collected: viva grade collect goes on"
+        round_ = open_round(path)
+        status = "answers are collected: viva grade collect goes on"
         if (path / GRADES_FILE).is_file():
             with GradeStore.open(path) as store:
-                seats = overall_progress(store)
-                grades = sum(one.value is not None for one in store.grades())
-            come = f"{grades:,} grades; {seats.finished} seats finished, {seats.begun} begun, {seats.left} free"
-        rows.append([drawn.record.name, drawn.record.kind, str(len(drawn.pairs)), str(len(drawn.gold)), come])
+                progress = overall_progress(store)
+                grades = sum(grade.value is not None for grade in store.grades())
+            status = (
+                f"{grades:,} grades; {progress.finished} seats finished, {progress.begun} begun, {progress.left} free"
+            )
+        rows.append([round_.record.name, round_.record.kind, str(len(round_.pairs)), str(len(round_.gold)), status])
     return "Rounds", ["round", "kind", "questions", "gold", "how far"], rows

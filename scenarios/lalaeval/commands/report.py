@@ -66,17 +66,19 @@ def report(
         raise ConfigurationError(f"--whose: found '{whose}', expected one of: {', '.join(_SOURCES)}")
     if tags is not None and against is None:
         raise ConfigurationError("--tags says what is the same as in an earlier round; name that one with --against")
-    read = [one / GRADES_FILE for one in (folder, against) if one is not None] + [one for one in (tags, rules) if one]
-    check_output_files({"--csv": csv, "--html": html, "--grades": grades, "--parquet": parquet}, read=read)
+    inputs = [path / GRADES_FILE for path in (folder, against) if path is not None] + [
+        path for path in (tags, rules) if path
+    ]
+    check_output_files({"--csv": csv, "--html": html, "--grades": grades, "--parquet": parquet}, read=inputs)
     if parquet is not None:
         check_parquet()
     graded = read_round(folder, rules, tags)
     earlier = None if against is None else read_round(against, rules)
-    found = make_report(graded, earlier, ReportOptions(_parse_source(whose), retrain, review, threshold))
-    _write_files(found, graded, csv, html, grades, parquet)
+    record = make_report(graded, earlier, ReportOptions(_parse_source(whose), retrain, review, threshold))
+    _write_files(record, graded, csv, html, grades, parquet)
     if inspect is not None:
         _write_inspect(graded, _parse_source(whose), inspect)
-    _print_report(found, json)
+    _print_report(record, json)
 
 
 def _parse_source(name: str) -> Any:
@@ -84,7 +86,7 @@ def _parse_source(name: str) -> Any:
 
 
 def _write_files(
-    found: dict[str, Any],
+    record: dict[str, Any],
     graded: GradedRound,
     csv: Path | None,
     html: Path | None,
@@ -96,7 +98,7 @@ def _write_files(
     from ..round_figures import FIGURE_COLUMNS, TEXT_COLUMNS, figure_rows, grade_columns, grade_rows
 
     if csv is not None:
-        write_rows(figure_rows(found), FIGURE_COLUMNS, TEXT_COLUMNS, csv)
+        write_rows(figure_rows(record), FIGURE_COLUMNS, TEXT_COLUMNS, csv)
     if grades is not None:
         write_rows(grade_rows(graded), grade_columns(graded), ("dimension", "question", "grader"), grades)
     if parquet is not None:
@@ -106,7 +108,7 @@ def _write_files(
 
         from ..round_report import grade_page
 
-        write_page(grade_page(found), html)
+        write_page(grade_page(record), html)
 
 
 def _write_parquet(graded: GradedRound, file: Path) -> None:
@@ -127,7 +129,7 @@ def _write_parquet(graded: GradedRound, file: Path) -> None:
     _write_file(file, sink.getvalue())
 
 
-def _write_inspect(graded: GradedRound, whose: Any, folder: Path) -> None:
+def _write_inspect(graded: GradedRound, source: Any, folder: Path) -> None:
     """A file of JSON lines for each candidate.
 
     :raises ConfigurationError: the folder cannot be written.
@@ -144,15 +146,15 @@ def _write_inspect(graded: GradedRound, whose: Any, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"--inspect {folder}: cannot be made: {error.strerror}") from None
-    taken: set[str] = set()
-    for candidate, records in inspect_scores(graded, whose).items():
+    used_names: set[str] = set()
+    for candidate, records in inspect_scores(graded, source).items():
         name = plain = re.sub(r"[^\w.-]+", "-", candidate).strip("-.") or "candidate"
-        again = 1
-        while name.casefold() in taken:
-            again += 1
-            name = f"{plain}-{again}"
-        taken.add(name.casefold())
-        lines = b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in records)
+        suffix = 1
+        while name.casefold() in used_names:
+            suffix += 1
+            name = f"{plain}-{suffix}"
+        used_names.add(name.casefold())
+        lines = b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records)
         _write_file(folder / f"{name}.jsonl", lines)
 
 
@@ -166,14 +168,14 @@ def _write_file(file: Path, data: bytes) -> None:
         raise ConfigurationError(f"{file}: cannot be written: {error.strerror}; name another file") from None
 
 
-def _print_report(found: dict[str, Any], json: bool) -> None:
+def _print_report(record: dict[str, Any], json: bool) -> None:
     from viva.cli.output import print_json, print_tables, print_text
     from viva.reports.tables import one_line
 
     from ..round_report import report_tables, summary_sentences
 
     if json:
-        print_json({"answer": summary_sentences(found), **found})
+        print_json({"answer": summary_sentences(record), **record})
         return
-    print_text(textwrap.fill(one_line(" ".join(summary_sentences(found))), _WIDTH) + "\n\n")
-    print_tables(report_tables(found))
+    print_text(textwrap.fill(one_line(" ".join(summary_sentences(record))), _WIDTH) + "\n\n")
+    print_tables(report_tables(record))

@@ -48,19 +48,19 @@ def deserved_grade(question: Question, answer: Answer) -> float:
 
 def simulate_grading(store: GradeStore, habits: Mapping[str, GradingHabit], seed: int) -> int:
     """Have these graders take seats in turn and grade until none is left; how many grades they gave."""
-    graders = {one.name: one for one in store.graders()}
-    questions = {one.number: one for one in store.questions()}
+    graders = {grader.name: grader for grader in store.graders()}
+    questions = {question.number: question for question in store.questions()}
     waiting = [graders[name] for name in habits if graders[name].state == "active"]
     count = 0
     with store.batch():
         while waiting:
             for grader in list(waiting):
-                seat = next_assignment(store, grader)
-                if seat is None:
+                assignment = next_assignment(store, grader)
+                if assignment is None:
                     waiting.remove(grader)
                     continue
-                count += _grade_page(store, grader, questions[seat.question], habits[grader.name], seed)
-                record_finished(store, grader, seat.question)
+                count += _grade_page(store, grader, questions[assignment.question], habits[grader.name], seed)
+                record_finished(store, grader, assignment.question)
     return count
 
 
@@ -79,8 +79,8 @@ def simulate_decisions(store: GradeStore, adjudicator: str) -> int:
     answers = {answer.id: (question, answer) for question in store.questions() for answer in question.answers}
     disputed = read_disputes(store, read_criteria(store.meta("about"))).disputed
     with store.batch():
-        for one in disputed:
-            question, answer = answers[one.answer]
+        for dispute in disputed:
+            question, answer = answers[dispute.answer]
             store.decide(
                 answer.id, grader.number, deserved_grade(question, answer), "compared with the standard answer"
             )
@@ -99,7 +99,7 @@ def deserved_means(questions: Iterable[Question], weights: Mapping[str, float]) 
             both[1] += question.top
     return {
         candidate: 100
-        * sum(weights[name] * given / best for name, (given, best) in by_dimension.items())
+        * sum(weights[name] * earned / best for name, (earned, best) in by_dimension.items())
         / sum(weights[name] for name in by_dimension)
         for candidate, by_dimension in sums.items()
     }
@@ -109,11 +109,11 @@ def expected_severities(store: GradeStore, habits: Mapping[str, GradingHabit]) -
     """By grader who graded: how many grades less they give than the mean of the people would give to the same answers,
     as their habits have it over all answers of the folder. Graders that are models are measured against people too.
     """
-    graders = {one.name: one for one in store.graders()}
-    less = {name: -_mean_bias(store, habit) for name, habit in habits.items()
+    graders = {grader.name: grader for grader in store.graders()}
+    biases = {name: -_mean_bias(store, habit) for name, habit in habits.items()
             if name in graders and store.grades(grader=graders[name].number)}  # fmt: skip
-    people = [value for name, value in less.items() if graders[name].kind == "person"]
-    return {name: value - sum(people) / len(people) for name, value in less.items()}
+    people = [value for name, value in biases.items() if graders[name].kind == "person"]
+    return {name: value - sum(people) / len(people) for name, value in biases.items()}
 
 
 def _mean_bias(store: GradeStore, habit: GradingHabit) -> float:
@@ -145,7 +145,7 @@ HABITS = {
 }
 _LEAVING_GRADER, _NEW_GRADER = "Eve", "Gil"
 HABITS_LATER = {
-    **{name: one for name, one in HABITS.items() if name != _LEAVING_GRADER},
+    **{name: habit for name, habit in HABITS.items() if name != _LEAVING_GRADER},
     "Dan": GradingHabit(0.0, 0.1),
     _NEW_GRADER: GradingHabit(0.15, 0.04),
 }
@@ -173,12 +173,12 @@ def make_project(folder: Path) -> Project:
     project = Project.open(folder)
     with Bank.open(project) as bank:
         bank.put(read_pairs(TEMPLATES / "library.jsonl", project), "Ada, Ben and Cleo")
-        names = [one.pair.id for one in bank.entries()]
+        names = [entry.pair.id for entry in bank.entries()]
         reasons = {"ghost": "has no source", "loan-period-again": "asks what loan-period asks"}
         bank.inspect([name for name in names if name not in reasons], "Hanna")
         for name, reason in reasons.items():
-            bank.give_back([name], "Hanna", reason)
-        bank.accept([one.pair.id for one in bank.entries("inspected")], "Hanna")
+            bank.return_for_revision([name], "Hanna", reason)
+        bank.accept([entry.pair.id for entry in bank.entries("inspected")], "Hanna")
     return project
 
 
@@ -188,51 +188,55 @@ def change_project(project: Project) -> Project:
     _write(project.folder / PROJECT_FILE, text.replace(f" {_LEAVING_GRADER},", f" {_NEW_GRADER},"))
     changed = Project.open(project.folder)
     with Bank.open(changed) as bank:
-        done = bank.put(read_pairs(TEMPLATES / "library-autumn.jsonl", changed), "Ada, Ben and Cleo")
-        bank.inspect([*done.new, *done.changed], "Hanna")
-        bank.accept([*done.new, *done.changed], "Hanna")
+        result = bank.put(read_pairs(TEMPLATES / "library-autumn.jsonl", changed), "Ada, Ben and Cleo")
+        bank.inspect([*result.new, *result.changed], "Hanna")
+        bank.accept([*result.new, *result.changed], "Hanna")
     return changed
 
 
-def make_trial(project: Project, name: str, habits: Mapping[str, GradingHabit], hold: RunLaunch) -> DemoRound:
+def make_trial(project: Project, name: str, habits: Mapping[str, GradingHabit], run_launch: RunLaunch) -> DemoRound:
     """A trial round: every grader grades all of it, and nothing is decided."""
-    drawn = _collect_answers(
-        project, name, _TRIAL_KNOWLEDGE, hold, kind="trial", seed=project.file.seed + 1, n=_TRIAL_QUESTIONS
+    round_ = _collect_answers(
+        project, name, _TRIAL_KNOWLEDGE, run_launch, kind="trial", seed=project.file.seed + 1, n=_TRIAL_QUESTIONS
     )
-    make_grading_folder(drawn)
-    with GradeStore.open(drawn.path) as store:
-        return DemoRound(drawn.path, simulate_grading(store, habits, project.file.seed), 0, 0)
+    make_grading_folder(round_)
+    with GradeStore.open(round_.path) as store:
+        return DemoRound(round_.path, simulate_grading(store, habits, project.file.seed), 0, 0)
 
 
 def make_evaluation(
-    project: Project, name: str, knowledge: Mapping[str, float], habits: Mapping[str, GradingHabit], hold: RunLaunch
+    project: Project,
+    name: str,
+    knowledge: Mapping[str, float],
+    habits: Mapping[str, GradingHabit],
+    run_launch: RunLaunch,
 ) -> DemoRound:
     """An evaluation: graded by those who passed the gate and by a judge model, its disputes decided."""
-    drawn = _collect_answers(project, name, knowledge, hold)
-    make_grading_folder(drawn, barred_graders(project))
-    with GradeStore.open(drawn.path) as store:
+    round_ = _collect_answers(project, name, knowledge, run_launch)
+    make_grading_folder(round_, barred_graders(project))
+    with GradeStore.open(round_.path) as store:
         grades = simulate_grading(store, habits, project.file.seed)
         launch = judge.launch_judging(store, JUDGE, {"shown": "all"})
-        hold(launch)
+        run_launch(launch)
         judged = judge.enter_grades(store, launch, JUDGE)
-        return DemoRound(drawn.path, grades, simulate_decisions(store, ADJUDICATOR), judged.given)
+        return DemoRound(round_.path, grades, simulate_decisions(store, ADJUDICATOR), judged.entered)
 
 
 def _collect_answers(
     project: Project,
     name: str,
     knowledge: Mapping[str, float],
-    hold: RunLaunch,
+    run_launch: RunLaunch,
     *,
     kind: RoundKind = "evaluation",
     seed: int | None = None,
     n: int | None = None,
 ) -> Round:
     with Bank.open(project) as bank:
-        drawn = make_round(project, bank, name, kind=kind, seed=seed, n=n, day=date.today())
-    models = [f"simulated:{label}?knowledge={share}" for label, share in knowledge.items()]
-    hold(launch_collection(drawn, {"candidate": models}))
-    return drawn
+        round_ = make_round(project, bank, name, kind=kind, seed=seed, n=n, day=date.today())
+    models = [f"simulated:{label}?knowledge={level}" for label, level in knowledge.items()]
+    run_launch(launch_collection(round_, {"candidate": models}))
+    return round_
 
 
 def _write(path: Path, text: str) -> None:

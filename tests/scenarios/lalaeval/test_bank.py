@@ -123,7 +123,7 @@ def test_a_pair_goes_from_draft_to_accepted_and_back_with_everything_kept(tmp_pa
     with Bank.open(made) as bank:
         assert {one.pair.id: one.state for one in bank.entries()} == {"a": "accepted", "b": "draft"}
         deeds = bank.history("b")
-    assert [(one.by, one.what, one.reason) for one in deeds] == [
+    assert [(one.actor, one.action, one.reason) for one in deeds] == [
         ("Ada", "new", ""),
         ("Ben", "inspected", ""),
         ("Ben", "returned", "name the source"),
