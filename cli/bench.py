@@ -185,7 +185,7 @@ def _run_test(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | Non
     for note in (*launch.work.notes, *launch.unloaded_notes()):
         print_note(note)
     try:
-        test = run_in_foreground(launch.clock, launch.hold, progress)
+        test = run_in_foreground(launch.clock, launch.run, progress)
     except Exception as error:
         if not isinstance(error, SettingRefused) and launch.test is not None and launch.test.results:
             print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)

@@ -50,7 +50,7 @@ def judge(
             launch = launch_judging(store, model, options, retry_failed=retry_failed)
             result = run_launch(launch)
             entered = enter_grades(store, launch, model)
-        print(f"{entered.grader.name}: {entered.given:,} grades, {entered.missing:,} verdicts could not be read")
+        print(f"{entered.grader.name}: {entered.entered:,} grades, {entered.missing:,} verdicts could not be read")
         if number == len(grader) or result.outcome.how != "done":
             exit_with(launch, result, 0)
 
