@@ -1,4 +1,5 @@
-"""Pages of the site that are made when it is built: commands from the app, public names, figures of the benches.
+"""Pages of the site that are made when it is built: commands from the app, options of models, fields of files, tags,
+public names, figures of the benches.
 
 mkdocs calls the functions by their names (``hooks`` in mkdocs.yml).
 """
@@ -19,7 +20,12 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 _RESULTS = ROOT / "benches" / "results"
-_OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benches|CONTRIBUTING|README|CHANGELOG)[^)#]*)(#[^)]*)?\)")
+_OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benches|engine|scenarios|CONTRIBUTING|README|CHANGELOG)[^)#]*)(#[^)]*)?\)")
+# Files of the repository that a generated page shows.
+_SHOWN = {
+    "engine/backends/options.yaml": "reference/models.md",
+    "scenarios/functionchat/rule_grading.py": "reference/fields.md#tags-of-tool-use-dialogs",
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -35,7 +41,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that nobody writes."""
-    pages = {"commands": commands(), "names": names(), "figures": figures()}
+    pages = {"commands": commands(), "models": models(), "fields": fields(), "names": names(), "figures": figures()}
     for name, text in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
@@ -45,9 +51,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links to results of benches lead to the page of figures; other files of the repository are not on the site."""
 
     def found(link: re.Match[str]) -> str:
+        up = "../" * page.file.src_uri.count("/")
+        if link[1] in _SHOWN:
+            return f"]({up}{_SHOWN[link[1]]})"
         if not link[1].startswith("benches/results"):
             raise ValueError(f"{page.file.src_uri}: {link[0]} leads out of the site")
-        up = "../" * page.file.src_uri.count("/")
         stem = Path(link[1]).stem if link[1].endswith(".json") else ""
         return f"]({up}reference/figures.md#{stem})" if stem else f"]({up}reference/figures.md)"
 
@@ -89,6 +97,44 @@ def _help(path: list[str]) -> str:
     if done.exit_code:
         raise ValueError(f"viva {' '.join(path)} --help: {done.output}")
     return done.output.rstrip()
+
+
+def models() -> str:
+    """Return the options of each kind of model."""
+    from viva.engine.backends.model_options import describe_options, described_kinds
+
+    lines = ["# Options of models", "", "What `viva list KIND` prints; [models](../models.md) explains the kinds."]
+    for kind in described_kinds():
+        rows = [[f"`{name}`", default, meaning] for name, (default, meaning) in describe_options(kind).items()]
+        lines += ["", f"## {kind}", "", *_table(["option", "default", "meaning"], rows)]
+    return "\n".join(lines)
+
+
+def fields() -> str:
+    """Return the fields of suite files and of mappings of applications, and the tags of tool-use dialogs."""
+    from viva.engine.backends.http_application_mapping import Application
+    from viva.scenarios.flexeval.spec import Suite
+    from viva.scenarios.functionchat.rule_grading import tag_rows
+
+    lines = ["# Fields and tags"]
+    for title, page, model in (("Suite files", "suites", Suite), ("Applications", "models", Application)):
+        lines += ["", f"## {title}", "", f"See [{page}](../{page}.md)."]
+        schema = model.model_json_schema()
+        for name, part in {"": schema, **schema.get("$defs", {})}.items():
+            rows = [
+                [f"`{field}`", f"`{facts['default']}`" if facts.get("default") else "", facts.get("description", "")]
+                for field, facts in part.get("properties", {}).items()
+            ]
+            if rows:
+                lines += ["", *([f"### {name}", ""] if name else []), *_table(["field", "default", "meaning"], rows)]
+    lines += ["", "## Tags of tool-use dialogs", "", "See [tool-use dialogs](../functionchat.md#errors).", ""]
+    lines += _table(["tag", "kind", "meaning"], [[f"`{name}`", *rest] for name, *rest in tag_rows()])
+    return "\n".join(lines)
+
+
+def _table(header: list[str], rows: list[list[str]]) -> list[str]:
+    cells = [[_text(cell) for cell in row] for row in [header, ["---"] * len(header), *rows]]
+    return [f"| {' | '.join(row)} |" for row in cells]
 
 
 def names() -> str:

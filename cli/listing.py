@@ -52,22 +52,27 @@ _HINTS = {
     "detectors": "--detectors NAME",
     "contamination": "method loss; computed for every text",
     "assistants": "--assistant NAME",
-    "models": "KIND:…, see viva --help",
+    "models": "KIND:…; viva list KIND has the options of a kind",
 }
 
 
-@command("list", "viva list", "viva list datasets", "viva list datasets --json")
+@command("list", "viva list", "viva list datasets", "viva list datasets --json", "viva list llama")
 def _list_command(
-    kind: Annotated[str | None, typer.Argument(help="scenarios, datasets, packs, … (all if not given).")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="scenarios, datasets, packs, …, or a kind of model (all if not given).")
+    ] = None,
     json: Json = False,
 ) -> None:
     """List what can be named: scenarios, datasets, prompt packs, scorers, detectors, assistants, metrics, models."""
+    from viva.engine.backends.model_options import described_kinds
     from viva.engine.errors import ConfigurationError
 
     from .output import print_json, print_tables
 
     found = list_names()
-    if kind is not None:
+    if kind in described_kinds():
+        found = {kind: _options(kind)}
+    elif kind is not None:
         if kind not in found:
             raise ConfigurationError(f"'{kind}' is no kind of thing that is listed; there are {', '.join(found)}")
         found = {kind: found[kind]}
@@ -142,6 +147,13 @@ def _models() -> list[Record]:
     return _name_records({kind: _read_docstring(module) for kind, module in modules.items()})
 
 
+def _options(kind: str) -> list[Record]:
+    from viva.engine.backends.model_options import describe_options
+
+    options = describe_options(kind).items()
+    return [{"name": name, "summary": meaning, "default": default} for name, (default, meaning) in options]
+
+
 def _read_docstring(module: str) -> str:
     """A module's docstring, without importing it: some need packages that are not installed, or seconds."""
     spec = find_spec(module)
@@ -157,9 +169,12 @@ def _first_sentence(text: str) -> str:
 
 def _table(kind: str, records: list[Record]) -> tuple[str, list[str], list[list[str]]]:
     title = kind.capitalize() + (f": {_HINTS[kind]}" if kind in _HINTS else "")
+    if any("default" in record for record in records):
+        title = f"Options of {kind}: {kind}:…?NAME=VALUE&…"
     if kind != "datasets":
-        header = ["name", "what it is", *(["scenario"] if any("scenario" in one for one in records) else [])]
-        return title, header, [[one["name"], one["summary"], *filter(None, [one.get("scenario")])] for one in records]
+        more = [column for column in ("default", "scenario") if any(column in record for record in records)]
+        rows = [[record["name"], record["summary"], *(record.get(column, "") for column in more)] for record in records]
+        return title, ["name", "what it is", *more], rows
     rows = []
     for one in records:
         size = f"{one['splits'][one['evaluated']]:,}"

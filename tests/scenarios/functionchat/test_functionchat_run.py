@@ -20,7 +20,7 @@ from viva.orchestration.launch import forked_run, new_run, recorded_results
 from viva.scenarios.functionchat.dialog_prompts import open_prompts
 from viva.scenarios.functionchat.dialog_protocols import grade_record
 from viva.scenarios.functionchat.functionchat_settings import FunctionChatSettings
-from viva.scenarios.functionchat.rule_grading import grade, tag_rows
+from viva.scenarios.functionchat.rule_grading import grade
 from viva.scenarios.functionchat.scenario import SCENARIO
 from viva.scenarios.functionchat.turn_files import read_dialogs, read_singlecall
 from viva.scenarios.functionchat.turns import DialogTurn
@@ -296,9 +296,3 @@ def test_whatever_a_model_sends_as_arguments_can_be_recorded(data: Path, argumen
         for name in ("set_alarm", "next_tide", "nothing"):
             record = grade_record(grade(turn, "", [ToolCall("one", name, arguments)]))
             assert orjson.loads(orjson.dumps(record))["passed"] is False
-
-
-def test_the_documentation_lists_every_tag_with_its_meaning() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "functionchat.md").read_text()
-    for name, kind, meaning in tag_rows():
-        assert f"| `{name}` | {kind} | {meaning} |" in text
