@@ -1,6 +1,6 @@
 """Comparison of an output's calls with the ground truth, argument by argument; several calls in any order.
 
-Includes comparing argument values, and looking up which values the messages of the dialog mention.
+This includes the comparison of argument values, and the search for values in the messages of the dialog.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def fits_schema(value: Any, schema: Any) -> bool:
-    """Whether a value is of the type that a schema names, within arrays and objects too.
+    """Return True if a value has the type of a schema, including within arrays and objects.
 
-    An integer is a number, but a number written with a fraction or exponent (3.0, 3e0) is no integer, as the rubric
-    for calls says; true and false are neither. A schema that names no type, or one unknown here, lets everything pass.
+    An integer is a number, but a number written with a fraction or exponent (3.0, 3e0) is no integer, as the rubric for
+    calls says; booleans are neither. A schema without a known type accepts everything.
     """
     if not isinstance(schema, dict):
         return True
@@ -55,12 +55,12 @@ def fits_schema(value: Any, schema: Any) -> bool:
 
 
 def type_names(schema: Any) -> str:
-    """The types that a schema names, its alternatives' too, in words."""
+    """Return the types of a schema and of its alternatives in words."""
     return " or ".join(_types_within(schema)) or "of another type"
 
 
 def required_parameters(parameters: Any) -> Sequence[str]:
-    """The names that the schema of a function's parameters requires."""
+    """Return the names of required parameters in the schema of a function's parameters."""
     names: Sequence[str] = (parameters or {}).get("required") or ()
     return names
 
@@ -71,7 +71,7 @@ def _types_within(schema: Any) -> tuple[str, ...]:
 
 
 def schema_types(schema: Any) -> tuple[str, ...]:
-    """The types that a schema names itself, as far as they are JSON Schema's; none means any."""
+    """Return the JSON Schema types that a schema itself names; empty means any."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     if isinstance(kind, str):
         return (kind,) if kind in _KINDS else ()
@@ -84,7 +84,7 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 
 def type_tags(value: Any, schema: Any) -> list[str]:
-    """How a value that does not fit fails to."""
+    """Return the tags of a value that does not fit its schema."""
     kinds, tags = _types_within(schema), ["wrong_type"]
     if isinstance(value, float) and "integer" in kinds:
         tags.append("integer_as_float")
@@ -96,10 +96,9 @@ def type_tags(value: Any, schema: Any) -> list[str]:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Whether two values are the same: numbers by their value (170 is 170.0), truth values apart from numbers.
+    """Return True if two values are equal: numbers by value (170 is 170.0), booleans apart from numbers.
 
-    Texts are compared character by character, after Unicode's canonical composition: what looks the same by
-    definition is the same.
+    Texts are compared in Unicode's canonical composition: what looks the same by definition is the same.
     """
     if type(first) is type(second) is str:
         return first == second or to_nfc(first) == to_nfc(second)
@@ -121,7 +120,7 @@ def to_nfc(text: str) -> str:
 
 
 def leaf_values(value: Any) -> Iterator[Any]:
-    """What a value holds that holds nothing itself: texts, numbers, truth values, nulls."""
+    """Yield the texts, numbers, booleans and nulls in a value."""
     waiting = [value]  # a model may nest deeper than Python recurses
     while waiting:
         current = waiting.pop()
@@ -138,7 +137,7 @@ def has_text(value: Any) -> bool:
 
 
 def text_hints(text: str, right: Sequence[Any]) -> list[str]:
-    """What strikes the eye about a text that is none of the right ones."""
+    """Return hints on the differences between a text and the right ones."""
     hints = []
     for expected in right:
         if not isinstance(expected, str):
@@ -159,7 +158,7 @@ def text_hints(text: str, right: Sequence[Any]) -> list[str]:
 
 
 def unicode_scripts(text: str) -> frozenset[str]:
-    """The scripts that a text's letters belong to, by the first word of their Unicode names (HANGUL, LATIN, CJK, …)."""
+    """Return the scripts of a text's letters, by the first word of their Unicode names (HANGUL, LATIN, CJK, …)."""
     return frozenset(_script_of(character) for character in set(to_nfc(text)) if character.isalpha())
 
 
@@ -182,7 +181,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 class Mentions:
-    """The words and numbers of a dialog's messages, the arguments of its calls included."""
+    """The words and numbers of a dialog's messages, including the arguments of its calls."""
 
     __slots__ = ("_numbers", "_text")
 
@@ -195,10 +194,10 @@ class Mentions:
         self._numbers = set(map(_normalize_number, _NUMBER.findall(text)))
 
     def has(self, value: Any) -> bool:
-        """Whether a value is mentioned: its text with or without spaces and marks, or all its words and numbers.
+        """Return True if the messages mention a value, as a whole or by all its words and numbers.
 
-        A number is, if its digits are, with or without zeros at the end (3만 mentions 30000). Whether a truth value
-        is, cannot be seen: then yes.
+        Spaces, marks, and zeros at the end of numbers are ignored (3만 mentions 30000). Booleans always count as
+        mentioned.
         """
         return all(map(self._has, leaf_values(value)))
 
@@ -214,7 +213,7 @@ class Mentions:
         return not self.strange_numbers(text)
 
     def strange_numbers(self, text: str) -> list[str]:
-        """The numbers of a text that no message mentions, in the order of the text."""
+        """Return the numbers of a text that no message mentions, in the order of the text."""
         numbers = map(_normalize_number, _NUMBER.findall(_fold(text)))
         return [
             number
@@ -224,7 +223,7 @@ class Mentions:
 
 
 def _unescape(text: str) -> str:
-    """JSON with its escapes undone; any other text as it is."""
+    """Return JSON text without escapes; other text stays as it is."""
     if "\\" not in text:
         return text
     try:
@@ -242,7 +241,7 @@ def _letters_and_digits(text: str) -> str:
 
 
 def _normalize_number(text: str) -> str:
-    """A number's digits without separators, zeros in front, and a fraction of zeros."""
+    """Return a number's digits without separators, leading zeros, and trailing zeros of the fraction."""
     integer, _, fraction = text.replace(",", "").partition(".")
     fraction = fraction.rstrip("0")
     return (integer.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
@@ -258,7 +257,7 @@ _ERROR, _OTHER_FUNCTION = 1_000, 1_000_000
 
 @dataclass(slots=True)
 class CallComparison:
-    """What was found: ``errors`` and ``hints`` are tags; ``why``: a clause for each finding."""
+    """The result of a comparison: `errors` and `hints` are tags, `why` has a clause for each of them."""
 
     errors: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
@@ -279,10 +278,10 @@ class CallComparison:
 
 
 def compare_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison:
-    """Compares at least one call with the at least one that the ground truth has.
+    """Compare at least one call with the ground truth's calls.
 
-    Of several calls each is compared with the one of the ground truth that it is nearest to over all (an assignment
-    with the least errors), so their order does not matter.
+    With several calls, each is compared with the closest one of the ground truth, by the assignment with the fewest
+    errors, so their order does not matter.
     """
     rules = turn.acceptable.values or ({},) * len(turn.expected())
     expected = list(zip(turn.expected(), rules, strict=True))
@@ -294,12 +293,11 @@ def compare_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison
 
 
 def matches_officially(turn: DialogTurn, calls: Sequence[ToolCall]) -> bool:
-    """Return True where the authors' exact match passes the calls (``compare_arguments`` of their code).
+    """Return True if the authors' exact match accepts the calls (`compare_arguments` in their code).
 
-    Texts are equal without spaces and in small letters, values as Python compares them; arguments beyond those of the
-    ground truth fail. Where the data have one acceptable value that is neither a text nor a list, any value passes, and
-    so does a missing one. One call that is due is compared with the first call alone; several are compared in their
-    order, if there are as many.
+    Texts are equal without spaces and in lower case, values as Python compares them; arguments beyond those of the
+    ground truth fail. If an acceptable value is neither a text nor a list, any value passes, and so does a missing one.
+    If one call is due, only the first call is compared; several are compared in order, if there are as many.
     """
     expected = turn.expected()
     if not calls or (len(expected) > 1 and len(calls) != len(expected)):
@@ -366,7 +364,7 @@ def _assign_calls(
 
 
 def _cheapest_assignment(costs: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
-    """Rows and columns that belong together, each used once, at the least cost over all."""
+    """Return the assignment of rows to columns with the lowest total cost."""
     if len(costs) == 1:
         return {(0, min(range(len(costs[0])), key=costs[0].__getitem__))}
     if len(costs[0]) == 1:
@@ -381,7 +379,7 @@ def _cost(comparison: CallComparison, same_function: bool) -> int:
 
 
 def _compare(turn: DialogTurn, right: ToolCall, rule: Mapping[str, Sequence[Any]], call: ToolCall) -> CallComparison:
-    """One call with one of the ground truth; ``rule``: further values by argument."""
+    """Compare one call with one of the ground truth; `rule` has further acceptable values by argument."""
     comparison = CallComparison()
     if call.name != right.name:
         called = call.name or "a function without a name"
@@ -421,7 +419,7 @@ def _compare(turn: DialogTurn, right: ToolCall, rule: Mapping[str, Sequence[Any]
 def _check_value(
     turn: DialogTurn, comparison: CallComparison, name: str, value: Any, right: Sequence[Any], schema: Any
 ) -> None:
-    """A value of a right type that is none of the right ones: an error, or open."""
+    """Grade a value of a right type that differs from the right ones: an error, or left to the judge."""
     why = f"'{name}' is {preview(value)} instead of {preview(right[0])}"
     kind, choices = turn.acceptable.kind, schema.get("enum") if isinstance(schema, dict) else None
     if isinstance(choices, list) and not any(same_value(value, option) for option in choices):
@@ -439,12 +437,12 @@ def _check_value(
 
 
 def _may_differ_in_wording(value: Any, right: Sequence[Any]) -> bool:
-    """Whether wording leaves room: from one of the right ones the value differs in texts alone."""
+    """Return True if the value differs from a right one only in texts."""
     return any(_equal_but_for_texts(value, expected) for expected in right)
 
 
 def _equal_but_for_texts(value: Any, target: Any) -> bool:
-    """Whether two values are the same but for texts, of which a list may hold more or fewer."""
+    """Return True if two values differ only in texts, of which a list may have more or fewer."""
     if isinstance(value, str) or isinstance(target, str):
         return True
     if isinstance(value, dict) and isinstance(target, dict):
@@ -463,7 +461,7 @@ def _is_number(value: Any) -> bool:
 
 
 def unneeded_calls(turn: DialogTurn, calls: Sequence[ToolCall]) -> CallComparison:
-    """What is to be said of calls where text was due."""
+    """Grade calls made where text was due."""
     comparison, mentions = CallComparison(), Mentions(turn.messages)
     for call in calls:
         comparison.error(f"{call.name or 'a function without a name'} was called where text was due", "unneeded_call")
@@ -508,7 +506,7 @@ def _function(turn: DialogTurn, name: str) -> Mapping[str, Any] | None:
 
 
 def parameters(turn: DialogTurn, name: str) -> Mapping[str, Any]:
-    """The parameters of an offered function, each with its schema."""
+    """Return the parameters of an offered function with their schemas."""
     schemas: Mapping[str, Any] = ((_function(turn, name) or {}).get("parameters") or {}).get("properties") or {}
     return schemas
 

@@ -1,6 +1,6 @@
-"""Prompts of a FunctionChat run: its prompt pack, rubrics read from a folder instead, and the judge's questions.
+"""Prompts of a FunctionChat run: its prompt pack, rubrics from a folder, and the judge's questions.
 
-The wording is in ``prompts/functionchat.yaml``.
+The texts are in `prompts/functionchat.yaml`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ _SYSTEM_PROMPT = "system_prompt.txt"
 
 @dataclass(slots=True)
 class DialogPrompts:
-    """What models are told in a run: ``system`` to the candidate, everything else from the ``pack``. ``language``: that
-    of replies, empty for any.
+    """The prompts of a run.
+
+    `system` is the candidate's system prompt; all others come from the `pack`. `language` is the language of replies,
+    empty for any.
     """
 
     pack: PromptPack
@@ -54,13 +56,13 @@ class DialogPrompts:
     system: str = ""
 
     def render(self, template: str, **values: str) -> str:
-        """A template filled in, with the language rule of its own section where the run names a language."""
+        """Render a template, with the language rule of its section if the run names a language."""
         section = template.partition(".")[0]
         rule = self.pack.render(f"{section}.language", language=self.language) if self.language else ""
         return self.pack.render(template, language_rule=rule, **values).strip()
 
     def question(self, turn: DialogTurn, content: str, calls: Sequence[ToolCall]) -> str:
-        """What the judge is asked about a candidate's answer to ``turn``."""
+        """Return the judge's question about a candidate's answer to `turn`."""
         return self.render(
             f"judge.{turn.type}",
             tools="\n".join(map(_json_text, turn.tools)),
@@ -72,9 +74,10 @@ class DialogPrompts:
 
 
 def open_prompts(settings: FunctionChatSettings, language: str) -> DialogPrompts:
-    """The words of a run as its settings name them; a shipped pack as the run was recorded with it.
+    """Return the prompts of a run by its settings; a shipped pack as recorded with the run.
 
-    :raises ConfigurationError: the pack, a rubric or the system prompt cannot be used; the message names it.
+    Raises:
+        ConfigurationError: The pack, a rubric or the system prompt cannot be used; the message names it.
     """
     recorded = None if settings.rubrics is not None else settings.recorded_prompts
     pack = TEMPLATES.open(settings.pack, recorded)
@@ -95,7 +98,7 @@ def _system_prompt(settings: FunctionChatSettings, words: DialogPrompts) -> str:
 
 
 def assistant_message(content: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
-    """A candidate's answer as an assistant's message in OpenAI's form; what it has not is None."""
+    """Return a candidate's answer as an assistant message in OpenAI's form, with None for missing parts."""
     return {
         "role": "assistant",
         "content": content or None,
@@ -104,7 +107,7 @@ def assistant_message(content: str, calls: Sequence[ToolCall]) -> dict[str, Any]
 
 
 def _without_call_ids(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an assistant's message without the ids of its calls: they are ours or the endpoint's, not its words."""
+    """Return an assistant message without the ids of its calls, which the model did not write."""
     calls = [{name: part for name, part in call.items() if name != "id"} for call in message.get("tool_calls") or ()]
     return {**message, "tool_calls": calls or None} if "tool_calls" in message else dict(message)
 
@@ -114,7 +117,7 @@ def _json_text(value: Any) -> str:
 
 
 def _with_rubrics(pack: PromptPack, folder: Path) -> PromptPack:
-    """The pack with the rubrics of a folder, which speak for themselves: no other words are put before them."""
+    """Return the pack with the rubrics of a folder and without the judge's system prompt."""
     data = parse_yaml(pack.text, f"prompt pack {pack.name}")
     for name in RUBRICS:
         data["judge"][name] = _read_file(folder / f"rubric_{name}.txt", "rubrics")

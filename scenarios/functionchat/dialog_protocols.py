@@ -28,7 +28,7 @@ from .user_tasks import DialogTask, ToolSimulator
 
 @lru_cache(maxsize=512)
 def _toolbox(tools: bytes) -> Toolbox:
-    """Return the toolbox of tools, given as JSON: turns with the same tools share one."""
+    """Return the toolbox of tools, given as JSON; turns with the same tools share one."""
     return Toolbox(orjson.loads(tools))
 
 
@@ -37,7 +37,7 @@ CANDIDATE, JUDGE = "candidate", "judge"
 
 @dataclass(slots=True)
 class TurnContext:
-    """What a candidate is given with a turn: its tools, and the dialog before it."""
+    """The context of a turn: its tools, and the dialog before it."""
 
     turn: DialogTurn
     tools: Toolbox
@@ -45,7 +45,7 @@ class TurnContext:
 
 
 class TurnProtocol:
-    """How a run's turns are held."""
+    """The turns of a run."""
 
     def __init__(
         self, prompts: DialogPrompts, answering: Sampling, judging: Sampling, matching: Matching = "strict"
@@ -60,8 +60,10 @@ class TurnProtocol:
         return self._context
 
     async def run(self, conversation: Conversation, turn: DialogTurn) -> dict[str, Any]:
-        """The turn's record. ``passed`` None: unscored, as the judge gave no verdict, a budget ended the dialog, or the
-        candidate was kept from answering (``stopped`` says why).
+        """Run a turn and return its record.
+
+        `passed` is None (unscored) if the judge gave no verdict, a budget ended the dialog, or the candidate could not
+        answer (`stopped` says why).
         """
         record: dict[str, Any] = {
             "candidate": conversation.label,
@@ -112,19 +114,19 @@ class TurnProtocol:
 
 
 def grade_record(graded: RuleGrade) -> dict[str, Any]:
-    """What the rules said; half a surrogate pair, which a model may have escaped in an argument, stays escaped."""
+    """Return the record of a rule grade; lone surrogates, which a model may have escaped, stay escaped."""
     why = graded.why.encode("utf-8", "backslashreplace").decode()
     return {"passed": graded.passed, "tags": graded.tags, "why": why}
 
 
 def output_record(completion: Completion) -> dict[str, Any]:
-    """What a candidate answered: its text, its calls as ``[id, name, arguments]``, and how the answer ended."""
+    """Return a candidate's text, its calls as `[id, name, arguments]`, and how the answer ended."""
     calls = [call.to_record() for call in completion.calls or ()]
     return {"content": completion.text, "calls": calls, "finish": completion.finish}
 
 
 def recorded_view(system: str, messages: Sequence[dict[str, Any]]) -> View:
-    """A recorded dialog in OpenAI's form, behind a system prompt (none if it is empty), as a model is shown it."""
+    """Return a recorded dialog in OpenAI's form as a model's view, behind a system prompt unless that is empty."""
     view = View()
     if system:
         view.append("system", system)
@@ -148,7 +150,7 @@ DONE = "[DONE]"  # how a played user says that the dialog is over
 
 @dataclass(slots=True)
 class UserProtocol:
-    """What all dialogs of a run share. ``exchanges`` bounds the user's messages, ``steps`` the answers to one."""
+    """The dialogs of a run; `exchanges` limits the user's messages, `steps` the answers to each."""
 
     prompts: DialogPrompts
     answering: Sampling
@@ -157,8 +159,10 @@ class UserProtocol:
     steps: int
 
     async def run(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
-        """The dialog's record. ``ended_by``: user, exchanges, steps, or who stopped it: a budget, the candidate
-        that was kept from answering, the interactor that said nothing.
+        """Run a dialog and return its record.
+
+        `ended_by` is user, exchanges, steps, or what stopped it: a budget, a candidate that could not answer, or an
+        interactor without a message.
         """
         if task.goal is not None:
             conversation.tell(lambda: [("task", (task.goal or "").strip())])
@@ -185,7 +189,7 @@ class UserProtocol:
 
 
 class Dialog:
-    """One dialog under way."""
+    """A running dialog."""
 
     __slots__ = ("_candidate_view", "_conversation", "_protocol", "_task", "_user", "exchanges", "simulator")
 
@@ -198,7 +202,7 @@ class Dialog:
         self._user = User(conversation, protocol, task)
 
     async def run(self) -> str:
-        """Hold the dialog to its end; says what ended it."""
+        """Run the dialog and return what ended it."""
         reply: str | None = None
         while True:
             message = await self._user.next(reply)
@@ -215,7 +219,7 @@ class Dialog:
                 return "steps"
 
     async def _reply(self) -> str | None:
-        """The candidate's answer in prompts, after all its calls; None where the calls do not end."""
+        """Return the candidate's answer in words, after all its calls; None if the calls do not end."""
         view = self._candidate_view
         hint = NextCallHint(self.simulator)
         for _ in range(self._protocol.steps):
@@ -240,7 +244,7 @@ def _line(party: str, text: str) -> list[tuple[str, str]]:
 
 
 class User:
-    """The user: a model with a goal, or lines that are read out."""
+    """The user: a model with a goal, or a list of lines."""
 
     __slots__ = ("_conversation", "_lines", "_sampling", "_view")
 
@@ -253,7 +257,7 @@ class User:
             self._view.append("user", protocol.prompts.render("user.opening"))
 
     async def next(self, reply: str | None) -> str | None:
-        """What the user says to the candidate's reply (None at the beginning); None when the dialog is over."""
+        """Return the user's message after a reply (None at the beginning); None if the dialog is over."""
         if self._lines is not None:
             return next(self._lines, None)
         if reply is not None:

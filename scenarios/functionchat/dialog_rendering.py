@@ -28,7 +28,7 @@ _PARTIES: dict[str, Side] = {"user": "asking", "assistant": "given", "system": "
 
 
 def render_dialog(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
-    """The turns; a tool's answer stands with the call that asked for it."""
+    """Return the turns; a tool's answer is shown with its call."""
     task = recorded.task if isinstance(recorded.task, Mapping) else {}
     if "ground_truth" not in task:
         return _render_whole_dialog(recorded, sides)
@@ -49,7 +49,7 @@ def render_dialog(recorded: RecordedConversation, sides: Mapping[str, Side]) -> 
 
 
 def _render_history(messages: list[dict[str, Any]]) -> list[RenderedTurn]:
-    """The recorded dialog that the candidate is given."""
+    """Return the recorded dialog before the candidate's turn."""
     turns: list[RenderedTurn] = []
     uses: dict[str, ToolUse] = {}
     for message in messages:
@@ -83,7 +83,7 @@ def _grade_marks(result: Mapping[str, Any]) -> list[Mark]:
 
 
 def _render_ruling(turn: RenderedTurn, ruling: Mapping[str, Any] | None) -> None:
-    """The judge's reasons in place of the form that they came in, which is folded."""
+    """Show the judge's reasons instead of the raw text, which is folded."""
     if ruling is None:
         return
     turn.details.append(Detail("as it was written", turn.text))
@@ -92,7 +92,7 @@ def _render_ruling(turn: RenderedTurn, ruling: Mapping[str, Any] | None) -> None
 
 
 def _render_whole_dialog(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
-    """A whole dialog with a played user: answers of tools come in the order of the calls."""
+    """Return a whole dialog with a simulated user; answers of tools come in the order of the calls."""
     turns: list[RenderedTurn] = []
     open_uses: list[ToolUse] = []
     exchanges = 0
@@ -125,7 +125,7 @@ def _call_text(call: Any) -> str:
 
 
 def summarize_dialog(result: Mapping[str, Any]) -> ResultSummary:
-    """A dialog's line in a list: 100 where it passed, 0 where it failed; and why."""
+    """Return a dialog's summary line: 100 if it passed, 0 if it failed, and why."""
     passed = result["success"] if "success" in result else result["passed"]
     if "success" in result:
         end = f"ended by {result['ended_by']}"

@@ -1,7 +1,7 @@
 """Reports of FunctionChat runs: the paper's tables of judged turns, and success of dialogs with a simulated user.
 
 Turns: passes by tool list (Table 3), by type (Table 4), reviewed verdicts (Table 5), as judged and as corrected.
-Dialogs: success and its reliability over repeats. Both by candidate, as plain data and as tables.
+Dialogs: success and its reliability over repeats. Both come by candidate, as plain data and as tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ R = TypeVar("R", bound=ModelResults)
 
 
 class CandidateDialogs(ModelResults):
-    """One candidate's dialogs, in any order."""
+    """The dialogs of one candidate, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class CandidateDialogs(ModelResults):
 
 
 class FunctionChatAggregate(RunAggregate[R]):
-    """What runs in both modes have in common."""
+    """The common part of the reports of both modes."""
 
     fields = (*("scenario", "mode", "seed", "tier", "repeats"), *("models", "dataset", "pack"))
 
@@ -80,7 +80,7 @@ class FunctionChatAggregate(RunAggregate[R]):
 
 
 class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
-    """All candidates of a run in mode user."""
+    """The candidates of a run in mode user."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         super().__init__(manifest, CandidateDialogs, "candidate")
@@ -123,7 +123,7 @@ class UserAggregate(FunctionChatAggregate[CandidateDialogs]):
 
 
 def _listed_ks(repeats: int) -> list[int]:
-    """The ks that a table has room for: all up to 4, then powers of two, and the last."""
+    """Return the ks shown in the table: all up to 4, then powers of two, and the last."""
     return [k for k in range(1, repeats + 1) if k <= 4 or k == repeats or k.bit_count() == 1]
 
 
@@ -137,10 +137,10 @@ _TYPE_NAMES["relevance"] = "relevance detection"
 
 @dataclass(slots=True, frozen=True)
 class GradedTurn:
-    """What became of one turn.
+    """The grade of one turn.
 
-    ``key``: unique in the run (the conversation's key); ``cluster``: as ``DialogTurn.cluster``; ``passed``: None where
-    there is no verdict; ``judged``: whether a judge was asked.
+    `key` is the conversation's key, unique in the run; `cluster` is `DialogTurn.cluster`; `passed` is None without a
+    verdict; `judged` turns were sent to a judge.
     """
 
     key: str
@@ -154,7 +154,7 @@ class GradedTurn:
 
 
 def apply_corrections(outcomes: Iterable[GradedTurn], corrections: Mapping[str, Correction]) -> list[GradedTurn]:
-    """The outcomes as reviewers left them; ``standing``: the correction that counts, by key."""
+    """Return the outcomes with the effective corrections, by key."""
     return [
         replace(outcome, passed=corrections[outcome.key].passed) if outcome.key in corrections else outcome
         for outcome in outcomes
@@ -162,9 +162,9 @@ def apply_corrections(outcomes: Iterable[GradedTurn], corrections: Mapping[str, 
 
 
 def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
-    """Passes by tool list, their sum and their average over the tool lists there are (Table 3: the sum by five).
+    """Return passes by tool list, their sum and their average over the tool lists (Table 3: the sum by five).
 
-    ``rate``: the share of all turns, with its standard error over queries. Outcomes of dialogs are left out.
+    `rate` is the share of all turns, with its standard error over queries. Outcomes of dialogs are left out.
     """
     selected = [outcome for outcome in outcomes if outcome.subset == "singlecall"]
     lists = {name: _pass_counts([outcome for outcome in selected if outcome.tool_list == name]) for name in TOOL_LISTS}
@@ -175,7 +175,7 @@ def singlecall_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
 
 
 def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
-    """Pass rates by type; their plain mean over the types there are (macro), and the share of all turns (micro).
+    """Return pass rates by type, their plain mean over types (macro), and the share of all turns (micro).
 
     Standard errors of both are over dialogs. Outcomes of single calls are left out.
     """
@@ -185,9 +185,9 @@ def dialog_figures(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
 
 
 def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]]:
-    """Of each subset that has categories: pass rates by category, sorted by name, and ``rate``, the share of all turns.
+    """Return for each subset with categories the pass rates by category, and `rate`, the share of all turns.
 
-    Its standard error is over turns that begin with the same message of the user. Other subsets are left out.
+    Its standard error is over turns that begin with the same user message.
     """
     selected = [outcome for outcome in outcomes if outcome.category is not None]
     figures: dict[str, dict[str, Any]] = {}
@@ -200,9 +200,10 @@ def category_figures(outcomes: Iterable[GradedTurn]) -> dict[str, dict[str, Any]
 
 
 def averages(rates: Mapping[str, float], counts: Mapping[str, int]) -> tuple[float, float]:
-    """The macro and the micro average of rates by type: Σ rate / types, and Σ rate · count / Σ count.
+    """Return the macro and the micro average of rates by type: Σ rate / types, and Σ rate · count / Σ count.
 
-    :raises ValueError: there is no rate, or a type has no count.
+    Raises:
+        ValueError: There is no rate, or a type has no count.
     """
     if not rates or any(counts.get(name, 0) < 1 for name in rates):
         raise ValueError(f"averages need a rate at least, and a count for each: {dict(rates)}, {dict(counts)}")
@@ -232,7 +233,7 @@ def _pass_rate(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
 
 
 def _macro_mean(outcomes: Iterable[GradedTurn]) -> dict[str, Any]:
-    """The mean of the types' rates with an error over dialogs.
+    """Return the mean of the types' rates with an error over dialogs.
 
     A turn counts macro + weight · (passed - rate of its type), the weight being turns / (types · turns of its type):
     their mean is the macro average, and their spread that of its linearisation.
@@ -262,12 +263,12 @@ def _clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> dict[st
 
 
 def judge_errors(outcomes: Iterable[GradedTurn], corrections: Mapping[str, Correction]) -> dict[str, Any]:
-    """Count the verdicts, of rules and of the judge, that reviewers took back, by subset and over ``all`` of them.
+    """Count the verdicts of rules and of the judge that reviewers overruled, by subset and over `all` of them.
 
     A false positive passed and should have failed, a false negative the reverse. Rates are shares of all cases, graded
     by rule or judged, as in Table 5 (its 202 of 5000 cases are printed as 5.1%, which they are of 4000: 500 items for
-    each of eight models); ``of_judged`` has the judge's wrong verdicts as shares of all that it gave, and ``by_rule``
-    counts those of the wrong verdicts that rules gave.
+    each of eight models). `of_judged` has the judge's wrong verdicts as shares of all its verdicts, and `by_rule`
+    counts the wrong verdicts of rules.
     """
     cases = list(outcomes)
     names: list[str] = ["singlecall", "dialog", *sorted({case.subset for case in cases} - {"singlecall", "dialog"})]
@@ -298,7 +299,7 @@ def _wrong_verdicts(outcomes: Sequence[GradedTurn], corrections: Mapping[str, Co
 
 
 def singlecall_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Table 3: passes by tool list, sum and average, from ``singlecall_figures`` by candidate."""
+    """Return Table 3: passes by tool list, sum and average, from `singlecall_figures` by candidate."""
     header = ["candidate", *TOOL_LISTS, "SUM", "AVG", "±", "unscored"]
     cells = []
     for label, record in rows.items():
@@ -314,7 +315,7 @@ def singlecall_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table
 
 
 def dialog_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Table 4: pass rates by type, macro and micro average, from ``dialog_figures`` by candidate."""
+    """Return Table 4: pass rates by type, macro and micro average, from `dialog_figures` by candidate."""
     header = ["candidate", *(_TYPE_NAMES[kind] for kind in OUTPUT_TYPES), "macro", "±", "micro", "±", "unscored"]
     cells = []
     for label, record in rows.items():
@@ -327,7 +328,7 @@ def dialog_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def category_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Passes and turns by category, and their share in all, from one subset's ``category_figures`` by candidate."""
+    """Return passes and turns by category and in total, from one subset's `category_figures` by candidate."""
     names = sorted({name for record in rows.values() for name in record["categories"]})
     header = ["candidate", *names, "all", "rate", "±", "unscored"]
     cells = []
@@ -342,7 +343,7 @@ def category_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def judge_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Table 5: cases, what was judged and reviewed, false positives and negatives, from ``judge_errors`` of a run."""
+    """Return Table 5: cases, judged and reviewed, false positives and negatives, from `judge_errors` of a run."""
     header = ["subset", "cases", "judged", "reviewed", "FP", "FP %", "FN", "FN %", "FP+FN", "FP+FN %", "by rule"]
     cells = []
     for name, record in rows.items():
@@ -360,7 +361,7 @@ def _rounded_share(part: int, total: int) -> float | None:
 
 
 class CandidateTurns(ModelResults):
-    """One candidate's turns, in any order."""
+    """The turns of one candidate, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -387,7 +388,7 @@ class CandidateTurns(ModelResults):
         self.add_usage(result)
 
     def to_dict(self, prices: dict[str, list[float] | None], corrections: dict[str, Correction]) -> dict[str, Any]:
-        """Everything as plain data; the corrected figures only where there are corrections of this candidate's."""
+        """Return all figures as plain data; corrected figures only if there are corrections of this candidate."""
         outcomes = sorted(self.outcomes, key=lambda outcome: outcome.key)
         turns, texts = len(outcomes), self.judged + self.parse_failures
         texts -= sum(
@@ -423,14 +424,14 @@ class CandidateTurns(ModelResults):
 
 
 class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
-    """All candidates of a run in mode turns."""
+    """The candidates of a run in mode turns."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         super().__init__(manifest, CandidateTurns, "candidate")
         self._corrections: list[Correction] = []
 
     def beside(self, folder: Path) -> None:
-        """:raises DatasetError: the file with corrections cannot be read."""
+        """Read the corrections; raise `DatasetError` if their file cannot be read."""
         self._corrections = recorded_corrections(folder)
 
     def add(self, key: str, result: Any) -> None:
@@ -487,7 +488,7 @@ class TurnAggregate(FunctionChatAggregate[CandidateTurns]):
         return [*tables, self._tags(report), self._grading(report), failed, _unread_files(report["dataset"]), *common]
 
     def _tags(self, report: dict[str, Any]) -> Table:
-        """What was wrong with, or struck the eye in, outputs that failed."""
+        """Return the tags of failed outputs."""
         candidates = report["candidates"]
         rows = [
             [
@@ -518,7 +519,7 @@ def _by_category(outcomes: list[GradedTurn]) -> dict[str, Any]:
 
 
 def _unread_files(dataset: dict[str, Any]) -> Table:
-    """What stands beside or in the files and was not read."""
+    """Return the files beside the data, and lines in it, that were not read."""
     rows = [[name, "", "no known file of the benchmark"] for name in dataset.get("unread_files", ())]
     skipped = dataset.get("skipped_lines", {"count": 0, "first": []})
     rows += [[entry["file"], str(entry["line"]), entry["problem"]] for entry in skipped["first"]]

@@ -83,7 +83,7 @@ class FunctionChatSettings(RunSettings):
         default=10, ge=1, le=1000, description="Answers of the candidate to one of them at most (mode user)."
     )
 
-    # The command line takes the option out before the settings are made (``engine.permissions``): nothing is recorded.
+    # The command line takes the option out before the settings are made (`engine.permissions`): nothing is recorded.
     python_tools: list[str] = Field(
         default=[],
         exclude=True,
@@ -112,7 +112,7 @@ class FunctionChatSettings(RunSettings):
         return self
 
     def reply_language(self, data_language: str) -> str:
-        """The language that replies must be in, empty where any will do; `data_language`: that of the data's users."""
+        """Return the required language of replies, empty for any; `data_language` is that of the data's users."""
         if self.language is None:
             return "Korean" if self.mode == "turns" else ""
         return data_language if self.language == DATA else self.language

@@ -1,4 +1,4 @@
-"""Grading by rules as far as they leave no doubt, with the error taxonomy of the paper's section 6.2."""
+"""Grading by rules where they leave no doubt, with the error taxonomy of the paper's section 6.2."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _TAG_ORDER = {name: position for position, name in enumerate(TAGS)}
 
 
 def sort_tags(names: Iterable[str]) -> list[str]:
-    """Distinct tags in the order of the table; raises KeyError for one that is not in it."""
+    """Return distinct tags in the order of the table; an unknown one raises `KeyError`."""
     return sorted(set(names), key=_TAG_ORDER.__getitem__)
 
 
@@ -110,10 +110,10 @@ _MOST_BRACKETS = 64
 
 @dataclass(slots=True)
 class RuleGrade:
-    """What the rules say of an output.
+    """The grade of an output by rules.
 
-    ``passed``: None where the judge is to decide. ``tags``: of ``taxonomy``, in its order; on a failure what was wrong,
-    where the judge decides what strikes the eye, else none. ``why``: the findings in words, empty where there is none.
+    `passed` is None if the judge is to decide. `tags` are in the order of the table: errors of a failed output, or
+    hints for the judge. `why` has the findings in words.
     """
 
     passed: bool | None
@@ -124,8 +124,8 @@ class RuleGrade:
 def grade(turn: DialogTurn, content: str, calls: Sequence[ToolCall], matching: Matching = "strict") -> RuleGrade:
     """Grade an output, its text and its calls, by the rules above.
 
-    With ``official`` matching an output passes where it does in the authors' code, and the judge is asked about all
-    others; what the rules above find wrong is then but a hint.
+    With `official` matching an output passes if it does in the authors' code, and the judge decides on all others;
+    errors of the rules above are then only hints.
     """
     if matching == "official":
         if turn.type == "call" and matches_officially(turn, calls):
@@ -182,7 +182,7 @@ def _is_right_text(turn: DialogTurn, content: str) -> bool:
 
 
 def _judge_hints(turn: DialogTurn, content: str, comparison: CallComparison) -> None:
-    """Hints at what the judge should look at in a text."""
+    """Add hints for the judge about a text."""
     if _writes_call(turn, content):
         comparison.open("a call is written into the text", "holds_call")
     elif _has_json(content):
@@ -198,13 +198,13 @@ def _judge_hints(turn: DialogTurn, content: str, comparison: CallComparison) -> 
 
 
 def _writes_call(turn: DialogTurn, content: str) -> bool:
-    """Whether a call of an offered function is written out: as ``name(`` or as JSON with its name."""
+    """Return True if the text contains a call of an offered function, as `name(` or as JSON with its name."""
     names = "|".join(re.escape(tool["function"]["name"]) for tool in turn.tools)
     return re.search(rf'"name"\s*:\s*"(?:{names})"|(?<![\w.])(?:{names})\(', content) is not None
 
 
 def _is_bare_json(turn: DialogTurn, content: str) -> bool:
-    """Whether a text is JSON and nothing else, fenced or not; or a tool's message that only tries to be JSON."""
+    """Return True if a text is nothing but JSON, fenced or not, or a tool's message that begins like JSON."""
     text = content.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):
         text = _FENCES.sub("", text).strip()
@@ -218,7 +218,7 @@ def _is_bare_json(turn: DialogTurn, content: str) -> bool:
 
 
 def _has_json(content: str) -> bool:
-    """Whether there is a JSON object, or an array of objects, somewhere in a text."""
+    """Return True if a text contains a JSON object, or an array with an object."""
     for begin in islice(_JSON_BEGINS.finditer(content), _MOST_BRACKETS):
         try:
             value, _ = _DECODER.raw_decode(content, begin.start())

@@ -88,7 +88,7 @@ class FunctionChat(
         return TurnProtocol(prompts, answering, judging, s.matching).run
 
     def grading(self, settings: FunctionChatSettings, *, by_round: bool = False) -> GradeReader | None:
-        """Pass or fail of the outputs that the judge was asked about; what rules decide is not the judge's."""
+        """Return the reader of pass or fail of judged outputs; outputs decided by rules have no judge's grade."""
         if by_round or settings.mode == "user":
             return None
 

@@ -1,4 +1,4 @@
-"""Simulated assistant, judge and user of tool-use dialogs: an assistant that is right or makes realistic mistakes."""
+"""Simulated assistant, judge and user of tool-use dialogs; the assistant is right or makes realistic mistakes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AssistantHint:
 
 @dataclass(slots=True, frozen=True)
 class NextCallHint:
-    """A candidate that knows which expected call is still to be made. Found out when it asks, for no other does."""
+    """A candidate that knows the next expected call, computed when it is asked."""
 
     simulator: ToolSimulator
 
@@ -50,7 +50,7 @@ class NextCallHint:
 
     @property
     def ground_truth(self) -> dict[str, Any]:
-        """The next expected call, or that all have been made."""
+        """The next expected call, or a closing message if all have been made."""
         missing = self.simulator.missing()
         if not missing:
             return {"role": "assistant", "content": "That is done."}
@@ -71,16 +71,17 @@ class RulingHint:
 
 @dataclass(slots=True, frozen=True)
 class UserHint:
-    """A user who asks on."""
+    """A user who keeps asking."""
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
         return question(chance), None
 
 
 def correct_answer(truth: Any) -> SimulatedReply:
-    """The text and the calls of an assistant's message in OpenAI's form.
+    """Return the text and the calls of an assistant message in OpenAI's form.
 
-    :raises ConfigurationError: it has not that form.
+    Raises:
+        ConfigurationError: The message does not have that form.
     """
     try:
         functions = [(entry.get("id"), entry["function"]) for entry in truth.get("tool_calls") or ()]
@@ -91,10 +92,10 @@ def correct_answer(truth: Any) -> SimulatedReply:
 
 
 def wrong_answer(truth: SimulatedReply, request: Request, tools: Toolbox, chance: Sequence[float]) -> SimulatedReply:
-    """Another answer than the true one, of a kind that two numbers in [0, 1) choose.
+    """Return an answer other than the true one; two numbers in [0, 1) choose its kind.
 
-    Instead of a call: another function, a key too few or too many, a value of another type, or words. Instead of words:
-    a call, a result handed on as raw JSON, or other words.
+    Instead of a call: another function, a missing or an additional key, a value of another type, or words. Instead of
+    words: a call, a result passed on as raw JSON, or other words.
     """
     text, calls = truth
     kind, detail = chance
@@ -118,7 +119,7 @@ def wrong_answer(truth: SimulatedReply, request: Request, tools: Toolbox, chance
 
 
 def verdict_text(passed: bool) -> str:
-    """Reasons first, the verdict as JSON behind them."""
+    """Return reasons, followed by the verdict as JSON."""
     reasons = (
         "Function, keys and values are what the talk asks for, and nothing is made up."
         if passed
@@ -164,7 +165,7 @@ def _with_arguments(call: ToolCall, arguments: dict[str, Any]) -> ToolCall:
 
 
 def _invented_call(tools: Toolbox, chance: float) -> ToolCall:
-    """A call that nobody asked for, its required arguments made up."""
+    """Return a call that nobody asked for, with made-up required arguments."""
     name = tools.names[int(chance * len(tools.names))]
     schema = tools.parameters(name) or {}
     properties = schema.get("properties", {})

@@ -1,6 +1,6 @@
-"""Files of turns: FunctionChat-Bench's, and files of the same three forms in any language, parsed and selected.
+"""Files of turns: those of FunctionChat-Bench, and files of the same three forms in any language.
 
-From a folder or a file to the turns of a run, with what the manifest records of them.
+From a folder or a file to the turns of a run, and their manifest record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SCRIPT_LANGUAGES = {
 
 
 def written_language(texts: Iterable[str | None]) -> str:
-    """Return the English name of the language whose script the texts hold; empty where none tells it (Latin, say)."""
+    """Return the English name of the language of the texts' script; empty if the script does not tell (Latin, say)."""
     scripts = unicode_scripts("".join(text or "" for text in texts))
     return next((language for script, language in _SCRIPT_LANGUAGES.items() if script in scripts), "")
 
@@ -49,7 +49,7 @@ _ONLY_TRUTH = "only ground truth is allowed"
 
 
 def truth_message(raw: Any, kind: OutputType, path: str) -> dict[str, Any]:
-    """A ground truth that is given as a message; it holds calls exactly where its type is ``call``."""
+    """Parse a ground truth given as a message; it must have calls if and only if its type is `call`."""
     if not isinstance(raw, dict) or raw.get("role") != "assistant":
         raise FieldError(path, f"expected an assistant message, found {preview(raw)}")
     truth = history_message(raw, f"{path}.")
@@ -61,7 +61,7 @@ def truth_message(raw: Any, kind: OutputType, path: str) -> dict[str, Any]:
 
 
 def history_message(raw: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """A message with the fields that count; of a role that may stand in a history, and with something in it."""
+    """Parse a message of a dialog's history, keeping the relevant fields; it must not be empty."""
     role = raw.get("role")
     if role not in ("system", "user", "assistant", "tool"):
         raise FieldError(f"{path}role", f"expected system, user, assistant or tool, found {preview(role)}")
@@ -83,7 +83,7 @@ def history_message(raw: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def parse_message_calls(raw: Any, path: str) -> list[ToolCall]:
-    """The calls of an assistant message; arguments may also be given as an object instead of its text."""
+    """Parse the calls of an assistant message; arguments may also be objects instead of JSON text."""
     if raw is None:
         return []
     if not isinstance(raw, list):
@@ -99,7 +99,7 @@ def parse_message_calls(raw: Any, path: str) -> list[ToolCall]:
 
 
 def parse_calls(raw: Any, path: str) -> list[ToolCall]:
-    """The calls of a single-call ground truth: ``{"name", "arguments"}`` or a list of such, also as JSON text."""
+    """Parse the calls of a single-call ground truth: `{"name", "arguments"}` or a list of such, also as JSON text."""
     value = _parse_json(raw, path) if isinstance(raw, str) else raw
     entries = value if isinstance(value, list) else [value]
     if not entries or not all(isinstance(entry, dict) for entry in entries):
@@ -123,10 +123,7 @@ def _parse_call(function: Mapping[str, Any], raw_id: Any, index: int, path: str)
 
 
 def check_calls(calls: Sequence[ToolCall], box: Toolbox, path: str) -> None:
-    """A right call names an offered function, and its arguments are of the types that are specified.
-
-    :raises FieldError: one does not.
-    """
+    """Check that calls name offered functions with arguments of the specified types; raise `FieldError` otherwise."""
     for call in calls:
         if call.name not in box.names:
             raise FieldError(path, f"the function '{call.name}' is not among the tools: {', '.join(box.names)}")
@@ -147,16 +144,16 @@ def _check_value(function: str, name: str, value: Any, box: Toolbox, path: str) 
 
 
 def parameter_schemas(box: Toolbox, function: str) -> Mapping[str, Any]:
-    """The parameters of a function, each with its schema."""
+    """Return the schemas of a function's parameters."""
     schemas: Mapping[str, Any] = (box.parameters(function) or {}).get("properties", {})
     return schemas
 
 
 def acceptable_values(raw: Any, calls: Sequence[ToolCall], box: Toolbox, path: str) -> Acceptable:
-    """What is said of further values: nothing, a sentence, or an object (for several calls a list of them, or null).
+    """Parse further acceptable values: none, a sentence, or an object (a list of objects or nulls for several calls).
 
-    Where a parameter is an array, a list is one value, and a list of lists gives several. A sentence in place of a
-    number, list or truth value is no value: the judge is shown it and decides.
+    For an array parameter a list is one value, and a list of lists has several. A sentence in place of a number, list
+    or boolean is no value: the judge reads it and decides.
     """
     if raw is None:
         return Acceptable()
@@ -187,14 +184,14 @@ def acceptable_values(raw: Any, calls: Sequence[ToolCall], box: Toolbox, path: s
 
 
 def _is_sentence(value: Any, schema: Any) -> bool:
-    """Whether what stands in place of values is words about them, for a known parameter that takes no text."""
+    """Return True if the value is a remark about values of a known parameter that takes no text."""
     return isinstance(value, str) and len(value.split()) > 1 and schema is not None and not fits_schema(value, schema)
 
 
 def acceptable_of_calls(raw_calls: Sequence[Any], calls: Sequence[ToolCall], box: Toolbox, path: str) -> Acceptable:
-    """The same where each call of the ground truth says it of itself, as ``function.acceptable_arguments``.
+    """Parse acceptable values given with each call of the ground truth, as `function.acceptable_arguments`.
 
-    Where that is a sentence for some of several calls, the judge is shown all of it and decides.
+    If some of several calls have a sentence, the judge reads all of it and decides.
     """
     remarks = [(call.get("function") or {}).get("acceptable_arguments") for call in raw_calls]
     rules = [
@@ -249,39 +246,42 @@ OnSkipped = Callable[[DatasetError], None]
 
 
 def read_singlecall(path: Path, skipped: OnSkipped | None = None) -> TurnIterator:
-    """The turns of a file of single calls: a function a line, with its queries and tool lists.
+    """Read the turns of a file of single calls: one function per line, with its queries and tool lists.
 
-    A line has ``query``, ``ground_truth`` and ``acceptable_arguments`` (lists of ``{"serial_num", "content"}`` that
-    belong together by their serial numbers; the last may be missing) and ``tools`` (a list of ``{"type", "content"}``,
-    the type one of ``TOOL_LISTS``). Each query is a turn under each tool list.
+    A line has `query`, `ground_truth` and `acceptable_arguments` (lists of `{"serial_num", "content"}` joined by their
+    serial numbers; the last may be missing) and `tools` (a list of `{"type", "content"}`, the type one of
+    `TOOL_LISTS`). Each query is a turn under each tool list.
 
-    :param skipped: is told of each line that cannot be used, and the line is passed over; without it, it is raised.
-    :raises DatasetError: the file or a field cannot be used; the error names file, line and field.
+    Args:
+        path: The file.
+        skipped: Callback for unusable lines, which are skipped; without it, the error is raised.
+
+    Raises:
+        DatasetError: The file or a field cannot be used; the error names file, line and field.
     """
     return _read_turns(path, _singlecall_turns, skipped)
 
 
 def read_dialogs(path: Path, skipped: OnSkipped | None = None) -> TurnIterator:
-    """The turns of a file of dialogs: a dialog a line.
+    """Read the turns of a file of dialogs, one dialog per line.
 
-    A line has ``dialog_num``, ``tools`` and ``turns``; a turn has ``query`` (the messages before it), ``ground_truth``
-    (an assistant message), ``type_of_output``, ``acceptable_arguments`` (may be missing) and ``serial_num`` (else
-    ``turn_num``, else its place counts).
+    A line has `dialog_num`, `tools` and `turns`; a turn has `query` (the messages before it), `ground_truth` (an
+    assistant message), `type_of_output`, `acceptable_arguments` (optional) and `serial_num` (default: `turn_num`, else
+    its position).
 
-    ``skipped`` and errors as in ``read_singlecall``.
+    `skipped` and errors are as in `read_singlecall`.
     """
     return _read_turns(path, _dialog_turns, skipped)
 
 
 def read_common(path: Path, subset: Subset = "common", skipped: OnSkipped | None = None) -> TurnIterator:
-    """The turns of a file of the common form: a turn a line.
+    """Read the turns of a file of the common form, one turn per line.
 
-    A line has ``serial_num`` (unique within its category), ``category``, ``input_messages`` (the messages before the
-    turn, a system message of its own among them as a rule), ``input_tools``, ``type_of_output``, ``ground_truth`` (an
-    assistant message; or, of a call, its ``name`` and ``arguments``) and ``acceptable_arguments`` (may be missing, and
-    may stand in the ground truth's calls instead).
+    A line has `serial_num` (unique within its category), `category`, `input_messages` (the messages before the turn,
+    usually with its own system message), `input_tools`, `type_of_output`, `ground_truth` (an assistant message; for a
+    call, `name` and `arguments`) and `acceptable_arguments` (optional; may be in the ground truth's calls instead).
 
-    ``skipped`` and errors as in ``read_singlecall``.
+    `skipped` and errors are as in `read_singlecall`.
     """
     return _read_turns(path, lambda raw: _common_turn(raw, subset), skipped)
 
@@ -430,9 +430,12 @@ _MAX_NAMED = 20  # lines that were passed over are counted, and so many of them 
 class TurnSource:
     """A checked source of turns.
 
-    ``counts``: subset, then tool list, type or category, to turns. ``unread``: files in the same folder that are named
-    like the benchmark's and are none of ``FILES``. ``language``: that of most turns' users, where its script tells it,
-    else empty. ``skipped`` and ``bad``: how many lines were passed over, and the errors of the first.
+    Attributes:
+        counts: Number of turns by subset, then by tool list, type or category.
+        unread: Files in the same folder that are named like the benchmark's and are none of `FILES`.
+        language: The language of most turns' users, if its script tells it, else empty.
+        skipped: Number of skipped lines.
+        bad: The errors of the first skipped lines.
     """
 
     name: str
@@ -452,9 +455,10 @@ class TurnSource:
         return self.total if self._chosen is None else len(self._chosen)
 
     def __iter__(self) -> Iterator[DialogTurn]:
-        """The chosen turns in the files' order, read as they are taken.
+        """Yield the chosen turns in the files' order, read lazily.
 
-        :raises DatasetError: a file is no longer what it was when it was checked.
+        Raises:
+            DatasetError: A file has changed since it was checked.
         """
         count = 0
         for position, (path, turn) in enumerate(self._read(lambda problem: None)):
@@ -470,9 +474,10 @@ class TurnSource:
                 yield path, turn
 
     def check(self, limit: int | None, seed: int) -> None:
-        """Read all of it, and choose ``limit`` turns by the seed, whatever their order in the files.
+        """Read everything, and sample `limit` turns by the seed, independently of their order in the files.
 
-        :raises DatasetError: a line is wrong, or an id holds a #.
+        Raises:
+            DatasetError: A line is wrong, or an id contains a #.
         """
         ranked: dict[str, float] = {}
         languages: Counter[str] = Counter()
@@ -500,7 +505,7 @@ class TurnSource:
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, a sentence each."""
+        """Notes on files and lines that were left out, a sentence each."""
         notes = [
             f"{name} is no known file of the benchmark and was not read; name it with --data" for name in self.unread
         ]
@@ -510,7 +515,7 @@ class TurnSource:
         return notes
 
     def to_record(self) -> dict[str, Any]:
-        """What a run's manifest says of them; of what was left out only where something was."""
+        """Return the manifest's record of the turns, with skipped files and lines only if there are any."""
         record: dict[str, Any] = {
             "name": self.name,
             "digest": self.digest,
@@ -529,12 +534,17 @@ class TurnSource:
 
 
 def open_turns(data: str, subset: Subsets, *, limit: int | None, seed: int, skip_bad: bool = False) -> TurnSource:
-    """Find the files of ``data`` (a folder, or one JSONL file of a known form), check them, choose turns.
+    """Find the files of `data` (a folder, or one JSONL file of a known form), check them, and sample turns.
 
-    ``subset``: ``both`` are the paper's; ``all`` are these and whatever else of the benchmark the folder has.
-    ``skip_bad``: pass over lines that cannot be used, and count them.
+    Args:
+        data: The folder or file.
+        subset: `both` are the paper's; `all` are these and the other files of the benchmark in the folder.
+        limit: Number of turns to sample, None for all.
+        seed: Seed of the sample.
+        skip_bad: Skip unusable lines, and count them.
 
-    :raises DatasetError: a file is missing, one of its lines is wrong, or it does not hold the subset.
+    Raises:
+        DatasetError: A file is missing, a line is wrong, or the subset is not in the data.
     """
     path = Path(data)
     unread: list[str] = []
@@ -571,9 +581,10 @@ def _read_subset(subset: Subset, path: Path, skipped: OnSkipped | None) -> Itera
 
 
 def file_digest(files: list[Path]) -> str:
-    """What tells these files from others of the same names.
+    """Return a digest of the contents of files.
 
-    :raises DatasetError: one cannot be read.
+    Raises:
+        DatasetError: A file cannot be read.
     """
     digest = hashlib.sha256()
     for file in files:
@@ -586,7 +597,7 @@ def file_digest(files: list[Path]) -> str:
 
 
 def _detect_form(path: Path) -> Subset:
-    """Which form a file has, by the fields of its first record; of the common form, which subset by its name."""
+    """Return the form of a file by the fields of its first record; for the common form, the subset by its name."""
     for number, raw in sound_records(read_records(path)):
         if "turns" in raw:
             return "dialog"

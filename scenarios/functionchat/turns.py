@@ -1,4 +1,4 @@
-"""One turn of FunctionChat-Bench: the dialog so far, the expected output, and acceptable alternatives."""
+"""A turn of FunctionChat-Bench: the dialog so far, the expected output, and acceptable alternatives."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TOOL_LISTS = ("exact", "4_random", "4_close", "8_random", "8_close")
 
 @dataclass(slots=True, frozen=True)
 class Acceptable:
-    """What the data say of values beside those of the ground truth.
+    """The acceptable values beside those of the ground truth.
 
-    ``kind``: ``unsaid`` (nothing is said), ``only`` (only the ground truth is right), ``values`` (they are listed), or
-    ``remark`` (a sentence for the judge). ``values``: for each call of the ground truth, in its order, the further
-    values of its arguments; an argument that the ground truth lacks may be left out, or have one of them. ``text``: as
-    the data have it, for judges and reviewers; empty where nothing is said.
+    `kind` is `unsaid` (nothing is said), `only` (only the ground truth is right), `values` (they are listed), or
+    `remark` (a sentence for the judge). `values` has the further values of the arguments of each call of the ground
+    truth, in order; an argument that the ground truth lacks may be left out, or have one of them. `text` is the
+    original text for judges and reviewers, empty if nothing is said.
     """
 
     kind: Literal["unsaid", "only", "values", "remark"] = "unsaid"
@@ -42,14 +42,13 @@ class Acceptable:
 
 @dataclass(slots=True, frozen=True)
 class DialogTurn:
-    """One output to generate and to grade.
+    """An output to generate and to grade.
 
-    ``id``: ``singlecall/SERIAL/TOOL_LIST``, ``dialog/DIALOG/SERIAL`` or ``SUBSET/CATEGORY/SERIAL``, unique and stable.
-    ``tools``: in OpenAI's form, at least one; turns that offer the same share the list. ``messages``: the history as it
-    should have been, in OpenAI's form; with a system message only where the turn has one of its own, which then takes
-    the place of the run's. ``ground_truth``: an assistant message, with ``tool_calls`` where ``type`` is ``call``, else
-    with ``content``. ``tool_list``: one of ``TOOL_LISTS``, None but in single calls. ``category``: that of a line of
-    the common form, else None.
+    `id` is `singlecall/SERIAL/TOOL_LIST`, `dialog/DIALOG/SERIAL` or `SUBSET/CATEGORY/SERIAL`, unique and stable.
+    `tools` are in OpenAI's form, at least one; turns with the same tools share the list. `messages` are the correct
+    history in OpenAI's form; a system message in it replaces the run's. `ground_truth` is an assistant message, with
+    `tool_calls` if `type` is `call`, else with `content`. `tool_list` is one of `TOOL_LISTS` for single calls, else
+    None. `category` is that of the common form, else None.
     """
 
     id: str
@@ -64,7 +63,7 @@ class DialogTurn:
 
     @property
     def cluster(self) -> str:
-        """What the turn shares with others: its query under other tool lists, its dialog, or its first user message."""
+        """The cluster of dependent turns: its query under other tool lists, its dialog, or its first user message."""
         if self.category is None:
             return self.id.rpartition("/")[0]
         first = next((str(message["content"]) for message in self.messages if message["role"] == "user"), self.id)
@@ -72,15 +71,15 @@ class DialogTurn:
 
     @property
     def has_system(self) -> bool:
-        """Whether a system message of its own stands in the history."""
+        """True if the history has its own system message."""
         return any(message["role"] == "system" for message in self.messages)
 
     def expected(self) -> list[ToolCall]:
-        """The calls of the ground truth; none where the type is not ``call``."""
+        """Return the calls of the ground truth; empty if the type is not `call`."""
         return message_calls(self.ground_truth)
 
     def query(self) -> str:
-        """The history as text: the user's words alone where there is nothing else, else a line for each message."""
+        """Return the history as text: a lone user message alone, else one line for each message."""
         if len(self.messages) == 1 and self.messages[0]["role"] == "user":
             return str(self.messages[0]["content"])
         return "\n".join(
@@ -89,7 +88,7 @@ class DialogTurn:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON; ``category`` only where there is one."""
+        """Return plain JSON data, with `category` only if there is one."""
         record: dict[str, Any] = {
             "id": self.id,
             "subset": self.subset,
@@ -108,7 +107,7 @@ class DialogTurn:
 
 
 def message_calls(message: Mapping[str, Any]) -> list[ToolCall]:
-    """The calls of a message in OpenAI's form."""
+    """Return the calls of a message in OpenAI's form."""
     return [
         ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
         for call in message.get("tool_calls") or []
@@ -116,7 +115,7 @@ def message_calls(message: Mapping[str, Any]) -> list[ToolCall]:
 
 
 def output_text(content: str, calls: Iterable[ToolCall]) -> str:
-    """An output as text: what was said, then each call as ``name(arguments)`` on a line of its own."""
+    """Return an output as text: its content, then each call as `name(arguments)` on its own line."""
     return "\n".join([*([content] if content else []), *(f"{call.name}({call.arguments})" for call in calls)])
 
 

@@ -1,4 +1,4 @@
-"""Tasks for dialogs with a simulated user: the goal, what tools answer, and what must have happened at the end."""
+"""Tasks for dialogs with a simulated user: the goal, the answers of tools, and the conditions of success."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PythonTool = Callable[[str, dict[str, Any], dict[str, Any]], Any]
 
 @dataclass(slots=True, frozen=True)
 class ExecutedCall:
-    """A call that was made; ``text`` are its arguments as they were sent."""
+    """An executed call; `text` has its arguments as sent."""
 
     name: str
     arguments: dict[str, Any]
@@ -37,7 +37,7 @@ class ExecutedCall:
 
 
 class CallPattern(BaseModel):
-    """A call to ``name`` in which each argument named here has this very value; others may have any."""
+    """A call to `name` with exactly these values of the named arguments; others may have any value."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -51,13 +51,13 @@ class CallPattern(BaseModel):
 
 
 class ScriptedResult(CallPattern):
-    """What a call that fits is answered with: text as it is, everything else as JSON."""
+    """The answer to a matching call: text as it is, everything else as JSON."""
 
     result: Any
 
 
 class DialogTask(BaseModel):
-    """One task. The user is played by a model with a ``goal``, or reads what it ``says``, line by line."""
+    """A task; a model plays the user with a `goal`, or the user `says` the lines one by one."""
 
     model_config = ConfigDict(extra="forbid", ignored_types=(cached_property,))
 
@@ -104,12 +104,12 @@ class DialogTask(BaseModel):
             raise ValueError(str(error)) from None
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for the journal: what was written in the file."""
+        """Return plain data for the journal: the fields that are set in the file."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 def python_tool(name: str) -> PythonTool:
-    """Return the function ``module:function`` of a task.
+    """Return the function `module:function` of a task.
 
     Raises:
         ValueError: Nobody has granted the module, or there is no such function.
@@ -126,9 +126,9 @@ def python_tool(name: str) -> PythonTool:
 
 @dataclass(slots=True)
 class ToolSimulator:
-    """A task's tools at work in one dialog: answers calls, keeps the state, remembers what was called.
+    """The tools of a task in one dialog: answers calls, keeps the state, and records the calls.
 
-    ``calls`` are those of offered functions whose arguments could be read, in their order.
+    `calls` are those of offered functions with readable arguments, in order.
     """
 
     task: DialogTask
@@ -140,7 +140,7 @@ class ToolSimulator:
         return cls(task, copy.deepcopy(task.state))
 
     def answer(self, call: ToolCall) -> str:
-        """The result of a call as the candidate is told it; what cannot be done is told as ``{"error": …}``."""
+        """Return the result of a call for the candidate; failures are `{"error": …}`."""
         try:
             arguments = call.parsed() if call.arguments.strip() else {}
         except MalformedOutput as error:
@@ -164,7 +164,7 @@ class ToolSimulator:
             return _result_text({"error": str(error)})
 
     def missing(self) -> list[int]:
-        """The expected calls, by index, that were not made. Order does not matter; one call serves one expectation."""
+        """Return the indices of expected calls that were not made, in any order; a call serves one expectation."""
         # Kuhn's augmenting paths: a call that fits two expectations goes where it is needed.
         served: dict[int, int] = {}
 
@@ -187,7 +187,7 @@ class ToolSimulator:
         ]
 
     def state_reached(self) -> bool:
-        """Whether each part of the state that the task names is as it should be."""
+        """Return True if every part of the state that the task names is as expected."""
         expected = self.task.expected_state or {}
         return all(key in self.state and same_value(value, self.state[key]) for key, value in expected.items())
 
@@ -197,9 +197,10 @@ def _result_text(result: Any) -> str:
 
 
 def open_tasks(data: str, *, limit: int | None, seed: int) -> SampledTasks[DialogTask]:
-    """Read the tasks of a file, or so many of them as the seed draws.
+    """Return the tasks of a file, or a sample of `limit` by the seed.
 
-    :raises ConfigurationError: the file or a task in it is wrong, or an id comes twice.
+    Raises:
+        ConfigurationError: The file or a task in it is wrong, or an id occurs twice.
     """
     path = EXAMPLE_TASKS if data == EXAMPLES else Path(data)
     digest = file_digest([path])
@@ -228,7 +229,7 @@ def open_tasks(data: str, *, limit: int | None, seed: int) -> SampledTasks[Dialo
 
 
 def _raw_tasks(path: Path) -> Iterator[tuple[int | None, Any]]:
-    """Yield the raw tasks of a file with their lines, where lines can be told."""
+    """Yield the raw tasks of a file with their lines, if known."""
     if path.suffix not in (".yaml", ".yml"):
         yield from sound_records(read_records(path))
         return

@@ -1,4 +1,4 @@
-"""Reviews of verdicts by people: graded outputs as a table, and corrections that come back (paper, section 5)."""
+"""Human reviews of verdicts: graded outputs as a table, and the corrections that come back (paper, section 5)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _VERDICT_WORDS = {"pass": True, "fail": False}
 
 @dataclass(slots=True, frozen=True)
 class ReviewItem:
-    """A graded output, whether rules decided on it or the judge.
+    """A graded output, decided by rules or by the judge.
 
-    ``id``: unique in the run (the conversation's key). ``verdict``: None where the judge gave none. ``reasoning``: the
-    judge's, or what the rules found.
+    `id` is the conversation's key, unique in the run. `verdict` is None if the judge gave none. `reasoning` is the
+    judge's, or the findings of the rules.
     """
 
     id: str
@@ -48,7 +48,7 @@ class ReviewItem:
 
 @dataclass(slots=True, frozen=True)
 class Correction:
-    """A reviewer's verdict on an output, which may be the recorded one if that is right, and why."""
+    """A reviewer's verdict on an output, which may confirm the recorded one, and why."""
 
     id: str
     passed: bool
@@ -64,7 +64,7 @@ def verdict_word(passed: bool | None) -> str:
 
 
 def export_rows(outputs: Iterable[ReviewItem]) -> Iterator[list[str]]:
-    """Yield a row of ``COLUMNS`` for each output; the last three cells are the reviewer's and empty."""
+    """Yield a row of `COLUMNS` for each output; the last three cells are for the reviewer and empty."""
     for item in outputs:
         turn = item.turn
         expected = output_text(turn.ground_truth.get("content") or "", turn.expected())
@@ -76,14 +76,14 @@ def export_rows(outputs: Iterable[ReviewItem]) -> Iterator[list[str]]:
 
 
 def read_corrections(path: Path, known_ids: Collection[str]) -> list[Correction]:
-    """The corrections in a table that came back; ``known``: the ids of the outputs that may be corrected.
+    """Read the corrections of a filled-in table; `known_ids` are the ids of the outputs in the run.
 
-    Rows without a corrected verdict are left out. What reviewers wrote is taken as they wrote it, without the spaces
-    around it.
+    Rows without a corrected verdict are left out. Reviewers' texts are kept, without surrounding spaces.
 
-    :raises DatasetError: the file is no such table; an id is unknown; a corrected verdict is neither pass nor fail,
-        has no reviewer or no reason, or is missing where there is a reason; or a reviewer says both of one output. The
-        error names file, line and column.
+    Raises:
+        DatasetError: The file is no such table; an id is unknown; a corrected verdict is neither pass nor fail, has
+            no reviewer or no reason, or is missing although there is a reason; or a reviewer contradicts himself.
+            The error names file, line and column.
     """
     corrections: dict[tuple[str, str], Correction] = {}
     for line, row in read_spreadsheet(path, (_ID, CORRECTED, REVIEWER, REASON)):
@@ -101,10 +101,7 @@ def read_corrections(path: Path, known_ids: Collection[str]) -> list[Correction]
 
 
 def _read_correction(row: Mapping[str, str], known_ids: Collection[str]) -> Correction | None:
-    """Parse one row; None where it has no corrected verdict.
-
-    :raises FieldError: as ``read_corrections`` refuses a row.
-    """
+    """Parse one row; None if it has no corrected verdict. A wrong row raises `FieldError`."""
     id_, verdict = unescape_cell(row[_ID].strip()), row[CORRECTED].strip().lower()
     reviewer, reason = row[REVIEWER].strip(), row[REASON].strip()
     if id_ not in known_ids:
@@ -123,12 +120,13 @@ def _read_correction(row: Mapping[str, str], known_ids: Collection[str]) -> Corr
 
 
 def add_corrections(folder: Path, corrections: Iterable[Correction]) -> list[Correction]:
-    """Add corrections to those of a run's folder; gives those that were added.
+    """Add corrections to those of a run's folder, and return the new ones.
 
-    One that says the same as its reviewer's last on that output is not added again.
+    A correction that repeats its reviewer's last one on that output is not added again.
 
-    :raises ConfigurationError: the file cannot be written.
-    :raises DatasetError: what stands in it already cannot be read.
+    Raises:
+        ConfigurationError: The file cannot be written.
+        DatasetError: The existing file cannot be read.
     """
     last = {(correction.id, correction.reviewer): correction for correction in recorded_corrections(folder)}
     added = [correction for correction in corrections if last.get((correction.id, correction.reviewer)) != correction]
@@ -147,9 +145,10 @@ def add_corrections(folder: Path, corrections: Iterable[Correction]) -> list[Cor
 
 
 def recorded_corrections(folder: Path) -> list[Correction]:
-    """All corrections of a run's folder, oldest first; none if it has no such file.
+    """Return all corrections of a run's folder, oldest first; none if it has no such file.
 
-    :raises DatasetError: a line is no correction; the error names it.
+    Raises:
+        DatasetError: A line is no correction; the error names it.
     """
     path = folder / CORRECTIONS_FILE
     corrections = []
@@ -163,12 +162,12 @@ def recorded_corrections(folder: Path) -> list[Correction]:
 
 
 def effective_corrections(corrections: Iterable[Correction]) -> dict[str, Correction]:
-    """By output the correction that counts: of each reviewer the last, and of several reviewers' the last of all."""
+    """Return the effective correction of each output: the last one of all reviewers."""
     return {correction.id: correction for correction in corrections}
 
 
 def disputed_outputs(corrections: Iterable[Correction]) -> list[str]:
-    """The outputs of which reviewers' last words differ, sorted."""
+    """Return the sorted ids of outputs on which reviewers' last verdicts differ."""
     last = {(correction.id, correction.reviewer): correction.passed for correction in corrections}
     verdicts: dict[str, set[bool]] = {}
     for (id_, _), passed in last.items():
@@ -196,9 +195,11 @@ class TurnReview:
 
 
 def graded_outputs(folder: RunFolder) -> Iterator[ReviewItem]:
-    """Yield all outputs that rules or the judge graded, in the order of the run, whose manifest has been checked.
+    """Yield all outputs graded by rules or the judge, in the order of the run, whose manifest has been checked.
 
-    :raises ConfigurationError: the run has no judge; :raises JournalError: the journal cannot be read.
+    Raises:
+        ConfigurationError: The run has no judge.
+        JournalError: The journal cannot be read.
     """
     if folder.manifest["settings"]["mode"] != "turns":
         raise ConfigurationError(

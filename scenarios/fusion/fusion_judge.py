@@ -1,6 +1,6 @@
-"""Judging one example: assistants first, concurrently, then the judge's predictions of all criteria.
+"""Judging of one example: assistants first, concurrently, then the judge's predictions of all criteria.
 
-Also what a simulated judge knows of an example.
+The module also has the knowledge of simulated judges.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ JUDGE = "judge"
 
 @dataclass(slots=True)
 class Prediction:
-    """What one answer gives: scores and explanations by criterion. ``problem``: why some are missing; ``failures``
-    counts texts that broke a rule; ``weighted`` whether scores are means over the model's probabilities.
+    """The prediction of one answer: scores and explanations by criterion.
+
+    `problem` says why some are missing; `failures` counts invalid texts; `weighted` scores are means over the model's
+    probabilities.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
@@ -47,8 +49,9 @@ class Prediction:
 
 
 def score_schema(criteria: Mapping[str, Criterion], *, whole_numbers: bool) -> dict[str, Any]:
-    """The JSON schema of a prediction. ``whole``: scores are whole numbers, from a list, so that a model can tell the
-    probability of each.
+    """Return the JSON schema of a prediction.
+
+    With `whole_numbers`, scores are from a list of whole numbers, so that a model can return the probability of each.
     """
     properties: dict[str, Any] = {}
     for name, criterion in criteria.items():
@@ -70,13 +73,13 @@ def score_schema(criteria: Mapping[str, Criterion], *, whole_numbers: bool) -> d
 
 
 def whole_scores(criterion: Criterion) -> list[int]:
-    """The whole numbers of a criterion's range; none where its ends are none."""
+    """Return the whole numbers of a criterion's range; empty if its ends are not whole numbers."""
     low, high = criterion.range
     return list(range(int(low), int(high) + 1)) if low == int(low) and high == int(high) else []
 
 
 class Judge:
-    """One judge of one example. ``hint``: what a simulated one may know."""
+    """A judge of one example; `hint` is for simulated judges."""
 
     def __init__(
         self,
@@ -90,10 +93,10 @@ class Judge:
         self._sampling, self._hint = sampling, hint
 
     async def predict(self, system: str, question: str, count: int, judged: str = "") -> list[Prediction]:
-        """Ask for so many predictions at once, and for each that cannot be read once more. ``judged`` is the example's
-        text: what is quoted of it is no prediction.
+        """Request `count` predictions at once, and retry each unreadable one once.
 
-        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
+        `judged` is the text of the example: quotations of it are not read as predictions. Errors are those of
+        `Conversation.generate`.
         """
         view = View()
         view.append("system", system)
@@ -126,7 +129,7 @@ class Judge:
 
 
 def read_scores(text: str, criteria: Mapping[str, Criterion], judged: str = "") -> Prediction:
-    """What a judge's text says: the usable scores of the last JSON object of its own that names a criterion."""
+    """Parse a judge's text: the usable scores of its last own JSON object that names a criterion."""
     objects = [value for _, value in unquoted_objects(readable_text(text), judged) if criteria.keys() & value.keys()]
     if not objects:
         return Prediction(problem="it holds no JSON object with the criteria", failures=1)
@@ -149,7 +152,7 @@ def read_scores(text: str, criteria: Mapping[str, Criterion], judged: str = "") 
 
 
 def _merge_repair(first: Prediction, second: Prediction) -> Prediction:
-    """Both answers together: the second counts where it has a score, for it was asked for with the mistake in mind."""
+    """Merge both predictions; scores of the second one win, because it knows the mistakes of the first."""
     scores = first.scores | second.scores
     explanations = first.explanations | second.explanations
     weighted = second.weighted
@@ -162,8 +165,9 @@ _JITTER = 0.25
 
 @dataclass(slots=True, frozen=True)
 class JudgeHint:
-    """What a simulated model may know of an example: the true shares (0–1) by criterion, and of the criteria that are
-    served by assistants the shares that these gave.
+    """The facts that a simulated model may use about an example.
+
+    `truth` has the true shares (0–1) by criterion, `assistant_shares` those from the assistants of each criterion.
     """
 
     example: str
@@ -172,7 +176,7 @@ class JudgeHint:
     assistant_shares: Mapping[str, list[float]] = field(default_factory=dict)
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """The answer of a judge, or the grade of one that assists."""
+        """Return a judge's answer, or the grade of a judging assistant."""
         shares = {name: self._unit_score(model, name, request.seed) for name in self.criteria}
         if request.role != JUDGE:
             mean = sum(shares.values()) / len(shares)
@@ -208,14 +212,17 @@ def _has_whole_scores(schema: Any) -> bool:
 
 
 class FusionProtocol:
-    """How a run's examples are judged."""
+    """The judging conversations of a run."""
 
     def __init__(self, prompts: JudgePrompts, sampling: Sampling, predictions: int) -> None:
         self.prompts, self.sampling, self.predictions = prompts, sampling, predictions
         self._system = prompts.system()
 
     async def run(self, conversation: Conversation, example: JudgedExample) -> dict[str, Any]:
-        """The example's record. ``scores`` by criterion: mean and standard deviation of its ``n`` predictions."""
+        """Judge an example and return its record.
+
+        Its `scores` have the mean and standard deviation of `n` predictions by criterion.
+        """
         record: dict[str, Any] = {
             "judge": conversation.label,
             "item": example.id,
@@ -268,7 +275,7 @@ class FusionProtocol:
         }
 
     def _hint(self, example: JudgedExample, advice: Sequence[AssistantResult]) -> JudgeHint:
-        """What simulated models may know; real ones read."""
+        """Return the facts for simulated models; real models read the example."""
         prompts, criteria = self.prompts, self.prompts.task.criteria
         truth = {name: criteria[name].to_unit(rating) for name, rating in example.ratings.items()}
         shares = {

@@ -1,6 +1,6 @@
-"""Prompts of the judge: the prompt pack with the task and the plan in it, frozen when the run begins.
+"""Prompts of the judge: the prompt pack with the task and the plan, frozen at the start of a run.
 
-The wording is in ``prompts/fusion.yaml``.
+The texts are in `prompts/fusion.yaml`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TEMPLATES = PackTemplates({
 
 @dataclass(frozen=True, slots=True)
 class JudgePrompts:
-    """What a run's judges are told, and what it knows of the task."""
+    """The prompts of a run's judges, with its task, plan and assistants."""
 
     pack: PromptPack
     mode: str
@@ -74,7 +74,7 @@ class JudgePrompts:
         return Example(example.texts.get(task.response, ""), around, against, tuple(task.context), hint)
 
     def records(self, settings: FusionSettings) -> dict[str, Any]:
-        """What the manifest says of task and plan, besides the pack's own text."""
+        """Return the manifest's records of task and plan, besides the pack's own text."""
         recorded = _read_task_and_plan(self.pack.text)
         records: dict[str, Any] = {
             "task": {"name": self.task.name, "digest": text_digest(recorded[_TASK])},
@@ -87,11 +87,12 @@ class JudgePrompts:
 
 
 def open_pack(settings: FusionSettings) -> PromptPack:
-    """The pack of a run, with its task and plan in it; of a recorded run, as it was recorded.
+    """Return the pack of a run with its task and plan; for a recorded run, as recorded.
 
-    A planner writes the plan where its file is not there yet.
+    A planner writes the plan if its file does not exist yet.
 
-    :raises ConfigurationError: pack, task or plan cannot be used; the message names file, line and field.
+    Raises:
+        ConfigurationError: Pack, task or plan cannot be used; the message names file, line and field.
     """
     if settings.recorded_prompts is not None:
         return TEMPLATES.read(settings.recorded_prompts, settings.pack)
@@ -114,7 +115,11 @@ def open_pack(settings: FusionSettings) -> PromptPack:
 
 
 def prompts_of_pack(pack: PromptPack, settings: FusionSettings) -> JudgePrompts:
-    """:raises ConfigurationError: as ``open_pack``."""
+    """Return the prompts in a pack with task and plan.
+
+    Raises:
+        ConfigurationError: As for `open_pack`.
+    """
     recorded = _read_task_and_plan(pack.text)
     task = read_task(recorded[_TASK], settings.task)
     assistants = named_assistants(settings.assistant, task.against)

@@ -1,6 +1,6 @@
-"""The Fusion-Eval report: scores by criterion and judge, and how each source of scores agrees with human ratings.
+"""The Fusion-Eval report: scores by criterion and judge, and the agreement of each source with human ratings.
 
-Sources are the judge, each assistant, and both joined by AVG, LLMSel and CorrW.
+Sources are the judge, each assistant, and combinations of both by AVG, LLMSel and CorrW.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IN_FOLD_SUFFIX = ", in fold"
 
 @dataclass(slots=True)
 class ExampleRows:
-    """One judge's examples in a fixed order: records as ``protocol`` makes them."""
+    """The records of a judge's examples, as `FusionProtocol` makes them, in a fixed order."""
 
     records: list[dict[str, Any]]
     assistants: list[dict[str, Any]]
@@ -49,10 +49,18 @@ class ExampleRows:
 def source_columns(
     rows: ExampleRows, name: str, criterion: Criterion, use: Sequence[str] | None, folds: int, seed: int
 ) -> tuple[dict[str, list[float | None]], dict[str, float]]:
-    """The columns by source, and the CorrW weights fitted on all examples.
+    """Return the columns by source, and the CorrW weights fitted on all examples.
 
-    ``use``: the assistants that the plan names for this criterion; None where there is no plan. CorrW's own columns are
-    fitted out of fold; beside each stands the same fitted on the very examples it scores, which is too good.
+    CorrW columns are fitted out of fold; the column beside each is fitted on the same examples that it scores, which is
+    too good.
+
+    Args:
+        rows: The examples.
+        name: The name of the criterion.
+        criterion: The criterion.
+        use: The plan's assistants for this criterion; None if there is no plan.
+        folds: Number of folds.
+        seed: Seed of the folds.
     """
     judge, ratings = rows.judge(name, criterion), rows.ratings(name)
     names = [assistant["name"] for assistant in rows.assistants]
@@ -79,8 +87,9 @@ def source_columns(
 
 
 def agreement(column: ScoreColumn, ratings: ScoreColumn, systems: Sequence[str]) -> dict[str, Any] | None:
-    """How a source's scores go with human ratings: item by item, and over systems' means (Kendall's tau-b). None where
-    no example has both.
+    """Return the agreement of a source's scores with human ratings, None if no example has both.
+
+    It has item-level correlations, and Kendall's tau-b over systems' means.
     """
     pairs = [
         (score, rating, system)
@@ -118,7 +127,7 @@ def agreement_by_criterion(
     folds: int,
     seed: int,
 ) -> dict[str, Any]:
-    """By criterion that people have rated: the agreement of each source, and the weights of CorrW."""
+    """Return the agreement of each source and the CorrW weights, by criterion with human ratings."""
     systems = [record["system"] for record in rows.records]
     records: dict[str, Any] = {}
     for name, criterion in criteria.items():
@@ -136,7 +145,7 @@ def agreement_by_criterion(
 
 
 class JudgeScores(ModelResults):
-    """One judge's examples, in any order."""
+    """The examples of one judge, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,8 +161,9 @@ class JudgeScores(ModelResults):
         return ExampleRows([record for _, record in sorted(self.records, key=lambda pair: pair[0])], assistants)
 
     def criterion(self, rows: ExampleRows, name: str, ends: tuple[float, float]) -> dict[str, Any]:
-        """The mean over examples with an interval between the ends of the criterion's range, examples of one group
-        being a cluster; ``spread`` is the mean standard deviation of an example's predictions.
+        """Return the mean over examples with an interval within the criterion's range.
+
+        Examples of one group are a cluster. `spread` is the mean standard deviation of an example's predictions.
         """
         scored = [(row["scores"][name], row["group"]) for row in rows.records if name in row["scores"]]
         means = [(score["mean"], group) for score, group in scored if score["mean"] is not None]
@@ -177,7 +187,7 @@ class JudgeScores(ModelResults):
 
 
 class FusionAggregate(RunAggregate[JudgeScores]):
-    """All judges of a run. ``task`` and ``plan`` are those of the manifest."""
+    """The judges of a run; `task` and `plan` are those of the manifest."""
 
     fields = (
         *("scenario", "seed", "tier", "mode", "predictions", "models", "dataset", "pack"),

@@ -1,4 +1,4 @@
-"""Plans that tell a judge how to use its assistants: a YAML file, written by a person or once by a planning model."""
+"""Plans that tell a judge how to use its assistants: a YAML file, written by a person or by a planning model."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _MAX_TOKENS = 2048
 
 
 class Plan(YamlModel):
-    """``text`` is what the judge reads; ``use`` names the assistants that serve each criterion. A criterion that is not
-    named, or with none, is judged without them.
+    """A plan: `text` is what the judge reads, `use` names the assistants of each criterion.
+
+    A criterion without assistants is judged without them.
     """
 
     text: str = Field(min_length=1)
@@ -40,7 +41,7 @@ class Plan(YamlModel):
 
 
 def plan_text(path: Path) -> str:
-    """:raises ConfigurationError: the file of the plan cannot be read."""
+    """Return the text of a plan's file; raise `ConfigurationError` if it cannot be read."""
     try:
         return read_text(path)
     except ConfigurationError as error:
@@ -48,10 +49,11 @@ def plan_text(path: Path) -> str:
 
 
 def read_plan(text: str, name: str, task: TaskFile, assistants: Sequence[Assistant]) -> Plan:
-    """A plan from its text; ``name`` stands for the file in errors.
+    """Parse a plan; `name` stands for the file in errors.
 
-    :raises ConfigurationError: it is no plan, or names a criterion or an assistant that there is not; the message has
-        file, line and field.
+    Raises:
+        ConfigurationError: It is no plan, or names an unknown criterion or assistant; the message has file, line
+            and field.
     """
     value, line = parse_with_lines(text, name)
     plan = validate_yaml(Plan, value, name, line)
@@ -86,7 +88,7 @@ class _WrittenPlan(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _PlannerHint:
-    """What a simulated planner may know: all assistants serve every criterion."""
+    """The knowledge of a simulated planner: all assistants serve every criterion."""
 
     criteria: list[str]
     assistants: list[str]
@@ -102,8 +104,9 @@ def write_plan(
 ) -> None:
     """Have a model write the plan into a file, once.
 
-    :raises ConfigurationError: its answer is no plan for this task and these assistants, twice.
-    :raises BackendError: it could not answer.
+    Raises:
+        ConfigurationError: Both answers of the model are no plan for this task and these assistants.
+        BackendError: The model could not answer.
     """
     permissions().check_writing(f"plan {path}")
     view = View()
@@ -126,7 +129,7 @@ def write_plan(
 
 
 class _BlockDumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, so that a person can read and mend them."""
+    """A YAML dumper that writes multi-line texts as blocks, so that people can read and edit them."""
 
 
 def _represent_block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -178,7 +181,7 @@ def _ask_planner(
 
 
 def _fit_plan(plan: _WrittenPlan, task: TaskFile, assistants: Sequence[Assistant]) -> _WrittenPlan:
-    """:raises MalformedOutput: it names a criterion or an assistant that there is not."""
+    """Check a plan against the task; raise `MalformedOutput` for an unknown criterion or assistant."""
     names = {assistant.name for assistant in assistants}
     for step in plan.use:
         if step.criterion not in task.criteria:

@@ -1,4 +1,4 @@
-"""Fusion-Eval as a scenario (Shu et al. 2023): judges that are told the scores of automatic assistants."""
+"""Fusion-Eval as a scenario (Shu et al. 2023): judges that see the scores of automatic assistants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .task_files import JudgedExample, open_examples
 def forecast_judging(
     settings: FusionSettings, prompts: JudgePrompts, examples: Iterable[JudgedExample]
 ) -> dict[str, UsageForecast]:
-    """What each role takes for all examples of one judge; repairs are not foreseen."""
+    """Return the usage of each role for all examples of one judge, without repairs."""
     system = estimate_tokens(prompts.system())
     total: dict[str, UsageForecast] = {JUDGE: UsageForecast()}
     gaps = [AssistantResult(assistant.name, assistant.high) for assistant in prompts.assistants]
@@ -52,7 +52,7 @@ def forecast_judging(
 
 
 class FusionManifest(ManifestPart):
-    """The manifest of a run, besides what every run's has."""
+    """The manifest fields of a Fusion-Eval run."""
 
     dataset: DataRecord
     task: dict[str, str]
@@ -118,9 +118,10 @@ class Fusion(Scenario[FusionSettings, JudgedExample], SupportsForecast, Supports
 
 
 def _check_whole_scores(settings: FusionSettings, prompts: JudgePrompts) -> None:
-    """See that expected scores can be taken: they are over whole numbers.
+    """Check that expected scores are possible: they need ranges of whole numbers.
 
-    :raises ConfigurationError: a criterion has too few of them.
+    Raises:
+        ConfigurationError: A criterion has another range.
     """
     if settings.scores != "expected":
         return

@@ -1,4 +1,4 @@
-"""Task files (YAML: what is judged, by which criteria) and data files (JSON: the examples)."""
+"""Task files (YAML: the texts and criteria of a task) and data files (JSON: the examples)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class Criterion(YamlModel):
-    """One thing that is judged, on a scale of any number in ``range``. ``rating``: the field of the data that holds the
-    human rating, where there is one.
-    """
+    """A criterion with a continuous scale; `rating` is the data field of the human rating, if any."""
 
     about: str = Field(min_length=1)
     range: tuple[float, float]
@@ -48,7 +46,7 @@ class Criterion(YamlModel):
 
 
 class Text(YamlModel):
-    """One text of an example: the field of the data (``a.b`` is b within a) and its heading in prompts."""
+    """A text of an example: the field of the data (`a.b` is b within a) and its heading in prompts."""
 
     field: str = Field(min_length=1)
     title: str = Field(min_length=1)
@@ -56,11 +54,11 @@ class Text(YamlModel):
 
 
 class TaskFile(YamlModel):
-    """A task. ``response`` names the text that is judged, ``against`` the one that assistants compare it with unless
-    they name another, ``context`` those that it follows.
+    """A task: its texts and criteria.
 
-    ``id``, ``system`` and ``group`` are fields of the data: the example's id (its place where there is none), the
-    system whose response it is, and what tells examples about one thing from others (by default all texts but the
+    `response` names the text that is judged, `against` the default text that assistants compare it with, `context` the
+    texts that it follows. `id`, `system` and `group` are fields of the data: the example's id (default: its position),
+    the system that wrote the response, and the group of dependent examples (default: equal texts other than the
     response).
     """
 
@@ -91,7 +89,7 @@ class TaskFile(YamlModel):
         return self
 
     def describe_criteria(self) -> str:
-        """The criteria for a prompt, a line each."""
+        """Return the criteria for a prompt, one per line."""
         lines = []
         for name, criterion in self.criteria.items():
             low, high = criterion.range
@@ -100,9 +98,10 @@ class TaskFile(YamlModel):
 
 
 def task_text(name: str) -> str:
-    """The text of a task file: a shipped one by its name, another by its path.
+    """Return the text of a task file: a shipped one by name, another by path.
 
-    :raises ConfigurationError: it cannot be read.
+    Raises:
+        ConfigurationError: It cannot be read.
     """
     if name in SHIPPED_TASKS:
         return read_text(_SHIPPED / f"{name}.yaml")
@@ -113,13 +112,13 @@ def task_text(name: str) -> str:
 
 
 def read_task(text: str, name: str) -> TaskFile:
-    """:raises ConfigurationError: it is no task; the message has file (``name``), line and field of the mistakes."""
+    """Parse a task; raise `ConfigurationError` with file (`name`), line and field of each mistake."""
     value, line = parse_with_lines(text, name)
     return validate_yaml(TaskFile, value, name, line)
 
 
 def text_digest(text: str) -> str:
-    """16 hex digits that stand for a text."""
+    """Return 16 hex digits that identify a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -128,7 +127,7 @@ _MAX_BYTES = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class JudgedExample:
-    """One response with the texts around it. ``ratings``: human ones by criterion, where the data have them."""
+    """A response with the texts around it; `ratings` are human ratings by criterion, if any."""
 
     id: str
     texts: dict[str, str]
@@ -145,9 +144,10 @@ class JudgedExample:
 
 
 def open_examples(path: Path, task: TaskFile, *, limit: int | None, seed: int) -> SampledTasks[JudgedExample]:
-    """Read the examples of a file, or so many of them as the seed draws.
+    """Return the examples of a file, or a sample of `limit` by the seed.
 
-    :raises DatasetError: the file or an example in it is wrong; the message names line (or place) and field.
+    Raises:
+        DatasetError: The file or an example is wrong; the message names line (or position) and field.
     """
     every: dict[str, JudgedExample] = {}
     digest = hashlib.sha256()
@@ -167,7 +167,7 @@ def open_examples(path: Path, task: TaskFile, *, limit: int | None, seed: int) -
 
 
 def _raw_examples(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
-    """The raw examples, with their lines; those of an array have none that could be told."""
+    """Yield the raw examples with their lines; examples of an array have no line."""
     require_regular_file(path)
     try:
         with path.open("rb") as file:
@@ -223,7 +223,7 @@ def _parse_example(raw: dict[str, Any], task: TaskFile, position: int, path: Pat
 
 
 def _value_at(raw: Any, path: str) -> Any:
-    """What stands at a path of keys; None where nothing does. A key may itself hold dots."""
+    """Return the value at a path of keys, None if missing. A key may itself contain dots."""
     if isinstance(raw, dict) and path in raw:
         return raw[path]
     for step in path.split("."):
@@ -232,7 +232,7 @@ def _value_at(raw: Any, path: str) -> Any:
 
 
 def _field_text(value: Any) -> str | None:
-    """A field's text; a list of texts is one with a line for each. None of anything else."""
+    """Return a field's text, with the texts of a list on lines of their own; None for anything else."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return "\n".join(value)
     return value if isinstance(value, str) else None

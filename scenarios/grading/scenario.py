@@ -1,4 +1,4 @@
-"""Single-answer grading as a scenario: judges grade one answer at a time, as MT-Bench (Zheng et al. 2023)."""
+"""Single-answer grading as a scenario: judges grade one answer at a time, as in MT-Bench (Zheng et al. 2023)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TEMPLATES = PackTemplates({
 
 
 class AnswerToGrade(BaseModel):
-    """A task: an answer to a question, with a reference answer maybe."""
+    """A task: an answer to a question, optionally with a reference answer."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -70,7 +70,7 @@ class GradingSettings(RunSettings):
 
 
 class SingleAnswerGrading(Scenario[GradingSettings, InlineTask], SupportsForecast, SupportsTaskDetection):
-    """Single-answer grading. Tasks may be given instead of named in the settings."""
+    """Single-answer grading; tasks may be passed in instead of named in the settings."""
 
     name = "grading"
     summary = "Single-answer grading: judges grade one answer at a time, as MT-Bench does."

@@ -1,7 +1,7 @@
-"""The evaluator: sees each exchange with party markers, keeps its own verdicts, and says whether to go on.
+"""The evaluator: it reads each exchange with party markers, keeps its own verdicts, and may stop the interview.
 
-A verdict that cannot be read is asked for once more; a second failure leaves the round unscored. Its prompt is the
-part ``evaluator`` of ``prompts/kieval.yaml``; ``pack_templates`` says which templates a pack needs.
+An unreadable verdict is requested once more; a second failure leaves the round unscored. Its prompt is the part
+`evaluator` of `prompts/kieval.yaml`; `pack_templates` lists the templates that a pack needs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .verdicts import PartlyReadable, Verdict, bare_verdict, read_verdict
 
 @dataclass(slots=True)
 class Assessment:
-    """One round's outcome: a verdict, or None with the ``problem`` that left it unscored.
+    """The outcome of a round: a verdict, or None with the `problem` that left it unscored.
 
-    A verdict that could be read in part comes with a problem too: the scores that it lacks are unscored. ``failures``
-    counts texts that broke a rule (0, 1 or 2).
+    A partly readable verdict has a problem too: its missing scores are unscored. `failures` counts invalid texts (0, 1
+    or 2).
     """
 
     verdict: Verdict | None
@@ -33,9 +33,10 @@ class Assessment:
 
 
 def check_first_verdicts(pack: PromptPack) -> None:
-    """See that the verdicts that a pack has the evaluator start from are verdicts.
+    """Check that the initial verdicts in a pack are valid verdicts.
 
-    :raises ConfigurationError: one is not; the message names it.
+    Raises:
+        ConfigurationError: One is not; the message names it.
     """
     for name in ("evaluator.first_right", "evaluator.first_wrong", "evaluator.first_unread"):
         if name in pack:
@@ -51,11 +52,10 @@ _FIRST_VERDICTS = {True: ("right", 4), False: ("wrong", 1), None: ("unread", 3)}
 
 
 def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
-    """Return what a pack tells the evaluator of the first answer, and the verdict on it that the evaluator starts from.
+    """Return the pack's remark on the first answer, and the initial verdict on it.
 
-    The texts are ``evaluator.right``, ``wrong`` or, of an answer that names no choice, ``unread`` (nothing where the
-    pack lacks it), and ``evaluator.first_right``, ``first_wrong`` or ``first_unread`` (where the pack lacks it, a
-    verdict with all scores 4, 1 or 3).
+    `right` is None for an answer that names no choice. A pack may lack the remark (`evaluator.right`, `wrong` or
+    `unread`) and the verdict (`evaluator.first_right`, …); the default verdict has all scores 4, 1 or 3.
     """
     kind, score = _FIRST_VERDICTS[right]
     remark = pack.render(f"evaluator.{kind}") if f"evaluator.{kind}" in pack else ""
@@ -64,12 +64,12 @@ def first_verdict(pack: PromptPack, *, right: bool | None) -> tuple[str, str]:
 
 
 class Evaluator(PackAgent):
-    """The judge. ``_opening`` stands before the first exchange where there is no verdict to start from."""
+    """The judge; `_opening` precedes the first exchange if there is no initial verdict."""
 
     __slots__ = ("_opening",)
 
     def begin(self, question: str, choices: str, answer: str, reply: str, *, right: bool | None) -> None:
-        """Show it the question and the verdict it starts from; ``right`` is None where no choice is named."""
+        """Show the question and the initial verdict; `right` is None if the answer names no choice."""
         opening = self.pack.render("evaluator.opening", question=question, choices=choices, answer=answer, reply=reply)
         remark, verdict = first_verdict(self.pack, right=right)
         self.view.append("user", f"{opening}\n\n{remark}" if remark else opening)
@@ -77,13 +77,13 @@ class Evaluator(PackAgent):
         self._opening = ""
 
     def begin_free(self, question: str, answer: str, reply: str) -> None:
-        """Show it a question without choices, its answer and the reply; no verdict starts it."""
+        """Show a question without choices, its answer and the reply; there is no initial verdict."""
         self._opening = self.pack.render("evaluator.free_opening", question=question, answer=answer, reply=reply)
 
     async def assess(
         self, question: str, reply: str, assistants: Sequence[Assistant] = (), advice: Sequence[AssistantResult] = ()
     ) -> Assessment:
-        """Its verdict on one exchange; with ``assistants`` it is told what they say of the reply (``advice``)."""
+        """Return the verdict on one exchange; the evaluator reads the assistants' results (`advice`) on the reply."""
         exchange = self.pack.render("evaluator.exchange", question=question, reply=reply)
         if self._opening:
             exchange, self._opening = f"{self._opening}\n\n{exchange}", ""
@@ -107,7 +107,7 @@ class Evaluator(PackAgent):
         return second
 
     def _read(self, completion: Completion, reply: str) -> Assessment:
-        """What one text of the judge says of a reply; ``failures`` is 0 or 1."""
+        """Parse a text of the judge about a reply; `failures` is 0 or 1."""
         if completion.refusal_reason is not None:
             return Assessment(None, 1, f"it holds nothing (the call ended by {completion.refusal_reason})")
         try:

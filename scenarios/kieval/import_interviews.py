@@ -1,9 +1,9 @@
-"""Import of interviews from the authors' program: ``interact_details.json``, rescored from its verdicts.
+"""Import of interviews from the authors' program: `interact_details.json`, rescored from its verdicts.
 
-The file is a JSON list with an entry for each interview: ``uuid`` (the item's published id), ``all_messages``
-(interactor, candidate and evaluator in turn), ``role_messages`` (what each role was sent) and ``evaluation_results``
-(the verdicts as that program has read them). A score counts as its scorer counts it: whole numbers from 0 to 4,
-missing ones left out of that aspect alone.
+The file is a JSON list with an entry for each interview: `uuid` (the item's published id), `all_messages` (interactor,
+candidate and evaluator in turn), `role_messages` (the messages sent to each role) and `evaluation_results` (the
+verdicts as parsed by that program). Scores count as in its scorer: whole numbers from 0 to 4, missing ones left out of
+that aspect alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAX_SCORE = 4
 
 @dataclass(slots=True, frozen=True)
 class _Entry:
-    """One interview of the file; `number` is its number from 1."""
+    """An interview of the file; `number` counts from 1."""
 
     path: Path
     number: int
@@ -45,17 +45,14 @@ class _Entry:
         return DatasetError(f"entry {self.number}: {message}", path=str(self.path), field=field)
 
     def field(self, name: str, kind: type) -> Any:
-        """:raises DatasetError: it is missing or of another kind."""
+        """Return a field of the entry; raise `DatasetError` if it is missing or of another type."""
         value = self.raw.get(name)
         if not isinstance(value, kind):
             raise self.wrong(name, f"expected {kind.__name__}, found {type(value).__name__}")
         return value
 
     def message(self, role: str, index: int) -> str:
-        """A message that a role was sent, or remembers as its own.
-
-        :raises DatasetError: there is none.
-        """
+        """Return a message sent to a role, or remembered as its own; raise `DatasetError` if there is none."""
         messages = self.field("role_messages", dict).get(role)
         if not isinstance(messages, list) or len(messages) <= index:
             raise self.wrong(f"role_messages.{role}", f"expected at least {index + 1} messages")
@@ -66,10 +63,13 @@ class _Entry:
 
 
 def read_details(path: Path, choices: ImportOptions) -> ImportedRun:
-    """The interviews of a file. Items are those of ``choices.dataset`` by their published ids, else as the prompts show
-    them. Models that nobody names are called ``imported:ROLE``, or as ``results.json`` beside the file has them.
+    """Read the interviews of a file.
 
-    :raises DatasetError: the file or an entry of it is wrong; the message names the entry.
+    Items are those of `choices.dataset` by their published ids, else parsed from the prompts. Unnamed models are called
+    as in `results.json` beside the file, else `imported:ROLE`.
+
+    Raises:
+        DatasetError: The file or an entry of it is wrong; the message names the entry.
     """
     entries = _entries(path)
     known_items = {} if choices.dataset is None else {item.id: item for item in open_dataset(choices.dataset)}
@@ -110,7 +110,7 @@ def _entries(path: Path) -> list[_Entry]:
 
 
 def _named_models(path: Path) -> dict[str, str]:
-    """The models that ``results.json`` beside the file names, as names here; none where there is no such file."""
+    """Return model names by role from `results.json` beside the file; empty if there is no such file."""
     beside = path.with_name("results.json")
     if not beside.is_file():
         return {}
@@ -170,7 +170,7 @@ def _conversation(entry: _Entry, item: Item, label: str, planned: int) -> Import
 
 
 def _first_was_right(entry: _Entry) -> bool:
-    """Whether the verdict that the evaluator begins with is that on a right answer: the best one."""
+    """Return True if the evaluator's initial verdict is the best one, that on a right answer."""
     try:
         return bool(orjson.loads(entry.message("evaluator", 2)).get("overall_score") == _MAX_SCORE)
     except (orjson.JSONDecodeError, AttributeError):
@@ -200,7 +200,7 @@ def _round(entry: _Entry, number: int, raw: Any) -> Round:
 
 
 def _score(value: Any) -> int | None:
-    """A whole number from 0 to 4, which that program takes as text as well; None for anything else."""
+    """Return a whole number from 0 to 4, also parsed from text; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,10 +1,10 @@
 """The KIEval interview (Yu et al. 2024, Algorithm 1) as straight-line code, with its candidate and interactor.
 
-The candidate answers the benchmark question once; all roles see the choice that it names, or, of a question without
-choices, its words, which the evaluator compares with the reference answer. Then, round by round, the
-interactor asks, the candidate replies, the evaluator assesses. With ``overlap`` the next question is asked while the
-last reply is judged, for it never depends on the verdict (the interactor never sees one); if the verdict stops the
-interview, that question is discarded and its cost counted.
+The candidate answers the benchmark question once; all roles see the choice that it names or, for a question without
+choices, its words, which the evaluator compares with the reference answer. Then, round by round, the interactor asks,
+the candidate replies, the evaluator assesses. With `overlap` the next question is asked while the last reply is judged,
+for it never depends on the verdict (the interactor never sees one); if the verdict stops the interview, that question
+is discarded and its cost counted.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Candidate(PackAgent):
     __slots__ = ()
 
     async def solve(self, question: str, choices: str, view: View | None = None) -> Completion:
-        """Its answer to the benchmark question, asked in the pack's words, or in those of ``view`` where it is given.
-        ``choices`` is empty where the question has none.
+        """Answer the benchmark question, in the pack's prompt or in that of `view`.
 
-        The interview goes on from the pack's words either way; ``recall`` says what stands there as its answer.
+        `choices` is empty for a question without choices. The interview continues from the pack's prompt either way;
+        `recall` sets the answer in it.
         """
         if choices:
             put = self.pack.render("candidate.question", question=question, choices=choices)
@@ -53,7 +53,7 @@ class Candidate(PackAgent):
         )
 
     def recall(self, answer: str, pieces: Pieces | None = None) -> None:
-        """Put down what it is to remember of its answer to the benchmark question."""
+        """Set the candidate's answer to the benchmark question, as it remembers it."""
         self.view.append("assistant", answer, pieces)
 
 
@@ -65,7 +65,7 @@ class Interactor(PackAgent):
     def __init__(
         self, conversation: Conversation, role: str, pack: PromptPack, sampling: Sampling, hint: Any, *, free: bool
     ) -> None:
-        """``free``: the benchmark question has no choices."""
+        """Create the interactor; `free` if the benchmark question has no choices."""
         system = "free_system" if free and f"{role}.free_system" in pack else "system"
         super().__init__(conversation, role, pack, sampling, hint, system)
 
@@ -77,11 +77,11 @@ class Interactor(PackAgent):
         return self._question(self.pack.render("interactor.free_opening", **values))
 
     def follow_up(self, reply: str) -> Coroutine[Any, Any, str | None]:
-        """The next question, given the candidate's reply to the last one; None if it asks nothing."""
+        """Ask the next question, given the candidate's last reply; None if it asks nothing."""
         return self._question(self.pack.render("interactor.reply", reply=reply))
 
     async def _question(self, prompt: str) -> str | None:
-        """What it asks, asked for once more where it says nothing."""
+        """Return the interactor's question, with one retry if it is empty."""
         self.view.append("user", prompt)
         completion = await self.conversation.generate(self.role, self.view, self.sampling, hint=self.hint)
         if not completion.text.strip():
@@ -95,7 +95,7 @@ class Interactor(PackAgent):
         return completion.text
 
 
-# The texts of an exchange that assistants may compare a reply with; ``ANSWER_TEXT`` is the right choice's, and the
+# The texts of an exchange that assistants may compare a reply with; `ANSWER_TEXT` is the right choice's, and the
 # default.
 ANSWER_TEXT = "answer"
 COMPARISON_TEXTS = (ANSWER_TEXT, "question", "dialogue")
@@ -103,9 +103,10 @@ COMPARISON_TEXTS = (ANSWER_TEXT, "question", "dialogue")
 
 @dataclass(slots=True)
 class InterviewProtocol:
-    """How a run's interviews are held. ``examples``: an item as a question behind solved ones, for five-shot.
-    ``assistants`` say a number of each reply, which the evaluator is told. ``cluster``: the field of an item by which
-    items belong together (``Item.cluster``).
+    """The interviews of a run.
+
+    `examples` turns an item into a question after solved ones, for five-shot. `assistants` score each reply for the
+    evaluator. `cluster` is the field of an item that defines clusters (`Item.cluster`).
     """
 
     pack: PromptPack
@@ -124,7 +125,7 @@ class InterviewProtocol:
 
 
 class _Interview:
-    """One interview under way."""
+    """A running interview."""
 
     __slots__ = (
         "_candidate",
@@ -210,7 +211,7 @@ class _Interview:
         return await self._evaluator.assess(question, reply, assistants, advice)
 
     async def _first_answer(self, item: Item) -> str | None:
-        """What all roles see of the candidate's answer to the item; None if there is nothing to talk about."""
+        """Return the candidate's answer to the item as all roles see it; None if the interview ends here."""
         mode, interview = self._protocol.first_answer, self.interview
         view = self._protocol.examples(item) if mode == "five-shot" else None
         completion = await self._candidate.solve(item.question, item.labelled_choices(), view)
@@ -229,7 +230,7 @@ class _Interview:
         return completion.text
 
     def _end_if_refused(self, completion: Completion) -> bool:
-        """End the interview where the candidate was kept from answering; whether it was."""
+        """End the interview if the candidate could not answer; return True if so."""
         reason = completion.refusal_reason
         if reason is not None:
             self._end("candidate", reason)
@@ -249,7 +250,10 @@ class _Interview:
         return True
 
     async def _judge_and_ask(self, question: str, reply: str) -> tuple[Assessment, str | None]:
-        """Both at once. The question is always awaited, so that its cost does not depend on which was faster."""
+        """Judge and ask at once.
+
+        The question is always awaited, so that its cost does not depend on which call was faster.
+        """
         before = self._conversation.usage["interactor"].to_record()
         assessments: list[Assessment] = []
 

@@ -1,4 +1,4 @@
-"""Interviews as people read them: the first answer and the rounds, each reply marked with the evaluator's scores."""
+"""Interviews as people read them: the first answer and the rounds, with the evaluator's scores on each reply."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENDS = {"rounds": "all rounds", "transcript": "end of the record"}
 
 
 def render_interview(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
-    """The turns by round; verdicts stand on the reply that they are about, comments behind each score."""
+    """Return the turns by round; verdicts are marks on their reply, with comments behind each score."""
     interview = None if recorded.result is None else Interview.from_record(recorded.result)
     turns: list[RenderedTurn] = []
     replies: list[RenderedTurn] = []
@@ -54,7 +54,7 @@ def render_interview(recorded: RecordedConversation, sides: Mapping[str, Side]) 
 
 
 def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
-    """Read the evaluator's text: its scores go onto the reply before it, the text itself is folded."""
+    """Move the evaluator's scores to the reply before it, and fold the raw text."""
     turn.round = max(1, len(replies) - 1)
     raw, turn.text = turn.text, ""
     turn.details.append(Detail("as it was written", raw))
@@ -80,7 +80,7 @@ def _render_verdict(turn: RenderedTurn, replies: list[RenderedTurn]) -> None:
 
 
 def _comments(raw: str) -> dict[str, str]:
-    """The comments by aspect; ``overall`` is the one on all of the reply."""
+    """Return the comments by aspect; `overall` is about the whole reply."""
     comments: dict[str, str] = {}
     for _, value in json_objects(raw):
         for name in ASPECTS:
@@ -94,7 +94,7 @@ def _comments(raw: str) -> dict[str, str]:
 
 
 def _first_marks(interview: Interview | None) -> list[Mark]:
-    """Which choice the first answer names, and whether it is right; nothing where there are no choices."""
+    """Return the mark of the first answer's choice; empty for questions without choices."""
     if interview is None or interview.free:
         return []
     if interview.choice is None:
@@ -103,7 +103,7 @@ def _first_marks(interview: Interview | None) -> list[Mark]:
 
 
 def summarize_interview(result: Any, scorer: Scorer) -> ResultSummary:
-    """An interview's line in a list: its score under the run's scorer, and the same by aspect."""
+    """Return an interview's summary line: its score under the run's scorer, and by aspect."""
     interview = Interview.from_record(result)
     scores = {name: scorer.score(interview, at) for at, name in enumerate(ASPECTS)}
     unscored = sum(round_.scores is None for round_ in interview.rounds)

@@ -27,10 +27,10 @@ _CACHE_SIZE = 100_000
 
 
 class CachedScorer:
-    """A scorer that computes each course of an interview once: few interviews run a course that no other has run.
+    """A scorer that computes each course of an interview once, because most interviews repeat a course.
 
-    A score depends on the scores of the rounds, where they are flagged, how the interview ended and how many were
-    planned, and on nothing else of it.
+    A score depends only on the scores of the rounds, their flags, how the interview ended and how many rounds were
+    planned.
     """
 
     __slots__ = ("_count", "_known", "scorer")
@@ -41,7 +41,7 @@ class CachedScorer:
         self._count = 0
 
     def scores(self, interview: Interview) -> list[float | None]:
-        """``Scorer.score`` of each aspect, in the order of ``ASPECTS``."""
+        """Return `Scorer.score` for each aspect, in the order of `ASPECTS`."""
         rounds = interview.rounds
         columns = zip(*[round_.scores or _UNSCORED_ROUND for round_ in rounds], strict=True) if rounds else _NO_ROUNDS
         cached = self._cached_scores(interview)
@@ -60,7 +60,7 @@ class CachedScorer:
         return cached[values]
 
     def _cached_scores(self, interview: Interview) -> dict[tuple[int | None, ...], float | None]:
-        """Scores of interviews that ended alike, by the scores of their rounds."""
+        """Return the cached scores of interviews with equal ends and flags, by the scores of their rounds."""
         flags = tuple([round_.stop is not None for round_ in interview.rounds])
         return self._known.setdefault((interview.planned, interview.ended_by, flags), {})
 
@@ -80,12 +80,12 @@ class CachedScorer:
 
 @lru_cache(maxsize=32)
 def cached_scorer(scorer: Scorer) -> CachedScorer:
-    """The one that all aggregates of a scorer share: candidates' interviews run the same courses."""
+    """Return the cached scorer shared by all aggregates with this scorer."""
     return CachedScorer(scorer)
 
 
 class InterviewAggregate(ModelResults):
-    """Everything a report says about one candidate.
+    """The report figures of one candidate.
 
     Interviews about items of one cluster are not independent: errors are over clusters.
     """
@@ -104,7 +104,7 @@ class InterviewAggregate(ModelResults):
         self.discarded = [0, 0, 0]
 
     def add(self, interview: Interview) -> list[float | None]:
-        """Take in one finished interview; returns its score of each aspect, None where it has none."""
+        """Add a finished interview, and return its score for each aspect, None if unscored."""
         self.interviews += 1
         cluster = interview.cluster
         if interview.free:
@@ -138,7 +138,7 @@ class InterviewAggregate(ModelResults):
         return scores
 
     def merge(self, other: InterviewAggregate) -> None:
-        """Take in all that another aggregate of the same scorer has seen."""
+        """Add all interviews of another aggregate with the same scorer."""
         for aspect in ASPECTS:
             self.scores[aspect].merge(other.scores[aspect])
         for name in ("accuracy", "rounds", "unanswered_score", "ends", "stop_reasons", "failures"):
@@ -150,8 +150,9 @@ class InterviewAggregate(ModelResults):
         add_counts(self.discarded, other.discarded)
 
     def to_dict(self, prices: Mapping[str, list[float] | None] | None = None) -> dict[str, Any]:
-        """The aggregate as plain data. ``prices``: role to prices per million [prompt, completion] tokens, None where
-        they are not known.
+        """Return the aggregate as plain data.
+
+        `prices` maps roles to prices per million [prompt, completion] tokens, None if unknown.
         """
         prices = defaultdict[str, list[float] | None](lambda: [0.0, 0.0], prices or {})
         # Each repair is one more text; a round whose repair failed too has two failures and one repair.
@@ -197,7 +198,7 @@ def _rate(part: int, total: int) -> float | None:
 
 
 class KievalAggregate(RunAggregate[InterviewAggregate]):
-    """All candidates of a run. Results come in any order; the report is the same."""
+    """The candidates of a run. Results come in any order; the report is the same."""
 
     fields = (
         *("scenario", "scorer", "seed", "tier", "rounds", "recorded_with_early_stop"),
@@ -272,7 +273,7 @@ def _without_static(row: list[str], header: list[str]) -> list[str]:
 
 
 def _with_discarded(report: dict[str, Any]) -> dict[str, Any]:
-    """Return the report with what the interactor spent on questions that were not put, as a part of its usage."""
+    """Return the report with the interactor's usage for discarded questions as part of its usage."""
     candidates = {}
     for label, record in report["candidates"].items():
         discarded = record["discarded_questions"]
@@ -282,5 +283,5 @@ def _with_discarded(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_often_unanswered(record: dict[str, Any]) -> bool:
-    """Whether the accuracy says more of the form of answers than of what is known."""
+    """Return True if the accuracy depends more on the form of answers than on knowledge."""
     return (record["unanswered_rate"] or 0.0) > MAX_UNANSWERED

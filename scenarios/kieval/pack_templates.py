@@ -1,6 +1,6 @@
-"""Templates that a prompt pack for interviews needs, and the placeholders of each.
+"""Templates of prompt packs for interviews, and the placeholders of each.
 
-The wording is in ``prompts/kieval.yaml``, one part a role. Questions without choices need templates of their own.
+The texts are in `prompts/kieval.yaml`, one part per role. Questions without choices have their own templates.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ _OPTIONAL |= _FREE | {"interactor.free_system": frozenset[str]()}
 
 
 def check_free_templates(pack: PromptPack) -> None:
-    """See that a pack can be used for questions without choices.
+    """Check that a pack can be used for questions without choices.
 
-    :raises ConfigurationError: it lacks a template; the message names it.
+    Raises:
+        ConfigurationError: It lacks a template; the message names it.
     """
     for name in _FREE:
         if name not in pack:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class KievalManifest(ManifestPart):
-    """The manifest of a run of interviews; ``examples`` where five solved ones stand before the first question."""
+    """The manifest fields of a run of interviews; `examples` are the source of five-shot examples."""
 
     dataset: DatasetRecord
     examples: DatasetRecord | None = None
@@ -65,7 +65,7 @@ class KievalManifest(ManifestPart):
 def forecast_interviews(
     settings: KievalSettings, items: Iterable[Item], pack: PromptPack, examples: Callable[[Item], View | None]
 ) -> dict[str, UsageForecast]:
-    """What each role takes for all items of one candidate."""
+    """Return the usage of each role for all items of one candidate."""
     s = settings
     reply_tokens, question_tokens, verdict_tokens = s.candidate_tokens, s.interactor_tokens, s.evaluator_tokens
     system_tokens = {
@@ -243,8 +243,9 @@ class Kieval(
         return lambda result: interview_scores(result, scorer)
 
     def grading(self, settings: KievalSettings, *, by_round: bool = False) -> GradeReader:
-        """Of interviews the score, 0–100, of rounds the overall score, 1–4. With each is known whether the item's
-        question was ``right`` at first.
+        """Return the reader of interview scores, 0–100, or of overall scores of rounds, 1–4.
+
+        Each grade has the known number `right`: 1 if the first answer was right.
         """
         scorer = KievalScoring().scorer_of(settings.model_dump())
 

@@ -1,9 +1,9 @@
 """The KIEval score: from the rounds of one interview to a number from 0 to 100, under named scorers.
 
-``official``   as the authors' published numbers were computed: 1, 2, 3, 4 count 1, 3, 7, 10; round i weighs
+`official`   as the authors' published numbers were computed: 1, 2, 3, 4 count 1, 3, 7, 10; round i weighs
                exp(-0.2 i); only rounds with a valid score count, and i is their index among the survivors.
-``linear``     the same with score/4 in place of the mapping (KIEval, section 3.3).
-``corrected``  the official mapping, weights by the true round; unscored rounds are left out without shifting the
+`linear`     the same with score/4 in place of the mapping (KIEval, section 3.3).
+`corrected`  the official mapping, weights by the true round; unscored rounds are left out without shifting the
                others; rounds lost to an early stop count 0. A detector's stop is the candidate's doing whatever the
                switches say; the evaluator's flags cost nothing where early stop is off.
 """
@@ -34,9 +34,9 @@ _OFFICIAL = {0: 0.0, 1: 1.0, 2: 3.0, 3: 7.0, 4: 10.0}
 
 @dataclass(slots=True)
 class Round:
-    """One round: six scores (None: unscored), the stop reason the evaluator gave, and how many texts broke a rule.
+    """A round: six scores (None: unscored), the evaluator's stop reason, and the number of invalid texts.
 
-    A single score is None where the verdict lacks that one; ``problem`` says what was wrong with it.
+    A score is None if the verdict lacks it; `problem` says what was wrong with it.
     """
 
     scores: list[int | None] | None
@@ -47,13 +47,12 @@ class Round:
 
 @dataclass(slots=True)
 class Interview:
-    """One interview as it is recorded. ``usage`` maps a role to [calls, prompt tokens, completion tokens].
+    """An interview as it is recorded; `usage` maps a role to [calls, prompt tokens, completion tokens].
 
-    ``ended_by``: rounds (all were held), evaluator, detector, budget, operator, transcript, candidate (it could not
-    answer) or interactor (it asked nothing); ``discarded``: usage of questions that were asked ahead and thrown away;
-    ``irregular``: answers by role and kind that were cut, empty, thought about or ended oddly. ``free``: the question
-    has no choices, so that nobody knows whether the first answer is right. ``cluster`` names what the item shares with
-    items that are not independent of it; empty where it shares nothing.
+    `ended_by` is rounds (all were completed), evaluator, detector, budget, operator, transcript, candidate (it could
+    not answer) or interactor (it asked nothing). `discarded` is the usage of questions that were asked ahead and
+    discarded. `irregular` counts irregular answers by role and kind. `free` questions have no choices, so that the
+    first answer is neither right nor wrong. `cluster` names the cluster of dependent items, empty if there is none.
     """
 
     candidate: str
@@ -79,7 +78,7 @@ class Interview:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Interview:
-        """:raises KeyError, TypeError: the record is not one of an interview."""
+        """Return the interview of a record; another record raises `KeyError` or `TypeError`."""
         interview = cls(**{name: record[name] for name in _INTERVIEW_FIELDS})
         interview.irregular = record.get("irregular", {})
         interview.free = bool(record.get("free", False))
@@ -96,8 +95,8 @@ _INTERVIEW_FIELDS = tuple(name for name in Interview.__dataclass_fields__ if nam
 class Scorer:
     """A named scorer with its ablation switches (KIEval, Appendix D).
 
-    ``early_stop`` off ignores the flags of an interview that went on after them; on, it cuts the interview at the first
-    flag.
+    Without `early_stop`, flags are ignored in interviews that continued after them; with it, an interview is cut at its
+    first flag.
     """
 
     name: ScorerName = "official"
@@ -105,7 +104,7 @@ class Scorer:
     early_stop: bool = True
 
     def rounds(self, interview: Interview) -> list[Round]:
-        """The rounds that count: all, or those up to and including the first with a stop flag."""
+        """Return the rounds that count: all, or those up to and including the first with a stop flag."""
         if self.early_stop:
             for index, round_ in enumerate(interview.rounds):
                 if round_.stop is not None:
@@ -113,7 +112,7 @@ class Scorer:
         return interview.rounds
 
     def score(self, interview: Interview, aspect: int = 5) -> float | None:
-        """The interview's score for one aspect (index into ``ASPECTS``; 5 is overall), 0–100.
+        """Return the interview's score for one aspect (index into `ASPECTS`; 5 is overall), 0–100.
 
         None if no round was scored (and none lost, where lost rounds count): unscored is not the same as 0.
         """
@@ -126,7 +125,7 @@ class Scorer:
         return self.combine(values, lost)
 
     def combine(self, values: Sequence[int | None], lost: int = 0) -> float | None:
-        """The weighted mean over rounds. ``values`` by round, None where unscored; ``lost`` rounds follow them."""
+        """Return the weighted mean over rounds (None: unscored), followed by `lost` rounds."""
         if self.name == "corrected":
             scored = [(index, value) for index, value in enumerate(values) if value is not None]
             if not scored and not lost:
@@ -152,7 +151,7 @@ class Scorer:
         return 2.5 * score if self.name == "linear" else _OFFICIAL[score]
 
     def describe(self) -> str:
-        """The scorer's name with its switches, as reports print it."""
+        """Return the scorer's name with its switches, as reports print it."""
         off = [name for name, on in (("no decay", self.decay), ("no early stop", self.early_stop)) if not on]
         return self.name + (f" ({', '.join(off)})" if off else "")
 
@@ -179,7 +178,7 @@ class KievalScoring(Scoring):
 
 
 def interview_scores(result: Any, scorer: Scorer) -> list[TurnScores]:
-    """By aspect and overall: the interview 0–100, its rounds 1–4 as the evaluator gave them."""
+    """Return the scores by aspect and overall: the interview 0–100, its rounds 1–4 as the evaluator gave them."""
     interview = Interview.from_record(result)
     turns = [TurnScores(None, {name: scorer.score(interview, at) for at, name in enumerate(ASPECTS)})]
     for number, round_ in enumerate(interview.rounds, 1):

@@ -19,7 +19,7 @@ _OFF_TOPIC = "That reminds me of a recipe for lemon cake, which needs three eggs
 
 @dataclass(slots=True, frozen=True)
 class InterviewHint:
-    """What a simulated model may know: the item, and (the evaluator) the reply to judge."""
+    """The facts for simulated models: the item and, for the evaluator, the reply to judge."""
 
     item: Item
     reply: str = ""
@@ -34,7 +34,7 @@ class InterviewHint:
         return self._reply(model, chance), None
 
     def _texts(self) -> tuple[list[str], int]:
-        """What a reply may say, and which of it is right."""
+        """Return the possible statements of a reply, and the index of the right one."""
         return ([self.item.reference, WRONG], 0) if self.item.free else (self.item.choices, self.item.answer)
 
     def _reply(self, model: SimulatedBackend, chance: list[float]) -> str:

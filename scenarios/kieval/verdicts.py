@@ -1,8 +1,8 @@
-"""KIEval verdicts: their schema, and reading them from what evaluators really send.
+"""KIEval verdicts: their schema, and a lenient parser for the texts that evaluators send.
 
-Reading is lenient about form (code fences, prose around the object, trailing commas, "3" for 3) and strict about
-substance: a score that is missing, or not a whole number from 1 to 4, is never guessed. What cannot be read is an
-error, never a low score; the error of a partly readable verdict holds the scores that can be read.
+Parsing is lenient about form (code fences, prose around the object, trailing commas, "3" for 3) and strict about
+substance: a score that is missing, or not a whole number from 1 to 4, is never guessed. An unreadable verdict is an
+error, never a low score; the error of a partly readable verdict holds the readable scores.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ StopReason = Literal["off_topic", "empty_response", "rule_violation", "repetitio
 
 
 def _to_whole_number(value: Any) -> Any:
-    """3, 3.0, "3" and " 3 " are 3; everything else is left to fail."""
+    """Convert 3.0, "3" and " 3 " to 3; validation rejects everything else."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value):
         return int(float(value))
     if isinstance(value, float) and value.is_integer():
@@ -77,7 +77,7 @@ class VerdictModel(BaseModel):
     @field_validator("stop_reason", mode="before")
     @classmethod
     def _known_reason(cls, value: Any) -> Any:
-        """A reason that is none of those asked for is no reason; whether to stop, another field says."""
+        """Replace an unknown reason by "none"; another field says whether to stop."""
         return value if isinstance(value, str) and value in STOP_REASONS else "none"
 
 
@@ -105,10 +105,10 @@ _SCORE: TypeAdapter[int] = TypeAdapter(Score)
 
 @dataclass(slots=True)
 class Verdict:
-    """The small record that the engine carries: scores in the order of ``ASPECTS``, overall, and the stop reason.
+    """The record of a verdict: scores in the order of `ASPECTS`, overall, and the stop reason.
 
-    ``stop`` is None while the interview may go on; a stop without a known reason is ``unspecified``. A score is None
-    only in a verdict that could be read in part.
+    `stop` is None if the interview may continue; a stop without a known reason is `unspecified`. A score is None only
+    in a partly readable verdict.
     """
 
     aspects: tuple[int | None, ...]
@@ -120,7 +120,7 @@ class Verdict:
 
 
 class PartlyReadable(MalformedOutput):
-    """A verdict breaks a rule; ``verdict`` holds the scores that can be read, None for the others."""
+    """A verdict that breaks a rule; `verdict` holds the readable scores, None for the others."""
 
     def __init__(self, message: str, verdict: Verdict) -> None:
         super().__init__(message)
@@ -132,9 +132,9 @@ _FRAME_TOKENS, _CHARACTERS_PER_TOKEN, _SHORTEST_COMMENT = 150, 3, 40
 
 
 def verdict_schema(max_tokens: int) -> dict[str, Any]:
-    """A flat JSON schema (no ``$ref``) that every structured-output implementation takes.
+    """Return a flat JSON schema (no `$ref`) that every structured-output implementation accepts.
 
-    Comments are bounded so that a verdict has an end within ``max_tokens``, where the implementation heeds the bound.
+    Comments are bounded so that a verdict ends within `max_tokens`, if the implementation respects the bound.
     """
     room = (max_tokens - _FRAME_TOKENS) * _CHARACTERS_PER_TOKEN // (len(ASPECTS) + 1)
     comment = {"type": "string", "maxLength": max(_SHORTEST_COMMENT, room)}
@@ -158,21 +158,22 @@ def verdict_schema(max_tokens: int) -> dict[str, Any]:
 
 
 def bare_verdict(score: int) -> str:
-    """A verdict with every score ``score`` and no comments, in the form that evaluators write."""
+    """Return a verdict with every score `score` and no comments, in the form that evaluators write."""
     verdict: dict[str, Any] = {name: {"comment": "", "score": score} for name in ASPECTS}
     verdict |= {"overall_comment": "", "overall_score": score, "stop_conversation": False, "stop_reason": "none"}
     return orjson.dumps(verdict).decode()
 
 
 def read_verdict(text: str, *, judged: str = "", truncated: bool = False) -> Verdict:
-    """Read a verdict from a model's text. What it quotes of ``judged``, the candidate's reply, is no verdict.
+    """Parse a verdict from a model's text, ignoring quotations of `judged`, the candidate's reply.
 
     Every object in the text that has a field of a verdict must be a whole verdict, and all must agree: a draft beside a
-    broken or cut-off final version is not read as if it were the final one.
+    broken or truncated final version is not read as if it were the final one.
 
-    :raises PartlyReadable: it holds one verdict, of which some scores break a rule.
-    :raises MalformedOutput: it holds no verdict, several different ones, or one without a readable score.
-        ``truncated`` (the text hit its token limit) makes the message say so.
+    Raises:
+        PartlyReadable: The text has one verdict, of which some scores break a rule.
+        MalformedOutput: The text has no verdict, several different ones, or one without a readable score. If it is
+            `truncated` by its token limit, the message says so.
     """
     if len(text) <= MAX_READ_CHARS and ("\\" not in text or "\\u" not in text) and _each_key_once(text):
         try:
@@ -195,7 +196,7 @@ def read_verdict(text: str, *, judged: str = "", truncated: bool = False) -> Ver
 
 
 def _each_key_once(text: str) -> bool:
-    """Whether no score can stand twice: the fast reader would take the last one."""
+    """Return True if no score can occur twice: the fast parser would take the last one."""
     return text.count('"score"') <= len(ASPECTS) and text.count('"overall_score"') <= 1
 
 
@@ -238,7 +239,7 @@ def _stop_reason(stop: bool, reason: str) -> str | None:
 
 
 def _readable_part(value: dict[str, Any]) -> Verdict:
-    """The scores that can be read of an object with a verdict's fields, each by itself."""
+    """Return the readable scores of an object with a verdict's fields, each checked by itself."""
     aspects: list[int | None] = []
     for name in ASPECTS:
         try:
@@ -289,5 +290,5 @@ def _without_trailing_commas(text: str) -> str:
 
 
 def _escape_newlines(text: str) -> str:
-    """Line breaks and tabs typed inside a string, which JSON forbids and models write."""
+    """Escape line breaks and tabs within strings, which JSON forbids and models write."""
     return _STRING.sub(lambda match: match.group().replace("\n", "\\n").replace("\r", "").replace("\t", "\\t"), text)

@@ -1,4 +1,4 @@
-"""Few-shot examples: sampled once by the seed, the same before every item of a subject, never the item itself."""
+"""Few-shot examples: sampled once by the seed, the same for all items of a subject, never the item itself."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from viva.engine.errors import ConfigurationError
 
 
 def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_bad: bool) -> Dataset:
-    """Where examples are drawn from: the source named, or the dataset's dev split.
+    """Open the source of examples: the named one, or the dataset's dev split.
 
-    ``without`` says what to write where there is none.
+    `without` is the advice if there is none.
 
-    :raises ConfigurationError: no source is named and no dev split is found.
+    Raises:
+        ConfigurationError: No source is named and no dev split is found.
     """
     source = shots_from or development_source(dataset)
     if source is None:
@@ -29,7 +30,10 @@ def open_examples(dataset: str, shots_from: str | None, *, without: str, skip_ba
 
 
 class Shots:
-    """``count`` examples an item, those of the item's own subject first; ``drawn`` by subject, and under "" of all."""
+    """Examples for items, `count` each, those of the item's own subject first.
+
+    `by_subject` has the sampled examples by subject, and those of all subjects under "".
+    """
 
     def __init__(self, count: int, by_subject: dict[str, list[Item]]) -> None:
         self.count = count
@@ -37,9 +41,10 @@ class Shots:
 
     @classmethod
     def sample(cls, source: Dataset, count: int, seed: int) -> Shots:
-        """Examples drawn from a source by the seed.
+        """Sample examples from a source by the seed.
 
-        :raises ConfigurationError: the source has fewer items than are wanted.
+        Raises:
+            ConfigurationError: The source has fewer items than requested.
         """
         # Of all subjects twice as many as wanted and one more: some may be the item's own, or the item itself.
         limit = 2 * count + 1
@@ -63,7 +68,7 @@ class Shots:
         return cls(count, by_subject)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for a manifest: each example once, and by subject which they are."""
+        """Return plain data for a manifest: each example once, and the examples of each subject."""
         places: dict[str, int] = {}
         items: list[dict[str, Any]] = []
         groups: dict[str, list[int]] = {}
@@ -81,15 +86,16 @@ class Shots:
         return cls(record["count"], {group: [items[at] for at in some] for group, some in record["groups"].items()})
 
     def check(self, items: Iterable[Item]) -> None:
-        """:raises ConfigurationError: an item has too few examples besides itself."""
+        """Raise `ConfigurationError` if an item has too few examples besides itself."""
         if len(self._by_subject[""]) <= 2 * self.count:  # else there are more than any item can rule out
             for item in items:
                 self.for_item(item)
 
     def for_item(self, item: Item) -> list[Item]:
-        """The examples that stand before an item: of its own subject, and before them of any where that has too few.
+        """Return the examples for an item: of its own subject, preceded by others if these are too few.
 
-        :raises ConfigurationError: there are too few besides the item itself.
+        Raises:
+            ConfigurationError: There are too few besides the item itself.
         """
         own = self._excluding(item.subject, item)[: self.count]
         if len(own) < self.count and item.subject:

@@ -1,4 +1,4 @@
-"""Import of lm-evaluation-harness samples as a run of probes: each document is an item, each answer a choice."""
+"""Import of lm-evaluation-harness samples as a run of probes: documents are items, answers are choices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RIGHT = {"letter": ("acc",), "text": ("acc",), "generate": ("exact_match", "acc
 
 @dataclass(slots=True)
 class _AnsweredItem:
-    """One line: its item, the method, and that method's part of a probe's record."""
+    """A line of the file: its item, the method, and that method's part of a probe's record."""
 
     item: Item
     method: Method
@@ -38,12 +38,13 @@ class _AnsweredItem:
 
 
 def read_samples(path: Path, choices: ImportOptions) -> ImportedRun:
-    """The samples of one task. Where a document was filtered in several ways, the first way counts.
+    """Read the samples of one task; if a document was filtered in several ways, the first way counts.
 
-    Items are those of ``choices.dataset`` by their ids where it is given, else what the documents say. The model is
-    ``choices.models["candidate"]``, else the one that ``results_DATE.json`` beside the file names.
+    Items are those of `choices.dataset` by id if it is given, else built from the documents. The model is
+    `choices.models["candidate"]`, else the one that `results_DATE.json` beside the file names.
 
-    :raises DatasetError: a line is no sample, two are on one document, or it contradicts itself.
+    Raises:
+        DatasetError: A line is no sample, two are on one document, or a line contradicts itself.
     """
     known_items = {} if choices.dataset is None else {item.id: item for item in open_dataset(choices.dataset)}
     results = _results_beside(path)
@@ -127,7 +128,7 @@ def _read(raw: Raw, item: Item, texts: Sequence[str], answers: Sequence[Any]) ->
 
 
 def _item(doc: Raw, raw: Raw) -> Item:
-    """The item of a document: a benchmark's own record, or a question with texts and the place of the right one."""
+    """Return the item of a document: a benchmark's own record, or a question with texts and the right index."""
     row = raw.get("doc_id")
     location = RecordLocation(position=0, row=row if isinstance(row, int) else 0)
     try:
@@ -145,7 +146,7 @@ def _item(doc: Raw, raw: Raw) -> Item:
 
 
 def _arguments(raw: Raw) -> list[list[str]]:
-    """The requests' arguments, in whichever of the tool's two forms they are written."""
+    """Return the requests' arguments, in either of the tool's two forms."""
     arguments = raw.get("arguments")
     if isinstance(arguments, Mapping):
         arguments = [
@@ -185,12 +186,12 @@ def _conversation(sample: _AnsweredItem, label: str) -> ImportedConversation:
 
 
 def _task(path: Path) -> str:
-    """The task in the name ``samples_TASK_DATE.jsonl``."""
+    """Return the task in the name `samples_TASK_DATE.jsonl`."""
     return path.stem.removeprefix("samples_").rpartition("_")[0] or path.stem
 
 
 def _results_beside(path: Path) -> dict[str, Any]:
-    """The results of the same date; empty where there are none."""
+    """Return the results of the same date; empty if there are none."""
     beside = path.with_name(f"results_{path.stem.rpartition('_')[2]}.json")
     if not beside.is_file():
         return {}

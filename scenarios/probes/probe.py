@@ -1,4 +1,4 @@
-"""Probing one model with one item: the settings, the calls, the record of what they found, and how it is rendered."""
+"""Probes of one model with one item: the settings, the calls, their record, and its rendering."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ CANDIDATE = "candidate"
 
 @dataclass(slots=True)
 class ProbeTask:
-    """One item; ``second`` says that it comes from the set that the first is held against."""
+    """An item; `second` if it comes from the set `against`."""
 
     item: Item
     second: bool = False
 
     @property
     def id(self) -> str:
-        """The item's, so that probes and interviews join by item; one of the second set stands behind ``against/``."""
+        """The item's id, so that probes and interviews join by item; the second set is prefixed with `against/`."""
         return f"against/{self.item.id}" if self.second else self.item.id
 
     def to_record(self) -> dict[str, Any]:
@@ -119,8 +119,10 @@ class ProbeTask:
 
 @dataclass(slots=True)
 class Probe:
-    """What all conversations of a probe run share. ``shots`` None stands for questions without examples;
-    ``members_are_second`` says which set counts as seen in training (of two; simulated models go by it).
+    """The shared parts of all conversations of a probe run.
+
+    `shots` is None for questions without examples; `members_are_second` if the second set counts as seen in training
+    (simulated models use it).
     """
 
     methods: Sequence[Method]
@@ -130,7 +132,7 @@ class Probe:
     members_are_second: bool = False
 
     async def run(self, conversation: Conversation, task: ProbeTask) -> dict[str, Any]:
-        """All methods on one item, one after the other; the second set is only read for its loss."""
+        """Run all methods on one item, one after the other; the second set is only read for its loss."""
         item = task.item
         conversation.tell(lambda: [("benchmark", format_item(item))])
         record: dict[str, Any] = {"candidate": conversation.label, "item": item.id, "second": task.second}
@@ -193,7 +195,7 @@ class Probe:
 
 @contextmanager
 def _errors_as_malformed(item: Item) -> Iterator[None]:
-    """What a formula refuses is a fault of the model that gave the figures."""
+    """Report figures that a formula rejects as a fault of the model."""
     try:
         yield
     except ValueError as error:
@@ -205,7 +207,7 @@ _METHOD_TITLES = {"letter": "by letter", "text": "by text", "generate": "generat
 
 
 def render_probe(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
-    """The item, then a turn a method, in the order in which the methods were tried."""
+    """Return the item, then one turn per method, in the order of the calls."""
     turns = []
     result = recorded.result or {}
     # Calls come in the order of the methods; each method that was carried out left its part of the record.
@@ -231,9 +233,9 @@ def _choice_mark(name: str, record: Mapping[str, Any]) -> Mark:
 
 
 def summarize_probe(result: Mapping[str, Any]) -> ResultSummary:
-    """A probe's line in a list: 100 where the first method found the right choice, 0 where not; loss in nats a token.
+    """Return a probe's summary line: 100 if the first method found the right choice, else 0; loss in nats per token.
 
-    A probe of the second set is read for its loss alone.
+    Probes of the second set have only a loss.
     """
     rights = {_METHOD_TITLES[name]: 100.0 * result[name]["right"] for name in _CHOICE_METHODS if name in result}
     loss = {"loss": float(result["signals"]["loss"])} if "signals" in result else {}

@@ -1,6 +1,6 @@
-"""Prompts of probes: an item as each method puts it, in a pack's words, and what a simulated model knows of it.
+"""Prompts of probes: an item in each method's template, and the knowledge of simulated models.
 
-The wording is in ``prompts/probe.yaml``.
+The texts are in `prompts/probe.yaml`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..simulated_knowledge import knows, recites, static_answer
 
 @dataclass(slots=True, frozen=True)
 class ProbeHint:
-    """The item; ``unseen`` where it is of the set that no model has seen in training."""
+    """The item; `unseen` if it is of the set that no model has seen in training."""
 
     item: Item
     unseen: bool = False
@@ -29,7 +29,7 @@ class ProbeHint:
         return static_answer(model, self.item, chance), None
 
     def simulated_reading(self, model: SimulatedBackend, reading: Reading) -> SimulatedReading:
-        """Which option it takes for right, and whether it has the text by heart."""
+        """Return the option it prefers, and whether it has memorized the text."""
         right = self.item.answer if len(reading.continuations) > 1 else None
         return SimulatedReading(right, knows(model, self.item), not self.unseen and recites(model, self.item))
 
@@ -52,7 +52,7 @@ _BETWEEN = "\n\n"
 
 
 class Questions:
-    """Renders items. ``completions``: the dataset's items are beginnings of texts, not questions."""
+    """A renderer of items; with `completions`, the dataset's items are beginnings of texts, not questions."""
 
     def __init__(self, pack: PromptPack, *, completions: bool = False) -> None:
         self._pack = pack
@@ -74,9 +74,10 @@ class Questions:
         return Reading(self._pack.render(self._text, **_fields(item)), options, _join(examples), hint=ProbeHint(item))
 
     def item_text(self, item: Item) -> str:
-        """The item as a text with its answer, as it may have been learnt.
+        """Return the item as a text with its answer, as it may have been learned.
 
-        :raises ConfigurationError: the item has no choices, and the pack no words for it.
+        Raises:
+            ConfigurationError: The item has no choices, and the pack no template for it.
         """
         if item.free:
             if _FREE_TEMPLATE not in self._pack:
@@ -87,7 +88,7 @@ class Questions:
         return self._pack.render("loss.text", **_fields(item), **answer)
 
     def question_view(self, item: Item, shots: Sequence[Item]) -> View:
-        """The item as a question in a conversation, the examples as earlier turns."""
+        """Return the item as a question in a conversation, with the examples as earlier turns."""
         view = View()
         view.append("system", self._pack.render("generate.system"))
         for shot in shots:

@@ -19,7 +19,7 @@ ACCURACIES = {"letter": "letter", "text": "text", "text_normalised": "text, by l
 
 
 class CandidateProbes(ModelResults):
-    """One candidate's results, in any order. ``signals`` are kept by item, for a rank needs all of them."""
+    """The results of one candidate, in any order; `signals` are kept by item, because ranks need all of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class CandidateProbes(ModelResults):
 
 
 def cluster_label(result: dict[str, Any]) -> str:
-    """Return what a record's item shares with items that are not independent of it; of most items that is itself."""
+    """Return the cluster of a record's item, for most items the item itself."""
     own = f"{'against' if result['second'] else 'dataset'}/{result['item']}"
     return f"cluster/{result['cluster']}" if result.get("cluster") else own
 
@@ -95,11 +95,16 @@ def detector_records(
     clusters: Mapping[tuple[bool, str], str],
     members_are_second: bool,
 ) -> dict[str, Any]:
-    """Return by detector how well it tells members from other texts; of detectors that every text has a score of.
+    """Return for each detector how well it separates members from other texts, if every text has its score.
 
-    ``texts`` are the scores of each text, which is named by whether it is of the second set, and its item.
-    ``chance_se`` is the standard error that the area would have if members and others were alike; ``items`` counts the
-    independent texts of the set that has fewer: clusters count once.
+    Args:
+        texts: The scores of each text, by whether it is of the second set, and its item.
+        clusters: The cluster of each text.
+        members_are_second: Whether the second set counts as seen in training.
+
+    Returns:
+        Records with `chance_se`, the standard error of the area if members and others were alike, and `items`, the
+            number of independent texts of the smaller set, in which clusters count once.
     """
     member = [second == members_are_second for second, _ in texts]
     labels = [clusters[key] for key in texts]
@@ -116,7 +121,7 @@ def detector_records(
 
 
 class ProbeAggregate(RunAggregate[CandidateProbes]):
-    """All candidates of a run."""
+    """The candidates of a run."""
 
     fields = (
         *("scenario", "seed", "tier", "methods", "shots", "members"),

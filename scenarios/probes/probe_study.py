@@ -1,4 +1,4 @@
-"""Studies of probes: cells read as columns, pooled by item, and lent to studies of other systems."""
+"""Studies of probes: cells read as columns, pooled by item, and lent to studies of other scenarios."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ GENERATED_METHODS = ("generate",)  # ways of answering that may name no choice
 
 @dataclass(slots=True)
 class ProbeColumns:
-    """What one candidate's probes showed, by item (as ``ItemNumbers`` has them).
+    """The probes of one candidate by item, numbered by `ItemNumbers`.
 
-    ``right`` holds, by way of answering, whether each item was answered rightly; ``signals`` are those of the probed
-    set (False) and of the set it was held against (True), by the item's own id; ``usage`` counts calls, prompt and
-    completion tokens by role; ``unanswered``, by way of answering, items whose answer named no choice. ``clusters`` has
-    the number of each item's cluster, ``labels`` the cluster of each text of ``signals``.
+    Attributes:
+        right: By answering method, whether each item was answered correctly.
+        signals: Signals of the probed set (False) and of the set `against` (True), by the item's own id.
+        usage: Calls, prompt and completion tokens by role.
+        unanswered: By answering method, the number of items whose answer named no choice.
+        clusters: The number of each item's cluster.
+        labels: The cluster of each text of `signals`.
     """
 
     seed: int
@@ -63,7 +66,7 @@ class ProbeColumns:
 
 
 def average_scores(cells: Sequence[ProbeColumns]) -> dict[tuple[bool, str], dict[str, float]]:
-    """Detectors' scores of each text, averaged over cells; of each detector that all texts have a score of."""
+    """Return detectors' scores of each text, averaged over cells, for detectors that score all texts."""
     scores_by_text: dict[tuple[bool, str], list[dict[str, float]]] = {}
     for cell in cells:
         for key, signals in cell.signals.items():
@@ -89,7 +92,7 @@ _EXPLANATION = (
 
 
 class ProbeFigures:
-    """What probes lend to studies of other systems (``StaticFigures``)."""
+    """The static figures of probes for studies of other scenarios (`StaticFigures`)."""
 
     methods = tuple(ACCURACIES)
     preferred = ("text", "letter", "generate")
@@ -157,7 +160,7 @@ def _pool_columns(pool: Pool) -> list[tuple[str, ProbeColumns]]:
 
 
 def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
-    """Losses and detectors over seeds; where one cell alone has them they are those of its own report."""
+    """Return losses and detectors over seeds; those of the cell's own report if there is only one cell."""
     read = [reading for reading in readings if isinstance(reading.columns, ProbeColumns) and reading.columns.signals]
     columns: list[ProbeColumns] = [reading.columns for reading in read]
     names = ("loss", "loss_against", "loss_gap", "detectors")
@@ -185,7 +188,7 @@ def _signals(readings: Sequence[RunReading]) -> dict[str, Any]:
 
 
 class ProbeStudy(SystemStudy):
-    """Probes beside interviews; alone where no system is registered that takes static figures."""
+    """The study of probes, beside interviews or alone."""
 
     by_item: ClassVar[bool] = True
     settings: ClassVar[tuple[str, ...]] = ("shots",)

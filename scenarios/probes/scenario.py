@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class ProbeManifest(ManifestPart):
-    """The manifest of a run of probes: the second set, and where examples were drawn from, if there are such."""
+    """The manifest fields of a run of probes: the second set and the source of examples, if any."""
 
     dataset: DatasetRecord
     against: DatasetRecord | None
@@ -50,7 +50,7 @@ class ProbeManifest(ManifestPart):
 
 
 def forecast_probes(probe: Probe, tasks: Iterable[ProbeTask]) -> dict[str, UsageForecast]:
-    """What the candidate takes for all items: by readings of several continuations, and with a request for each."""
+    """Return the candidate's usage for all items, with batched readings and with one request per continuation."""
     batched, single = UsageForecast(), UsageForecast()
     for task in tasks:
         item = task.item

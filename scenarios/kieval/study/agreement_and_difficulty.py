@@ -1,4 +1,4 @@
-"""Agreement of verdicts over evaluators and seeds, the hardest items, and how many items narrower intervals take."""
+"""Agreement of verdicts over evaluators and seeds, the hardest items, and the number of items needed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ _MEASURES = ("kappa", "kappa_quadratic", "fleiss", "unanimous", "decided", "alph
 
 
 class AgreementSection(Section[InterviewMaterial]):
-    """For each dataset over all candidates, and for each candidate over all datasets."""
+    """Agreement by dataset over all candidates, and by candidate over all datasets."""
 
     key, subject, heading, anchor = "agreement", Subject.AGREEMENT, "Agreement", "agreement"
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What is rated is a round: the kappas and the ordinal alpha compare its overall verdict, 1–4; kappa is the
-        mean over pairs of raters, Fleiss' is of the ``fleiss_n`` rounds that all of them have rated; ``unanimous`` and
-        ``decided`` are shares of rounds. The interval alpha compares the scores of whole interviews.
+        """Return the agreement figures of raters.
+
+        The rated units are rounds: the kappas and the ordinal alpha compare their overall verdicts, 1–4. Kappa is the
+        mean over pairs of raters, Fleiss' kappa is over the `fleiss_n` rounds rated by all; `unanimous` and `decided`
+        are shares of rounds. The interval alpha compares the scores of whole interviews.
         """
         groups: list[tuple[str | None, str | None, list[InterviewPool]]]
         datasets = pools_by_dataset(material.by_items)
@@ -82,7 +84,7 @@ def _rater(cell: StudyCell, over: str) -> str:
 
 
 def _agreement_figures(group: Sequence[InterviewPool], raters: Sequence[str], over: str) -> dict[str, Any]:
-    """The coefficients over all rounds that at least two have rated."""
+    """Return the coefficients over all rounds with at least two ratings."""
     rounds: dict[tuple[Any, ...], list[int | None]] = {}
     rated: dict[tuple[Any, ...], list[float | None]] = {}  # whole interviews
     for pool in group:
@@ -123,7 +125,7 @@ def _agreement_figures(group: Sequence[InterviewPool], raters: Sequence[str], ov
 
 
 def _verdicts(columns: InterviewColumns) -> Iterable[tuple[int, int, int]]:
-    """Item, round and overall verdict (0: unscored) of all rounds."""
+    """Yield item, round and overall verdict (0: unscored) of all rounds."""
     items = np.repeat(columns.items, columns.lengths).tolist()
     return zip(items, columns.rounds().tolist(), columns.verdicts.tolist(), strict=True)
 
@@ -139,7 +141,7 @@ _SOLVED_SCORE = 3  # of 4: what a candidate gets in every round that has solved 
 
 
 class DifficultySection(Section[InterviewMaterial]):
-    """Items, each candidate's score on one being the mean over its interviews about it."""
+    """Difficulty of items; a candidate's score on an item is the mean over its interviews about it."""
 
     key, subject, heading, anchor = "difficulty", Subject.ITEMS, "Difficulty of items", "difficulty"
 
@@ -186,7 +188,7 @@ class DifficultySection(Section[InterviewMaterial]):
 
 
 def _items_needed_table(report: Record) -> Table:
-    """How many items would make the interval of a score so narrow, from the spread that was seen."""
+    """Return the number of items needed for narrower intervals, from the observed spread."""
     records = [record for record in report["pooled"] if record["items_needed"] is not None]
     rows = []
     for record in records:
@@ -201,7 +203,7 @@ def _items_needed_table(report: Record) -> Table:
 
 
 def _item_means(pool: InterviewPool) -> dict[str, float | None]:
-    """The mean score of each item's interviews."""
+    """Return the mean score of each item's interviews."""
     codes, scores = pool.codes(), pool.column("overall")
     is_scored = ~np.isnan(scores)
     items, positions = np.unique(codes[is_scored], return_inverse=True)

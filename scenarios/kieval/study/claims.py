@@ -1,4 +1,4 @@
-"""Claims that a study supports: paired comparisons, suspected contamination, and who leads."""
+"""Claims that a study supports: paired comparisons, suspected contamination, and the leader."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ _MAX_NAMED = 5  # pairs in a note; of more the note says how many
 
 
 class Comparisons(Section[InterviewMaterial]):
-    """Pairs of candidates by dataset and over all; p corrected within each of these."""
+    """Pairs of candidates by dataset and over all; p-values are corrected within each of these."""
 
     key, subject, heading, anchor = "comparisons", Subject.COMPARISONS, "Comparisons", "comparisons"
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Interviews are paired by item, seed and evaluator. ``won``, ``tied`` and ``lost`` count items, by their mean
-        difference.
+        """Compare all pairs; interviews are paired by item, seed and evaluator.
+
+        `won`, `tied` and `lost` count items, by their mean difference.
         """
         return [
             {"dataset": dataset, **record}
@@ -43,7 +44,7 @@ class Comparisons(Section[InterviewMaterial]):
         ]
 
     def notes(self, report: Record) -> list[str]:
-        """Pairs whose p-values rest on few items."""
+        """Return notes on pairs whose p-values rest on few items."""
         compared = report["comparisons"]
         small = [record for record in compared if record["p"] is not None and record["clusters"] <= MAX_SIGN_FLIPS]
         notes = []
@@ -94,7 +95,7 @@ class Comparisons(Section[InterviewMaterial]):
 
 
 def compare_pairs(group: Sequence[InterviewPool]) -> list[dict[str, Any]]:
-    """Every pair of candidates that have an item in common; items of several datasets are strata."""
+    """Compare every pair of candidates with a common item; items of several datasets are strata."""
     scores = {pool.candidate: _item_scores(pool) for pool in group}
     clusters: dict[str, str] = {}
     for pool in group:
@@ -139,7 +140,7 @@ def _dataset_labels(pool: InterviewPool) -> Iterator[tuple[str, str]]:
 
 
 def _item_scores(pool: InterviewPool) -> dict[tuple[str, str], float | None]:
-    """Overall scores by item, and by seed and evaluator; what comes twice is told apart by its turn."""
+    """Return overall scores by item and by seed and evaluator; repeated conditions are numbered."""
     scores: dict[tuple[str, str], float | None] = {}
     turns: dict[str, int] = {}
     for cell, dataset, columns in pool.parts:
@@ -213,9 +214,9 @@ class Claims(Section[InterviewMaterial]):
 
 
 def _judge_candidates(report: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The candidates of each dataset, each with its tests and what they say.
+    """Yield the candidates of each dataset with their tests and verdicts.
 
-    Texts are tested of all candidates that were asked on the dataset, and of the candidate on all datasets.
+    The number of text tests counts all candidates probed on the dataset, and the candidate on all datasets.
     """
     probed = [row for row in report["pooled"] if detector_result(row) is not None]
     together = Counter(row["candidate"] for row in probed if _count_texts(row) >= FEWEST_ITEMS)
@@ -249,19 +250,19 @@ def _verdict(tests: Sequence[Mapping[str, Any]]) -> str:
 
 
 def detector_result(row: Record) -> Record | None:
-    """What the detector says of a candidate on one dataset; None where it was not asked."""
+    """Return the detector's result for a candidate on one dataset; None if it was not used."""
     result: Record = ((row.get("probe") or {}).get("detectors") or {}).get(DETECTOR) or {}
     return result if row["dataset"] is not None and result.get("chance_se") else None
 
 
 def _count_texts(row: Record) -> int:
-    """Count the independent texts that the detector was asked about, of the set that has fewer."""
+    """Count the independent texts of the smaller set that the detector was used on."""
     fewest = min(row["probe"][name]["n"] for name in ("loss", "loss_against"))
     return int((detector_result(row) or {}).get("items", fewest))
 
 
 def _texts_test(row: Record, tests: int) -> dict[str, Any]:
-    """Test whether a candidate tells the dataset's texts from the others: one of so many ``tests``."""
+    """Test whether a candidate separates the dataset's texts from the others, as one of `tests` tests."""
     probe, detector = row["probe"], detector_result(row) or {}
     error, value = detector["chance_se"], detector["value"]
     if probe.get("members") == "against":  # the area is that of the other set's texts
@@ -286,7 +287,7 @@ def _texts_test(row: Record, tests: int) -> dict[str, Any]:
 
 
 def _leads(material: InterviewMaterial, report: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """On each dataset, and over each set of datasets that two candidates have met, who leads and how sure that is."""
+    """Yield the leader on each dataset, and on each set of datasets that two candidates share."""
     met: dict[str, list[InterviewPool]] = {}
     for pool in material.pools:
         if pool.dataset is not None and pool.interviews:
@@ -326,7 +327,7 @@ def _lead(
 
 
 def _compare_leaders(first: str, comparisons: Sequence[Mapping[str, Any]], pairs: int) -> dict[str, Any]:
-    """Whether the first is ahead of the second, of ``pairs`` pairs that were compared."""
+    """Compare the first candidate with the second; `pairs` pairs were compared in total."""
     if not comparisons or comparisons[0]["p_corrected"] is None:
         return {
             "verdict": "not_comparable",
@@ -362,7 +363,7 @@ _SEEN_BY = {("line", "texts"): "", ("line",): " by interviews", ("texts",): " by
 
 
 def findings(report: Record) -> list[Findings]:
-    """Return what is said of each dataset, the suspected first, then what is said over several datasets together."""
+    """Return the findings of each dataset, suspected ones first, then those over several datasets together."""
     verdicts = report["verdicts"]
     by_dataset = [
         _dataset_findings(name, report)
@@ -443,7 +444,7 @@ def _contamination_sentences(judged: Sequence[Record]) -> Iterator[str]:
 
 
 def _by_tests(judged: Sequence[Record]) -> Iterable[tuple[tuple[str, ...], list[Record]]]:
-    """Candidates by the tests that could have found something."""
+    """Group candidates by the tests that have enough power."""
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in judged:
         groups.setdefault(tuple(sorted(test["test"] for test in record["tests"] if test["power"] >= POWER)), []).append(
@@ -453,7 +454,10 @@ def _by_tests(judged: Sequence[Record]) -> Iterable[tuple[tuple[str, ...], list[
 
 
 def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, str]:
-    """The kind of the tests without power, empty where all have it, and what they would take; of two the nearer one."""
+    """Return the kind of the tests without power, empty if all have it, and what they require.
+
+    If both kinds lack power, the one that requires fewer items is returned.
+    """
     tests = [test for record in judged for test in record["tests"] if test["test"] not in powered]
     if not tests:
         return "", ""
@@ -471,7 +475,7 @@ def _weak_tests(judged: Sequence[Record], powered: Sequence[str]) -> tuple[str, 
 
 
 def _suspicions(record: Record) -> Iterator[str]:
-    """What speaks against a candidate: far below the line, or texts of the benchmark that it knows."""
+    """Yield the evidence against a candidate: far below the line, or recalled texts of the benchmark."""
     for test in record["tests"]:
         if test["p_corrected"] < LEVEL:
             p = _p_text(test["p_corrected"])
@@ -489,7 +493,7 @@ def _join_names(judged: Sequence[Record]) -> str:
 
 
 def _leader_sentence(lead: Record) -> Iterator[str]:
-    """Who leads, and whether the next one is told from it beyond chance."""
+    """Yield the leader, and whether the lead over the second is significant."""
     first, *followers = lead["standings"]
     leader = f"{first['candidate']}, {number(first['mean'])}"
     interval = "" if first["low"] is None else f" (95% interval {number(first['low'])} to {number(first['high'])})"
@@ -538,6 +542,6 @@ def _p_text(value: float, before: str = "") -> str:
 
 
 def _two_digits(number: int) -> int:
-    """Two digits of a number: what a pilot tells of the items needed is no better known."""
+    """Round up to two digits: the number of items needed is no more precise."""
     step: int = 10 ** max(0, len(str(number)) - 2)
     return -(-number // step) * step

@@ -61,7 +61,7 @@ _FIGURE = ("model", "dataset", "accuracy", "score", "accuracy_se", "score_se")
 
 
 class AgainstAccuracy(Section[InterviewMaterial]):
-    """Coefficients, once more without the models below a line, and the lines."""
+    """Correlation coefficients, the same without models below a line, and the lines."""
 
     key, subject, heading, anchor = "correlations", Subject.CORRELATIONS, "Correlations", "correlations"
 
@@ -69,8 +69,10 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         self._lent = lent
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, Any]:
-        """Accuracies with more than ``MAX_UNANSWERED`` unanswered items are in none of the figures: they tell how
-        often an answer could be read, not what a model knows.
+        """Return coefficients and lines.
+
+        Accuracies with more than `MAX_UNANSWERED` unanswered items are left out: they show how often an answer could be
+        read, not what a model knows.
         """
         pooled = report["pooled"]
         datasets = list(dict.fromkeys(row["dataset"] for row in pooled if row["dataset"] is not None))
@@ -96,8 +98,10 @@ class AgainstAccuracy(Section[InterviewMaterial]):
     def _fit_all(
         self, material: InterviewMaterial, figures: Sequence[ModelScores], sources: Mapping[str, str]
     ) -> dict[str, dict[str, Any] | None]:
-        """Each dataset's line, with each candidate tested against that of the others; p is corrected for the datasets
-        on which the candidate is tested, so that runs of other candidates on other datasets change nothing.
+        """Return each dataset's line, with each candidate tested against the line of the others.
+
+        p-values are corrected for the datasets on which the candidate is tested, so that runs of other candidates on
+        other datasets change nothing.
         """
         tested = {
             name: self._fit_dataset(material, name, group, sources[name])
@@ -134,7 +138,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
         return _TestedLine(fit, tests)
 
     def notes(self, report: Record) -> list[str]:
-        """Models that answer too seldom to be set beside others."""
+        """Return notes on models with too few readable answers to be compared."""
         correlations = report["correlations"]
         kinds = {
             name: "first" if source == FIRST_ANSWER else "generated"
@@ -219,7 +223,7 @@ class AgainstAccuracy(Section[InterviewMaterial]):
 
 @dataclass(slots=True, frozen=True)
 class _LineTest:
-    """The test of one candidate against the line of the others; ``departure`` None: too few are left for a line."""
+    """The test of a candidate against the line of the others; `departure` is None if these are too few for a line."""
 
     departure: Departure | None
     items: int
@@ -227,11 +231,11 @@ class _LineTest:
 
     @property
     def has_enough_items(self) -> bool:
-        """Return True if there are items enough to find anything."""
+        """True if there are enough items to find anything."""
         return self.departure is not None and self.clusters >= FEWEST_ITEMS
 
     def record(self, datasets: int) -> dict[str, Any]:
-        """The test as plain data, as one of those on so many datasets."""
+        """Return the test as plain data, corrected for the number of datasets."""
         record: dict[str, Any] = {"value": None, "se": None, "p": 1.0, "power": 0.0, "n": self.items, "needed": None}
         if self.departure is None:
             return record
@@ -246,13 +250,13 @@ class _LineTest:
 
 @dataclass(slots=True, frozen=True)
 class _TestedLine:
-    """A dataset's line, and the test of each candidate."""
+    """The line of a dataset, and the test of each candidate."""
 
     fit: DatasetLine
     tests: Mapping[str, _LineTest]
 
     def record(self, datasets: Mapping[str, int]) -> dict[str, Any]:
-        """The line as plain data; ``datasets`` has by candidate on how many it is tested with items enough."""
+        """Return the line as plain data; `datasets` counts by candidate the datasets with enough items."""
         tests = {}
         for model, line_test in self.tests.items():
             tests[model] = line_test.record(datasets.get(model, 0) + (not line_test.has_enough_items))
@@ -261,7 +265,7 @@ class _TestedLine:
 
 
 def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list[ModelScores], list[dict[str, Any]]]:
-    """The figures of each candidate on each dataset, and those that are left out."""
+    """Return the figures of each candidate on each dataset, and those that are left out."""
     figures, left_out = [], []
     for row in pooled:
         if row["dataset"] is None:
@@ -280,22 +284,20 @@ def _figures(pooled: Sequence[Record], sources: Mapping[str, str]) -> tuple[list
 
 
 def _figure(point: ModelScores, row: Record, source: str) -> dict[str, Any]:
-    """The record of a point; its errors are those that the figures have everywhere."""
+    """Return the record of a point, with the errors that the figures have everywhere."""
     record = {name: getattr(point, name) for name in _FIGURE}
     return record | {"accuracy_se": accuracy_of(row, source)["se"], "score_se": row["score"]["se"]}
 
 
 def _least_error(record: Mapping[str, Any]) -> float:
-    """The half of a figure's interval, in normal quantiles: the error that a line takes a point to have. Of few items,
-    or of items that are all alike, the spread seen says less.
-    """
+    """Return half of a figure's interval in normal quantiles; the observed spread says less if items are few or alike."""
     return float((record["high"] - record["low"]) / 2 / normal_quantile((1 + LEVEL) / 2))
 
 
 def _item_errors(
     pools: Mapping[str, InterviewPool], source: str, lent: StaticFigures | None, group: Sequence[ModelScores]
 ) -> dict[str, ItemErrors]:
-    """What each cluster of items adds to the error of each candidate's accuracy and score."""
+    """Return the contribution of each item cluster to the errors of each candidate's accuracy and score."""
     columns = {}
     for name, pool in pools.items():
         clusters, items = pool.clusters(), pool.codes()
@@ -334,7 +336,7 @@ def _item_errors(
 def _coefficients(
     figures: Sequence[ModelScores], alike: Sequence[ModelScores], without: Collection[str]
 ) -> dict[str, Any]:
-    """By dataset, and over all of them, where ``alike`` has accuracies of one kind."""
+    """Return coefficients by dataset, and over all of them, where `alike` has accuracies of one kind."""
     correlations: Correlations = correlate(figures, without)
     return {
         "overall": correlation_record(correlate(alike, without).overall, bool(without)),

@@ -25,7 +25,7 @@ class Costs(Section[InterviewMaterial]):
     key, subject, heading, anchor = "costs", Subject.COSTS, "Tokens and cost", "costs"
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, Any]:
-        """``models`` and ``interviews`` say what the means are over: candidates that have a finished interview."""
+        """Return mean usage; `models` and `interviews` count what the means are over: finished interviews."""
         read = [
             reading
             for reading in material.readings
@@ -85,9 +85,9 @@ class Costs(Section[InterviewMaterial]):
 
 
 def _mean_usage(readings: Sequence[RunReading]) -> dict[str, dict[str, float | None]]:
-    """By role, what one model used: totals over its cells, the mean over the models that have any.
+    """Return the usage of one model by role: totals over its cells, averaged over the models that have any.
 
-    What a fork repeats from another run was used there.
+    A fork's replayed calls belong to the other run.
     """
     models = {reading.cell.candidate for reading in readings}
     totals: dict[str, dict[str, float | None]] = {}

@@ -1,6 +1,6 @@
 """Interviews as columns of numbers, pooled over seeds and evaluators by candidate and dataset.
 
-A cell's interviews are read once. Figures by round, and the intervals of scores where a stop rule ended the cell, are
+Interviews of a cell are read once. Figures by round, and the intervals of scores if a stop rule ended the cell, are
 computed from the columns.
 """
 
@@ -45,11 +45,10 @@ _NO_CHOICES = 2  # in place of whether the first answer is right
 
 
 class InterviewColumns:
-    """One candidate's interviews of one run, in the order of their numbers.
+    """The interviews of one candidate in one run, in the order of their numbers.
 
-    Columns have a row for each finished interview; a score is nan where there is none. ``verdicts`` holds the overall
-    scores of all rounds that count, one interview after another, 0 where a round is unscored; ``lengths`` how many of
-    them belong to each.
+    Columns have a row for each finished interview; missing scores are nan. `verdicts` holds the overall scores of all
+    counted rounds, one interview after another, 0 if unscored; `lengths` has the number of rounds of each interview.
     """
 
     def __init__(self, aggregate: InterviewAggregate, items: ItemNumbers, recorded_with_early_stop: bool) -> None:
@@ -85,22 +84,22 @@ class InterviewColumns:
 
     @property
     def numbers(self) -> Codes:
-        """The conversations' numbers, ascending."""
+        """The numbers of the conversations, ascending."""
         return np.frombuffer(self._numbers, dtype=np.int64)
 
     @property
     def items(self) -> Codes:
-        """Each interview's item, as ``ItemNumbers`` has them."""
+        """The item of each interview, numbered by `ItemNumbers`."""
         return np.frombuffer(self._item, dtype=np.intc).astype(np.int64)
 
     @property
     def clusters(self) -> Codes:
-        """Each interview's cluster, numbered as items are: its item, where that belongs to no cluster."""
+        """The cluster of each interview, numbered as items are; without a cluster, its item."""
         return np.frombuffer(self._cluster, dtype=np.intc).astype(np.int64)
 
     @property
     def right(self) -> Floats:
-        """1 where the first answer is right, else 0; nan where the question has no choices."""
+        """The first answers as numbers: 1 if right, else 0; nan for questions without choices."""
         values = np.frombuffer(self._right, dtype=np.uint8).astype(np.float64)
         values[values == _NO_CHOICES] = _NAN
         return values
@@ -114,25 +113,25 @@ class InterviewColumns:
         return np.frombuffer(self._verdicts, dtype=np.uint8).astype(np.int64)
 
     def scores(self, aspect: str = "overall") -> Floats:
-        """The scores of one aspect, 0–100."""
+        """Return the scores of one aspect, 0–100."""
         return np.frombuffer(self._scores[ASPECTS.index(aspect)], dtype=np.float64)
 
     def variant(self, decay: bool, early_stop: bool) -> Floats | None:
-        """The overall scores with other switches; None where the interviews were not recorded for it."""
+        """Return the overall scores with other switches; None if the interviews were not recorded for them."""
         if (decay, early_stop) == (self._scorer.decay, self._scorer.early_stop):
             return self.scores()
         variant = self._variants.get((decay, early_stop))
         return None if variant is None else np.frombuffer(variant[1], dtype=np.float64)
 
     def rounds(self) -> Codes:
-        """The number of its round, from 0, for each of ``verdicts``."""
+        """Return the round of each of `verdicts`, from 0."""
         lengths = self.lengths
         return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
     # -- what a cell tells ------------------------------------------------------------------------------------------
 
     def running(self) -> dict[str, list[Any]]:
-        """The mean of the first n scored interviews with its 95% interval, at no more than ``POINTS`` of the n."""
+        """Return the mean of the first n scored interviews with its 95% interval, for at most `POINTS` values of n."""
         scores = self.scores()
         is_scored = ~np.isnan(scores)
         scores, clusters = scores[is_scored], self.clusters[is_scored]
@@ -157,7 +156,7 @@ class InterviewColumns:
         return record
 
     def examples(self) -> list[int]:
-        """The numbers of the interviews with the lowest, the median and the highest score; each once."""
+        """Return the distinct numbers of the interviews with the lowest, the median and the highest score."""
         scores = self.scores()
         scored = np.flatnonzero(~np.isnan(scores))
         if not len(scored):
@@ -168,7 +167,7 @@ class InterviewColumns:
 
 
 def _clustered_running_mean(scores: Floats, clusters: Codes, at: Codes) -> dict[str, list[Any]]:
-    """The running mean of scores that come in clusters, at the numbers ``at``."""
+    """Return the running mean of clustered scores at the numbers `at`."""
     record: dict[str, list[Any]] = {"n": at.tolist(), "mean": [], "low": [], "high": []}
     for n in at.tolist():
         figures = clustered_score(scores[:n], [str(code) for code in clusters[:n].tolist()])
@@ -178,7 +177,7 @@ def _clustered_running_mean(scores: Floats, clusters: Codes, at: Codes) -> dict[
 
 
 def conversation_keys(run: RunFolder, numbers: Iterable[int]) -> list[str]:
-    """The keys of conversations, for ``viva show --conversation``."""
+    """Return the keys of conversations, for `viva show --conversation`."""
     with History(run.journal) as history:
         return [started[0] for number in numbers if (started := history.started(number)) is not None]
 
@@ -187,10 +186,10 @@ _SCORE_LEVELS = 5  # 0 is a round without a score
 
 
 def round_figures(columns: Sequence[InterviewColumns], items: Sequence[Codes], scorer: Scorer) -> list[dict[str, Any]]:
-    """For each round how many interviews held it, and the mean overall score that it got.
+    """Return for each round the number of interviews that reached it, and its mean overall score.
 
-    Scores are 0–100 by the scorer's mapping. ``items`` are the numbers of each interview's item; errors and intervals
-    are clustered by them.
+    Scores are 0–100 by the scorer's mapping. `items` are the numbers of each interview's item, by which errors and
+    intervals are clustered.
     """
     total = sum(len(column.numbers) for column in columns)
     max_rounds = max((int(column.lengths.max(initial=0)) for column in columns), default=0)
@@ -210,7 +209,7 @@ def round_figures(columns: Sequence[InterviewColumns], items: Sequence[Codes], s
 
 
 def _mean_of_rounds(verdicts: Codes, codes: Codes, worth: Sequence[float]) -> ClusteredMean | None:
-    """Of the rounds with a score. Items on which each verdict was given as often are counted together."""
+    """Return the mean over scored rounds; items with equal counts of verdicts are counted together."""
     scored = verdicts > 0
     items, places = np.unique(codes[scored], return_inverse=True)
     counts = np.bincount(places * _SCORE_LEVELS + verdicts[scored], minlength=len(items) * _SCORE_LEVELS)
@@ -219,11 +218,11 @@ def _mean_of_rounds(verdicts: Codes, codes: Codes, worth: Sequence[float]) -> Cl
 
 
 def with_rule_interval(score: Mapping[str, Any], cells: Sequence[StudyCell], scorer: Scorer) -> dict[str, Any]:
-    """The record of a mean score over ``cells``, with the interval of the rule that ended at least one of them.
+    """Return the record of a mean score, with the interval of the rule that ended at least one cell.
 
-    Of several cells it is the mean of their intervals, each weighed by its scored interviews. That covers at least with
-    probability 1 - (cells)·(1 - level), and in practice far more often. The record stays as it is where no rule ended a
-    cell, where a cell was watched by none, or where the rule saw scores of another scorer.
+    For several cells it is the mean of their intervals, weighted by scored interviews. It covers with probability at
+    least 1 - (cells)·(1 - level), in practice far more. The record is unchanged if no rule ended a cell, a cell had no
+    rule, or the rule used another scorer.
     """
     sequences = [_confidence_sequence(cell, scorer) for cell in cells]
     available = [sequence for sequence in sequences if sequence is not None]
@@ -238,7 +237,7 @@ def with_rule_interval(score: Mapping[str, Any], cells: Sequence[StudyCell], sco
 
 
 def _confidence_sequence(cell: StudyCell, scorer: Scorer) -> dict[str, Any] | None:
-    """What the rule knows of a cell's mean score; None where it knows nothing of scores such as these."""
+    """Return the rule's interval of a cell's mean score; None if the rule used other scores."""
     if cell.until is None:
         return None
     watched = Scorer(cell.settings("scorer"), cell.settings("decay"), cell.settings("early_stop"))
@@ -249,7 +248,7 @@ def _confidence_sequence(cell: StudyCell, scorer: Scorer) -> dict[str, Any] | No
 
 
 def rule_notes(cells: Sequence[StudyCell], scorer: Scorer) -> list[str]:
-    """What a reader should know of intervals where a rule ended cells; nothing where none did."""
+    """Return notes on intervals if a rule ended cells."""
     ruled = [cell for cell in cells if cell.stopped_at is not None]
     if not ruled:
         return []
@@ -273,9 +272,9 @@ HALF_WIDTHS = (1.0, 2.0, 5.0)  # points of the score
 
 
 class InterviewMaterial(Material):
-    """What the sections compute from: the cells, and the pools of their candidates. ``scoring`` is a ``Scorer``.
+    """The cells and the pools of their candidates; `scoring` is a `Scorer`.
 
-    ``pools`` are apart where a dataset's candidates were not examined alike; ``by_items`` are not.
+    `pools` separate candidates that were examined differently; `by_items` does not.
     """
 
     def __init__(self, material: Material, lent: StaticFigures | None) -> None:
@@ -302,14 +301,14 @@ class InterviewMaterial(Material):
 
     @property
     def overall_pools(self) -> list[InterviewPool]:
-        """The pools of all datasets, or of the only one, of candidates that were interviewed."""
+        """The pools over all datasets, or of the only one, of interviewed candidates."""
         several = len({pool.dataset for pool in self.pools}) > 1
         return [pool for pool in self.pools if (pool.dataset is None or not several) and pool.parts]
 
 
 @dataclass(slots=True)
 class InterviewPool(Pool):
-    """The interviews of a pool, and the static figures that were lent of the same candidate."""
+    """The interviews of a pool, and the static figures lent for the same candidate."""
 
     lent: StaticFigures | None
 
@@ -327,23 +326,23 @@ class InterviewPool(Pool):
         return self.catalogue.labels_of(codes)
 
     def codes(self) -> Codes:
-        """The item of each interview, in the order of ``column``; numbers of the catalogue."""
+        """Return the item of each interview, in the order of `column`; numbers of the catalogue."""
         return concatenate_columns(self._codes()).astype(np.int64)
 
     def clusters(self) -> Codes:
-        """The cluster of each interview, in the order of ``column``; numbers of the catalogue."""
+        """Return the cluster of each interview, in the order of `column`; numbers of the catalogue."""
         return concatenate_columns(self._clusters()).astype(np.int64)
 
     def codes_of(self, dataset: str, columns: InterviewColumns) -> Codes:
-        """The same for one of the ``parts``."""
+        """Return the items of one of the `parts`."""
         return self.catalogue.codes(dataset, columns.items)
 
     def column(self, name: str) -> Floats:
-        """``right``, ``rounds`` or an aspect's scores, of all interviews."""
+        """Return `right`, `rounds` or an aspect's scores of all interviews."""
         return concatenate_columns([_column(columns, name) for _, _, columns in self.parts])
 
     def variant(self, decay: bool, early_stop: bool) -> dict[str, Any]:
-        """The overall score with other switches, empty where some interviews were not recorded for it."""
+        """Return the overall score with other switches, empty if some interviews were not recorded for them."""
         variants = [columns.variant(decay, early_stop) for _, _, columns in self.parts]
         available = [column for column in variants if column is not None]
         if len(available) < len(variants):
@@ -351,12 +350,12 @@ class InterviewPool(Pool):
         return clustered_score(concatenate_columns(available), self.labels(self.clusters()))
 
     def score(self, scorer: Scorer) -> dict[str, Any]:
-        """The mean score, with the interval of the rule that ended the interviews, where one did."""
+        """Return the mean score, with the interval of the rule that ended the interviews, if any."""
         record = clustered_score(self.column("overall"), self.labels(self.clusters()))
         return with_rule_interval(record, [cell for cell, _, _ in self.parts], scorer)
 
     def record(self, scorer: Scorer) -> dict[str, Any]:
-        """The pooled figures as the report shows them."""
+        """Return the pooled figures as the report shows them."""
         readings, parts = self.readings, self.parts
         merged = InterviewAggregate(scorer)
         for _, _, columns in parts:
@@ -413,9 +412,9 @@ class InterviewPool(Pool):
         return record
 
     def _joined_by_item(self, lent: StaticFigures, accuracy: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The score of interviews about items that were answered rightly, and about the others.
+        """Return the scores of interviews about items answered correctly, and about the others.
 
-        An item that several seeds asked counts as right if it was answered so more often than not.
+        An item asked under several seeds counts as correct if most answers were.
         """
         method = next((name for name in lent.methods if name in accuracy), None)
         if method is None or not self.parts:
@@ -436,7 +435,7 @@ class InterviewPool(Pool):
 
 
 def pools_by_dataset(interview_pools: Sequence[InterviewPool]) -> list[tuple[str | None, list[InterviewPool]]]:
-    """The pools of candidates that were interviewed, by dataset, all datasets last."""
+    """Return the pools of interviewed candidates by dataset, all datasets last."""
     groups: dict[str | None, list[InterviewPool]] = {}
     for pool in interview_pools:
         if pool.interviews:
@@ -449,7 +448,7 @@ def concatenate_columns(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _conditions(reading: RunReading) -> Conditions | None:
-    """Who judged and asked, and how many rounds by which prompts: scores of others are on another scale."""
+    """Return the conditions of an interview: evaluator, interactor, rounds and prompts define the scale of scores."""
     cell, columns = reading.cell, reading.columns
     if not isinstance(columns, InterviewColumns) or not len(columns.numbers):
         return None
@@ -461,9 +460,9 @@ def _conditions(reading: RunReading) -> Conditions | None:
 
 
 def _items_needed(score: Mapping[str, Any], size: float) -> dict[str, int] | None:
-    """Items for intervals of these half widths, if items go on to spread as they do; None where no spread is seen.
+    """Return the items needed for intervals of these half widths, given the observed spread; None without spread.
 
-    ``size`` is the number of items in a cluster: 1 where items come in none.
+    `size` is the number of items in a cluster, 1 without clusters.
     """
     if not score["se"]:
         return None

@@ -1,4 +1,4 @@
-"""Studies of interviews: read as columns, pooled, and compared with what other systems measured statically."""
+"""Studies of interviews: read as columns, pooled, and compared with static figures of other scenarios."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .score_tables import Ablation, Contamination, Results, round_rows
 
 
 class InterviewStudy(SystemStudy):
-    """The tables and plots of the KIEval paper, and what several seeds and evaluators allow beyond."""
+    """The tables and plots of the KIEval paper, with additions for several seeds and evaluators."""
 
     by_item: ClassVar[bool] = True
     settings: ClassVar[tuple[str, ...]] = ("rounds",)
@@ -57,10 +57,10 @@ class InterviewStudy(SystemStudy):
     # -- computing --------------------------------------------------------------------------------------------------
 
     def scoring(self, cells: Sequence[StudyCell], name: str | None) -> Scorer:
-        """The one scorer of a study: the one named, else that of all its interviews.
+        """Return the scorer of a study: the named one, else that of all its interviews.
 
-        Its switches are those of the runs; where they differ, both are on, for interviews that went on after a flag can
-        be cut there, but those that ended there cannot go on.
+        Its switches are those of the runs. If they differ, both are on: interviews that continued after a flag can be
+        cut there, but those that ended there cannot continue.
         """
         scorer = next((scorer_name for scorer_name in SCORERS if scorer_name == name), None)
         if name is not None and scorer is None:

@@ -1,4 +1,4 @@
-"""What all sections of a study share: the text on how figures are computed, the source of accuracies, plot panels."""
+"""Shared parts of the sections of a study: explanations of figures, the source of accuracies, plot panels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SCORERS = {
 
 
 def title_facts(report: Record) -> str:
-    """What titles of tables say of how figures came about."""
+    """Return the facts for table titles: scorer, seeds, and reproducibility."""
     facts = report["facts"]
     seeds = ", ".join(map(str, facts["seeds"])) or "–"
     tiers = " and ".join(facts["tiers"]) or "–"
@@ -51,12 +51,12 @@ def title_facts(report: Record) -> str:
 
 
 def row_prefix(report: Record, **columns: Any) -> dict[str, Any]:
-    """The first columns of a figure in long form that is of the whole study."""
+    """Return the first columns of a long-form figure of the whole study."""
     return {"scenario": NAME, "scorer": report["scorer"], **columns}
 
 
 def page_facts(common: dict[str, str], report: Record) -> dict[str, str]:
-    """What was run, as terms and their descriptions."""
+    """Return facts about the runs as terms and descriptions."""
     cells, totals = report["cells"], _totals(report)
     lines = [(name, line) for name, line in ((report.get("correlations") or {}).get("lines") or {}).items() if line]
     facts = insert_after(common, "Seeds", Interactor=list_names(distinct_values(cells, "interactor")))
@@ -74,7 +74,7 @@ def page_facts(common: dict[str, str], report: Record) -> dict[str, str]:
 
 
 def origin(report: Record) -> str:
-    """One line for under a figure: n, scorer, seeds, tier, and the rates of what could not be scored or read."""
+    """Return one line for below a figure: n, scorer, seeds, reproducibility, and rates of unread verdicts."""
     cells, totals = report["cells"], _totals(report)
     probes = sum(cell.get("ended") or 0 for cell in cells if cell["scenario"] != NAME)
     parts = []
@@ -90,7 +90,7 @@ def origin(report: Record) -> str:
 
 
 def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]:
-    """How figures are computed, as terms and their descriptions."""
+    """Return how figures are computed, as terms and descriptions."""
     scorer, cells = str(report["scorer"]), report["cells"]
     entries: list[tuple[str, str]] = []
     if _totals(report)["interviews"]:
@@ -135,7 +135,7 @@ def methods(report: Record, lent: StaticFigures | None) -> list[tuple[str, str]]
 
 
 def accuracy_label(source: str | None, lent: StaticFigures | None) -> str:
-    """Where accuracies come from, for an axis."""
+    """Return the source of accuracies, for an axis."""
     return (
         FIRST_ANSWER if not source or source == FIRST_ANSWER else source if lent is None else lent.method_label(source)
     )
@@ -183,7 +183,7 @@ def _stopped_by_rule(cells: Sequence[Record]) -> str:
 
 
 def _outliers(lines: Sequence[tuple[str, Record]], side: str) -> str:
-    """The models off the line, each with the datasets where it is."""
+    """Return the models off the line, each with its datasets."""
     datasets_of: dict[str, list[str]] = {}
     for dataset, line in lines:
         for model in line[side]:
@@ -192,9 +192,9 @@ def _outliers(lines: Sequence[tuple[str, Record]], side: str) -> str:
 
 
 def accuracy_source(pooled: Sequence[Record], lent: StaticFigures | None) -> str:
-    """Return a static figure's way of answering if all that were interviewed have it, each but the first only where the
-    ones before it are missing; else that of the interviews' first answers. One kind for all rows, for kinds do not
-    compare: ``pooled`` are those of one dataset, or all.
+    """Return the source of accuracies: the best static method that all interviewed candidates have, else first answers.
+
+    All rows have one kind, because kinds do not compare; `pooled` are the rows of one dataset, or all.
     """
     rows = [row for row in pooled if row["dataset"] is not None and row["score"]["n"]]
     for method in () if lent is None else lent.preferred:
@@ -204,7 +204,7 @@ def accuracy_source(pooled: Sequence[Record], lent: StaticFigures | None) -> str
 
 
 def accuracy_of(row: Record, source: str) -> dict[str, Any]:
-    """A pooled row's accuracy by that source, per cent."""
+    """Return a pooled row's accuracy by that source, in per cent."""
     if source == FIRST_ANSWER:
         own: dict[str, Any] = row["accuracy"]
         return own
@@ -212,19 +212,19 @@ def accuracy_of(row: Record, source: str) -> dict[str, Any]:
 
 
 def unanswered_of(row: Record, source: str) -> float | None:
-    """The share of the items, 0–1, whose answer by that source names no choice, which accuracy counts as not right."""
+    """Return the share of items, 0–1, whose answer by that source names no choice and counts as not right."""
     record = row if source == FIRST_ANSWER else (row["probe"] or {}).get("unanswered", {}).get(source, {})
     rate: float | None = record.get("unanswered_rate")
     return rate
 
 
 def is_too_seldom_answered(row: Record, source: str) -> bool:
-    """Whether the accuracy tells how often an answer could be read rather than what a model knows."""
+    """Return True if the accuracy shows how often an answer could be read rather than what a model knows."""
     return (unanswered_of(row, source) or 0.0) > MAX_UNANSWERED
 
 
 def accuracy_titles(correlations: Record) -> str:
-    """Return the sources as titles of tables name them, dataset by dataset where they differ."""
+    """Return the sources as table titles name them, by dataset if they differ."""
     sources = correlations.get("accuracies") or {}
     if len(set(sources.values())) < 2:
         return _source_title(next(iter(sources.values()), correlations["accuracy"]))
@@ -239,12 +239,12 @@ Drawing = tuple[str, str]  # an SVG, and what to say of it in one line
 
 
 def plot_group(report: Record, anchor: str, heading: str, caption: str, panels: Sequence[Drawing]) -> list[Plot]:
-    """One kind of drawing, none where it has no panel."""
+    """Return a plot with several panels, or nothing without panels."""
     return [Plot(anchor, heading, caption, origin(report), panels)] if panels else []
 
 
 def overlap_sentence(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """A sentence for a caption: which candidates share a line, by dataset; empty where none do."""
+    """Return a caption sentence on candidates that share a line, by dataset; empty if none do."""
     if not groups:
         return ""
     several = len({dataset for dataset, _ in groups}) > 1
@@ -253,7 +253,7 @@ def overlap_sentence(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def ranked_candidates(report: Record) -> list[str]:
-    """The candidates of the study, best overall score first; those without a score last, in the study's order."""
+    """Return the candidates, best overall score first; those without a score last, in the study's order."""
     names = list(dict.fromkeys(row["candidate"] for row in report["pooled"]))
     best: dict[str, tuple[bool, float]] = {}
     for row in report["pooled"]:  # that of all datasets counts, or of the only one
@@ -264,7 +264,7 @@ def ranked_candidates(report: Record) -> list[str]:
 
 
 def rows_by_dataset(report: Record) -> Iterable[tuple[str, list[Record]]]:
-    """Each dataset with the pooled interviews of its candidates, best candidates first."""
+    """Yield each dataset with the pooled interviews of its candidates, best candidates first."""
     rank = {name: index for index, name in enumerate(ranked_candidates(report))}
     rows = [row for row in report["pooled"] if row["dataset"] is not None and row["n_observations"]]
     for name in dict.fromkeys(row["dataset"] for row in rows):
@@ -276,11 +276,11 @@ def dataset_names(report: Record) -> list[str]:
 
 
 def short_dataset_name(name: str) -> str:
-    """A dataset's name, short enough for the title of a panel."""
+    """Return a dataset's name, shortened for the title of a panel."""
     return plot_style.shorten_names([name], 26)[name]
 
 
 def interval_reach(record: Record) -> tuple[float, float] | None:
-    """How far the interval reaches below the mean, and above."""
+    """Return how far the interval extends below and above the mean."""
     low, high = record.get("low"), record.get("high")
     return None if low is None or high is None else (max(0.0, record["mean"] - low), max(0.0, high - record["mean"]))

@@ -135,7 +135,7 @@ class StopsSection(Section[InterviewMaterial]):
 
 
 def _stop_reasons(row: Record) -> dict[str, int]:
-    """Why interviews ended before their last round: flags of the evaluator, and the end of a recording in a fork."""
+    """Return why interviews ended before their last round: evaluator flags, and the end of a recording in a fork."""
     ran_out = (row.get("ends") or {}).get("transcript", 0)
     return {**row["stop_reasons"], **({"recorded talk ran out": ran_out} if ran_out else {})}
 
@@ -183,14 +183,14 @@ class RunningMeans(Section[InterviewMaterial]):
 
 
 def running_rows(prefix: Row, record: Record) -> Iterator[Row]:
-    """A cell's running mean in long form, a row for each n."""
+    """Yield a cell's running mean in long form, a row for each n."""
     for index, n in enumerate(record["n"]):
         ends = {name: record[name][index] for name in ("low", "high")}
         yield figure_row(prefix, "running", value=record["mean"][index], n=n, **ends)
 
 
 def _running_points(record: Record | None) -> line_plots.RunningMean | None:
-    """The points that have an interval; None of none."""
+    """Return the points that have an interval; None if there are none."""
     if not record:
         return None
     columns = [record[name] for name in ("n", "mean", "low", "high")]

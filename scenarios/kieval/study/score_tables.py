@@ -79,7 +79,7 @@ def round_rows(prefix: Row, record: Record) -> Iterator[Row]:
 
 
 def _main_table(report: Record) -> Table:
-    """Accuracy, KIEval and rounds by dataset and over all of them."""
+    """Return accuracy, KIEval score and rounds by dataset and over all of them."""
     rows, source = of_interviews(report), report["correlations"]["accuracy"]
     sources = report["correlations"]["accuracies"]
     datasets = list(dict.fromkeys(row["dataset"] for row in rows if row["dataset"] is not None))
@@ -168,7 +168,7 @@ _DETECTOR = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
 
 
 class Contamination(Section[InterviewMaterial]):
-    """What a model recalls beside how it interviews about it."""
+    """Recall of a benchmark's texts beside the interviews about it."""
 
     subject, heading, anchor = Subject.CONTAMINATION, "Contamination", "contamination"
 
@@ -179,8 +179,9 @@ class Contamination(Section[InterviewMaterial]):
         return [self._beside(report), _by_item(report)]
 
     def _beside(self, report: Record) -> Table:
-        """Accuracy, losses and Min-K% beside the interview, of candidates with losses. Accuracy is the preferred
-        static one where there is any, else that of the first answers.
+        """Return accuracy, losses and Min-K% beside the interview scores of candidates with losses.
+
+        Accuracy is the preferred static one if there is any, else that of the first answers.
         """
         lines = []
         for row in report["pooled"]:
@@ -200,7 +201,7 @@ class Contamination(Section[InterviewMaterial]):
 
 
 def _by_item(report: Record) -> Table:
-    """Static accuracies, and the score of interviews about items answered rightly and wrongly."""
+    """Return static accuracies, and the scores of interviews about items answered correctly and incorrectly."""
     rows = [row for row in report["pooled"] if row["probe"] is not None and row["probe"]["accuracy"]]
     methods = list(dict.fromkeys(name for row in rows for name in row["probe"]["accuracy"]))
     lines = []
@@ -217,13 +218,14 @@ def _by_item(report: Record) -> Table:
 
 
 class Ablation(Section[InterviewMaterial]):
-    """For each variant: the mean score of each candidate over all datasets, and how it follows accuracy."""
+    """Score variants: the mean score of each candidate over all datasets, and its correlation with accuracy."""
 
     key, subject, heading, anchor = "ablation", Subject.VARIANTS, "Scorer variants", "ablation"
 
     def compute(self, material: InterviewMaterial, report: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """A variant without early stop has figures of a candidate only if all of its interviews were recorded without
-        it.
+        """Return the scores by variant.
+
+        A candidate has a score without early stop only if all of its interviews were recorded without it.
         """
         pools, accuracy = material.overall_pools, _candidate_accuracies(material, report)
         variants = []
@@ -272,7 +274,7 @@ class Ablation(Section[InterviewMaterial]):
 
 
 def _candidate_accuracies(material: InterviewMaterial, report: Mapping[str, Any]) -> dict[str, float]:
-    """The accuracy of each candidate over all datasets, of those that answer often enough."""
+    """Return the accuracy over all datasets of candidates that answer often enough."""
     source, pool_ids = report["correlations"]["accuracy"], {id(pool) for pool in material.overall_pools}
     return {
         row["candidate"]: record["mean"]
