@@ -48,7 +48,7 @@ def _describe_error(detail: Any, kind: type[BaseModel], name: str | Path, line: 
     if detail["type"] == "extra_forbidden":
         field_names = ", ".join(map(str, _fields_at(kind, loc[:-1])))
         near = did_you_mean(str(loc[-1]), map(str, _fields_at(kind, loc[:-1])))
-        return prefix + f"unknown field{f'; field_names here: {field_names}' if field_names else ''}{near}"
+        return prefix + f"unknown field{f'; known here: {field_names}' if field_names else ''}{near}"
     if detail["type"] == "missing":
         return prefix + "is missing"
     message = str(detail["msg"]).removeprefix("Value error, ")
