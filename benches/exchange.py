@@ -63,7 +63,7 @@ def exported(run: Path, form: str, out: Path) -> tuple[float, float, float]:
     """
     note(f"{run.name}: {form}")
     code = "import sys, exchange; from viva.cli.start import main; sys.argv[0] = 'viva'; main()"
-    command = [sys.executable, "-c", code, "export", str(run), "--to", form, "--out", str(out)]
+    command = [sys.executable, "-c", code, "export", str(run), "--format", form, "--out", str(out)]
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parent)

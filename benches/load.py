@@ -1,4 +1,4 @@
-"""How well `viva bench judge` measures: against queues with known theory, the server's own counts, and guidellm.
+"""How well `viva judge load` measures: against queues with known theory, the server's own counts, and guidellm.
 
 The server is an M/M/c queue in a process of its own (``tests/servers/queue_server.py``). Measured are: percentiles and
 utilisation at loads of 0.3 to 0.9 beside the theory; what a server that stalls for 5 s does to an open and to a closed
@@ -291,7 +291,7 @@ ROUGH = ("theory_worst_pct", "utilisation_worst_pct", "stall_open_worst_pct")  #
 
 def main() -> None:
     """Read the options and measure."""
-    parser = argparse.ArgumentParser(description="How well viva bench judge measures.")
+    parser = argparse.ArgumentParser(description="How well viva judge load measures.")
     parser.add_argument("--quick", action="store_true", help="short steps; without guidellm")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="length of the long step (default: 300)")
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part")

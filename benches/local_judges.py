@@ -1,6 +1,6 @@
 """One GGUF file as a judge in three places under load: llama.cpp in process, llama-server, llama-cpp-python's server.
 
-``viva bench judge`` drives all three with the same requests, a shared system prompt and grades under a schema, at
+``viva judge load`` drives all three with the same requests, a shared system prompt and grades under a schema, at
 growing numbers of requests in flight, and prints one table. The judge in process is of tier C: with the same seeds its
 answers have to be the same at every load, byte for byte. llama-server computes requests together, and what they are
 computed with changes the last bits of what comes out; how many verdicts that changes is measured beside it. Weights are
@@ -129,7 +129,7 @@ def judges(model: Path, stack: ExitStack) -> list[str]:
 
 def load_test(names: list[str], folder: Path, loads: str, requests: int) -> dict[str, Any]:
     """The record that the command prints."""
-    command = [sys.executable, "-m", "viva", "bench", "judge", str(folder / "requests.jsonl"), "--concurrency",
+    command = [sys.executable, "-m", "viva", "judge", "load", str(folder / "requests.jsonl"), "--concurrency",
                loads, "--requests", str(requests), "--baseline", str(requests), "--warm-up", "0", "--drain", "300",
                "--no-stop", "--out", str(folder / "test"), "--json"]  # fmt: skip
     for name in names:

@@ -7,16 +7,18 @@ import make them only when they are called.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from viva.engine.permissions import PYTHON_TOOLS_OPTION, begin_command
 
-from .exit_codes import handle_errors
+from .exit_codes import handle_errors, print_note
+from .old_spellings import modernize
 
 F = TypeVar("F", bound=Callable[..., Any])
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -33,8 +35,79 @@ _LONGEST_SUMMARY = 1000  # letters of a summary
 ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
+_SECONDS = ("seconds", "timeout", "grace")  # names of options whose number is one of seconds
+_TYPE = re.compile(r" (?!-)(\S.*)$")  # what help shows behind the names of an option
+_RANGE = re.compile(r" ?range", re.IGNORECASE)
+_WORDS = {"int": "N", "integer": "N", "path": "FILE", "file": "FILE"}
+
+
+def _argument_words(param: Any) -> str:
+    words = str(param.metavar or str(param.name).rstrip("_").upper())
+    return words.removeprefix("[").removesuffix("]").removesuffix("...")
+
+
+def _option_words(param: Any, shown: str) -> str:
+    """Return an option's names and what its value is in words; `shown`: the same as typer puts it."""
+    names = ", ".join(sorted(param.opts, key=lambda name: name.startswith("--"))) + "".join(
+        f" / {name}" for name in param.secondary_opts
+    )
+    if param.is_flag:
+        return names
+    words = param.metavar
+    if words is None:
+        match = _TYPE.search(shown)
+        kind = _RANGE.sub("", match[1] if match else "").strip("<>[] ").removeprefix("list[").lower()
+        last = str(param.name).strip("_").rpartition("_")[2]
+        numeric = "SECONDS" if last in _SECONDS else "NUMBER"
+        words = kind if "|" in kind else _WORDS.get(kind, numeric if kind == "float" else last.upper())
+    return f"{names} {words}" + " (repeatable)" * bool(param.multiple)
+
+
+def _help_text(param: Any, shown: str) -> str:
+    """Return an option's help with its default in parentheses; bounds are left to error messages."""
+    text = param.help or ""
+    extra = shown.removeprefix(text).strip().removeprefix("[").removesuffix("]")
+    required = "required" if param.param_type_name == "option" else None  # the line of usage says it of arguments
+    kept = [part for part in extra.split("; ") if part.startswith("default: ") or part == required]
+    return text + (f" ({'; '.join(kept)})" if kept else "")
+
+
+def _write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is None:
+            continue
+        is_argument = param.param_type_name == "argument"
+        words = _argument_words(param) if is_argument else _option_words(param, record[0])
+        sections["Arguments" if is_argument else "Options"].append((words, _help_text(param, record[1])))
+    for title, rows in sections.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+class WordedCommand(TyperCommand):
+    """A command whose help names types in words: `MODEL (repeatable)`, `N`, `FILE`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces = ["[OPTIONS]"]
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                words = _argument_words(param) + "..." * (param.nargs != 1)
+                pieces.append(words if param.required else f"[{words}]")
+        return pieces
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_parameters(self, ctx, formatter)
+
+
 class CommandGroup(TyperGroup):
     """A group whose help shows each command's summary whole, over as many lines as it takes."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_parameters(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, names in self.sections(ctx).items():
@@ -78,7 +151,7 @@ def add_lazy_command(
     """
 
     if is_completing() and name in typed_words():
-        app.command(name, help=summary)(make())
+        app.command(name, help=summary, cls=WordedCommand)(make())
         return
 
     def command(context: typer.Context) -> None:
@@ -92,61 +165,45 @@ def run_lazy_command(context: typer.Context, command: Callable[..., Any], epilog
     alone = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, context_settings=HELP, rich_markup_mode=None
     )
-    alone.command(context.info_name, epilog=epilog)(command)
+    alone.command(context.info_name, epilog=epilog, cls=WordedCommand)(command)
     typer.main.get_command(alone).main(args=context.args, prog_name=context.command_path)
 
 
-_RUNNING = "Running"
-_TOPICS = {
-    "run": _RUNNING,
-    "resume": _RUNNING,
-    "sweep": _RUNNING,
-    "demo": _RUNNING,
-    "plan": _RUNNING,
-    "compact": _RUNNING,
-    "report": "Looking",
-    "show": "Looking",
-    "view": "Looking",
-    "score": "Looking",
-    "list": "Looking",
-    "judge": "Judging",
-    "bench": "Judging",
-    "review": "Judging",
-    "meta": "Judging",
-    "correlate": "Judging",
-    "serve": "Serving",
-    "export": "Exchange",
-    "import": "Exchange",
-    "data": "Data",
-    "validate": "Data",
-    "lab": "Data",
+_MORE = "More"
+_SECTIONS = {
+    "Commands": ("run", "sweep", "report", "view", "show", "suite", "judge", "serve"),
+    "People": ("grade", "review"),
+    "Data": ("data", "validate", "lab", "demo"),
+    "Exchange": ("export", "import"),
+    _MORE: ("resume", "probe", "score", "list"),
 }
-_ORDER = (_RUNNING, "Looking", "Judging", "Serving", "Exchange", "Data")
 
 
-class TopicGroup(CommandGroup):
-    """Commands by topic, and within one in the order of the topic's; what systems bring of their own is running."""
+class TopLevelGroup(CommandGroup):
+    """The commands in sections; those that scenarios bring stand under the last one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Permit the code that the words of the command name; ``--python-tools`` may stand behind whichever verb."""
+        """Permit the code that the command line names, and put old spellings into their new ones.
+
+        `--python-tools` may stand anywhere.
+        """
         begin_command(args, _pop_option(PYTHON_TOOLS_OPTION, args))
+        if not is_completing():
+            args, message = modernize(args)
+            if message:
+                print_note(message)
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed
 
     def list_commands(self, ctx: Any) -> list[str]:
-        known = list(_TOPICS)
-
-        def place(name: str) -> tuple[int, int]:
-            return _ORDER.index(_topic(name)), known.index(name) if name in known else len(known)
-
-        return sorted(super().list_commands(ctx), key=place)
+        return [name for names in self.sections(ctx).values() for name in names]
 
     def sections(self, ctx: Any) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for name in self.list_commands(ctx):
-            if not self.commands[name].hidden:
-                found.setdefault(_topic(name), []).append(name)
-        return found
+        present = [name for name in super().list_commands(ctx) if not self.commands[name].hidden]
+        sections = {title: [name for name in names if name in present] for title, names in _SECTIONS.items()}
+        sorted_names = {name for names in sections.values() for name in names}
+        sections[_MORE] += [name for name in present if name not in sorted_names]
+        return sections
 
 
 def _pop_option(option: str, words: list[str]) -> list[str]:
@@ -163,10 +220,6 @@ def _pop_option(option: str, words: list[str]) -> list[str]:
     return values
 
 
-def _topic(name: str) -> str:
-    return _TOPICS.get(name, _RUNNING)
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -177,15 +230,16 @@ def _version(wanted: bool) -> None:
 
 def _viva(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say more on stderr, e.g. how local models are loaded; anywhere.")
+        bool,
+        typer.Option("--verbose", "-v", help="Say more on stderr, e.g. how models are loaded. May stand anywhere."),
     ] = False,
     python_tools: Annotated[
         list[str] | None,
         typer.Option(
-            PYTHON_TOOLS_OPTION, metavar="MODULE|FILE.py", help="Python code that files may name; anywhere, repeatable."
+            PYTHON_TOOLS_OPTION, metavar="MODULE|FILE.py", help="Python code that files may name. May stand anywhere."
         ),
     ] = None,
 ) -> None:
@@ -194,7 +248,7 @@ def _viva(
 
 app = typer.Typer(
     name="viva",
-    cls=TopicGroup,
+    cls=TopLevelGroup,
     callback=_viva,
     epilog=MODELS,
     no_args_is_help=True,
@@ -210,8 +264,8 @@ def command(
     """Add the decorated function as a command whose help ends in these calls of it."""
 
     def add(function: F) -> F:
-        epilog = example_epilog(*examples, models=models) if examples else None
-        group.command(name, epilog=epilog, **options)(handle_errors(function))
+        options.setdefault("epilog", example_epilog(*examples, models=models) if examples else None)
+        group.command(name, cls=WordedCommand, **options)(handle_errors(function))
         return function
 
     return add

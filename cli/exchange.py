@@ -23,7 +23,7 @@ def _export_help() -> str:
     from viva.exchange.exports.formats import FORMATS
 
     formats = {name: one.summary for name, one in FORMATS.items()}
-    calls = example_epilog("viva export runs/a --to inspect --out logs", "viva export runs/sweep --to parquet")
+    calls = example_epilog("viva export runs/a --format inspect --out logs", "viva export runs/sweep --format parquet")
     return f"{_format_list(formats)}\n\n{calls}"
 
 
@@ -45,19 +45,22 @@ def _format_list(formats: dict[str, str]) -> str:
 
 def _export(
     run: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of the run, or of a sweep.")],
-    to: Annotated[str | None, typer.Option("--to", metavar="FORMAT", help="One of the formats below.")] = None,
+    format_: Annotated[str | None, typer.Option("--format", metavar="FORMAT", help="One of the formats below.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="File or folder to make (default: RUN-FORMAT in the current folder).")
+        Path | None,
+        typer.Option(
+            "--out", metavar="PATH", help="File or folder to make (default: RUN-FORMAT in the current folder)."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Write a run or a sweep in the format of another tool."""
     from viva.exchange.exports.formats import FORMATS, export
 
-    if to is None:
-        _refuse_without_format("name a format with --to", {name: one.summary for name, one in FORMATS.items()})
-    done = export(run, to, out)
-    record = {"export": 1, "to": to, "records": done.records}
+    if format_ is None:
+        _refuse_without_format("name a format with --format", {name: one.summary for name, one in FORMATS.items()})
+    done = export(run, format_, out)
+    record = {"export": 1, "to": format_, "records": done.records}
     _print_outcome(record, done, f"{done.records:,} records in {len(done.files):,} files", json=json)
 
 
@@ -66,7 +69,9 @@ def _import(
     source: Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="One of the formats below.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Run folder or file to make (default: runs/FILE, or FILE.jsonl for dialogs)."),
+        typer.Option(
+            "--out", metavar="PATH", help="Run folder or file to make (default: runs/FILE, or FILE.jsonl for dialogs)."
+        ),
     ] = None,
     dataset: Annotated[
         str | None,
@@ -74,7 +79,7 @@ def _import(
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="ROLE=NAME", help="Name of a model, by its role; may be given several times."),
+        typer.Option("--model", metavar="ROLE=NAME", help="Name of a model, by its role."),
     ] = None,
     json: Json = False,
 ) -> None:

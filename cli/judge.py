@@ -12,8 +12,8 @@ from viva.engine.errors import ConfigurationError
 
 from .app import add_lazy_command, command, command_group
 from .exit_codes import handle_errors, print_note
-from .options import Config, Csv, Json, MaxFailures, Out, Plot
-from .run import exit_with, run_launch
+from .options import Config, Csv, Html, Json, MaxFailures, Out, Plot
+from .run import compared_setting, exit_with, run_launch, write_run_page
 
 if TYPE_CHECKING:
     from viva.orchestration.launch import Launch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _AUDIT_SCENARIO, _CASES_FILE = "audit", "cases.jsonl"
 _AUDIT_SUMMARY = "Audit judges: position, verbosity, format, self-preference, labels, test-retest."
-judge = command_group("judge", "Look at a judge: how far its figures can be trusted.")
+judge = command_group("judge", "Check a judge: audit, certify, compare with people, load-test.")
 
 
 def _audit_example() -> str:
@@ -43,23 +43,26 @@ def _audit_command() -> Any:
     def command(
         given: dict[str, Any],
         run: Annotated[
-            Path | None, typer.Option("--run", help="Take the answers of this run's models as cases, two by two.")
+            Path | None,
+            typer.Option("--run", metavar="RUN", help="Take the answers of this run's models as cases, in pairs."),
         ] = None,
         plot: Plot = None,
         config: Config = None,
         out: Out = None,
         json: Json = False,
+        html: Html = None,
         max_failures: MaxFailures = 0,
     ) -> None:
-        from .output_files import check_plot_file
+        from .output_files import check_output_files, check_plot_file
 
+        check_output_files({"--plot": plot, "--html": html})
         if plot is not None:
             check_plot_file(plot)
         settings = read_settings(which.settings, given, config)
-        _audit(_audit_launch(which, settings, run, out), plot, json, max_failures)
+        _audit(_audit_launch(which, settings, run, out), plot, json, html, max_failures)
 
     command.__doc__ = _AUDIT_SUMMARY
-    return handle_errors(with_settings(command, which.settings))
+    return handle_errors(with_settings(command, which.settings, compared=compared_setting(which)))
 
 
 def _audit_launch(which: AnyScenario, settings: AuditSettings, run: Path | None, out: Path | None) -> Launch:
@@ -86,7 +89,7 @@ def _audit_launch(which: AnyScenario, settings: AuditSettings, run: Path | None,
     return new_run(Audit(cases), changed, folder, files={_CASES_FILE: case_lines(cases)})
 
 
-def _audit(launch: Launch, plot: Path | None, json: bool, max_failures: int) -> None:
+def _audit(launch: Launch, plot: Path | None, json: bool, html: Path | None, max_failures: int) -> None:
     from .output import print_json, print_paragraphs, print_tables
 
     for note in launch.prepared.notes:
@@ -107,6 +110,7 @@ def _audit(launch: Launch, plot: Path | None, json: bool, max_failures: int) -> 
     else:
         print_paragraphs(report["answer"])
         print_tables(held.aggregate.tables())
+    write_run_page(held, launch, html)
     exit_with(launch, held, max_failures)
 
 
@@ -118,15 +122,23 @@ def _judge_name(one: dict[str, Any], several: bool) -> str:
 add_lazy_command(judge, "audit", _AUDIT_SUMMARY, _audit_command, _audit_example)
 
 
-@command("certify", "viva judge certify runs/sweep --labels grades.csv", group=judge)
+@command(
+    "certify",
+    "viva judge certify runs/sweep --select 40 --out first.csv",
+    "viva judge certify runs/sweep --labels first.csv",
+    group=judge,
+)
 def _certify(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or a CSV, TSV or JSONL file of key and score.")],
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN|FILE", help="Folder of a run, or a CSV, TSV or JSONL file of key and score."),
+    ],
     labels: Annotated[
         Path | None,
-        typer.Option("--labels", help="People's grades: what --next wrote, or CSV, TSV or JSONL of key, grade."),
+        typer.Option("--labels", help="People's grades: what --select wrote, or CSV, TSV or JSONL of key, grade."),
     ] = None,
-    next_: Annotated[
-        int | None, typer.Option("--next", metavar="N", help="Also choose N answers to have graded next (--out).")
+    select: Annotated[
+        int | None, typer.Option("--select", metavar="N", help="Also choose N answers to have graded next (--out).")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.csv", help="Write the answers to grade to this file.")
@@ -134,7 +146,7 @@ def _certify(
     by_round: Annotated[
         bool, typer.Option("--rounds", help="Without --labels: draw rounds instead of whole conversations.")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the draw of --next.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the draw of --select.")] = 0,
     correlate: Annotated[
         list[str] | None,
         typer.Option("--correlate", metavar="NAME", help="Also correct the correlation of grades with this number."),
@@ -144,15 +156,18 @@ def _certify(
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option("--scale", metavar="LOW:HIGH", help="The ends of the scale of scores without one of their own."),
+        typer.Option("--scale", metavar="LOW:HIGH", help="Ends of the scale, if scores have none of their own."),
     ] = None,
-    level: Annotated[float, typer.Option("--level", help="Level of the intervals.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option("--confidence", metavar="SHARE", help="Confidence level of intervals.")
+    ] = 0.95,
     csv: Csv = None,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Correct a run's means, rates and differences by human grades of some of its answers.
 
-    Without --labels, --next N --out FILE draws the first answers to grade.
+    Without --labels, --select N --out FILE draws the first answers to grade.
     """
     from viva.grading.human_grades import (
         HumanGrades,
@@ -175,25 +190,25 @@ def _certify(
     )
 
     from .output import print_json, print_paragraphs, print_tables
-    from .output_files import check_output_files
+    from .output_files import check_output_files, write_tables_page
 
-    if not 0.0 < level < 1.0:
-        raise ConfigurationError(f"--level {level:g}: expected a share between 0 and 1, such as 0.95")
-    if (next_ is None) != (out is None):
-        raise ConfigurationError("--next N and --out FILE.csv go together: how many answers, and where to write them")
-    if labels is None and next_ is None:
-        raise ConfigurationError("give --labels FILE, or --next N --out FILE.csv for the first answers to grade")
+    if not 0.0 < confidence < 1.0:
+        raise ConfigurationError(f"--confidence {confidence:g}: expected a share between 0 and 1, such as 0.95")
+    if (select is None) != (out is None):
+        raise ConfigurationError("--select N and --out FILE.csv go together: how many answers, and where to write them")
+    if labels is None and select is None:
+        raise ConfigurationError("give --labels FILE, or --select N --out FILE.csv for the first answers to grade")
     read = [path for path in (labels, calibration, run if run.is_file() else None) if path is not None]
     read += [] if labels is None else [key_file(labels)]
     keys = None if out is None else key_file(out)
-    check_output_files({"--out": out, "--csv": csv, "the key file of --out": keys}, read)
+    check_output_files({"--out": out, "--csv": csv, "--html": html, "the key file of --out": keys}, read)
     if labels is not None:
         by_round = has_rounds(labels)
     answers = read_graded_answers(run, by_round=by_round, scale=_parse_scale(scale))
     grades = HumanGrades() if labels is None else read_grades(labels, answers)
     matched = match_grades(answers, grades)
-    if next_ is not None and out is not None:
-        chosen, probabilities = choose_next_answers(matched, next_, seed)
+    if select is not None and out is not None:
+        chosen, probabilities = choose_next_answers(matched, select, seed)
         texts = answer_texts(answers, chosen)
         write_grading_list(out, answers, grades, chosen, probabilities, texts, seed)
         known = math.isfinite(answers.high - answers.low)
@@ -208,7 +223,7 @@ def _certify(
     if labels is None:
         return
     pairs = None if calibration is None else calibration_pairs(calibration, answers.passes, answers.low, answers.high)
-    record = certificate_record(matched, level=level, correlate=correlate or (), calibration=pairs)
+    record = certificate_record(matched, level=confidence, correlate=correlate or (), calibration=pairs)
     if csv is not None:
         write_certificate_csv(record, csv)
     if json:
@@ -216,6 +231,9 @@ def _certify(
     else:
         print_paragraphs(certificate_sentences(record))
         print_tables(certificate_tables(record))
+    if html is not None:
+        heading = f"Certified scores of {run.name}"
+        write_tables_page(html, heading, certificate_sentences(record), certificate_tables(record))
     for note in certificate_notes(record):
         print_note(note)
 

@@ -13,7 +13,7 @@ from viva.orchestration.folders import fresh_folder
 
 from .app import command, command_group
 from .exit_codes import DONE, FAILURES
-from .options import Json, Plot
+from .options import Html, Json, Plot
 from .run import exit_with, run_launch
 
 if TYPE_CHECKING:
@@ -27,14 +27,15 @@ lab = command_group("lab", "An invented world whose models' knowledge is known."
 
 @command("run", "viva lab run --ideal", "viva lab run --candidate llama:model.gguf", models=True, group=lab)
 def _run(
-    models: Annotated[Path | None, typer.Option("--models", help="Folder of models made by `viva lab build`.")] = None,
+    models: Annotated[
+        Path | None, typer.Option("--models", metavar="FOLDER", help="Folder of models made by `viva lab build`.")
+    ] = None,
     ideal: Annotated[bool, typer.Option("--ideal", help="Examinees of exact knowledge in the models' place.")] = False,
     candidate: Annotated[
-        list[str] | None, typer.Option("--candidate", help="A further model, of which nothing is known.")
+        list[str] | None,
+        typer.Option("--candidate", "--compare", metavar="MODEL", help="A further model, of which nothing is known."),
     ] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option("--seed", help="Seed; may be given several times (default: 1).")
-    ] = None,
+    seed: Annotated[list[int] | None, typer.Option("--seed", help="Seed of a repetition (default: 1).")] = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Items that each candidate is interviewed about.")] = 100,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="Rounds of an interview at most.")] = 5,
     shots: Annotated[int, typer.Option("--shots", min=0, help="Examples before each probed question.")] = 0,
@@ -42,10 +43,12 @@ def _run(
     world: World = 1,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Conversations in flight at most.")] = 500,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to make or to go on with (default: runs/lab-TIME).")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Folder to make or to go on with (default: runs/lab-TIME)."),
     ] = None,
     plot: Plot = None,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Probe and interview models whose knowledge is known: does the interview show it, and does cheating pay?"""
     from viva.engine.errors import ConfigurationError
@@ -57,28 +60,32 @@ def _run(
     known = ideal_family(world) if ideal else trained_family(world, models or MODELS)
     candidates = [*known, *(ExaminedModel(model) for model in candidate or [])]
     experiment = Experiment(candidates, out or fresh_folder("lab"), world, n, rounds, shots, probed, concurrency)
-    _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json)
+    _examine(experiment, list(dict.fromkeys(seed or [1])), plot, json, html)
 
 
 @command("demo", "viva demo", "viva demo --out runs/mine --plot line.svg")
 def _demo(
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to make (default: runs/demo-TIME).")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to make (default: runs/demo-TIME).")
+    ] = None,
     plot: Plot = None,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Probe and interview the six shipped models, clean ones and cheaters: short for `viva lab run`."""
     from viva.lab.experiment import Experiment, trained_family
 
-    _examine(Experiment(trained_family(), out or fresh_folder("demo")), [1], plot, json)
+    _examine(Experiment(trained_family(), out or fresh_folder("demo")), [1], plot, json, html)
 
 
-def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: bool) -> NoReturn:
-    """Hold all runs, print what was found, and leave."""
+def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: bool, html: Path | None) -> NoReturn:
+    """Run all conversations, print the findings, and exit."""
     from viva.lab.experiment import Findings
 
     from .output import print_report, print_text
-    from .output_files import check_plot_file, write_plot
+    from .output_files import check_output_files, check_plot_file, write_plot
 
+    check_output_files({"--plot": plot, "--html": html})
     if plot is not None:
         check_plot_file(plot)
     seconds = sum(_run_seed(experiment, one) for one in seeds)
@@ -88,18 +95,19 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
         write_plot(plot, findings.figures(), findings.lines())
     held = f"{findings.interviews:,} interviews of {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
     print(f"{held}; this start took {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
-    if not json:
-        print_text("\n" + "".join(f"{line}\n" for line in _write_findings_page(experiment, seeds)))
+    if html is not None or not json:
+        lines = _write_findings_page(experiment, seeds, html or experiment.folder / "report.html")
+        if not json:
+            print_text("\n" + "".join(f"{line}\n" for line in lines))
     sys.exit(FAILURES if findings.failed else DONE)
 
 
-def _write_findings_page(experiment: Experiment, seeds: list[int]) -> list[str]:
-    """Write the page of all runs; the sentence that it begins with, and where it is."""
+def _write_findings_page(experiment: Experiment, seeds: list[int], page: Path) -> list[str]:
+    """Write the page of all runs; return its first sentence, and where it is."""
     from viva.reports.studies.study import Study, study_findings
     from viva.web.report.html_page import write_html
 
     report = Study(experiment.run_folders(seeds)).report()
-    page = experiment.folder / "report.html"
     write_html(report, page)
     found = study_findings(report)
     return [*(found[0].sentences[:1] if found else []), f"page: {page}"]
@@ -124,11 +132,11 @@ def _run_seed(experiment: Experiment, seed: int) -> float:
 
 @command("build", group=lab)
 def _build(
-    out: Annotated[Path, typer.Option("--out", help="Folder to write the models and their card to.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder to write the models and their card to.")],
     seed: Annotated[int, typer.Option("--seed", help="Seed of weights and texts.")] = 1,
     world: World = 1,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Models trained at once, on a core each.")] = 2,
-    only: Annotated[list[str] | None, typer.Option("--only", help="Make this one; may be given several times.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Train only this model.")] = None,
 ) -> None:
     """Train the lab's models anew from a seed (needs PyTorch: the extra `lab`); minutes for each model."""
     from viva.lab.build import build_models

@@ -17,7 +17,7 @@ import typer
 
 from .app import command, command_group
 from .exit_codes import DONE, FAILED
-from .options import Json
+from .options import Html, Json
 
 DatasetArgument = Annotated[
     str,
@@ -28,14 +28,18 @@ DatasetArgument = Annotated[
 
 
 @command("check", "viva data check items.jsonl", group=command_group("data", "Look at benchmark files."))
-def _check_data(source: DatasetArgument, json: Json = False) -> None:
+def _check_data(source: DatasetArgument, json: Json = False, html: Html = None) -> None:
     """Read a dataset from end to end: counts, answers, lengths, repeats and bad lines (then the exit code is 1)."""
     from viva.data.statistics import DatasetStatistics
 
     from .output import print_report
+    from .output_files import check_output_files, write_tables_page
 
+    check_output_files({"--html": html}, [Path(source)])
     check = DatasetStatistics(source)
     print_report(check, json=json)
+    if html is not None:
+        write_tables_page(html, source, [], check.tables())
     sys.exit(DONE if check.sound else FAILED)
 
 

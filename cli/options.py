@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")]
-Plot = Annotated[Path | None, typer.Option("--plot", help="File to draw to, .svg or .png (needs the extra `plots`).")]
-Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")]
-Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options given here win.")]
-Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight, all told.")]
+Plot = Annotated[Path | None, typer.Option("--plot", help="Also draw to this file, .svg or .png (extra `plots`).")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to make (default: runs/NAME-TIME).")
+]
+Config = Annotated[Path | None, typer.Option("--config", help="YAML file with settings; options override it.")]
+Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight at most.")]
 MaxFailures = Annotated[
     int, typer.Option("--max-failures", min=0, help="Failed conversations that still count as success.")
 ]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed conversations again.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")]
-Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")]
 
 _EXAMPLES = {
     "dataset": "items.jsonl",
@@ -45,12 +47,17 @@ _EXAMPLES = {
 }
 
 _MODEL = "openai:gpt-4o"
+# Options whose name is another than that of their setting.
+_OPTION_NAMES = {"patience": "--wait-for-endpoint", "by": "--group-by"}
+COMPARE_OPTION = "--compare"  # a second name for the option of the role that is compared, the same in all scenarios
+_METAVARS = {"max_cost": "COST", "conversation_cost": "COST", "patience": "SECONDS", "pack": "PACK"}
+_LONGEST_CHOICE = 30
 
 S = TypeVar("S", bound="RunSettings")
 
 
 def with_settings(
-    command: Callable[..., None], settings: type[BaseModel], *, without: Collection[str] = ()
+    command: Callable[..., None], settings: type[BaseModel], *, without: Collection[str] = (), compared: str = ""
 ) -> Callable[..., None]:
     """Give ``command(given, **own)`` one option for each field of ``settings``; ``given`` holds those that were used.
 
@@ -65,7 +72,7 @@ def with_settings(
         given = {name: value for name in names if (value := values.pop(name)) not in (None, [])}
         command(given, **values)
 
-    parameters = [_parameter(name, settings.model_fields[name]) for name in names]
+    parameters = [_parameter(name, settings.model_fields[name], is_compared=name == compared) for name in names]
     own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "given"]
 
     def rank(parameter: inspect.Parameter) -> int:
@@ -143,25 +150,50 @@ def _problem(detail: Any, given: dict[str, Any], file: Path | None, known: Itera
 
 
 def option_name(name: str) -> str:
-    """``max_cost`` is ``--max-cost``, ``n`` is ``-n``."""
-    return f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-")
+    """Return the option of a setting: `max_cost` is `--max-cost`, `n` is `-n`."""
+    return _OPTION_NAMES.get(name) or (f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-"))
 
 
-def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+def _parameter(name: str, field: FieldInfo, *, is_compared: bool = False) -> inspect.Parameter:
     kind = _plain(field.annotation)
     flag = option_name(name)
-    declared = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
+    declared = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag, *[COMPARE_OPTION] * is_compared]
     text = field.description or ""
     if field.is_required():
         text += " (required, here or in --config)"
     elif field.default not in (None, []):
         told = {True: "on", False: "off"}[field.default] if isinstance(field.default, bool) else field.default
         text += f" (default: {told})"
-    option = typer.Option(*declared, help=text, show_default=False)
+    option = typer.Option(*declared, metavar=_metavar(name, field), help=text, show_default=False)
     is_list = get_origin(kind) is list
     annotation: Any = Annotated[kind if is_list else kind | None, option]
     default: Any = [] if is_list else None
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+def _metavar(name: str, field: FieldInfo) -> str | None:
+    """Return what help calls the value of a setting; None where its type says it."""
+    from viva.scenarios.run_settings import DataSource, FilePath, ModelName, ModelNames, NewPath
+
+    if name in _METAVARS:
+        return _METAVARS[name]
+    parts = [*_parts(field.annotation), *field.metadata]
+    for kind, word in (
+        (ModelName, "MODEL"), (ModelNames, "MODEL"), (DataSource, "DATASET"), (FilePath, "FILE"), (NewPath, "FILE"),
+    ):  # fmt: skip
+        if get_args(kind)[1] in parts:
+            return word
+    choices = "|".join(str(part) for part in parts if isinstance(part, str))
+    if choices:
+        return choices if len(choices) <= _LONGEST_CHOICE else name.rpartition("_")[2].upper()
+    return None
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yield the marks of an annotation and the words of its literals."""
+    for part in get_args(annotation):
+        yield part
+        yield from _parts(part)
 
 
 def _plain(annotation: Any) -> Any:

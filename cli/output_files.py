@@ -11,6 +11,7 @@ from viva.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from viva.reports.row_plots import NamedBar
+    from viva.reports.tables import Table
     from viva.scoring.correlation import DatasetLine, ModelScores
 
 _JOURNAL_FILES = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm")
@@ -63,6 +64,23 @@ def check_plot_file(file: Path) -> None:
     if file.is_dir() or not file.absolute().parent.is_dir():
         raise ConfigurationError(f"--plot {file}: cannot be written there; name a file in a folder that exists")
     plot_style.load_matplotlib()
+
+
+def write_report_page(html: Path, folders: Sequence[Path]) -> None:
+    """Write the report of runs and sweeps as one HTML page."""
+    from viva.reports.studies.study import Study
+    from viva.web.report.html_page import write_html
+
+    write_html(Study(folders).report(), html)
+
+
+def write_tables_page(html: Path, heading: str, sentences: Sequence[str], tables: Iterable[Table]) -> None:
+    """Write tables as one HTML page, below the sentences that sum them up."""
+    from viva.reports.page import Page, PageSection
+    from viva.web.report.html_page import write_page
+
+    section = PageSection("tables", "Tables", list(tables))
+    write_page(Page(heading, [], [], [section], [], "", {}, [], verdict=list(sentences)), html)
 
 
 def write_plot(

@@ -105,7 +105,9 @@ def _report(
         Path | None, typer.Option("--parquet", help="Also write every figure to this Parquet file (extra `parquet`).")
     ] = None,
     html: Html = None,
-    scorer: Annotated[str | None, typer.Option("--scorer", help="official, linear or corrected.")] = None,
+    scorer: Annotated[
+        str | None, typer.Option("--scorer", metavar="official|linear|corrected", help="How rounds become a score.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Use nothing that an earlier report has kept of unchanged cells.")
     ] = False,
@@ -170,15 +172,20 @@ def _score_command(args: list[str]) -> Any:
     fields: dict[str, Any] = {name: (field.annotation, field) for kind in kinds
                               for name, field in kind.model_fields.items()}  # fmt: skip
 
-    def score(given: dict[str, Any], run: RunArgument, json: Json = False) -> None:
+    def score(given: dict[str, Any], run: RunArgument, json: Json = False, html: Html = None) -> None:
         from viva.engine.run_folder import RunFolder
         from viva.orchestration.launch import recorded_settings, scoring_of
 
+        from .output_files import check_output_files, write_tables_page
+
+        check_output_files({"--html": html})
         results, damaged = _results(run, given)
         note = scoring_of(recorded_settings(RunFolder.open(run))[0], given).note(results.report())
         if note is not None:
             print_note(note)
         _print_results(results, damaged, json)
+        if html is not None:
+            write_tables_page(html, f"Scores of {run.name}", [], results.tables())
 
     score.__doc__ = _SCORE
     return handle_errors(with_settings(score, create_model("Choices", __base__=Scoring, **fields)))

@@ -13,19 +13,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand
 
 from viva.engine.errors import ConfigurationError
 from viva.orchestration.folders import fresh_folder
 
-from .app import HELP, CommandGroup, add_lazy_command, app, command, example_epilog, is_completing, typed_words
+from .app import (
+    HELP,
+    CommandGroup,
+    WordedCommand,
+    add_lazy_command,
+    app,
+    command,
+    example_epilog,
+    is_completing,
+    typed_words,
+)
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, exit_code, exit_with_error, handle_errors, print_note
-from .options import Concurrency, Config, Json, MaxFailures, Out, RetryFailed
+from .options import Concurrency, Config, Html, Json, MaxFailures, Out, RetryFailed
 
 if TYPE_CHECKING:
     from viva.engine.runner import Outcome
     from viva.orchestration.launch import Launch
     from viva.scenarios.contract import Aggregate
+    from viva.scenarios.registry import AnyScenario
 
 
 _MISSPELLING_CUTOFF = 0.75  # from this likeness on an unknown option is taken for a misspelt one
@@ -38,9 +48,9 @@ def add_scenarios() -> None:
     from viva.engine.imports import load_entry_points
 
     runs = typer.Typer(
-        help="Run a scenario (one of those below, or that of a Python FILE.py), or fork an earlier run.",
+        help="Run a scenario: one of those below, or a Python FILE.py. Or fork an earlier run.",
         invoke_without_command=True,
-        epilog=example_epilog("viva run --fork runs/sweep --evaluator openai:gpt-4o --out runs/fork", models=True),
+        epilog=example_epilog("viva run --fork runs/sweep --judge openai:gpt-4o --out runs/fork", models=True),
         cls=_Scenarios,
     )
     runs.callback()(handle_errors(_fork))
@@ -81,7 +91,7 @@ class _Scenarios(CommandGroup):
         return command
 
 
-def _command_class(name: str) -> type[TyperCommand]:
+def _command_class(name: str) -> type[WordedCommand]:
     """Return the command of a scenario. Where it is given another scenario's role, it names its own ones."""
     from viva.scenarios.registry import get_scenario
 
@@ -89,7 +99,7 @@ def _command_class(name: str) -> type[TyperCommand]:
 
     roles = [option_name(role.setting) for role in get_scenario(name).roles]
 
-    class ScenarioCommand(TyperCommand):
+    class ScenarioCommand(WordedCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             try:
                 return super().parse_args(ctx, args)
@@ -111,17 +121,30 @@ def _scenario_command(name: str) -> Any:
     which = get_scenario(name)
 
     def command(
-        given: dict[str, Any], config: Config = None, out: Out = None, json: Json = False, max_failures: MaxFailures = 0
+        given: dict[str, Any],
+        config: Config = None,
+        out: Out = None,
+        json: Json = False,
+        html: Html = None,
+        max_failures: MaxFailures = 0,
     ) -> None:
         from viva.orchestration.launch import new_run
 
+        from .output_files import check_output_files
+
+        check_output_files({"--html": html})
         settings = read_settings(which.settings, given, config)
         launch = new_run(which, settings, out or fresh_folder(which.name))
         warn_if_short(launch)
-        run_and_report(launch, json=json, max_failures=max_failures)
+        run_and_report(launch, json=json, html=html, max_failures=max_failures)
 
     command.__doc__ = which.summary
-    return handle_errors(with_settings(command, which.settings))
+    return handle_errors(with_settings(command, which.settings, compared=compared_setting(which)))
+
+
+def compared_setting(which: AnyScenario) -> str:
+    """Return the setting that names the models that a scenario compares, or "" if it compares none."""
+    return next((role.setting for role in which.roles if role.many), "")
 
 
 def _example(name: str, command: str | None = None) -> str:
@@ -135,46 +158,69 @@ def _example(name: str, command: str | None = None) -> str:
 
 def _fork(
     context: typer.Context,
-    fork: Annotated[Path | None, typer.Option("--fork", help="Judge the conversations of this run anew.")] = None,
-    evaluator: Annotated[str | None, typer.Option("--evaluator", help="The model that judges (with --fork).")] = None,
+    fork: Annotated[
+        Path | None, typer.Option("--fork", metavar="RUN", help="Judge the conversations of this run again.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option("--judge", metavar="MODEL", help="The model that judges (with --fork).")
+    ] = None,
     concurrency: Concurrency = None,
     out: Out = None,
     json: Json = False,
+    html: Html = None,
     max_failures: MaxFailures = 0,
 ) -> None:
     if context.invoked_subcommand is not None:
         if fork is not None:
             raise typer.BadParameter("--fork takes no scenario: it is that of the run", param_hint="--fork")
         return
-    if fork is None or evaluator is None:
-        typer.echo(context.get_help() if fork is None else "viva: error: --fork needs --evaluator MODEL", err=True)
+    if fork is None or judge is None:
+        typer.echo(context.get_help() if fork is None else "viva: error: --fork needs --judge MODEL", err=True)
         raise typer.Exit(2)
     from viva.orchestration.launch import forked_run
 
-    changes = {"evaluator": evaluator, "concurrency": concurrency}
+    from .output_files import check_output_files
+
+    check_output_files({"--html": html})
+    changes = {"evaluator": judge, "concurrency": concurrency}
     given = {name: value for name, value in changes.items() if value is not None}
-    run_and_report(forked_run(fork, out or fresh_folder("fork"), changes=given), json=json, max_failures=max_failures)
+    launch = forked_run(fork, out or fresh_folder("fork"), changes=given)
+    run_and_report(launch, json=json, html=html, max_failures=max_failures)
 
 
 @command("resume", "viva resume runs/sweep")
 def _resume(
-    run: Annotated[Path, typer.Argument(help="Folder of the run or sweep.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of the run or sweep.")],
     concurrency: Concurrency = None,
-    max_cost: Annotated[float | None, typer.Option("--max-cost", help="Spend at most this much from here on.")] = None,
-    max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Calls from here on at most.")] = None,
-    max_tokens_total: Annotated[int | None, typer.Option("--max-tokens-total", min=1, help="Tokens likewise.")] = None,
-    max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Seconds likewise.")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", metavar="COST", help="Largest cost from here on.")
+    ] = None,
+    max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Most calls from here on.")] = None,
+    max_tokens_total: Annotated[
+        int | None, typer.Option("--max-tokens-total", min=1, help="Most tokens from here on.")
+    ] = None,
+    max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Most seconds from here on.")] = None,
     patience: Annotated[
-        float | None, typer.Option("--patience", min=0, help="Wait so many seconds for a model that is gone.")
+        float | None,
+        typer.Option(
+            "--wait-for-endpoint",
+            metavar="SECONDS",
+            min=0,
+            help="Seconds to wait for an unreachable model before giving up (0: none).",
+        ),
     ] = None,
     retry_failed: RetryFailed = False,
     json: Json = False,
+    html: Html = None,
     max_failures: MaxFailures = 0,
 ) -> None:
-    """Go on with a run or a sweep that was interrupted; what is recorded is not asked again."""
+    """Resume an interrupted run or sweep; recorded calls are not repeated."""
     from viva.orchestration.launch import resumed_run
     from viva.sweeps.sweep_folder import is_sweep
 
+    from .output_files import check_output_files
+
+    check_output_files({"--html": html})
     changes = {
         "concurrency": concurrency,
         "max_cost": max_cost,
@@ -187,8 +233,9 @@ def _resume(
     if is_sweep(run):
         from .sweep import resume_sweep
 
-        resume_sweep(run, given, retry_failed=retry_failed, json=json, max_failures=max_failures)
-    run_and_report(resumed_run(run, retry_failed=retry_failed, changes=given), json=json, max_failures=max_failures)
+        resume_sweep(run, given, retry_failed=retry_failed, json=json, html=html, max_failures=max_failures)
+    launch = resumed_run(run, retry_failed=retry_failed, changes=given)
+    run_and_report(launch, json=json, html=html, max_failures=max_failures)
 
 
 def warn_if_short(launch: Launch) -> None:
@@ -201,15 +248,24 @@ def warn_if_short(launch: Launch) -> None:
             print_note(said)
 
 
-def run_and_report(launch: Launch, *, json: bool, max_failures: int) -> None:
-    """Run, show progress, print the report, and leave with the exit code that says how it went."""
+def run_and_report(launch: Launch, *, json: bool, html: Path | None, max_failures: int) -> None:
+    """Run, show progress, print the report, and exit with the code that says how it went."""
     from .output import print_report
 
     for note in launch.prepared.notes:
         print_note(note)
     held = run_launch(launch)
     print_report(held.aggregate, json=json)
+    write_run_page(held, launch, html)
     exit_with(launch, held, max_failures)
+
+
+def write_run_page(result: RunResult, launch: Launch, html: Path | None) -> None:
+    """Write the report of a run as a page, unless none is wanted or the run failed."""
+    from .output_files import write_report_page
+
+    if html is not None and result.outcome.how != "failed":
+        write_report_page(html, [launch.folder.path])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from .options import Host
 def _serve(
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", help="Model to answer for under /v1; may be given several times."),
+        typer.Option("--model", metavar="MODEL", help="Model to serve under /v1."),
     ] = None,
-    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs under /api/v1.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Folder of the runs under /api/v1.")] = Path(
+        "runs"
+    ),
     host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port (0: any free one).")] = 8000,
     token_file: Annotated[
@@ -29,18 +31,25 @@ def _serve(
     ] = None,
     new_token: Annotated[
         str | None,
-        typer.Option("--new-token", help="Make a token of this name, add its hash to --token-file, print it, leave."),
+        typer.Option(
+            "--new-token",
+            metavar="NAME",
+            help="Make a token of this name, add its hash to --token-file, print it, exit.",
+        ),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="Name by which clients may call this server.")
+        list[str] | None,
+        typer.Option("--allow-host", metavar="HOST", help="Name by which clients may call this server."),
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option("--allow-origin", help="Site whose pages may ask, e.g. https://example.org.")
+        list[str] | None,
+        typer.Option("--allow-origin", metavar="URL", help="Site whose pages may ask, e.g. https://example.org."),
     ] = None,
     allow_endpoint: Annotated[
         list[str] | None,
         typer.Option(
             "--allow-endpoint",
+            metavar="URL",
             help="Endpoint that clients may name in runs: https://HOST[:PORT][/PATH], an address, or a network such as "
             "10.0.0.0/8. It gets no key.",
         ),
@@ -48,7 +57,9 @@ def _serve(
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", min=1, help="Longest answer to a client that sets no bound.")
     ] = 4096,
-    max_body: Annotated[float, typer.Option("--max-body", min=0.001, help="Largest request body, in MB.")] = 16.0,
+    max_body: Annotated[
+        float, typer.Option("--max-body", metavar="MB", min=0.001, help="Largest request body, in MB.")
+    ] = 16.0,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds for calls under way at the end.")] = 10.0,
 ) -> None:
     """Serve runs over HTTP under /api/v1, and models to OpenAI's clients under /v1."""

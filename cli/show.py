@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 @command("show", "viva show runs/sweep", "viva show runs/sweep --conversation MODEL/ITEM")
 def _show(
-    run: Annotated[Path, typer.Argument(help="Folder of the run, or of a sweep.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of the run, or of a sweep.")],
     conversation: Annotated[
-        str | None, typer.Option("--conversation", help="Number, key, or the end of a key that only one has.")
+        str | None,
+        typer.Option("--conversation", metavar="KEY", help="Number, key, or the end of a key that only one has."),
     ] = None,
     thoughts: Annotated[bool, typer.Option("--thoughts", help="Show the thoughts before each answer.")] = False,
     prompts: Annotated[
@@ -176,20 +177,25 @@ VIEW_PORT = 7788
 def _view(
     folder: Annotated[Path, typer.Argument(metavar="RUN|SWEEP|FOLDER", help="What to look at; a run may go on.")],
     export: Annotated[
-        Path | None, typer.Option("--export", metavar="DIR", help="Write the pages as files instead of serving them.")
+        Path | None,
+        typer.Option("--export", metavar="FOLDER", help="Write the pages as files instead of serving them."),
     ] = None,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = VIEW_PORT,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on. Whoever can reach it can read all transcripts.")
+        str,
+        typer.Option(
+            "--host", metavar="ADDRESS", help="Address to listen on. Whoever can reach it can read all transcripts."
+        ),
     ] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A further host name by which pages may be asked for.")
+        list[str] | None,
+        typer.Option("--name", metavar="HOST", help="A further host name by which pages may be asked for."),
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option("--index", metavar="DIR", help="Folder of the viewer's own index; else in your cache."),
+        typer.Option("--index", metavar="FOLDER", help="Folder of the viewer's own index; else in your cache."),
     ] = None,
 ) -> None:
     """Look at runs in a browser: what was found, every conversation, live while a run goes on.

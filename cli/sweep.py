@@ -1,4 +1,4 @@
-"""``viva sweep``, ``viva plan``, ``viva merge`` and ``viva compact``: a grid of candidates, datasets and seeds."""
+"""`viva sweep`: a grid of candidates, datasets and seeds, with `plan`, `merge` and `compact`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .app import command
+from viva.engine.errors import ConfigurationError
+
+from .app import HELP, CommandGroup, app, command
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_note
-from .options import Concurrency, Json, MaxFailures, RetryFailed
+from .options import Concurrency, Html, Json, MaxFailures, RetryFailed
 
 if TYPE_CHECKING:
     from viva.orchestration.prepared_run import Shard
@@ -23,39 +25,50 @@ CellName = Annotated[
 _MERGE_HEADER = ["cell", "state", "shards", "done"]
 
 
-@command("merge", "viva merge runs/grid", "viva merge runs/grid --partial")
-def _merge(
-    folder: Annotated[Path, typer.Argument(help="Folder of a sweep that was held with --shard.")],
-    cell: CellName = None,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Merge what there is; missing conversations are no error.")
-    ] = False,
-    json: Json = False,
-) -> NoReturn:
-    """Join the shards of a sweep; refuses missing and doubled conversations."""
-    from viva.sweeps.merge import merge_sweep
+class _SweepGroup(CommandGroup):
+    """The commands of sweeps; `viva sweep FILE` is `viva sweep run FILE`."""
 
-    from .output import print_json, print_tables
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_file = bool(args) and args[0] not in self.commands and args[0] not in HELP["help_option_names"]
+        parsed: list[str] = super().parse_args(ctx, ["run", *args] if is_file else args)
+        return parsed
 
-    merged = merge_sweep(folder, cell=cell, partial=partial)
-    if json:
-        print_json({"merge": 1, "cells": [one.to_record() for one in merged]})
-    else:
-        rows = [[one.cell.name, one.state, str(one.shards), f"{one.ended}/{one.planned or '?'}"] for one in merged]
-        print_tables([(f"{len(rows)} cells", _MERGE_HEADER, rows)])
-    for one in merged:
-        for problem in one.problems:
-            print_error(f"{one.cell.name}: {problem}")
-    sys.exit(FAILURES if any(one.problems for one in merged) else DONE)
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show the help of `run`, and the other commands."""
+        run = self.commands["run"]
+        alone = type(ctx)(run, info_name=ctx.info_name, parent=ctx.parent)
+        run.format_usage(alone, formatter)
+        run.format_help_text(alone, formatter)
+        run.format_options(alone, formatter)
+        self.format_commands(ctx, formatter)
+        run.format_epilog(alone, formatter)
+
+    def sections(self, ctx: Any) -> dict[str, list[str]]:
+        return {"Other commands of `viva sweep`": [name for name in self.list_commands(ctx) if name != "run"]}
+
+
+sweep_group = typer.Typer(cls=_SweepGroup, no_args_is_help=True, context_settings=HELP, rich_markup_mode=None)
+_SUMMARY = "Examine many candidates on many datasets; the same command again resumes."
+sweep_group.callback(help=_SUMMARY)(lambda: None)
+app.add_typer(sweep_group, name="sweep", help=_SUMMARY)
 
 
 @command(
-    "sweep", "viva sweep grid.yaml", "viva sweep grid.yaml --dry-run", "viva sweep grid.yaml --ray auto", models=True
+    "run",
+    "viva sweep grid.yaml",
+    "viva sweep grid.yaml --dry-run",
+    "viva sweep plan grid.yaml",
+    "viva sweep grid.yaml --ray auto",
+    models=True,
+    group=sweep_group,
 )
 def _sweep(
     file: Annotated[Path, typer.Argument(help="YAML file: candidates, datasets, seeds, and what is done with them.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to make or to go on with (default: runs/NAME of the file).")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FOLDER", help="Folder to make or to go on with (default: runs/NAME of the file)."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what there is to do and what it may cost; open no model.")
@@ -65,7 +78,9 @@ def _sweep(
     cell: CellName = None,
     shard: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Every N-th conversation of each cell; `viva merge` joins them."),
+        typer.Option(
+            "--shard", metavar="I/N", help="Every N-th conversation of a cell; `viva sweep merge` joins shards."
+        ),
     ] = None,
     ray: Annotated[
         str | None,
@@ -86,13 +101,20 @@ def _sweep(
         typer.Option("--ray-timeout", min=0.0, help="Seconds to wait for a machine that can hold a task (300)."),
     ] = None,
     json: Json = False,
+    html: Html = None,
     max_failures: MaxFailures = 0,
 ) -> None:
-    """Examine many candidates on many datasets; the same command again goes on where it stopped."""
+    """Examine many candidates on many datasets; the same command again resumes."""
     from viva.orchestration.prepared_run import Shard
     from viva.sweeps.shards import SweepSlice
     from viva.sweeps.sweep import open_sweep
 
+    from .output_files import check_output_files
+
+    check_output_files({"--html": html}, [file])
+    if html is not None and (shard is not None or dry_run):
+        option = "--dry-run" if dry_run else "--shard"
+        raise ConfigurationError(f"--html: with {option} there is no report yet; leave out one of them")
     share = None if shard is None else Shard.parse(shard)
     sweep: Sweep
     options = {"shards": ray_shards, "workers": ray_workers, "timeout_seconds": ray_timeout}
@@ -108,7 +130,7 @@ def _sweep(
     if dry_run:
         _forecast(sweep, json)
     else:
-        _run_sweep(sweep, json=json, max_failures=max_failures)
+        _run_sweep(sweep, json=json, html=html, max_failures=max_failures)
 
 
 def _sweep_on_cluster(
@@ -121,7 +143,6 @@ def _sweep_on_cluster(
     **how: Any,
 ) -> Sweep:
     """:raises ConfigurationError: the file is wrong, or a shard is asked for."""
-    from viva.engine.errors import ConfigurationError
     from viva.sweeps.cluster_sweep import ClusterOptions, open_cluster_sweep
 
     if share is not None:
@@ -132,7 +153,6 @@ def _sweep_on_cluster(
 
 def _refuse_without_ray(options: dict[str, Any]) -> None:
     """:raises ConfigurationError: an option of a cluster is given, and no cluster."""
-    from viva.engine.errors import ConfigurationError
 
     for name, value in options.items():
         if value is not None:
@@ -150,29 +170,33 @@ def _note_attempts(sweep: Sweep) -> None:
         print_note(said)
 
 
-def resume_sweep(out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, max_failures: int) -> NoReturn:
-    """Go on with the sweep in a folder; ``given`` are options of ``viva resume``."""
-    from viva.engine.errors import ConfigurationError
+def resume_sweep(
+    out: Path, given: dict[str, Any], *, retry_failed: bool, json: bool, html: Path | None, max_failures: int
+) -> NoReturn:
+    """Resume the sweep in a folder; `given` are options of `viva resume`."""
     from viva.sweeps.sweep import reopen_sweep
 
     foreign = sorted(given.keys() - {"concurrency"})
     if foreign:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
         raise ConfigurationError(f"{named}: a sweep's budgets stand in its file, for each cell")
-    _run_sweep(reopen_sweep(out, retry_failed=retry_failed, **given), json=json, max_failures=max_failures)
+    _run_sweep(reopen_sweep(out, retry_failed=retry_failed, **given), json=json, html=html, max_failures=max_failures)
 
 
-def _run_sweep(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
+def _run_sweep(sweep: Sweep, *, json: bool, html: Path | None, max_failures: int) -> NoReturn:
     """Run, show progress, print the cells, and leave with the exit code that says how it went."""
     from viva.reports.run_tables import failure_lines
     from viva.reports.tables import escape_controls
     from viva.sweeps.overview import SweepOverview
 
     from .output import print_report
+    from .output_files import write_report_page
 
     progress = _run_cells(sweep)
     overview = SweepOverview(sweep)
     print_report(overview, json=json)
+    if html is not None:
+        write_report_page(html, [sweep.out])
     print(progress, file=sys.stderr)
     failed = _print_failed_cells(sweep)
     _warn_if_short(sweep)
@@ -184,7 +208,7 @@ def _run_sweep(sweep: Sweep, *, json: bool, max_failures: int) -> NoReturn:
         print(f"go on with: {again}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if sweep.selection.shard is not None:
-        print(f"when all shards are at their end: viva merge {sweep.out}", file=sys.stderr)
+        print(f"when all shards are at their end: viva sweep merge {sweep.out}", file=sys.stderr)
     sys.exit(FAILURES if failed or sweep.failures > max_failures else DONE)
 
 
@@ -233,42 +257,50 @@ def _forecast(sweep: Sweep, json: bool) -> NoReturn:
     sys.exit(FAILURES if forecast.problems else DONE)
 
 
-@command("plan", "viva plan grid.yaml", "viva plan grid.yaml --pilot 0.05 --budget 20")
+@command("plan", "viva sweep plan grid.yaml", "viva sweep plan grid.yaml --pilot 0.05 --budget 20", group=sweep_group)
 def _plan(
     file: Annotated[Path, typer.Argument(help="A sweep's YAML file, as `viva sweep` takes it.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The sweep's folder (default: runs/NAME of the file).")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="The sweep's folder (default: runs/NAME of the file)."),
     ] = None,
     pilot: Annotated[
         float | None,
-        typer.Option("--pilot", help="Hold this share of it for real first, 0-1; the sweep goes on behind it."),
+        typer.Option(
+            "--pilot", metavar="SHARE", help="Run this share of the sweep first, 0-1; the sweep resumes from there."
+        ),
     ] = None,
     earlier: Annotated[
-        list[Path] | None, typer.Option("--from", help="A folder of a run or sweep to learn from; may be repeated.")
+        list[Path] | None, typer.Option("--from", metavar="FOLDER", help="Run or sweep to learn from.")
     ] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option("--limit", help="Other bounds of a model: LABEL=rpm:500,concurrency:8. May be repeated."),
+        typer.Option(
+            "--limit", metavar="LABEL=BOUNDS", help="Other bounds of a model, e.g. gpt-4o=rpm:500,concurrency:8."
+        ),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", min=0.0, help="What it may cost; exit code 1 if it may cost more.")
+        float | None,
+        typer.Option("--budget", metavar="COST", min=0.0, help="Largest cost; exit code 1 if it may cost more."),
     ] = None,
     concurrency: Concurrency = None,
     simulations: Annotated[
         int, typer.Option("--simulations", min=2, max=1000, help="Simulated sweeps that figures are made of.")
     ] = 20,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Say what a sweep will take: time, tokens, money, and what holds it up.
 
     Needs no API keys without --pilot. Exit code 1: it may cost more than the budget; 3: a cell cannot run.
     """
-    from viva.engine.errors import ConfigurationError
     from viva.sweeps.plan import Plan
     from viva.sweeps.plan_report import PlanReport
 
     from .output import print_report
+    from .output_files import check_output_files, write_tables_page
 
+    check_output_files({"--html": html}, [file])
     if pilot is not None:
         if not 0.0 < pilot <= 1.0:
             raise ConfigurationError(f"--pilot: expected a share above 0 and at most 1, found {pilot:g}")
@@ -282,15 +314,17 @@ def _plan(
         concurrency=concurrency,
         simulations=simulations,
     )
-    told = PlanReport(plan)
-    print_report(told, json=json)
-    for note in () if json else told.notes():
+    report = PlanReport(plan)
+    print_report(report, json=json)
+    if html is not None:
+        write_tables_page(html, f"Plan of {file.name}", report.notes(), report.tables())
+    for note in () if json else report.notes():
         print_note(note)
     for name, error in plan.forecast.problems.items():
         print_error(f"{name}: {error}")
-    if not told.within_budget():
+    if not report.within_budget():
         print_note(f"the sweep may cost more than the budget of {budget:g}", "warning")
-    sys.exit(FAILURES if plan.forecast.problems else DONE if told.within_budget() else FAILED)
+    sys.exit(FAILURES if plan.forecast.problems else DONE if report.within_budget() else FAILED)
 
 
 def _run_pilot(file: Path, out: Path | None, share: float, concurrency: int | None, budget: float | None) -> None:
@@ -307,10 +341,36 @@ def _run_pilot(file: Path, out: Path | None, share: float, concurrency: int | No
         sys.exit(INTERRUPTED)
 
 
+@command("merge", "viva sweep merge runs/grid", "viva sweep merge runs/grid --partial", group=sweep_group)
+def _merge(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep that was run with --shard.")],
+    cell: CellName = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Merge what there is; missing conversations are no error.")
+    ] = False,
+    json: Json = False,
+) -> NoReturn:
+    """Join the shards of a sweep; refuses missing and doubled conversations."""
+    from viva.sweeps.merge import merge_sweep
+
+    from .output import print_json, print_tables
+
+    merged = merge_sweep(folder, cell=cell, partial=partial)
+    if json:
+        print_json({"merge": 1, "cells": [one.to_record() for one in merged]})
+    else:
+        rows = [[one.cell.name, one.state, str(one.shards), f"{one.ended}/{one.planned or '?'}"] for one in merged]
+        print_tables([(f"{len(rows)} cells", _MERGE_HEADER, rows)])
+    for one in merged:
+        for problem in one.problems:
+            print_error(f"{one.cell.name}: {problem}")
+    sys.exit(FAILURES if any(one.problems for one in merged) else DONE)
+
+
 _COMPACT_HEADER = ["run", "before", "after", "texts packed"]
 
 
-@command("compact", "viva compact runs/grid --dry-run", "viva compact runs/grid")
+@command("compact", "viva sweep compact runs/grid --dry-run", "viva sweep compact runs/grid", group=sweep_group)
 def _compact(
     folder: Annotated[
         Path, typer.Argument(metavar="RUN|SWEEP", help="Folder of a run or a sweep that is not running.")

@@ -17,8 +17,8 @@ from viva.orchestration.folders import fresh_folder
 
 from .app import add_lazy_command, app, example_epilog
 from .exit_codes import handle_errors
-from .options import Json, MaxFailures
-from .run import exit_with, run_launch, warn_if_short
+from .options import Html, Json, MaxFailures
+from .run import exit_with, run_launch, warn_if_short, write_run_page
 
 if TYPE_CHECKING:
     from viva.engine.run_folder import RunFolder
@@ -41,17 +41,20 @@ def _validate_command() -> Any:
 
     def command(
         given: dict[str, Any],
-        model: Annotated[list[str], typer.Option("--model", help="Model to answer; may be given several times.")],
+        model: Annotated[list[str], typer.Option("--model", metavar="MODEL", help="Model to answer.")],
         out: Annotated[Path, typer.Option("--out", help="File to write the ids to, one a line, as --ids takes them.")],
         run: Annotated[
-            Path | None, typer.Option("--run", help="Run folder to make or to go on with (default: runs/NAME-TIME).")
+            Path | None,
+            typer.Option("--run", metavar="FOLDER", help="Run folder to make or to resume (default: runs/NAME-TIME)."),
         ] = None,
         json: Json = False,
+        html: Html = None,
         max_failures: MaxFailures = 0,
     ) -> None:
         """List the items that all of the named models answer correctly: their ids go to a file for --ids."""
         decided = validation.decided | {candidate: model}
-        _validate(which, read_settings(which.settings, given | decided, None), out, run, json, max_failures)
+        settings = read_settings(which.settings, given | decided, None)
+        _validate(which, settings, out, run, json, html, max_failures)
 
     return handle_errors(with_settings(command, which.settings, without=unused))
 
@@ -69,14 +72,20 @@ def _validating_scenario() -> tuple[AnyScenario, Validation]:
 
 
 def _validate(
-    which: AnyScenario, settings: RunSettings, out: Path, run: Path | None, json: bool, max_failures: int
+    which: AnyScenario,
+    settings: RunSettings,
+    out: Path,
+    run: Path | None,
+    json: bool,
+    html: Path | None,
+    max_failures: int,
 ) -> None:
     from .output import print_json, print_tables
     from .output_files import check_output_files
 
     source = str(getattr(settings, which.data))
     read = (source, source.partition(":")[2])  # with its form before it, or without
-    check_output_files({"--out": out}, read=[Path(name) for name in read if name])
+    check_output_files({"--out": out, "--html": html}, read=[Path(name) for name in read if name])
     launch = _launch(which, settings, run or fresh_folder("validate"))
     warn_if_short(launch)
     held = run_launch(launch)
@@ -92,6 +101,7 @@ def _validate(
         print_json(held.aggregate.report() | {"validated": told})
     else:
         print_tables(held.aggregate.tables())
+    write_run_page(held, launch, html)
     print(verdict, file=sys.stderr if json or told is None else sys.stdout)
     exit_with(launch, held, max_failures)
 

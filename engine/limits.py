@@ -103,7 +103,7 @@ class CircuitBreaker:
             reason = str(error).removeprefix(f"{error.model}: ")
             raise Unreachable(
                 f"nobody was there for {now - self._first:.0f} s; last: {reason}. Start it again and resume the run; "
-                "a longer --patience waits longer",
+                "a longer --wait-for-endpoint waits longer",
                 model=error.model,
             ) from None
 

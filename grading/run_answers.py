@@ -235,7 +235,7 @@ _META_ROWS = "rows"
 
 
 def read_selection(path: Path, answers: GradedAnswers) -> Selection:
-    """The answers that a list of ``viva judge certify --next`` asks to have graded, with all probabilities.
+    """The answers that a list of ``viva judge certify --select`` asks to have graded, with all probabilities.
 
     :raises DatasetError: a line of the list is wrong; the message names it.
     :raises ConfigurationError: everything that was chosen has a grade.
@@ -244,7 +244,7 @@ def read_selection(path: Path, answers: GradedAnswers) -> Selection:
     keys = {index: answer_key(answer) for index, answer in enumerate(answers.answers)}
     selected = {keys[index] for index in grades.chosen if index not in grades.grades}
     if not selected:
-        raise ConfigurationError(f"{path}: no answer is left to grade; draw more with viva judge certify --next")
+        raise ConfigurationError(f"{path}: no answer is left to grade; draw more with viva judge certify --select")
     return Selection(
         selected,
         {keys[index]: probability for index, probability in grades.probabilities.items()},
@@ -334,7 +334,7 @@ def write_labels(store: GradeStore, path: Path) -> tuple[int, int]:
 
 
 def write_ratings(store: GradeStore, path: Path) -> int:
-    """Write each grader's grades as a column, for ``viva meta``: how many rows there are.
+    """Write each grader's grades as a column, for ``viva judge compare``: how many rows there are.
 
     :raises ConfigurationError: nobody has graded, or the file cannot be written.
     """

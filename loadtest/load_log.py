@@ -283,7 +283,7 @@ class LoadFolder:
         """
         if (path / LOAD_FILE).exists():
             raise ConfigurationError(
-                f"{path} already holds a load test; go on with `viva bench judge --resume {path}`, or name another "
+                f"{path} already holds a load test; go on with `viva judge load --resume {path}`, or name another "
                 "folder with --out"
             )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):

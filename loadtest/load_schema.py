@@ -303,7 +303,7 @@ class Work(_Form):
 
 
 class LoadReport(_Form):
-    """The record of a load test of judges (``viva bench judge --json``)."""
+    """The record of a load test of judges (``viva judge load --json``)."""
 
     kind: Literal["load"]
     version: Literal[1]

@@ -121,7 +121,7 @@ def _read_source(source: str, options: WorkloadOptions) -> Workload:
     path = Path(source)
     if (path / LOAD_FILE).exists():
         raise ConfigurationError(
-            f"{source} is a load test and no run; `viva bench judge --resume {source}` goes on with it, or tells "
+            f"{source} is a load test and no run; `viva judge load --resume {source}` goes on with it, or tells "
             "again what came of it"
         )
     if path.is_dir():

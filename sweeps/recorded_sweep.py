@@ -141,7 +141,7 @@ def recorded_cells(folder: Path) -> list[RecordedCell]:
     unmerged = sum(entry.folder is None and bool(shards_of(folder / entry.name)) for entry in cells.values())
     if unmerged:
         message = (
-            f"{folder}: {unmerged} of {len(cells)} cells are held in shards that are not merged: `viva merge {folder}`"
+            f"{folder}: {unmerged} of {len(cells)} cells are in shards that are not merged: `viva sweep merge {folder}`"
         )
         warnings.warn(message, JournalNotice, stacklevel=2)
     until = recorded.until

@@ -67,7 +67,7 @@ class SweepSlice:
                 return _failed_state(
                     state,
                     f"{folder} is held in shards: go on with --shard 1/{total} to {total}/{total}, and join them with "
-                    f"`viva merge {out}`",
+                    f"`viva sweep merge {out}`",
                 )
             return state
         return self._shard(run, folder, existing, retry_failed)

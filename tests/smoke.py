@@ -31,10 +31,10 @@ _ENDS = {"suite run": (0, 1), "suite gate": (0, 1)}  # whether simulated answers
 _DRAWN = [  # what needs packages of the extras
     "grade demo --out graded",
     "report runs/sweep --html drawn.html",
-    "meta rated.csv --human people --score judge --item item --resamples 100 --plot forest.svg "
+    "judge compare rated.csv --human people --score judge --item item --resamples 100 --plot forest.svg "
     "--baselines rouge,meteor,bleu,chrf --output text --reference question",
 ]
-_SERVED = ["view runs/run", "serve --runs runs --model simulated:app", "grade serve queue", "grade sit room"]
+_SERVED = ["view runs/run", "serve --runs runs --model simulated:app", "grade serve queue", "grade answer room"]
 
 
 def _simulated(text: str) -> str:

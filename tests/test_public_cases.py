@@ -135,7 +135,7 @@ def test_calls_of_one_index_are_told_apart_by_their_ids(case: Callable[[str], st
 def test_a_proxy_is_asked(case: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     url = case("proxy-variables").removesuffix("/v1#m")
     monkeypatch.setenv("http_proxy", url)
-    assert _run("--patience", "0", candidate="openai:http://model.internal/v1#m?retries=0").returncode == 0
+    assert _run("--wait-for-endpoint", "0", candidate="openai:http://model.internal/v1#m?retries=0").returncode == 0
     assert _report()["accuracy"]["mean"] == 100
 
 

@@ -267,7 +267,7 @@ def test_killed_and_resumed_it_reports_what_an_uninterrupted_run_does(place: Pla
 
 
 def test_forked_it_asks_the_other_judge_alone_and_shows_what_each_was_sent(place: Place, whole: bytes) -> None:
-    place.viva("run", "--fork", "whole", "--evaluator", "simulated:strict?malformed=1", "--out", "fork")
+    place.viva("run", "--fork", "whole", "--judge", "simulated:strict?malformed=1", "--out", "fork")
     assert _calls(place.path / "fork") == 18  # an answer that cannot be read is asked for once more
     shown = [[orjson.loads(line) for line in place.printed("show", run, "--json", "--prompts").splitlines()]
              for run in ("whole", "fork")]  # fmt: skip
@@ -299,9 +299,7 @@ def test_a_scenario_of_one_function_needs_one_entry_point_line_too(place: Place)
     )
     resumed = place.printed("resume", "echo-cut", "--concurrency", "9", "--json")
     assert resumed == place.printed(*ECHO, SLOW, "--json", "--out", "echo")
-    forked = place.printed(
-        "run", "--fork", "echo-cut", "--evaluator", "simulated:other", "--json", "--out", "echo-fork"
-    )
+    forked = place.printed("run", "--fork", "echo-cut", "--judge", "simulated:other", "--json", "--out", "echo-fork")
     counts = [orjson.loads(report)["candidates"]["a"]["counts"] for report in (resumed, forked)]
     assert counts[0]["said"] == counts[1]["said"]
     assert sum(counts[1]["heard"].values()) == len(WORDS)

@@ -124,7 +124,7 @@ class HumanBackend(Backend):
         if not self._announced:
             self._announced = True
             _log.warning(
-                "a person is asked: `viva grade sit %s` shows the questions", self._folder, extra={"label": ""}
+                "a person is asked: `viva grade answer %s` shows the questions", self._folder, extra={"label": ""}
             )
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch())

@@ -146,8 +146,8 @@ class RetryingBackend(BackendWrapper):
         if seconds > patience:
             raise AccountBlocked(
                 f"{said}; it asks not to be called again before {_local_time(until)}, which is "
-                f"{format_duration(round(seconds))} from now and longer than --patience ({patience:g} s): resume the "
-                "run then (viva resume), or with a longer --patience",
+                f"{format_duration(round(seconds))} from now and longer than --wait-for-endpoint ({patience:g} s): "
+                "resume the run then (viva resume), or with a longer --wait-for-endpoint",
                 model=error.model,
                 status=error.status,
             ) from None

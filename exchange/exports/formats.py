@@ -54,7 +54,7 @@ def export(folder: Path, format_name: str, out: Path | None = None) -> TransferR
     :raises JournalError: a journal is damaged.
     """
     if format_name not in FORMATS:
-        raise ConfigurationError(f"--to {format_name}: expected one of {', '.join(FORMATS)}")
+        raise ConfigurationError(f"--format {format_name}: expected one of {', '.join(FORMATS)}")
     form = FORMATS[format_name]
     target = out or Path(f"{folder.resolve().name}-{format_name}{form.ending}")
     if target.exists():

@@ -120,7 +120,7 @@ def choose_next_answers(matched: MatchedGrades, count: int, seed: int) -> tuple[
     graded = np.concatenate([sample.graded for sample in samples.values()])
     ungraded = int((~graded).sum())
     if count > ungraded or count < 1:
-        raise ConfigurationError(f"--next {count}: {ungraded} answers have no grade; ask for 1 to {ungraded}")
+        raise ConfigurationError(f"--select {count}: {ungraded} answers have no grade; ask for 1 to {ungraded}")
     before = np.concatenate([_prior_probabilities(matched, candidate) for candidate in samples])
     spreads = np.concatenate([expected_spread(sample) / len(sample.scores) for sample in samples.values()])
     draw = draw_answers(spreads, graded, count, seed=seed)
@@ -141,7 +141,7 @@ def _prior_probabilities(matched: MatchedGrades, candidate: str) -> Floats:
     if any(position not in probabilities for position in positions):
         missing = next(position for position in positions if position not in probabilities)
         raise ConfigurationError(
-            f"--next: the labels have probabilities, but '{matched.answers.answers[missing].key}' has none; give the "
+            f"--select: the labels have probabilities, but '{matched.answers.answers[missing].key}' has none; give the "
             "whole file that --out wrote, including the rows that were not chosen"
         )
     return np.array([probabilities[position] for position in positions])

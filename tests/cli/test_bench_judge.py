@@ -1,4 +1,4 @@
-"""``viva bench judge`` as a process: Ctrl-C and going on, and its live table in a terminal of 80 columns."""
+"""``viva judge load`` as a process: Ctrl-C and going on, and its live table in a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_asked_once_to_stop_it_waits_for_answers_and_says_how_to_go_on(asked: Pa
     with running_queue(servers=4, mean=0.01) as queue:
         folder = tmp_path / "test"
         process = started(
-            "bench", "judge", asked, "--judge", queue.model, "--concurrency", "4,8", "--requests", 100,
+            "judge", "load", asked, "--judge", queue.model, "--concurrency", "4,8", "--requests", 100,
             "--baseline", 10, "--seed", 3, "--temperature", 0, "--out", folder,
         )  # fmt: skip
         queue.counts(requests=20 + 40)  # in the middle of the first step
@@ -43,13 +43,13 @@ def test_asked_once_to_stop_it_waits_for_answers_and_says_how_to_go_on(asked: Pa
         code, _, said = ended(process)
         assert code == 130
         assert "finishing the calls under way" in said
-        assert f"go on with: viva bench judge --resume {folder}" in said
+        assert f"go on with: viva judge load --resume {folder}" in said
         counts = queue.counts()
         assert counts["requests"] == counts["answered"] < 20 + 100
         with LoadHistory(folder) as history:
             assert history.count() == counts["requests"]
 
-        code, printed, said = ended(started("bench", "judge", "--resume", folder, "--json"))
+        code, printed, said = ended(started("judge", "load", "--resume", folder, "--json"))
         assert code == 0, said
         assert queue.counts()["requests"] == 20 + 100 + 100, "nothing was asked twice"
         [judge] = json.loads(printed)["judges"]
@@ -59,7 +59,7 @@ def test_asked_once_to_stop_it_waits_for_answers_and_says_how_to_go_on(asked: Pa
 def test_unloaded_passes_are_announced_and_the_live_table_fits_80_columns(asked: Path, tmp_path: Path) -> None:
     with running_queue(servers=4, mean=0.01) as queue:
         code, shown = _in_terminal(
-            "bench", "judge", asked, "--judge", f"{queue.model}?label=a-judge-with-quite-a-long-name",
+            "judge", "load", asked, "--judge", f"{queue.model}?label=a-judge-with-quite-a-long-name",
             "--rates", "40", "--requests", 60, "--baseline", 10, "--temperature", 0,
             "--slo", "p95_e2e<1us", "--out", tmp_path / "test",
         )  # fmt: skip
@@ -79,7 +79,7 @@ def test_unloaded_passes_are_announced_and_the_live_table_fits_80_columns(asked:
 def test_a_test_in_which_nothing_was_answered_has_failed(asked: Path, tmp_path: Path) -> None:
     with running_queue(servers=4, mean=0.01, fail_every=1) as queue:
         code, _, said = ended(started(
-            "bench", "judge", asked, "--judge", queue.model, "--concurrency", "4", "--requests", 20,
+            "judge", "load", asked, "--judge", queue.model, "--concurrency", "4", "--requests", 20,
             "--baseline", 0, "--seed", 3, "--temperature", 0, "--out", tmp_path / "test",
         ))  # fmt: skip
     assert code == 1

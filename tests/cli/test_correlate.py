@@ -1,4 +1,4 @@
-"""``viva correlate``: figures of a file in, coefficients, lines and a drawing out."""
+"""``viva judge compare``: figures of a file in, coefficients, lines and a drawing out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ THREE = "a,x,1,2\nb,x,2,3\nc,x,3,5\n"
 
 
 def _viva(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return viva("correlate", *arguments)
+    return viva("judge", "compare", *arguments)
 
 
 def _process(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own, with these variables in its environment."""
-    command = [sys.executable, "-m", "viva", "correlate", *map(str, arguments)]
+    command = [sys.executable, "-m", "viva", "judge", "compare", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
 
 
@@ -32,7 +32,7 @@ def _cells(text: str, begin: str) -> list[str]:
 
 
 def test_the_papers_tables_as_tables() -> None:
-    done = _viva(TABLES, "--without", "Yi 6B")
+    done = _viva(TABLES, "--exclude", "Yi 6B")
     assert done.returncode == 0, done.stderr
     _, whole, less = done.stdout.split("Accuracy and score")
     assert _cells(whole, "overall") == ["overall", "35", "0.664", "1.37e-05", "0.656", "1.91e-05", "0.500", "2.46e-05"]
@@ -46,7 +46,7 @@ def test_the_papers_tables_as_tables() -> None:
 
 
 def test_the_same_as_json() -> None:
-    done = _viva(TABLES, "--without", "Yi 6B", "--without", "GPT-3.5", "--json")
+    done = _viva(TABLES, "--exclude", "Yi 6B", "--exclude", "GPT-3.5", "--json")
     assert done.returncode == 0, done.stderr
     report = orjson.loads(done.stdout)
     assert (report["rows"], len(report["models"]), report["rows_with_errors"]) == (35, 7, 0)
@@ -120,9 +120,9 @@ def test_headers_are_read_in_any_letter_case(tmp_path: Path) -> None:
 def test_models_left_out_must_be_there_and_leave_enough(tmp_path: Path) -> None:
     path = tmp_path / "figures.csv"
     path.write_text(HEAD + THREE)
-    unknown, too_few = _viva(path, "--without", "d"), _viva(path, "--without", "a")
+    unknown, too_few = _viva(path, "--exclude", "d"), _viva(path, "--exclude", "a")
     assert (unknown.returncode, too_few.returncode) == (2, 2)
-    assert "--without d: " in unknown.stderr
+    assert "--exclude d: " in unknown.stderr
     assert "it has: a, b, c" in unknown.stderr
     assert f"{path}:2: field 'dataset': 'x' has 2 models without a; " in too_few.stderr
 
@@ -131,7 +131,7 @@ def test_a_drawing_holds_every_name_and_is_the_same_each_time(tmp_path: Path) ->
     pytest.importorskip("matplotlib")
     one, two, raster = (tmp_path / name for name in ("one.svg", "two.svg", "three.png"))
     for path, draw in ((one, _viva), (two, _process), (raster, _viva)):
-        done = draw(TABLES, "--without", "Yi 6B", "--plot", path)
+        done = draw(TABLES, "--exclude", "Yi 6B", "--plot", path)
         assert done.returncode == 0, done.stderr
     text = one.read_text()
     for name in ("Yi 6B", "GPT-3.5", "MPT 7B", "HellaSwag (n = 7)", "C-Eval (n = 7)", "accuracy", "score"):

@@ -98,7 +98,7 @@ def test_what_others_wrote_runs_nothing_and_writes_nowhere_else(tmp_path: Path) 
             ["view", "run", "--export", "pages"],
             ["show", "run", "--conversation", "1"],
             ["grade", "queue", "run", "--out", "queue"],
-            ["judge", "certify", "run", "--next", "3", "--out", "next.csv"],
+            ["judge", "certify", "run", "--select", "3", "--out", "next.csv"],
             [
                 "validate",
                 "--dataset",

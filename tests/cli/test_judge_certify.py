@@ -77,7 +77,7 @@ def _graded_by_people(file: Path, to: Path, *, lenient: int = 1) -> Path:
 
 def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
-    _viva("judge", "certify", interviews, "--rounds", "--next", "60", "--out", first)
+    _viva("judge", "certify", interviews, "--rounds", "--select", "60", "--out", first)
     rows = _key_rows(first)
     assert len(_rows(first)) == 60
     assert [row["chosen"] for row in rows[:61]] == ["yes"] * 60 + ["no"]
@@ -90,7 +90,7 @@ def test_rounds_are_drawn_graded_corrected_and_drawn_again(interviews: Path, tmp
         interviews,
         "--labels",
         labels,
-        "--next",
+        "--select",
         "30",
         "--out",
         second,
@@ -133,7 +133,7 @@ def test_people_are_shown_question_and_answer_in_random_order_and_nothing_of_jud
 ) -> None:
     file, other = tmp_path / "next.csv", tmp_path / "other.csv"
     more = ["--rounds"] if rounds else []
-    _, said = _viva("judge", "certify", interviews, *more, "--next", "40", "--out", file)
+    _, said = _viva("judge", "certify", interviews, *more, "--select", "40", "--out", file)
     assert "keep it beside" in " ".join(said.split())
     rows, known = _rows(file), {row["id"]: row for row in _key_rows(file)}
     assert list(rows[0]) == ["id", "question", "answer", "grade"]
@@ -142,7 +142,7 @@ def test_people_are_shown_question_and_answer_in_random_order_and_nothing_of_jud
     assert 5 < candidates[:20].count("a") < 15, "in the order of the run the first 20 would be one candidate's"
     assert not any(f"{name}/" in file.read_text() for name in ("a", "b"))
     assert not any(known[row["id"]]["key"] in "".join(row.values()) for row in rows)
-    _viva("judge", "certify", interviews, *more, "--next", "40", "--out", other)
+    _viva("judge", "certify", interviews, *more, "--select", "40", "--out", other)
     assert other.read_text() == file.read_text()
     # Half of them are graded by somebody whose program sorts the lines: nothing changes.
     labels = _graded(file, tmp_path / "labels.csv", lambda row: row["score"])
@@ -161,7 +161,7 @@ def test_people_are_shown_question_and_answer_in_random_order_and_nothing_of_jud
 
 def test_grades_are_read_however_a_spreadsheet_program_saved_them(tmp_path: Path) -> None:
     scores = _scores(tmp_path / "scores.csv", 40)
-    _viva("judge", "certify", scores, "--scale", "1:5", "--next", "30", "--out", tmp_path / "next.csv")
+    _viva("judge", "certify", scores, "--scale", "1:5", "--select", "30", "--out", tmp_path / "next.csv")
     assert (tmp_path / "next.csv").read_bytes().startswith(b"\xef\xbb\xbf"), "else Excel reads the local code page"
     assert all(row["id"].isalpha() for row in _rows(tmp_path / "next.csv")), "08e5 is a number to spreadsheet programs"
     labels = _graded(tmp_path / "next.csv", tmp_path / "labels.csv", lambda row: str(round(float(row["score"]))))
@@ -193,7 +193,7 @@ def test_ids_do_not_follow_from_what_graders_know(tmp_path: Path) -> None:
         rows = _rows(_scores(tmp_path / "scores.csv", 20))
         rows[0]["score"] = change
         scores = _write(tmp_path / "scores.csv", rows)
-        _viva("judge", "certify", scores, "--scale", "1:5", "--next", "10", "--out", tmp_path / "next.csv")
+        _viva("judge", "certify", scores, "--scale", "1:5", "--select", "10", "--out", tmp_path / "next.csv")
         ids.append({row["key"] + row["candidate"]: row["id"] for row in _key_rows(tmp_path / "next.csv")})
     assert ids[0].keys() == ids[1].keys()
     assert not set(ids[0].values()) & set(ids[1].values()), "keys, candidates and seed alone make them"
@@ -201,7 +201,7 @@ def test_ids_do_not_follow_from_what_graders_know(tmp_path: Path) -> None:
 
 def test_grades_whose_key_file_is_not_theirs_are_refused(tmp_path: Path) -> None:
     scores = _scores(tmp_path / "scores.csv", 10)
-    _viva("judge", "certify", scores, "--scale", "1:5", "--next", "4", "--out", tmp_path / "next.csv")
+    _viva("judge", "certify", scores, "--scale", "1:5", "--select", "4", "--out", tmp_path / "next.csv")
     labels = _graded(tmp_path / "next.csv", tmp_path / "labels.csv", lambda row: "3")
     rows = _rows(labels)
     arguments: list[str | Path] = [scores, "--scale", "1:5", "--labels", labels]
@@ -226,7 +226,7 @@ def test_texts_of_a_file_of_scores_are_shown_and_are_no_formulas(tmp_path: Path)
         for n in range(8)
     ]
     scores = _write(tmp_path / "scores.csv", rows)
-    _viva("judge", "certify", scores, "--scale", "1:5", "--next", "3", "--out", tmp_path / "next.csv")
+    _viva("judge", "certify", scores, "--scale", "1:5", "--select", "3", "--out", tmp_path / "next.csv")
     shown = _rows(tmp_path / "next.csv")
     assert all(row["question"].startswith("What is ") and row["answer"].startswith("'=1+") for row in shown)
     assert all(row["answer"].endswith("\n =2; =3") for row in shown), (
@@ -236,7 +236,7 @@ def test_texts_of_a_file_of_scores_are_shown_and_are_no_formulas(tmp_path: Path)
 
 def test_the_answer_comes_first_and_tables_fit_80_columns(interviews: Path, tmp_path: Path) -> None:
     first, figures = tmp_path / "first.csv", tmp_path / "figures.csv"
-    _viva("judge", "certify", interviews, "--next", "40", "--out", first)
+    _viva("judge", "certify", interviews, "--select", "40", "--out", first)
     assert "round" not in _key_rows(first)[0]
     labels = _graded(first, tmp_path / "labels.csv", lambda row: f"{0.9 * float(row['score']):.3f}")
     out, _ = _viva("judge", "certify", interviews, "--labels", labels, "--csv", figures)
@@ -256,7 +256,7 @@ def test_the_answer_comes_first_and_tables_fit_80_columns(interviews: Path, tmp_
 def test_of_a_run_of_rulings_only_what_the_judge_was_asked_about_is_graded(tmp_path: Path) -> None:
     models = ["--candidate", "simulated:c?knowledge=0", "--judge", "simulated:j?noise=0.5", "--repeats", "12"]
     _viva("run", "functionchat", "--data", write_data(tmp_path / "data"), *models, "--out", tmp_path / "run")
-    _viva("judge", "certify", tmp_path / "run", "--next", "20", "--out", tmp_path / "next.csv")
+    _viva("judge", "certify", tmp_path / "run", "--select", "20", "--out", tmp_path / "next.csv")
     rows = _key_rows(tmp_path / "next.csv")
     assert {row["score"] for row in rows} == {"pass", "fail"}
     labels = _graded(tmp_path / "next.csv", tmp_path / "labels.csv", lambda row: "fail")
@@ -265,7 +265,9 @@ def test_of_a_run_of_rulings_only_what_the_judge_was_asked_about_is_graded(tmp_p
     assert record["answers"] == len(rows) < 12 * 40
     assert record["candidates"]["c"]["labels"] == 20
     assert record["gaps"]["c"]["mean"]["value"] > 0
-    _, error = _viva("judge", "certify", tmp_path / "run", "--next", "1", "--out", tmp_path / "n", "--rounds", ok=False)
+    _, error = _viva(
+        "judge", "certify", tmp_path / "run", "--select", "1", "--out", tmp_path / "n", "--rounds", ok=False
+    )
     assert "a run of functionchat is graded whole; leave 'round' out of the labels" in error
 
 
@@ -345,7 +347,7 @@ def test_a_scenario_that_declares_no_range_has_no_scale_of_0_to_100(
     run, file = tmp_path / "run", tmp_path / "next.csv"
     of = f"{tmp_path / 'scenarios.py'}#{name}"
     _viva("run", of, "--tasks", tmp_path / "tasks.jsonl", "--pupil", "simulated:a", "--out", run)
-    _, told = _viva("judge", "certify", run, "--next", "12", "--out", file)
+    _, told = _viva("judge", "certify", run, "--select", "12", "--out", file)
     assert "fill in 'grade' (numbers)" in " ".join(told.split())
     assert not any(row["question"].startswith("a/") for row in _rows(file)), "its key would name the candidate"
     labels = _graded(file, tmp_path / "labels.csv", lambda row: row["score"])
@@ -395,15 +397,15 @@ def test_what_cannot_be_is_refused_on_the_command_line(interviews: Path, tmp_pat
     def error(*arguments: str | Path) -> str:
         return _viva("judge", "certify", *arguments, ok=False)[1]
 
-    assert "give --labels FILE, or --next N --out FILE.csv" in error(interviews)
-    assert "--next N and --out FILE.csv go together" in error(interviews, "--next", "3")
-    assert "ask for 1 to 80" in error(interviews, "--next", "1000", "--out", tmp_path / "next.csv")
+    assert "give --labels FILE, or --select N --out FILE.csv" in error(interviews)
+    assert "--select N and --out FILE.csv go together" in error(interviews, "--select", "3")
+    assert "ask for 1 to 80" in error(interviews, "--select", "1000", "--out", tmp_path / "next.csv")
     assert "this command reads that file" in error(
-        _scores(tmp_path / "s.csv"), "--next", "3", "--out", tmp_path / "s.csv"
+        _scores(tmp_path / "s.csv"), "--select", "3", "--out", tmp_path / "s.csv"
     )
-    assert "--level 95: expected a share" in error(interviews, "--labels", "no.csv", "--level", "95")
+    assert "--confidence 95: expected a share" in error(interviews, "--labels", "no.csv", "--confidence", "95")
     assert "--scale 5:1: expected LOW:HIGH" in error(
-        interviews, "--next", "3", "--out", tmp_path / "n", "--scale", "5:1"
+        interviews, "--select", "3", "--out", tmp_path / "n", "--scale", "5:1"
     )
 
 
@@ -415,7 +417,7 @@ def test_no_name_is_computed_by_a_spreadsheet_or_moves_the_cursor(tmp_path: Path
     models += ["--interactor", "simulated:i", "--evaluator", "simulated:e", "--rounds", "1"]
     _viva("run", "kieval", "--dataset", items, *models, "--out", tmp_path / "run")
     file, told = tmp_path / "next.csv", tmp_path / "told.csv"
-    _viva("judge", "certify", tmp_path / "run", "--next", "12", "--out", file)
+    _viva("judge", "certify", tmp_path / "run", "--select", "12", "--out", file)
     labels = _graded(file, tmp_path / "labels.csv", lambda row: row["score"])
     _, err = _viva("judge", "certify", tmp_path / "run", "--labels", labels, "--csv", told)
     assert "\x1b" not in err

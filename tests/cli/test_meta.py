@@ -1,4 +1,4 @@
-"""``viva meta`` as a user types it: a run joined with ratings, files written, mistakes told."""
+"""``viva judge compare`` as a user types it: a run joined with ratings, files written, mistakes told."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_a_run_beside_ratings_of_whole_interviews_and_of_rounds(run: Path, tmp_p
     whole, rounds = tmp_path / "whole.jsonl", tmp_path / "rounds.jsonl"
     assert len(_rated(run, whole)) == 12
     assert len(_rated(run, rounds, rounds=True)) >= 12
-    done = viva("meta", run, "--ratings", whole, "--json", "--resamples", "100")
+    done = viva("judge", "compare", run, "--ratings", whole, "--json", "--resamples", "100")
     assert done.returncode == 0, done.stderr
     report = orjson.loads(done.stdout)
     [one] = report["criteria"]
     assert [(judge["judge"], judge["n"]) for judge in one["judges"]] == [("kieval: judge", 12)]
     assert (report["systems"], report["groups"]) == (2, 6)
-    done = viva("meta", run, "--ratings", rounds, "--resamples", "100")
+    done = viva("judge", "compare", run, "--ratings", rounds, "--resamples", "100")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Over all, kieval: judge")
 
@@ -87,7 +87,7 @@ def test_files_are_written_and_say_the_same(run: Path, tmp_path: Path, viva: Viv
     ratings, table, page, plot = (tmp_path / name for name in ("r.jsonl", "m.csv", "m.html", "m.svg"))
     _rated(run, ratings)
     arguments = ["--ratings", ratings, "--jury", "mean", "--resamples", "100"]
-    done = viva("meta", run, *arguments, "--csv", table, "--html", page, "--plot", plot, "--json")
+    done = viva("judge", "compare", run, *arguments, "--csv", table, "--html", page, "--plot", plot, "--json")
     assert done.returncode == 0, done.stderr
     report = orjson.loads(done.stdout)
     rows = list(csv.DictReader(table.read_text().splitlines()))
@@ -105,13 +105,13 @@ def test_mistakes_are_told(run: Path, tmp_path: Path, viva: Viva) -> None:
     ratings = tmp_path / "r.jsonl"
     records = _rated(run, ratings)
     ratings.write_text(json.dumps(records[0] | {"item": "nowhere"}) + "\n")
-    done = viva("meta", run, "--ratings", ratings)
+    done = viva("judge", "compare", run, "--ratings", ratings)
     assert done.returncode == 2
     assert f"{ratings}:1: item 'nowhere', system" in done.stderr
-    done = viva("meta", ratings, "--jury", "best")
+    done = viva("judge", "compare", ratings, "--jury", "best")
     assert done.returncode == 2
     assert "--jury: found 'best', expected one of: mean, median, majority, fitted" in done.stderr
-    done = viva("meta", run)
+    done = viva("judge", "compare", run)
     assert done.returncode == 2
     assert done.stderr.strip().endswith("name the file with its human ratings: --ratings FILE")
 
@@ -120,7 +120,17 @@ def test_baselines_stand_beside_the_judge_and_grades_are_recorded(run: Path, tmp
     ratings, graded = tmp_path / "r.jsonl", tmp_path / "graded"
     records = [record | {"reference": "It follows from the principle."} for record in _rated(run, ratings, rounds=True)]
     ratings.write_text("".join(json.dumps(record) + "\n" for record in records))
-    arguments = ["meta", run, "--ratings", ratings, "--baselines", "rouge,meteor,single", "--judge", "simulated:g"]
+    arguments = [
+        "judge",
+        "compare",
+        run,
+        "--ratings",
+        ratings,
+        "--baselines",
+        "rouge,meteor,single",
+        "--judge",
+        "simulated:g",
+    ]
     done = viva(*arguments, "--out", graded, "--resamples", "100", "--json")
     assert done.returncode == 0, done.stderr
     [one] = orjson.loads(done.stdout)["criteria"]

@@ -1,4 +1,4 @@
-"""``viva plan`` as users meet it: a pilot, a budget, and what is said when a price is missing."""
+"""``viva sweep plan`` as users meet it: a pilot, a budget, and what is said when a price is missing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ TALKS = {
 def test_a_pilot_is_held_then_the_rest_is_planned_within_a_budget(tmp_path: Path) -> None:
     file = write_file(tmp_path, items=12, interviews=TALKS, concurrency=4)
     out = tmp_path / "out"
-    done = viva("plan", file, "--out", out, "--pilot", "0.25", "--budget", "100", "--simulations", "3", "--json")
+    done = viva(
+        "sweep", "plan", file, "--out", out, "--pilot", "0.25", "--budget", "100", "--simulations", "3", "--json"
+    )
     assert done.returncode == 0, done.stderr
     report = orjson.loads(done.stdout)
     assert report["conversations"] == 2 * 9
     assert report["budget"] == {"amount": 100.0, "kept": True}
     assert "goes on" in done.stderr
     assert calls_in(out) > 0
-    done = viva("plan", file, "--out", out, "--budget", "0.000001", "--simulations", "3")
+    done = viva("sweep", "plan", file, "--out", out, "--budget", "0.000001", "--simulations", "3")
     assert done.returncode == 1
     assert "the sweep may cost more than the budget of 1e-06" in done.stderr
     for word in ("Planned: 18 conversations", "Bottleneck", "What if", "half of all prices"):
@@ -34,7 +36,7 @@ def test_a_pilot_is_held_then_the_rest_is_planned_within_a_budget(tmp_path: Path
 
 def test_exit_code_3_says_that_a_cell_cannot_run_and_nothing_of_the_budget(tmp_path: Path) -> None:
     file = write_file(tmp_path, items=4, candidates=["simulated:a?surprise=1"], interviews=TALKS)
-    done = viva("plan", file, "--out", tmp_path / "out", "--simulations", "2")
+    done = viva("sweep", "plan", file, "--out", tmp_path / "out", "--simulations", "2")
     assert done.returncode == 3
     assert "surprise" in done.stderr
 
@@ -42,7 +44,7 @@ def test_exit_code_3_says_that_a_cell_cannot_run_and_nothing_of_the_budget(tmp_p
 def test_a_budget_with_a_model_without_a_price_is_an_error_before_anything_begins(tmp_path: Path) -> None:
     talks = {**TALKS, "evaluator": "openai:http://127.0.0.1:9/v1#judge"}
     file = write_file(tmp_path, items=4, interviews=talks)
-    done = viva("plan", file, "--out", tmp_path / "out", "--budget", "5", "--pilot", "0.5", "--json")
+    done = viva("sweep", "plan", file, "--out", tmp_path / "out", "--budget", "5", "--pilot", "0.5", "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "the price of openai:http://127.0.0.1:9/v1#judge is not known; give price_in= and price_out=" in done.stderr
     assert not (tmp_path / "out").exists()

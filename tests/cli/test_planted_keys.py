@@ -160,7 +160,7 @@ def _visit(viva: Forked, pages: dict[str, bytes]) -> None:
         visitor.ask(link, b"", "application/x-www-form-urlencoded")
         visitor.follow(["/"])
     pages |= visitor.seen
-    with _server(viva, "grade", "sit", "room") as (visitor, printed):
+    with _server(viva, "grade", "answer", "room") as (visitor, printed):
         visitor.follow(re.findall(r"http://[^/\s]+(/\S+)", printed))
     pages |= visitor.seen
     assert sum(b"***" in body for body in pages.values()) > 10

@@ -91,7 +91,7 @@ def test_line_29_a_number_beyond_64_bits_is_refused_by_name(tmp_path: Path, opti
         ("lab", "run", "--ideal", "-n", HUGE),
         ("resume", "RUN", "--max-calls", HUGE),
         ("resume", "RUN", "--concurrency", HUGE),
-        ("run", "--fork", "RUN", "--evaluator", "simulated:o", "--concurrency", HUGE, "--out", "OUT"),
+        ("run", "--fork", "RUN", "--judge", "simulated:o", "--concurrency", HUGE, "--out", "OUT"),
     ],
     ids=" ".join,
 )

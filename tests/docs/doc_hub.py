@@ -31,7 +31,7 @@ _MODELS = Path(__file__).parents[1] / "models"  # where the line above finds it,
 _LATE = (  # packages that commands import when they run, and that take long
     "scipy.stats", "sklearn.feature_extraction.text", "matplotlib.backends.backend_svg", "jsonschema",
 )  # fmt: skip
-_SERVING = (["view"], ["serve"], ["grade", "serve"], ["grade", "sit"])
+_SERVING = (["view"], ["serve"], ["grade", "serve"], ["grade", "answer"])
 _QUICK = {"--export", "--new-token", "--help"}  # with these they serve nothing
 _SHIM = """#!{python} -IS
 import json, os, signal, socket, sys

@@ -21,7 +21,7 @@ def unknown(text: str) -> list[str]:
 
 
 def _commands(text: str) -> Iterator[list[str]]:
-    """The words of each call of ``viva``, also of those in quotes (``--wrap 'viva merge …'``)."""
+    """The words of each call of ``viva``, also of those in quotes (``--wrap 'viva sweep merge …'``)."""
     for words in _logical_lines(text):
         for at, word in enumerate(words):
             if word == "viva" and (at == 0 or words[at - 1] in _BEFORE or words[at - 1].startswith("(")):
@@ -80,6 +80,8 @@ def _wrong(words: list[str]) -> str:
             if _OPEN.search(word) or (path == ["viva", "run"] and word not in _scenarios()):
                 return ""
             below = _late(word) if path == ["viva", "run"] else command.get_command(context, word)
+            if below is None and path == ["viva", "sweep"]:  # a sweep's file
+                word, below = "run", command.get_command(context, "run")
             if below is None:
                 return f"{' '.join(path)} has no verb {word}"
             command, context = below, click.Context(below)

@@ -279,10 +279,10 @@ def test_a_retry_after_beyond_patience_stops_the_run_with_the_endpoints_words(
 ) -> None:
     server = replanned({"default": {"do": "429", "say": "daily quota is used up", "retry_after": 86400}})
     out = tmp_path / "run"
-    done = run_of(server, out, "--patience", "300", "--concurrency", "1")
+    done = run_of(server, out, "--wait-for-endpoint", "300", "--concurrency", "1")
     assert done.returncode == 1
     assert "HTTP 429: daily quota is used up; it asks not to be called again before 20" in done.stderr
-    assert "24 hours from now and longer than --patience (300 s)" in done.stderr
+    assert "24 hours from now and longer than --wait-for-endpoint (300 s)" in done.stderr
     assert f"viva resume {out}" in done.stderr
     assert len(server.log()) == 1
 

@@ -256,13 +256,13 @@ def test_the_verb_names_formats_and_never_writes_over_anything(run: Path, tmp_pa
     assert all(f"  {name}" in runner.invoke(app, ["export", "--help"]).output for name in FORMATS)
     out, beside = tmp_path / "talks.jsonl", tmp_path / "talks.part.jsonl"
     beside.write_text("mine")
-    done = runner.invoke(app, ["export", str(run), "--to", "openai", "--out", str(out), "--json"])
+    done = runner.invoke(app, ["export", str(run), "--format", "openai", "--out", str(out), "--json"])
     assert orjson.loads(done.stdout) == {"export": 1, "to": "openai", "records": 12, "files": [str(out)], "notes": []}
     written = out.read_bytes()
-    again = runner.invoke(app, ["export", str(run), "--to", "openai", "--out", str(out)])
+    again = runner.invoke(app, ["export", str(run), "--format", "openai", "--out", str(out)])
     assert (again.exit_code, out.read_bytes()) == (2, written)
     assert "exists; name another place with --out" in again.output
-    with pytest.raises(ConfigurationError, match="--to csv: expected one of inspect, every-eval-ever"):
+    with pytest.raises(ConfigurationError, match="--format csv: expected one of inspect, every-eval-ever"):
         export(run, "csv")
     assert beside.read_text() == "mine"
     beside.unlink()

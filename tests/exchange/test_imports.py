@@ -222,7 +222,7 @@ def test_nothing_is_written_over_and_choices_are_checked(tmp_path: Path) -> None
         import_file(file, "kieval", tmp_path / "other", ImportOptions(models={"pupil": "openai:x"}))
     code, printed = _viva("import", file, "--from", "kieval", "--model", "candidate")
     assert (code, "expected ROLE=NAME" in printed) == (2, True)
-    for words in (("resume", tmp_path / "run"), ("run", "--fork", tmp_path / "run", "--evaluator", "simulated:e")):
+    for words in (("resume", tmp_path / "run"), ("run", "--fork", tmp_path / "run", "--judge", "simulated:e")):
         code, printed = _viva(*words)
         assert (code, "can neither go on nor be forked" in printed) == (2, True)
     code, printed = _viva("import", "--help")

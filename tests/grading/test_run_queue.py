@@ -77,10 +77,10 @@ def test_rounds_of_a_run_are_graded_and_certify_its_figures(run: Path, tmp_path:
 
 def test_the_list_of_what_to_grade_next_opens_as_a_queue(run: Path, tmp_path: Path) -> None:
     first, queue, grades = tmp_path / "next.csv", tmp_path / "queue", tmp_path / "grades.csv"
-    _viva("judge", "certify", run, "--next", "12", "--out", first)
+    _viva("judge", "certify", run, "--select", "12", "--out", first)
     known = csv.DictReader((tmp_path / "next.key.csv").read_text().splitlines())
     chosen = {row["key"] for row in known if row["chosen"] == "yes"}
-    _viva("grade", "queue", run, "--next", first, "--out", queue)
+    _viva("grade", "queue", run, "--select", first, "--out", queue)
     with GradeStore.open(queue) as store:
         assert {answer.key for one in store.questions() for answer in one.answers} == chosen
     out, _ = _viva("grade", "labels", queue, "--out", grades)
@@ -90,14 +90,14 @@ def test_the_list_of_what_to_grade_next_opens_as_a_queue(run: Path, tmp_path: Pa
     _viva("judge", "certify", run, "--labels", grades)
     # What was graded stays in the next list, and is not asked for again.
     second, later = tmp_path / "second.csv", tmp_path / "later"
-    _viva("judge", "certify", run, "--labels", grades, "--next", "6", "--out", second)
-    _viva("grade", "queue", run, "--next", second, "--out", later)
+    _viva("judge", "certify", run, "--labels", grades, "--select", "6", "--out", second)
+    _viva("grade", "queue", run, "--select", second, "--out", later)
     with GradeStore.open(later) as store:
         assert not chosen & {answer.key for one in store.questions() for answer in one.answers}
     _grade_all(later, 3)
     _viva("grade", "labels", later, "--out", grades)
     assert json.loads(_viva("judge", "certify", run, "--labels", grades, "--json")[0])["labels"] == 18
-    out, err = _viva("grade", "queue", run, "--next", grades, "--out", tmp_path / "none", ok=False)
+    out, err = _viva("grade", "queue", run, "--select", grades, "--out", tmp_path / "none", ok=False)
     assert "no answer is left to grade" in err
 
 
@@ -106,7 +106,7 @@ def test_grades_by_grader_feed_the_meta_evaluation(run: Path, tmp_path: Path) ->
     _viva("grade", "queue", run, "--out", queue)
     _grade_all(queue, 3)
     _viva("grade", "labels", queue, "--ratings", ratings)
-    report = json.loads(_viva("meta", run, "--ratings", ratings, "--json")[0])
+    report = json.loads(_viva("judge", "compare", run, "--ratings", ratings, "--json")[0])
     assert "spearman" in json.dumps(report)
     with ratings.open() as file:
         rows = list(csv.DictReader(file))

@@ -88,7 +88,7 @@ def test_a_killed_test_keeps_what_has_ended_and_goes_on_where_it_stood(
     server.plan(servers=8, mean=0.004)
     folder = tmp_path / "test"
     process = started(
-        "bench", "judge", asked, "--judge", server.model, "--rates", "200,400,800", "--requests", 400, "--baseline", 10,
+        "judge", "load", asked, "--judge", server.model, "--rates", "200,400,800", "--requests", 400, "--baseline", 10,
         "--out", folder,
     )  # fmt: skip
     server.counts(requests=20 + 400 + 200)  # in the middle of the second rate
@@ -148,7 +148,7 @@ def test_a_missed_objective_and_a_judge_that_never_answers_have_exit_codes(
 
 def endedbench(*arguments: str | Path) -> tuple[int, bytes, str]:
     """The command in a process of its own."""
-    return ended(started("bench", "judge", *arguments))
+    return ended(started("judge", "load", *arguments))
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def test_mistakes_in_names_are_told(source: str, message: str) -> None:
 
 def test_a_load_test_is_not_taken_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "load.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match="is a load test and no run; `viva bench judge --resume"):
+    with pytest.raises(ConfigurationError, match="is a load test and no run; `viva judge load --resume"):
         open_workload(str(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""``viva bench judge … --json`` in this process: its exit code, the record that it prints, and what it says."""
+"""``viva judge load … --json`` in this process: its exit code, the record that it prints, and what it says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bench(*arguments: str | Path | float) -> tuple[int, Any, str]:
     out, err, code = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            app(["bench", "judge", *map(str, arguments), "--json"], standalone_mode=False)
+            app(["judge", "load", *map(str, arguments), "--json"], standalone_mode=False)
         except SystemExit as left:
             code = int(left.code or 0)
         out.flush()

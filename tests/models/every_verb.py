@@ -24,17 +24,17 @@ run kieval --dataset ITEMS -n 8 --rounds 2 --candidate openai:candidate?retries=
     --candidate anthropic:hostile?retries=0 {BY_TWO} --detectors repetition --concurrency 1 --out runs/run
 run functionchat --data dialogs -n 4 --candidate gemini:candidate?retries=0 --judge anthropic:judge?retries=0
     --concurrency 1 --out runs/tools
-run --fork runs/run --evaluator gemini:evaluator?retries=0 --concurrency 1 --out runs/fork
+run --fork runs/run --judge gemini:evaluator?retries=0 --concurrency 1 --out runs/fork
 resume runs/run --retry-failed
 probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --method generate --method letter
     --concurrency 1 --out runs/probe
 sweep sweep.yaml --concurrency 1 --out runs/sweep
 sweep sweep.yaml --shard 1/2 --concurrency 1 --out runs/shards
 sweep sweep.yaml --shard 2/2 --concurrency 1 --out runs/shards
-merge runs/shards
-plan sweep.yaml --from runs/sweep --pilot 0.5 --simulations 2 --out runs/planned
-compact runs/run
-compact runs/sweep --dry-run
+sweep merge runs/shards
+sweep plan sweep.yaml --from runs/sweep --pilot 0.5 --simulations 2 --out runs/planned
+sweep compact runs/run
+sweep compact runs/sweep --dry-run
 report runs/run --html report.html --csv report.csv
 report runs/run runs/fork --html study.html --parquet study.parquet
 show runs/run --conversation 0 --prompts --thoughts
@@ -46,15 +46,15 @@ validate --dataset ITEMS --model openai:candidate?retries=0 --model gemini:other
     --concurrency 1 --run runs/validate
 data check ITEMS
 list datasets --json
-export runs/run --to every-eval-ever --out exported
-export runs/tools --to openai --out tools.jsonl
+export runs/run --format every-eval-ever --out exported
+export runs/tools --format openai --out tools.jsonl
 import details/interact_details.json --from kieval --out runs/imported
-correlate figures.csv --json
+judge compare figures.csv --json
 judge audit --judge anthropic:judge?retries=0 --cases cases.jsonl --concurrency 1 --out runs/audit
-judge certify runs/run --next 2 --out next.csv
-meta rated.csv --human people --score judge --item item --baselines single --judge openai:judge?retries=0 --output text
-    --resamples 100 --out runs/meta --html meta.html
-bench judge runs/run --judge openai:evaluator --concurrency 1 --requests 6 --baseline 4 --out bench
+judge certify runs/run --select 2 --out next.csv
+judge compare rated.csv --human people --score judge --item item --baselines single --judge openai:judge?retries=0
+    --output text --resamples 100 --out runs/meta --html meta.html
+judge load runs/run --judge openai:evaluator --concurrency 1 --requests 6 --baseline 4 --out bench
 lab run --ideal -n 1 --rounds 1 --probed 2 --candidate openai:candidate?retries=0 --concurrency 1
     --out lab
 suite init suite
@@ -83,7 +83,7 @@ grade labels queue --out labels.csv
 """
 SOME_FAILED = 3
 NAMED = {"grade bank show", "grade bank return", "grade invalidate"}
-SERVED = {"view", "serve", "grade serve", "grade sit"}
+SERVED = {"view", "serve", "grade serve", "grade answer"}
 WITHOUT_MODELS = {
     "demo": "lab run over the shipped models, which are files; takes a minute",
     "lab build": "trains models, asks none; takes minutes",

@@ -240,12 +240,12 @@ def test_a_reader_that_has_the_journal_open_reads_on(finished: Path, tmp_path: P
 def test_the_command_says_sizes_before_and_after_and_writes_nothing_when_tried(finished: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(finished / "probes", tmp_path / "run"))
     data = (run / "journal.sqlite").read_bytes()
-    code, printed, said = ended(started("compact", run, "--dry-run", "--json"))
+    code, printed, said = ended(started("sweep", "compact", run, "--dry-run", "--json"))
     assert code == 0, said
     tried = orjson.loads(printed)
     assert tried["before"] == len(data) > tried["after"] > 0
     assert (run / "journal.sqlite").read_bytes() == data
-    code, printed, said = ended(started("compact", run))
+    code, printed, said = ended(started("sweep", "compact", run))
     assert code == 0, said
     assert "1 journal:" in printed.decode()
     assert " before, " in printed.decode()

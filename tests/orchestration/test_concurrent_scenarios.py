@@ -112,7 +112,7 @@ def test_every_reader_of_a_run_knows_roles_by_their_plain_names(whole: Path, tmp
     assert all(one["prompt"]["messages"] for one in talk if one["party"] in ("author", "judge"))
     assert "[author in for/draft 1]" in command("show", str(folder), "--conversation", "essayist/tides").stdout
 
-    assert command("compact", str(folder)).returncode == 0
+    assert command("sweep", "compact", str(folder)).returncode == 0
     assert command("show", str(folder), "--json", "--prompts", "--conversation", "essayist/tides").stdout == before
     with History(folder / "journal.sqlite") as history:
         assert {call.role for call in history.calls(0)} == {"author", "judge", "compute:halved"}

@@ -97,7 +97,7 @@ def test_a_fork_asks_only_the_evaluator(chaos: Chaos, tmp_path: Path) -> None:
     server = chaos({})
     assert completed(*_run_arguments(server, tmp_path / "run", 10)).returncode == 0
     before = Counter(entry["model"] for entry in server.log())
-    fork = ["run", "--fork", tmp_path / "run", "--evaluator", server.model("evaluator", label="other")]
+    fork = ["run", "--fork", tmp_path / "run", "--judge", server.model("evaluator", label="other")]
     forked = completed(*fork, "--json", "--out", tmp_path / "fork")
     assert forked.returncode == 0, forked.stderr.decode()
     after = Counter(entry["model"] for entry in server.log())
@@ -120,7 +120,7 @@ def test_a_fork_with_a_lenient_judge_ends_where_the_recorded_talk_ends(tmp_path:
     assert ends["evaluator"] > 0
     # A judge that is never readable never stops a talk.
     mute = "simulated:mute?malformed=1&label=mute"
-    forked = completed("run", "--fork", tmp_path / "run", "--evaluator", mute, "--json", "--out", tmp_path / "fork")
+    forked = completed("run", "--fork", tmp_path / "run", "--judge", mute, "--json", "--out", tmp_path / "fork")
     assert forked.returncode == 0, forked.stderr.decode()
     ends_now = orjson.loads(forked.stdout)["candidates"]["c"]["ends"]
     assert ends_now.get("transcript", 0) > 0

@@ -99,7 +99,7 @@ def _recorded(folder: Path) -> int:
 
 def test_a_fork_of_a_local_run_asks_only_the_evaluator(arguments: list[str], tmp_path: Path) -> None:
     _run(arguments, tmp_path / "run", "", 8)
-    fork = ["run", "--fork", tmp_path / "run", "--evaluator", "simulated:other?noise=0", "--json"]
+    fork = ["run", "--fork", tmp_path / "run", "--judge", "simulated:other?noise=0", "--json"]
     done = completed(*fork, "--out", tmp_path / "fork")
     assert done.returncode == 0, done.stderr.decode()
     assert b"lanes" not in done.stderr  # no local model was loaded

@@ -59,7 +59,7 @@ def test_neither_dataset_nor_model_can_be_left_out() -> None:
 
 def test_a_probe_has_no_evaluator_to_exchange_and_no_scorer(tmp_path: Path) -> None:
     probe(tmp_path / "run", "--dataset", ITEMS, "-n", "2", "--shots", "0", "--candidate", "simulated:c")
-    fork = completed("run", "--fork", tmp_path / "run", "--evaluator", "simulated:e", "--out", tmp_path / "fork")
+    fork = completed("run", "--fork", tmp_path / "run", "--judge", "simulated:e", "--out", tmp_path / "fork")
     score = completed("score", tmp_path / "run", "--scorer", "linear")
     assert (fork.returncode, score.returncode) == (2, 2)
     assert b"no judge to exchange" in fork.stderr

@@ -1,4 +1,4 @@
-"""A room where people answer, and ``viva grade sit`` over it in a process of its own; questions put into it by
+"""A room where people answer, and ``viva grade answer`` over it in a process of its own; questions put into it by
 tests.
 """
 
@@ -24,14 +24,14 @@ ROOM = "expert"
 
 
 class Sitting:
-    """``viva grade sit`` in a process of its own; ``restart`` kills it and serves at the same address."""
+    """``viva grade answer`` in a process of its own; ``restart`` kills it and serves at the same address."""
 
     def __init__(self, room: Path) -> None:
         self._room, self._port = room, 0
         self.start()
 
     def start(self) -> None:
-        self._process = started("grade", "sit", self._room, "--port", str(self._port))
+        self._process = started("grade", "answer", self._room, "--port", str(self._port))
         assert self._process.stdout is not None
         line = self._process.stdout.readline().decode()
         found = re.search(r"http://127\.0\.0\.1:(\d+)/\S+", line)

@@ -118,7 +118,7 @@ def test_two_raylets_hold_a_sweep_and_lose_a_worker(
     cell = Path("cells/kieval/alpha/seed-7/e/a")
     [(_, place)] = shards_of(tmp_path / "elsewhere" / cell)
     place.rename(many / cell / "shards" / place.name)
-    merged = subprocess.run([sys.executable, "-m", "viva", "merge", many], capture_output=True, check=False)
+    merged = subprocess.run([sys.executable, "-m", "viva", "sweep", "merge", many], capture_output=True, check=False)
     assert merged.returncode == 3
     assert b"doubled: in shard 2/2" in merged.stderr
 

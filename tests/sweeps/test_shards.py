@@ -98,8 +98,8 @@ def test_three_processes_one_killed_and_run_again_report_what_one_process_report
 
     code, _, told = ended(started("sweep", file, "--out", out, "--shard", "2/3"))
     assert code == 0, told
-    assert f"viva merge {out}" in told
-    code, printed, told = ended(started("merge", out, "--json"))
+    assert f"viva sweep merge {out}" in told
+    code, printed, told = ended(started("sweep", "merge", out, "--json"))
     assert (code, told) == (0, "")
     cells = orjson.loads(printed)["cells"]
     assert {(cell["shards"], cell["planned"], cell["ended"]) for cell in cells} == {(3, 24, 24)}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from viva.cli.app import HELP, CommandGroup
-from viva.cli.exit_codes import handle_errors
+from viva.cli.app import HELP, CommandGroup, command
 
 if TYPE_CHECKING:
     from viva.cli.run import RunResult
@@ -27,26 +26,38 @@ Examples:
 
 _MAX_SHOWN = 10
 SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="The suite file; FILE#NAME where it holds several.")]
-Baseline = Annotated[Path | None, typer.Option("--baseline", help="Run folder that `fall` and `rise` compare with.")]
+Baseline = Annotated[
+    Path | None, typer.Option("--baseline", metavar="RUN", help="Run folder that `fall` and `rise` compare with.")
+]
 JUnit = Annotated[Path | None, typer.Option("--junit", help="Also write the gate as JUnit XML, for CI systems.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")]
 
 
 def run(
     suite: SuiteFile,
     candidate: Annotated[
-        list[str] | None, typer.Option("--candidate", help="System under test in place of the suite's; or several.")
+        list[str] | None,
+        typer.Option("--candidate", "--compare", metavar="MODEL", help="System under test, in place of the suite's."),
     ] = None,
-    grader: Annotated[str | None, typer.Option("--grader", help="Model that grades rubrics, likewise.")] = None,
+    grader: Annotated[
+        str | None,
+        typer.Option("--grader", metavar="MODEL", help="Model that grades rubrics, in place of the suite's."),
+    ] = None,
     baseline: Baseline = None,
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each is tested.")] = None,
     n: Annotated[int | None, typer.Option("-n", min=1, help="Only the first so many conversations.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Every random choice derives from it.")] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
-    max_cost: Annotated[float | None, typer.Option("--max-cost", help="Begin nothing more beyond this.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", metavar="COST", help="Start nothing new beyond this cost.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to make (default: runs/NAME-TIME).")
+    ] = None,
     junit: JUnit = None,
     json: Json = False,
+    html: Html = None,
     max_failures: Annotated[
         int, typer.Option("--max-failures", min=0, help="Failed or missing tests that count as success.")
     ] = 0,
@@ -58,11 +69,11 @@ def run(
 
     from ..scenario import SCENARIO
 
-    check_output_files({"--junit": junit}, [Path(suite.partition("#")[0])])
+    check_output_files({"--junit": junit, "--html": html}, [Path(suite.partition("#")[0])])
     options: dict[str, Any] = {"candidate": candidate, "grader": grader, "baseline": baseline, "repeats": repeats}
     options |= {"n": n, "seed": seed, "concurrency": concurrency, "max_cost": max_cost}
     launch = new_run(SCENARIO, suite_settings(suite, options), out or fresh_folder("suite"))
-    run_and_report(launch, junit=junit, json=json, max_failures=max_failures)
+    run_and_report(launch, junit=junit, json=json, html=html, max_failures=max_failures)
 
 
 def suite_settings(suite: str, options: dict[str, Any]) -> FlexEvalSettings:
@@ -78,11 +89,11 @@ def suite_settings(suite: str, options: dict[str, Any]) -> FlexEvalSettings:
     return read_settings(SCENARIO.settings, {"suite": suite, **chosen}, None)
 
 
-def run_and_report(launch: Launch, *, junit: Path | None, json: bool, max_failures: int) -> None:
+def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path | None, max_failures: int) -> None:
     """Run, print the report, write the gate, and leave with the exit code that says how it went."""
     from viva.cli.exit_codes import DONE, FAILED, FAILURES
     from viva.cli.output import print_json, print_tables
-    from viva.cli.run import exit_with, run_launch
+    from viva.cli.run import exit_with, run_launch, write_run_page
     from viva.reports.tables import escape_controls
 
     from ..result_files import missing_tests, write_results
@@ -97,6 +108,7 @@ def run_and_report(launch: Launch, *, junit: Path | None, json: bool, max_failur
         print_json(result.aggregate.report())
     else:
         print_tables(result.aggregate.tables())
+    write_run_page(result, launch, html)
     broken = report_gate(result.aggregate, junit, launch.folder.path)
     missing = missing_tests(launch.folder.path)
     if missing:
@@ -125,25 +137,26 @@ def report_gate(aggregate: Any, junit: Path | None, path: Path) -> bool:
 
 
 def gate(
-    run: Annotated[Path, typer.Argument(help="Folder of a suite's run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a suite's run.")],
     baseline: Baseline = None,
     thresholds: Annotated[
         Path | None, typer.Option("--thresholds", help="Suite file whose thresholds count, in place of the run's own.")
     ] = None,
     junit: JUnit = None,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Check a recorded run's thresholds; no model is asked. Exit code 1 where one is broken."""
     from viva.cli.exit_codes import FAILED
     from viva.cli.output import print_json, print_tables
-    from viva.cli.output_files import check_output_files
+    from viva.cli.output_files import check_output_files, write_tables_page
     from viva.engine.run_folder import RunFolder
     from viva.orchestration.launch import recorded_results
 
     from ..suite_file import read_suite
     from ..suite_report import gate_table
 
-    check_output_files({"--junit": junit}, [] if thresholds is None else [thresholds])
+    check_output_files({"--junit": junit, "--html": html}, [] if thresholds is None else [thresholds])
     options = {} if baseline is None else {"baseline": str(baseline)}
     aggregate = recorded_results(RunFolder.open(run), options)
     if thresholds is not None:
@@ -154,6 +167,8 @@ def gate(
         print_json({"gate": report["gate"], "untested": report["untested"]})
     else:
         print_tables([gate_table(report)])
+    if html is not None:
+        write_tables_page(html, f"Gate of {run.name}", [], [gate_table(report)])
     if report_gate(aggregate, junit, run):
         sys.exit(FAILED)
 
@@ -224,10 +239,12 @@ def init(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a suite's run.")],
-    csv: Annotated[Path | None, typer.Option("--csv", help="Folder for a CSV file a table.")] = None,
-    parquet: Annotated[Path | None, typer.Option("--parquet", help="Likewise, Parquet (extra `parquet`).")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Likewise, JSON lines.")] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a suite's run.")],
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FOLDER", help="Folder for a CSV file a table.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FOLDER", help="Likewise, Parquet (extra `parquet`).")
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FOLDER", help="Likewise, JSON lines.")] = None,
 ) -> None:
     """Write results.sqlite into the run folder (conversations, turns, messages, tool_calls, metrics), and copies."""
     from ..result_files import export_tables as write
@@ -241,13 +258,22 @@ def export(
 
 
 def watch(
-    log: Annotated[Path, typer.Argument(help="Growing log: OpenTelemetry spans, OpenAI requests or dialogs, by line.")],
-    suite: Annotated[str, typer.Option("--suite", help="The suite whose metrics and thresholds count.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Run folder to make, or to go on with.")] = None,
-    every: Annotated[float, typer.Option("--every", min=0.05, help="Seconds between two looks at the log.")] = 2.0,
+    log: Annotated[
+        Path, typer.Argument(help="Growing log of OpenTelemetry spans, OpenAI requests or dialogs, one a line.")
+    ],
+    suite: Annotated[
+        str, typer.Option("--suite", metavar="FILE", help="The suite whose metrics and thresholds count.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to make, or to go on with.")
+    ] = None,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Seconds between two looks at the log.")
+    ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Score what is there, and leave.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON when it ends.")] = False,
-) -> None:  # fmt: skip
+    html: Html = None,
+) -> None:
     """Score new lines of a growing log as they come; Ctrl-C ends it with the report.
 
     The conversations are scored as they stand; of one that goes on, what is new. The same command with the same --out
@@ -255,6 +281,7 @@ def watch(
     """
     from viva.cli.exit_codes import FAILED
     from viva.cli.output import print_json, print_tables
+    from viva.cli.output_files import check_output_files, write_report_page
     from viva.cli.signals import run_with_signals
     from viva.engine.errors import ConfigurationError
     from viva.engine.event_loop import gc_tuned
@@ -263,6 +290,7 @@ def watch(
 
     from ..result_files import write_results
 
+    check_output_files({"--html": html}, [log])
     path = (out or fresh_folder("watch")).absolute()
     if once and not log.exists():
         raise ConfigurationError(f"{log}: there is no such file")
@@ -279,6 +307,8 @@ def watch(
         print_json(aggregate.report())
     else:
         print_tables(aggregate.tables())
+    if html is not None:
+        write_report_page(html, [path])
     if report_gate(aggregate, None, path):
         sys.exit(FAILED)
 
@@ -356,10 +386,10 @@ app = typer.Typer(
     context_settings=HELP,
     rich_markup_mode=None,
 )
-app.command("run", epilog=RUN_EXAMPLE)(handle_errors(run))
-app.command("check")(handle_errors(check))
-app.command("gate")(handle_errors(gate))
-app.command("init")(handle_errors(init))
-app.command("export")(handle_errors(export))
-app.command("watch")(handle_errors(watch))
-app.command("schema")(handle_errors(schema))
+command("run", group=app, epilog=RUN_EXAMPLE)(run)
+command("check", group=app)(check)
+command("gate", group=app)(gate)
+command("init", group=app)(init)
+command("export", group=app)(export)
+command("watch", group=app)(watch)
+command("schema", group=app)(schema)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viva.cli.app import HELP, CommandGroup, example_epilog
-from viva.cli.exit_codes import handle_errors
+from viva.cli.app import HELP, CommandGroup, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,9 +31,11 @@ app = typer.Typer(
 )
 ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Questions by their ids.")]
-Author = Annotated[str | None, typer.Option("--by", help="Who does it (default: your login name).")]
+Author = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who does it (default: your login name).")]
 Every = Annotated[bool, typer.Option("--all", help="All questions of which it can be done.")]
-Today = Annotated[str | None, typer.Option("--day", help="The day for validity periods (default: today).")]
+Today = Annotated[
+    str | None, typer.Option("--day", metavar="DATE", help="The day for validity periods (default: today).")
+]
 
 
 def import_(
@@ -60,7 +61,10 @@ def import_(
 def export(
     project: ProjectFolder,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV or JSONL file to write.")],
-    state: Annotated[str | None, typer.Option("--state", help="Only draft, inspected, accepted or returned.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="draft|inspected|accepted|returned", help="Only questions in this state."),
+    ] = None,
 ) -> None:
     """Write pairs to a file that `import` reads back."""
     from ..project import Project
@@ -73,8 +77,13 @@ def export(
 
 def list_(
     project: ProjectFolder,
-    state: Annotated[str | None, typer.Option("--state", help="Only draft, inspected, accepted or returned.")] = None,
-    dimension: Annotated[str | None, typer.Option("--dimension", help="Only this dimension, or below it.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="draft|inspected|accepted|returned", help="Only questions in this state."),
+    ] = None,
+    dimension: Annotated[
+        str | None, typer.Option("--dimension", metavar="PATH", help="Only this dimension, or below it.")
+    ] = None,
     day: Today = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -149,7 +158,7 @@ def inspect(
     project: ProjectFolder,
     ids: Ids = None,
     every: Every = False,
-    note: Annotated[str, typer.Option("--note", help="What was seen.")] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What was seen.")] = "",
     author: Author = None,
 ) -> None:
     """Record that drafts were looked at and keep the criteria; --all leaves out those with a problem."""
@@ -173,7 +182,7 @@ def accept(
     project: ProjectFolder,
     ids: Ids = None,
     every: Every = False,
-    note: Annotated[str, typer.Option("--note", help="What was seen.")] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What was seen.")] = "",
     author: Author = None,
 ) -> None:
     """Accept inspected questions: evaluations draw from these. None is accepted without a source."""
@@ -195,7 +204,7 @@ def accept(
 def return_(
     project: ProjectFolder,
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="Questions by their ids.")],
-    reason: Annotated[str, typer.Option("--reason", help="What the designer should mend.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What the designer should fix.")],
     author: Author = None,
 ) -> None:
     """Return questions to their designers, with the reason; imported again with other content they are drafts."""
@@ -289,14 +298,10 @@ def _shorten(text: str) -> str:
     return line if len(line) <= 60 else f"{line[:59]}…"
 
 
-app.command("import", epilog=example_epilog("viva grade bank import library questions.csv --by Ada"))(
-    handle_errors(import_)
-)
-app.command("export")(handle_errors(export))
-app.command("list")(handle_errors(list_))
-app.command("show")(handle_errors(show))
-app.command("inspect", epilog=example_epilog("viva grade bank inspect library q1 q2 --by Ben"))(handle_errors(inspect))
-app.command("accept")(handle_errors(accept))
-app.command("return", epilog=example_epilog("viva grade bank return library q7 --reason 'no source'"))(
-    handle_errors(return_)
-)
+command("import", "viva grade bank import library questions.csv --by Ada", group=app)(import_)
+command("export", group=app)(export)
+command("list", group=app)(list_)
+command("show", group=app)(show)
+command("inspect", "viva grade bank inspect library q1 q2 --by Ben", group=app)(inspect)
+command("accept", group=app)(accept)
+command("return", "viva grade bank return library q7 --reason 'no source'", group=app)(return_)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..project import Counts, Project
     from ..rounds import Round, RoundKind
 
-_NO_CANDIDATE = "name the models that answer: --candidate MODEL, once or several times"
+_NO_CANDIDATE = "name the models that answer: --candidate MODEL (repeatable)"
 EXAMPLE = """\b
 Examples:
   viva grade collect library --candidate openai:gpt-4o --candidate llama:ours.gguf --round 2026-06
@@ -27,10 +27,13 @@ The same command goes on with a round that was interrupted."""
 def collect(
     project: Annotated[Path, typer.Argument(metavar="PROJECT", help="Project folder.")],
     candidate: Annotated[
-        list[str] | None, typer.Option("--candidate", help="Model that answers; may be given several times.")
+        list[str] | None, typer.Option("--candidate", "--compare", metavar="MODEL", help="Model that answers.")
     ] = None,
     round_name: Annotated[
-        str | None, typer.Option("--round", help="The round's name (default: the one under way, else a new number).")
+        str | None,
+        typer.Option(
+            "--round", metavar="NAME", help="The round's name (default: the one under way, else a new number)."
+        ),
     ] = None,
     trial: Annotated[
         bool, typer.Option("--trial", help="A trial round: every grader grades all of it, for training.")
@@ -44,13 +47,17 @@ def collect(
         bool,
         typer.Option("--reuse-questions", help="Draw questions of trials for evaluations too, and the reverse."),
     ] = False,
-    temperature: Annotated[float | None, typer.Option("--temperature", help="Of the candidates (default: 0).")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="Sampling temperature of the candidates (default: 0).")
+    ] = None,
     candidate_tokens: Annotated[
         int | None, typer.Option("--candidate-tokens", min=1, help="Longest answer to a round of a question.")
     ] = None,
     pack: Annotated[str | None, typer.Option("--pack", help="Prompt pack (default: lalaeval).")] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
-    max_cost: Annotated[float | None, typer.Option("--max-cost", help="Begin nothing more beyond this.")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", metavar="COST", help="Start nothing new beyond this cost.")
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again where a model failed.")] = False,
     max_failures: Annotated[
         int, typer.Option("--max-failures", min=0, help="Missing answers with which graders may begin.")

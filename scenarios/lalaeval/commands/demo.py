@@ -30,7 +30,9 @@ Comparison = list[dict[str, Any]]
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to make (default: runs/grade-demo-TIME).")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to make (default: runs/grade-demo-TIME).")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
 ) -> None:
     """Take an example project through trial, evaluation and a second evaluation; no model is needed."""

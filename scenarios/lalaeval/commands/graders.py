@@ -1,4 +1,4 @@
-"""``viva grade graders``, ``serve``, ``sit``, ``queue``, ``labels`` and ``invalidate``: graders and their grading
+"""``viva grade graders``, ``serve``, ``answer``, ``queue``, ``labels`` and ``invalidate``: graders and their grading
 folders.
 """
 
@@ -29,9 +29,9 @@ Examples:
 def graders(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder.")],
     action: Annotated[
-        GraderAction, typer.Argument(metavar="[list|add|pause|resume|retire|link]", help="What to do.")
+        GraderAction, typer.Argument(metavar="list|add|pause|resume|retire|link", help="What to do.")
     ] = "list",
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The grader.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The grader.")] = None,
     role: Annotated[
         Literal["grader", "adjudicator", "admin"], typer.Option("--role", help="What a new one may do.")
     ] = "grader",
@@ -94,9 +94,9 @@ Examples:
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder.")],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = GRADING_PORT,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A host name by which pages may be asked for.")
+        list[str] | None, typer.Option("--name", metavar="HOST", help="A host name by which pages may be asked for.")
     ] = None,
     url: Annotated[
         str | None, typer.Option("--url", help="Address that graders use, where it is a proxy's: https://HOST.")
@@ -125,10 +125,10 @@ def _print_grader_links(address: str, links: list[NewLink]) -> None:
 
 
 ROOM_PORT = 7790
-SIT_EXAMPLE = """\b
+ANSWER_EXAMPLE = """\b
 Examples:
-  viva grade sit room                      # human:room, as in `viva run … --candidate human:room`
-  viva grade sit ada grace --port 8080     # two rooms, with a link each"""
+  viva grade answer room                      # human:room, as in `viva run … --candidate human:room`
+  viva grade answer ada grace --port 8080     # two rooms, with a link each"""
 
 
 def answer_as_human(
@@ -137,9 +137,9 @@ def answer_as_human(
         typer.Argument(metavar="ROOM...", help="Folder of a room, as in human:ROOM; made if it is not there."),
     ],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = ROOM_PORT,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A host name by which pages may be asked for.")
+        list[str] | None, typer.Option("--name", metavar="HOST", help="A host name by which pages may be asked for.")
     ] = None,
     url: Annotated[
         str | None, typer.Option("--url", help="Address that people use, where it is a proxy's: https://HOST.")
@@ -165,12 +165,12 @@ def _print_room_links(links: Mapping[str, str]) -> None:
 QUEUE_EXAMPLE = """\b
 Examples:
   viva grade queue runs/sweep/cell --rounds -n 60 --out queue
-  viva judge certify runs/kieval --next 40 --out next.csv --rounds
-  viva grade queue runs/kieval --next next.csv --out queue"""
+  viva judge certify runs/kieval --select 40 --out next.csv --rounds
+  viva grade queue runs/kieval --select next.csv --out queue"""
 LABELS_EXAMPLE = """\b
 Examples:
   viva grade labels queue --out grades.csv && viva judge certify runs/kieval --labels grades.csv
-  viva grade labels queue --ratings ratings.csv && viva meta runs/kieval --ratings ratings.csv"""
+  viva grade labels queue --ratings ratings.csv && viva judge compare runs/kieval --ratings ratings.csv"""
 
 
 def queue(
@@ -178,8 +178,8 @@ def queue(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Grading folder to make.")],
     rounds: Annotated[bool, typer.Option("--rounds", help="Grade rounds instead of whole conversations.")] = False,
     verdicts: Annotated[bool, typer.Option("--verdicts", help="Grade what the judge said of each round.")] = False,
-    next_: Annotated[
-        Path | None, typer.Option("--next", metavar="FILE", help="The answers that `viva judge certify --next` chose.")
+    select: Annotated[
+        Path | None, typer.Option("--select", help="The answers that `viva judge certify --select` chose.")
     ] = None,
     n: Annotated[int | None, typer.Option("-n", min=1, help="So many answers, drawn evenly (default: all).")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the draw and of the blind order.")] = 0,
@@ -201,17 +201,17 @@ def queue(
     )
     from viva.grading.store import GradeStore
 
-    if (next_ is not None) + (n is not None) > 1:
-        raise ConfigurationError("--next and -n: give one of them; --next says which answers are graded")
+    if (select is not None) + (n is not None) > 1:
+        raise ConfigurationError("--select and -n: give one of them; --select says which answers are graded")
     if rounds and verdicts:
         raise ConfigurationError("--rounds and --verdicts: give one of them")
-    if next_ is not None and not verdicts:
-        rounds = has_rounds(next_)
+    if select is not None and not verdicts:
+        rounds = has_rounds(select)
     unit: Unit = "verdicts" if verdicts else "rounds" if rounds else "conversations"
     answers = gradable_answers(run, unit)
     chosen = (
-        read_selection(next_, answers)
-        if next_ is not None
+        read_selection(select, answers)
+        if select is not None
         else sample_answers(answers, n, seed)
         if n is not None
         else None
@@ -234,10 +234,11 @@ def labels(
         Path | None, typer.Option("--out", metavar="FILE.csv", help="Grades for `viva judge certify --labels`.")
     ] = None,
     ratings: Annotated[
-        Path | None, typer.Option("--ratings", metavar="FILE.csv", help="Each grader's, for `viva meta --ratings`.")
+        Path | None,
+        typer.Option("--ratings", metavar="FILE.csv", help="Each grader's, for `viva judge compare --ratings`."),
     ] = None,
 ) -> None:
-    """Write the grades that people gave as files for `viva judge certify` and `viva meta`."""
+    """Write the grades that people gave as files for `viva judge certify` and `viva judge compare`."""
     from viva.engine.errors import ConfigurationError
     from viva.grading.run_answers import write_labels, write_ratings
     from viva.grading.store import GradeStore
@@ -280,11 +281,14 @@ Examples:
 def invalidate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="Id of the question.")],
-    author: Annotated[str, typer.Option("--by", help="Who takes it out.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; empty to put it back.")],
-    grader: Annotated[str | None, typer.Option("--grader", help="Only the grades of this grader.")] = None,
+    author: Annotated[str, typer.Option("--by", metavar="NAME", help="Who takes it out.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; empty to put it back.")],
+    grader: Annotated[
+        str | None, typer.Option("--grader", metavar="NAME", help="Only the grades of this grader.")
+    ] = None,
     candidate: Annotated[
-        str | None, typer.Option("--candidate", help="Only the grade of this candidate's answer (with --grader).")
+        str | None,
+        typer.Option("--candidate", metavar="NAME", help="Only the grade of this candidate's answer (with --grader)."),
     ] = None,
 ) -> None:
     """Take a question, or a grader's grades of it, out of the figures. What was given stays, with who and why."""

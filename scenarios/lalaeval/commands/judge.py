@@ -26,16 +26,21 @@ _PAGE_FIELDS = ("id", "text", "labels", "context", "standard_answer", "principle
 
 def judge(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
-    grader: Annotated[list[str], typer.Option("--grader", help="Model that grades; may be given several times.")],
+    grader: Annotated[list[str], typer.Option("--grader", "--compare", metavar="MODEL", help="Model that grades.")],
     shown: Annotated[
-        str | None, typer.Option("--shown", help="one: each answer by itself (default); all: a question's at once.")
+        str | None,
+        typer.Option(
+            "--shown", metavar="one|all", help="One answer at a time (default), or all answers of a question."
+        ),
     ] = None,
     grader_tokens: Annotated[
         int | None, typer.Option("--grader-tokens", min=1, help="Longest reasoning with grades.")
     ] = None,
     pack: Annotated[str | None, typer.Option("--pack", help="Prompt pack (default: lalaeval-judge).")] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
-    max_cost: Annotated[float | None, typer.Option("--max-cost", help="Begin nothing more beyond this.")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", metavar="COST", help="Start nothing new beyond this cost.")
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again where a model failed.")] = False,
 ) -> None:
     """Have judge models grade a folder's answers; the same command goes on where it was interrupted."""

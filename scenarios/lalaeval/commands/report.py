@@ -22,22 +22,25 @@ _SOURCES = ("people", "models", "all")
 def report(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Grading folder, such as a round's.")],
     against: Annotated[
-        Path | None, typer.Option("--against", help="Earlier round: say what changes are made of.")
+        Path | None, typer.Option("--against", metavar="FOLDER", help="Earlier round: say what changes are made of.")
     ] = None,
     tags: Annotated[
         Path | None,
         typer.Option("--tags", help="Which responses are the same in both rounds: question, candidate, same."),
     ] = None,
-    whose: Annotated[str, typer.Option("--whose", help="Grades that count: people, models or all.")] = "people",
+    grader: Annotated[
+        str, typer.Option("--grader", metavar="people|models|all", help="Graders whose grades count.")
+    ] = "people",
     rules: Annotated[
         Path | None, typer.Option("--rules", help="Python file: grader_dispute(grade, others), answer_dispute(grades).")
     ] = None,
     retrain: Annotated[
-        float | None, typer.Option("--retrain", min=0, max=1, help="Graders to retrain: above this dispute level.")
+        float | None,
+        typer.Option("--retrain", metavar="SHARE", min=0, max=1, help="Graders to retrain: above this dispute level."),
     ] = None,
     review: Annotated[int | None, typer.Option("--review", min=0, help="So many questions to review.")] = None,
     threshold: Annotated[
-        float | None, typer.Option("--threshold", min=0, max=1, help="Consistency that graders need.")
+        float | None, typer.Option("--threshold", metavar="SHARE", min=0, max=1, help="Consistency that graders need.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure to this CSV file.")] = None,
@@ -50,7 +53,10 @@ def report(
         Path | None, typer.Option("--parquet", help="The same table of grades as Parquet (extra `parquet`).")
     ] = None,
     inspect: Annotated[
-        Path | None, typer.Option("--inspect", help="Folder for Inspect's precomputed_scores, a file a candidate.")
+        Path | None,
+        typer.Option(
+            "--inspect", metavar="FOLDER", help="Folder for Inspect's precomputed_scores, a file a candidate."
+        ),
     ] = None,
 ) -> None:
     """Report grades with intervals, disputes, severity, agreement, and what changed since an earlier round."""
@@ -62,8 +68,8 @@ def report(
     from ..round_figures import ReportOptions, make_report
     from .grading_folder import read_round
 
-    if whose not in _SOURCES:
-        raise ConfigurationError(f"--whose: found '{whose}', expected one of: {', '.join(_SOURCES)}")
+    if grader not in _SOURCES:
+        raise ConfigurationError(f"--grader: found '{grader}', expected one of: {', '.join(_SOURCES)}")
     if tags is not None and against is None:
         raise ConfigurationError("--tags says what is the same as in an earlier round; name that one with --against")
     inputs = [path / GRADES_FILE for path in (folder, against) if path is not None] + [
@@ -74,10 +80,10 @@ def report(
         check_parquet()
     graded = read_round(folder, rules, tags)
     earlier = None if against is None else read_round(against, rules)
-    record = make_report(graded, earlier, ReportOptions(_parse_source(whose), retrain, review, threshold))
+    record = make_report(graded, earlier, ReportOptions(_parse_source(grader), retrain, review, threshold))
     _write_files(record, graded, csv, html, grades, parquet)
     if inspect is not None:
-        _write_inspect(graded, _parse_source(whose), inspect)
+        _write_inspect(graded, _parse_source(grader), inspect)
     _print_report(record, json)
 
 

@@ -1,11 +1,10 @@
-"""The verbs of grading by people: ``viva grade …``, each in a module of its own beside this one."""
+"""Commands of grading by people, `viva grade …`; their modules are beside this one."""
 
 from __future__ import annotations
 
 import typer
 
-from viva.cli.app import HELP, CommandGroup
-from viva.cli.exit_codes import handle_errors
+from viva.cli.app import HELP, CommandGroup, command
 
 from . import bank, collect, demo, graders, judge, project, report
 
@@ -24,16 +23,16 @@ def _grade() -> None:
     """People as graders: question bank, answers, grading pages, adjudication and report."""
 
 
-app.command("init")(handle_errors(project.init))
-app.command("check")(handle_errors(project.check))
+command("init", group=app)(project.init)
+command("check", group=app)(project.check)
 app.add_typer(bank.app)
-app.command("collect", epilog=collect.EXAMPLE)(handle_errors(collect.collect))
-app.command("judge", epilog=judge.EXAMPLE)(handle_errors(judge.judge))
-app.command("queue", epilog=graders.QUEUE_EXAMPLE)(handle_errors(graders.queue))
-app.command("labels", epilog=graders.LABELS_EXAMPLE)(handle_errors(graders.labels))
-app.command("sit", epilog=graders.SIT_EXAMPLE)(handle_errors(graders.answer_as_human))
-app.command("serve", epilog=graders.SERVE_EXAMPLE)(handle_errors(graders.serve))
-app.command("graders", epilog=graders.GRADERS_EXAMPLE)(handle_errors(graders.graders))
-app.command("report", epilog=report.EXAMPLE)(handle_errors(report.report))
-app.command("invalidate", epilog=graders.INVALIDATE_EXAMPLE)(handle_errors(graders.invalidate))
-app.command("demo", epilog=demo.EXAMPLE)(handle_errors(demo.demo))
+command("collect", group=app, epilog=collect.EXAMPLE)(collect.collect)
+command("judge", group=app, epilog=judge.EXAMPLE)(judge.judge)
+command("queue", group=app, epilog=graders.QUEUE_EXAMPLE)(graders.queue)
+command("labels", group=app, epilog=graders.LABELS_EXAMPLE)(graders.labels)
+command("answer", group=app, epilog=graders.ANSWER_EXAMPLE)(graders.answer_as_human)
+command("serve", group=app, epilog=graders.SERVE_EXAMPLE)(graders.serve)
+command("graders", group=app, epilog=graders.GRADERS_EXAMPLE)(graders.graders)
+command("report", group=app, epilog=report.EXAMPLE)(report.report)
+command("invalidate", group=app, epilog=graders.INVALIDATE_EXAMPLE)(graders.invalidate)
+command("demo", group=app, epilog=demo.EXAMPLE)(demo.demo)

@@ -344,4 +344,4 @@ def test_tables_fit_a_terminal_and_a_folder_without_grades_is_told(tmp_path: Pat
         assert title in text
     assert "there is no grade yet" in called("report", make_folder(tmp_path / "empty", graders=()), code=2).output
     assert "--tags" in called("report", tmp_path / "june", "--tags", tmp_path / "x.csv", code=2).output
-    assert "expected one of" in called("report", tmp_path / "june", "--whose", "nobody", code=2).output
+    assert "expected one of" in called("report", tmp_path / "june", "--grader", "nobody", code=2).output

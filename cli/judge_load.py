@@ -1,4 +1,4 @@
-"""``viva bench judge``: load tests of judges, their speed and whether they still judge as they do without load."""
+"""`viva judge load`: load tests of judges, their speed and whether they still judge as they do without load."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import typer
 
 from viva.engine.errors import ConfigurationError
 
-from .app import command, command_group
+from .app import command
 from .exit_codes import DONE, FAILED, FAILURES, INTERRUPTED, print_error, print_note
+from .judge import judge as judge_group
 from .options import Csv, Html, Json
 
 if TYPE_CHECKING:
@@ -24,19 +25,17 @@ _OPTIONS = {
     **{name: f"--{name}" for name in ("arrivals", "burst", "concurrency", "drain", "pause", "rates", "tolerance")},
 }  # fmt: skip
 
-bench = command_group("bench", "Load-test judges: speed, and whether they still judge.")
-
 
 @command(
-    "judge",
-    "viva bench judge runs/mine --judge openai:gpt-4o-mini --rates 1,2,4,8",
-    "viva bench judge requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 "
+    "load",
+    "viva judge load runs/mine --judge openai:gpt-4o-mini --rates 1,2,4,8",
+    "viva judge load requests.jsonl --judge llama:judge.gguf --rate-search 0.5:32 "
     "--slo 'p95_e2e<3s, parse_fail<1%, drift<0.05'",
-    "viva bench judge --synthetic 'prompt=lognormal(800,0.5),output=100' "
+    "viva judge load --synthetic 'prompt=lognormal(800,0.5),output=100' "
     "--judge 'openai:http://127.0.0.1:8000/v1#name' --concurrency 1,4,16 --requests 200",
-    "viva bench judge --resume runs/bench-20260101-120000",
+    "viva judge load --resume runs/load-20260101-120000",
     models=True,
-    group=bench,
+    group=judge_group,
 )
 def _judge(
     context: typer.Context,
@@ -48,7 +47,7 @@ def _judge(
         str | None, typer.Option("--synthetic", metavar="LENGTHS", help="Requests of drawn lengths instead.")
     ] = None,
     judge: Annotated[
-        list[str] | None, typer.Option("--judge", metavar="MODEL", help="A judge; may be given several times.")
+        list[str] | None, typer.Option("--judge", "--compare", metavar="MODEL", help="Judge to test.")
     ] = None,
     rates: Annotated[
         str | None,
@@ -109,9 +108,11 @@ def _judge(
         float | None, typer.Option("--temperature", min=0.0, help="In place of the requests' own.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of arrivals, of what is drawn, and of each request.")] = 7,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to make (default: runs/bench-TIME).")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to make (default: runs/load-TIME).")
+    ] = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the load test in this folder.")
+        Path | None, typer.Option("--resume", metavar="FOLDER", help="Resume the load test in this folder.")
     ] = None,
     json: Json = False,
     html: Html = None,
@@ -166,7 +167,7 @@ def _judge(
     options = WorkloadOptions(role, reader, limit, seed, {}, prompts, max_tokens, temperature)
     source = work if work is not None else SYNTHETIC_PREFIX + (synthetic or "").removeprefix(SYNTHETIC_PREFIX)
     _run_test(
-        new_load_test(out or fresh_folder("bench"), source, options, check_load_settings(fields, _OPTIONS)),
+        new_load_test(out or fresh_folder("load"), source, options, check_load_settings(fields, _OPTIONS)),
         json,
         html,
         csv,
@@ -188,13 +189,13 @@ def _run_test(launch: LoadLaunch, json: bool, html: Path | None, csv: Path | Non
         test = run_in_foreground(launch.clock, launch.run, progress)
     except Exception as error:
         if not isinstance(error, SettingRefused) and launch.test is not None and launch.test.results:
-            print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
+            print(f"go on with: viva judge load --resume {launch.folder.path}", file=sys.stderr)
         raise
     record = report_of_test(test, launch.work)
     _print_report(record, json, html, csv)
     print(f"load test folder: {launch.folder.path}", file=sys.stderr)
     if test.interrupted:
-        print(f"go on with: viva bench judge --resume {launch.folder.path}", file=sys.stderr)
+        print(f"go on with: viva judge load --resume {launch.folder.path}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     speeds = [step["speed"] for judge in record["judges"] for step in judge["steps"] if step["speed"] is not None]
     if not any(speed["answered"] for speed in speeds):

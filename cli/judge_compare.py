@@ -1,23 +1,27 @@
-"""``viva correlate`` (scores with accuracy over models) and ``viva meta`` (scores with human ratings).
+"""`viva judge compare`: correlations of scores with human ratings, or with accuracy over models.
 
-``viva meta --baselines`` adds text metrics and single-answer grading, which is a run of its own.
+`--baselines` adds text metrics and single-answer grading, which is a run of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
 import sys
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from viva.engine.errors import ConfigurationError, DatasetError
+from viva.engine.errors import ConfigurationError, DatasetError, VivaError
 
 from .app import command
 from .exit_codes import exit_with_error, print_note
+from .judge import judge as judge_group
 from .options import Csv, Html, Json, Plot
 
 if TYPE_CHECKING:
@@ -34,28 +38,39 @@ ERROR_COLUMNS = ("accuracy_se", "score_se")
 # No figure is larger, and none differs by less: beyond are slips and the noise of other programs' arithmetic, which
 # would be ranked as if it were a difference.
 _LARGEST, _DECIMALS = 1e9, 9
+_MISSPELLING_CUTOFF = 0.8  # from this likeness on a column is taken for a misspelt one
 _COEFFICIENTS = (("pearson", "Pearson r"), ("spearman", "Spearman ρ"), ("kendall", "Kendall τ"))
 _LINE = ("slope", "intercept", "spread")
 
 
-@command("correlate", "viva correlate figures.csv --plot line.svg")
-def _correlate(
-    file: Annotated[Path, typer.Argument(help="CSV with the columns model, dataset, accuracy, score.")],
-    without: Annotated[
-        list[str] | None, typer.Option("--without", help="Also without this model; may be given several times.")
-    ] = None,
-    plot: Plot = None,
-    json: Json = False,
-) -> None:
+def _is_accuracy_file(file: Path) -> bool:
+    """Return True if a file has the columns of accuracy and score over models; a misspelt one counts, too."""
+    from viva.data.record_files import TABLE_SUFFIXES, read_records
+
+    try:
+        if file.suffix in TABLE_SUFFIXES:
+            with file.open(encoding="utf-8-sig", errors="replace") as lines:
+                header = re.split(r"[,;\t]", lines.readline())
+        else:
+            header = [
+                name for _, record in islice(read_records(file), 1) if isinstance(record, dict) for name in record
+            ]
+    except (OSError, VivaError):  # reading the file as ratings says what is wrong
+        return False
+    names = [str(name).strip(' "\r\n').casefold() for name in header]
+    if "accuracy" in names and {*names} <= {*FIGURE_COLUMNS, *ERROR_COLUMNS}:
+        return True
+    return all(get_close_matches(column, names, 1, _MISSPELLING_CUTOFF) for column in FIGURE_COLUMNS)
+
+
+def _correlate(file: Path, exclude: Sequence[str], plot: Path | None, html: Path | None, json: bool) -> None:
     """Correlate accuracy and score over models: coefficients with p-values, lines, and the models off them."""
     from viva.scoring.correlation import correlate, fit_lines
 
     from .output import print_json, print_tables
-    from .output_files import check_plot_file, write_plot
+    from .output_files import write_plot, write_tables_page
 
-    if plot is not None:
-        check_plot_file(plot)
-    excluded = list(dict.fromkeys(without or []))
+    excluded = list(dict.fromkeys(exclude))
     figures = _read_figures(file, excluded)
     found: dict[tuple[str, ...], Correlations] = {(): correlate(figures)}
     if excluded:
@@ -67,6 +82,8 @@ def _correlate(
         print_json(_correlation_report(file, figures, found, lines))
     else:
         print_tables(_correlation_tables(figures, found, lines))
+    if html is not None:
+        write_tables_page(html, "Accuracy and score over models", [], _correlation_tables(figures, found, lines))
     below = {name for fit in lines.values() if fit is not None for name in fit.line.below}
     if chosen := [name for name in excluded if name in below]:
         note = (
@@ -108,7 +125,7 @@ def _read_figures(file: Path, without: Collection[str]) -> list[ModelScores]:
     models = list(dict.fromkeys(one.model for one in figures))
     for name in without:
         if name not in models:
-            raise ConfigurationError(f"--without {name}: {file} has no such model; it has: {', '.join(models)}")
+            raise ConfigurationError(f"--exclude {name}: {file} has no such model; it has: {', '.join(models)}")
     for dropped in ([], without):
         _check_enough(file, figures, lines, dropped)
     return figures
@@ -290,54 +307,121 @@ _SCALES = ("nominal", "ordinal", "interval")
 Names = list[str] | None
 
 
-@command("meta", "viva meta scores.csv --human rating --score judge", models=True)
-def _meta(
+@command(
+    "compare",
+    "viva judge compare scores.csv --human rating --score judge",
+    "viva judge compare runs/kieval --ratings people.csv --html judges.html",
+    "viva judge compare figures.csv --plot line.svg",
+    models=True,
+    group=judge_group,
+)
+def _compare(
     source: Annotated[
-        Path, typer.Argument(metavar="FILE|RUN", help="Scores beside human ratings (CSV, JSON, JSONL), or a run.")
+        Path,
+        typer.Argument(
+            metavar="FILE|RUN",
+            help="Scores beside human ratings (CSV, JSON, JSONL); a run; or a CSV with the columns model, dataset, "
+            "accuracy, score.",
+        ),
     ],
     ratings: Annotated[
         Path | None, typer.Option("--ratings", help="Human ratings of the same items, systems and turns.")
     ] = None,
-    human: Annotated[Names, typer.Option("--human", help="Field, or object of fields, with human ratings.")] = None,
-    annotator: Annotated[Names, typer.Option("--annotator", help="Field of one annotator's ratings.")] = None,
-    score: Annotated[Names, typer.Option("--score", help="Field, or object of fields, with a judge's scores.")] = None,
-    item: Annotated[str | None, typer.Option("--item", help="Field that identifies what is rated.")] = None,
-    group: Annotated[str | None, typer.Option("--group", help="Field that names the source of a row.")] = None,
-    system: Annotated[str | None, typer.Option("--system", help="Field that names the system of a row.")] = None,
-    turn: Annotated[str | None, typer.Option("--turn", help="Field that numbers turns.")] = None,
-    judge_field: Annotated[str | None, typer.Option("--judge-field", help="Field that names the judge.")] = None,
-    unscored: Annotated[Names, typer.Option("--unscored", help="A value that stands for no score.")] = None,
-    scale: Annotated[str | None, typer.Option("--scale", help="nominal, ordinal or interval (default: seen).")] = None,
-    jury: Annotated[Names, typer.Option("--jury", help="Pool judges: mean, median, majority or fitted.")] = None,
-    baselines: Annotated[
-        Names, typer.Option("--baselines", help="rouge, meteor, bleu, chrf, bertscore=MODEL, single (extra `metrics`).")
+    human: Annotated[
+        Names, typer.Option("--human", metavar="FIELD", help="Human ratings: a field, or an object of fields.")
     ] = None,
-    judge: Annotated[Names, typer.Option("--judge", help="Model of the baseline `single`: grades each answer.")] = None,
-    output: Annotated[str | None, typer.Option("--output", help="Field with the text that is rated.")] = None,
-    reference: Annotated[str | None, typer.Option("--reference", help="Field with its reference text.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Run folder of the baseline `single`.")] = None,
+    annotator: Annotated[Names, typer.Option("--annotator", metavar="FIELD", help="Ratings of one annotator.")] = None,
+    score: Annotated[
+        Names, typer.Option("--score", metavar="FIELD", help="Scores of a judge: a field, or an object of fields.")
+    ] = None,
+    item: Annotated[str | None, typer.Option("--item", metavar="FIELD", help="Identifies what is rated.")] = None,
+    group: Annotated[str | None, typer.Option("--group", metavar="FIELD", help="Source of a row.")] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="FIELD", help="System whose output is rated.")
+    ] = None,
+    turn: Annotated[str | None, typer.Option("--turn", metavar="FIELD", help="Number of the turn.")] = None,
+    judge_field: Annotated[
+        str | None, typer.Option("--judge-field", metavar="FIELD", help="Name of the judge.")
+    ] = None,
+    unscored: Annotated[
+        Names, typer.Option("--unscored", metavar="VALUE", help="Value that stands for no score.")
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option("--scale", metavar="nominal|ordinal|interval", help="Scale (default: detected)."),
+    ] = None,
+    jury: Annotated[
+        Names, typer.Option("--jury", metavar="mean|median|majority|fitted", help="Pool the judges.")
+    ] = None,
+    baselines: Annotated[
+        Names,
+        typer.Option(
+            "--baselines",
+            metavar="NAME,…",
+            help="rouge, meteor, bleu, chrf, bertscore=MODEL, single (extra `metrics`).",
+        ),
+    ] = None,
+    judge: Annotated[
+        Names,
+        typer.Option("--judge", metavar="MODEL", help="Model of the baseline `single`: grades each answer."),
+    ] = None,
+    output: Annotated[str | None, typer.Option("--output", metavar="FIELD", help="Text that is rated.")] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", metavar="FIELD", help="Reference for that text.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder of the baseline `single`.")
+    ] = None,
+    exclude: Annotated[
+        Names,
+        typer.Option("--exclude", metavar="NAME", help="Correlate accuracy and score without this model, too."),
+    ] = None,
     permutation: Annotated[
-        str, typer.Option("--permutation", help="What tests of two judges exchange: groups (inputs) or rows (both).")
+        str,
+        typer.Option(
+            "--permutation", metavar="inputs|both", help="Tests of two judges exchange groups (inputs), or rows, too."
+        ),
     ] = "inputs",
-    resamples: Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Of intervals, tests.")] = 1_000,
-    level: Annotated[float, typer.Option("--level", help="Confidence level of intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Every random choice derives from it.")] = 7,
+    resamples: Annotated[
+        int,
+        typer.Option("--resamples", min=100, max=100_000, help="Number of bootstrap resamples and permutations."),
+    ] = 1_000,
+    confidence: Annotated[
+        float, typer.Option("--confidence", metavar="SHARE", help="Confidence level of intervals.")
+    ] = 0.95,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of every random choice.")] = 7,
     json: Json = False,
     csv: Csv = None,
     plot: Plot = None,
     html: Html = None,
 ) -> None:
-    """Correlate scores with human ratings: intervals, tests between judges, kappas, juries."""
+    """Correlate a judge's scores with human ratings, or with accuracy over models.
+
+    Prints intervals, tests between judges, kappas and juries; or coefficients, lines, and the models off them.
+    """
     from viva.reports.studies.judge_comparison import meta_report
     from viva.reports.studies.rating_files import NamedColumns
     from viva.reports.studies.rating_sheet import check_scored
 
     from .output_files import check_output_files, check_plot_file
 
-    check_output_files({"--csv": csv, "--plot": plot, "--html": html}, read=[one for one in (source, ratings) if one])
+    check_output_files(
+        {"--csv": csv, "--plot": plot, "--html": html}, read=[path for path in (source, ratings) if path]
+    )
     if plot is not None:
         check_plot_file(plot)
-    choices = _parse_choices(scale, permutation, jury or [], resamples, level, seed)
+    columns = (item, group, system, turn, judge_field, human, annotator, score)
+    rating_options = (ratings, *columns, unscored, scale, jury, baselines, judge, output, reference, out)
+    if not any(rating_options) and _is_accuracy_file(source):
+        if csv is not None:
+            raise ConfigurationError("--csv: is for human ratings; use --json for the figures of accuracy and score")
+        _correlate(source, exclude or [], plot, html, json)
+        return
+    if exclude:
+        raise ConfigurationError(
+            f"--exclude: {source} has human ratings; it is for a file with the columns {', '.join(FIGURE_COLUMNS)}"
+        )
+    choices = _parse_choices(scale, permutation, jury or [], resamples, confidence, seed)
     named = NamedColumns(item, group, system, turn, judge_field, human or [], annotator or [], score or [])
     sheet = _load_sheet(source, ratings, named, unscored or [], with_baselines=bool(baselines))
     if baselines:
@@ -348,7 +432,7 @@ def _meta(
 
 
 def _parse_choices(
-    scale: Any, permutation: Any, jury: list[Any], resamples: int, level: float, seed: int
+    scale: Any, permutation: Any, jury: list[Any], resamples: int, confidence: float, seed: int
 ) -> ComparisonOptions:
     """:raises ConfigurationError: one is none of the choices there are."""
     from viva.reports.studies.judge_comparison import ComparisonOptions
@@ -360,9 +444,9 @@ def _parse_choices(
         if value not in allowed:
             names = ", ".join(name for name in allowed if name)
             raise ConfigurationError(f"{option}: found '{value}', expected one of: {names}")
-    if not 0.0 < level < 1.0:
-        raise ConfigurationError(f"--level: found {level:g}, expected a share between 0 and 1, such as 0.95")
-    return ComparisonOptions(seed, resamples, level, permutation, scale, tuple(dict.fromkeys(jury)))
+    if not 0.0 < confidence < 1.0:
+        raise ConfigurationError(f"--confidence: found {confidence:g}, expected a share between 0 and 1, such as 0.95")
+    return ComparisonOptions(seed, resamples, confidence, permutation, scale, tuple(dict.fromkeys(jury)))
 
 
 def _load_sheet(
