@@ -30,7 +30,7 @@ probe --dataset ITEMS -n 6 --candidate openai:candidate?retries=0 --shots 0 --me
     --concurrency 1 --out runs/probe
 sweep sweep.yaml --concurrency 1 --out runs/sweep
 sweep sweep.yaml --shard 1/2 --concurrency 1 --out runs/shards
-sweep sweep.yaml --shard 2/2 --concurrency 1 --out runs/shards
+sweep run sweep.yaml --shard 2/2 --concurrency 1 --out runs/shards
 sweep merge runs/shards
 sweep plan sweep.yaml --from runs/sweep --pilot 0.5 --simulations 2 --out runs/planned
 sweep compact runs/run
