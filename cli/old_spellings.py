@@ -28,14 +28,14 @@ OPTIONS = {
 
 def modernize(words: list[str]) -> tuple[list[str], str]:
     """Return the words of a command in today's spelling, and a sentence that says what was replaced, or ""."""
-    replaced = {}
+    replaced: dict[str, str] = {}
     for old, new in VERBS.items():
         parts = old.split()
         if words[: len(parts)] == parts:
             words = [*new.split(), *words[len(parts) :]]
             replaced[f"viva {old}"] = f"viva {new}"
             break
-    options = {}
+    options: dict[str, str] = {}
     for verb, renamed in OPTIONS.items():
         if _has_words(words, verb.split()):
             options |= renamed
