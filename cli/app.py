@@ -175,12 +175,12 @@ _SECTIONS = {
     "People": ("grade", "review"),
     "Data": ("data", "validate", "lab", "demo"),
     "Exchange": ("export", "import"),
-    _MORE: ("resume", "probe", "score", "list"),
+    _MORE: ("resume", "score", "list"),
 }
 
 
 class TopLevelGroup(CommandGroup):
-    """The commands in sections; those that scenarios bring stand under the last one."""
+    """The commands in sections; those that scenarios bring stand in the last one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Permit the code that the command line names, and put old spellings into their new ones.
@@ -202,7 +202,7 @@ class TopLevelGroup(CommandGroup):
         present = [name for name in super().list_commands(ctx) if not self.commands[name].hidden]
         sections = {title: [name for name in names if name in present] for title, names in _SECTIONS.items()}
         sorted_names = {name for names in sections.values() for name in names}
-        sections[_MORE] += [name for name in present if name not in sorted_names]
+        sections[_MORE][1:1] = [name for name in present if name not in sorted_names]
         return sections
 
 

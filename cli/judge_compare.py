@@ -310,7 +310,7 @@ Names = list[str] | None
 @command(
     "compare",
     "viva judge compare scores.csv --human rating --score judge",
-    "viva judge compare runs/kieval --ratings people.csv --html judges.html",
+    "viva judge compare runs/mine --ratings people.csv --html judges.html",
     "viva judge compare figures.csv --plot line.svg",
     models=True,
     group=judge_group,
