@@ -84,7 +84,7 @@ class Agent:
                 if attempt == 1:
                     view = repair_view(self.view, completion, _REPAIR_REQUEST.format(problem=error))
                 continue
-            # What was computed behind the request to repair it stands elsewhere in the main view.
+            # Tokens computed after the repair request are at another position in the main view.
             self.view.append("assistant", completion.text, completion.pieces if view is self.view else None)
             return answer
         return None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 LEXICON = {
-    # Nouns for what is asked for; nouns that stand beside a letter.
+    # Nouns for the answer; nouns next to a letter.
     "A": """answer answers guess vote conclusion solution result finalanswer correctanswer antwort antworten lösung
         lösungen réponse réponses reponse respuesta respuestas solución ответ ответы ответом решение resposta
         respostas risposta risposte soluzione solução 答案 答え 解答 回答 正解 正答 정답 정답지 답변 해답 답""",
@@ -42,7 +42,7 @@ LEXICON = {
         склоняюсь_к leans_towards incline_to
         倾向于 傾向於
         i'd_answer i'd_answer_with i_would_answer i_would_answer_with i'd_now_answer i_now_answer""",
-    # Words that lead to a conclusion; words for what is left.
+    # Words that lead to a conclusion; words for what remains.
     "S": """so therefore thus hence consequently → daher deshalb somit folglich demnach donc ainsi luego
         por_lo_tanto por_tanto así_que quindi dunque pertanto portanto logo следовательно значит поэтому 所以 因此
         故 于是 綜上 综上 したがって 従って よって ゆえに だから 따라서 그러므로 그래서""",
@@ -94,7 +94,7 @@ LEXICON = {
         salvo кроме exceto tranne""",
     "D": """over beats unlike than rather_than instead_of as_opposed_to statt anstatt au_lieu_de en_vez_de en_lugar_de
         вместо а_не 而不是 而非""",
-    # Words of those who only consider a choice; words that weaken; words that say nothing; verbs of thinking.
+    # Words that only consider a choice; words that weaken; filler words; verbs of thinking.
     "H": """if suppose supposing assume assuming whether imagine many some someone people students popular tempting
         tempted common_mistake common_error common_misconception typical_mistake at_first_glance wenn falls ob
         viele manche beaucoup certains muchos algunos mucha многие
@@ -129,7 +129,7 @@ LEXICON = {
     "T": """think believe say agree appear seem glaube denke meine crois pense creo pienso думаю считаю credo acho
         认为 認為 觉得""",
     "L": "so_are so_is so_do so_does same_for same_goes_for likewise",
-    # Words that turn away from what was said; words that join; words that begin another clause.
+    # Words that turn away from a statement; words that join; words that begin another clause.
     "k": """wait hmm hm but however actually sorry oops correction instead mistake specifically more_specifically
         more_precisely namely to_be_precise on_second_thought on_reflection
         double-check double_check recheck or_rather aber jedoch moment halt doch sondern mais attendez pardon plutôt
@@ -146,28 +146,28 @@ LEXICON = {
     "s": """because since as for although though while whereas when where weil da während obwohl car puisque parce
         comme porque pues aunque mientras потому поскольку так хотя perché poiché mentre pois 因为 因為 由于 虽然
         雖然 ので なので から ため 므로 이므로 이고 이며 때문""",
-    # Articles, and particles that stand behind nouns, are passed over.
+    # Articles, and particles after nouns, are skipped.
     "": """the a an der die das dem den des ein eine einen la le les el los las lo il gli un une una uno os um uma
         는 은 를 을 로 도 수 일 は が を 也""",
 }
 
-# Characters of languages that are written without blanks, or whose words carry their particles.
+# Characters of languages written without blanks, or with particles attached to words.
 EAST_ASIAN = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 
-# Cyrillic letters that stand for a choice; two of them could each stand for two choices.
+# Cyrillic letters for choices; two of them are ambiguous.
 CYRILLIC = {"А": 0, "Б": 1, "С": 2, "Г": 3, "Д": 4, "В": -1, "Е": -1}
 # Nouns whose letter names something else.
 KINDS = frozenset(["vitamin", "hepatitis", "type", "group", "class", "point", "plan", "grade", "section", "figure"])
 KINDS |= {"appendix", "chapter", "table", "exhibit", "influenza"}
-# Choices that hold a number: of such a question no bare number is a label.
+# Choices with a number: for such a question, a bare number is no label.
 NUMBERS = re.compile(
     r"\d|[一二三四五六七八九十两하한둘두셋세넷네]|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|zero|none|eins?|zwei|drei"
     r"|vier|fünf|deux|trois|quatre|cinq|une?|un[oa]|dos|tres|cuatro|cinco|due|tre|quattro|cinque|один|два|три|пять)\b",
     re.IGNORECASE,
 )
-# Nouns whose number is the place of a choice, or its text.
+# Nouns whose number is the position of a choice, or its text.
 COUNTED = re.compile(r"(?:option|choice|answer choice|opción|opzione|opção|вариант|选项|選項|選択肢)\s$", re.IGNORECASE)
-# Words for the first four places of a list, as in "the second option".
+# Words for the first four positions of a list, as in "the second option".
 _ORDINALS = (
     "first erste première primera prima primeira первый 第一个 第一個 첫_번째 最初の",
     "second zweite deuxième segunda seconda второй 第二个 第二個 두_번째 二番目の",
@@ -237,7 +237,7 @@ def word_classes(word: str) -> str:
 
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# What stands in place of a choice's words, and the mark of the first choice: no text has these characters afterwards.
+# Replacement for a choice's words, and the mark of the first choice: these characters are removed from texts.
 TEXT_MARK, FIRST_MARK = "\ue000", 0xE100
 _TABLE: dict[int, str | None] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms
 _TABLE.update({0x24B6 + index: letter for index, letter in enumerate(_LABELS)})  # letters and digits in circles
@@ -265,13 +265,15 @@ _STRUCK = re.compile(r"~~[^~\n]{1,200}~~")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{")
 _FUNCTION = re.compile(r"\\(?=(?:log|ln|sin|cos|tan|exp|max|min)(?![A-Za-z]))")
 _LATEX = re.compile(r"\\[()\[\]]|\\[A-Za-z]{2,20}\b|\\")
-_CONTROL = re.compile(r"<\|[^<>|\n]{1,40}\|>|\[/?INST\]")  # what a template writes: <|im_end|>
+_CONTROL = re.compile(r"<\|[^<>|\n]{1,40}\|>|\[/?INST\]")  # written by templates: <|im_end|>
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:-]{0,30})(?:\s[\w-]{1,20}=[^<>\n]{0,200})?\s?/?>")
 _APOSTROPHE = re.compile(r"(?<=\w)`(?=\w)")
 _ARROW = re.compile("[-=]{1,3}>")
-_CROSS = re.compile(r"×(?!\s?\w)")  # a sign where no product is meant
+_CROSS = re.compile(r"×(?!\s?\w)")  # a cross that is no product sign
 _MARKDOWN = re.compile(r"[*`#$_{}]")
-_MARKED = re.compile(r"[^\n -~]|[*`#$_{}\\~<]")  # what `_strip_markup` may change; most short replies have none
+_MARKED = re.compile(
+    r"[^\n -~]|[*`#$_{}\\~<]"
+)  # characters that `_strip_markup` may change; most short replies have none
 CHECK_MARKS = frozenset("✓✔✅☑✗✘❌✖")
 _MARKED_LINE = re.compile(r"^\W{0,4}?([✓✔✅☑✗✘❌✖☐]|\[[xX ]\])(.*)$")
 _LINE_START = re.compile(r"^(?:[\s>|•]|-+\s)+")

@@ -40,9 +40,9 @@ from .choice_words import (
 from .forms import readable_text
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_OPERATORS = frozenset("+*^°#~%×÷<>")  # signs that make a letter a quantity
+_OPERATORS = frozenset("+*^°#~%×÷<>")  # next to these, a letter is a quantity
 _MAX_MENTIONS = 4000  # mentions of choices; a text with more of them names none
-# How plainly a choice is affirmed, spoken of, or denied: that it is not something else, is false, or is the wrong one.
+# How plainly a choice is affirmed, mentioned, or denied: it is not something else, is false, or is the wrong one.
 _FINAL, _STATEMENT, _PLAIN, _NOUN, _WEAK, _QUESTION, _MENTION = 4.0, 3.0, 2.0, 1.5, 1.0, 0.5, 0.0
 _CONTENT_DENIED, _CALLED_FALSE, _CALLED_WRONG = -1.0, -2.0, -3.0
 
@@ -63,7 +63,7 @@ def read_choice(text: str, choices: Sequence[str], *, cut: bool = False) -> int 
             return index
     answer = readable_text(text)
     question = _NEXT_QUESTION.search(answer)
-    if question is not None:  # a base model writes the next question, too
+    if question is not None:  # a base model may write the next question
         choice = _read(answer[: question.start()], choices)
         if choice is not None:
             return choice
@@ -73,7 +73,7 @@ def read_choice(text: str, choices: Sequence[str], *, cut: bool = False) -> int 
 def _read(answer: str, choices: Sequence[str], *, cut: bool = False) -> int | None:
     marks = [f" {TEXT_MARK}{chr(FIRST_MARK + index)} " for index in range(len(choices))]
     marked = mark_ordinals(_with_marks(to_plain_lines(answer), choices), marks)
-    if not _may_mention(marked):  # most replies in a conversation: taking them apart would take ten times as long
+    if not _may_mention(marked):  # most replies in a conversation; parsing them would take ten times as long
         return None
     reader = _Reader(len(choices))
     for sentence in _sentences(marked, choices):
@@ -97,7 +97,7 @@ _NEXT_QUESTION = re.compile(
 _ALONE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z0-9])(?![A-Za-z0-9])(?: ([A-Za-z]{2,}))?")
 
 
-# What most models answer when they are asked for a letter; only such a text is read without taking it apart.
+# The usual answer to a request for a letter; only such a text is read without parsing.
 _PLAINLY = re.compile(
     r"\s{0,9}(?:(?:The )?(?:[Cc]orrect )?[Aa]nswer(?: is|:|: | is: ))?\s?"
     r"\(?([A-Z])(?:[.):][ \n]?([^\n]{0,200}))?\s{0,9}"
@@ -183,7 +183,7 @@ def _stands_alone(text: str, start: int, end: int, words: str) -> bool:
     """Return True if the words at a position are not part of longer words or numbers."""
     before, after = text[start - 1 : start], text[end : end + 1]
     first, last = words[0], words[-1]
-    if word_classes(words) in ("N", "Y"):  # "no" and "yes" are choices where they are all that is said
+    if word_classes(words) in ("N", "Y"):  # "no" and "yes" are choices only by themselves
         return not before.strip() or before in ':"(' or text[max(0, start - 3) : start] in ("is ", ": ")
     if "\uac00" <= first <= "\ud7af":
         return not "\uac00" <= before <= "\ud7af"
@@ -224,7 +224,7 @@ _TOKEN = re.compile(
 _VERDICTS = re.compile(r"M:?[Bi]*[NYRWft](?:.*[NYRWft])?\(M")
 _PUNCTUATION = {",": ",", ";": ";", ":": ":", "-": ":", "|": ":", "(": "(", "、": "J"}
 _CLOSING = frozenset(".,;:!?)]\"'|-")
-# What makes a single letter a label: the row of classes before it, or the class of the word behind it.
+# Classes that make a single letter a label: before it, or of the word after it.
 _LEADS = re.compile(r"(?:[AC:]|[ARF].{0,6}B)[BniPS]{0,2}$|n$|iT$|^PB$")
 _FOLLOWS = frozenset("BNWRfJskSZYh")
 
@@ -234,7 +234,7 @@ class _Line:
 
     def __init__(self, line: str, number: int, count: int, *, numbered: bool) -> None:
         self._number, self._count, self._numbered = number, count, numbered
-        parts: list[tuple[str, str]] = []  # tokens, and the classes of those that are known as phrases
+        parts: list[tuple[str, str]] = []  # tokens, and the classes of known phrases
         position = 0
         for phrase in PHRASE.finditer(_lower_case(line)):
             parts += ((token, "") for token in _TOKEN.findall(line, position, phrase.start()))
@@ -250,7 +250,7 @@ class _Line:
         self._start()
 
     def _start(self) -> None:
-        self._row, self._bracket = "", False  # classes so far; whether a bracket is open
+        self._row, self._bracket = "", False  # classes so far; True inside a bracket
         self._choices: list[int] = []
         self._unsure: list[bool] = []
         self._entry = False
@@ -270,7 +270,7 @@ class _Line:
         elif token[0] == TEXT_MARK:
             choice = ord(token[1]) - FIRST_MARK
             if self._row.endswith("MB") and self._choices[-1] == choice:
-                self._row += "w"  # "B is Mars" says what the label stands for
+                self._row += "w"  # "B is Mars" explains the label
             else:
                 self._mention(choice, unsure=False)
         elif _is_east(token[0]):
@@ -399,17 +399,17 @@ def _first_class(word: str) -> str:
     return (word_classes(word.lower()) or "w")[0]
 
 
-# --- from classes to what is said of each choice
+# --- from classes to statements about choices
 
 
-# Mentions that are joined ("A, C and D") are one group; the last of two may begin a clause ("it is B, A is wrong").
+# Joined mentions ("A, C and D") are one group; the last of two may begin a clause ("it is B, A is wrong").
 _GROUP = re.compile(r"M(?:[n()]*(?:[,J]{1,3}[n(hi]*)?M)*")
 _PREDICATE_BEGINS = re.compile(r"[:Bb]*(?:B|[NWRYZ])")
 _SEPARATOR = re.compile(r"([,;()skJ])")
 _INSERTED = re.compile(r"^M,(?:[^MBbJ,;:k]{1,9}),(?=B)")  # "Venus, by contrast, is white"
 _SUPPOSED = re.compile(r"^H[^M,;k]{1,12},")  # "if it is about size, the answer is A"
 _ASIDE = re.compile(r"\(([^()M]{0,60})\)?")
-# What may stand on the left of a mention, up to it: what states it, chooses it, concludes it, excepts it, denies it.
+# Left context of a mention, up to it: it states, chooses, concludes, excepts or denies the choice.
 _STATED = re.compile(
     r"(?P<head>(?:[RWftFZ][niwPNFqJ]{0,4})?A[nwiPNFTqhZ]{0,6}|[RWftZF][nF]{0,2}[PiwN]{0,2}|n)[Bb:]+"
     r"(?P<tail>[ABbinPSNh:]*(?:w[ABbinPSNh:]*){0,2})$"
@@ -423,7 +423,7 @@ _LEFTS = (_STATED, _CALLED, _CHOSEN, _CONCLUDED, _EXCEPTED, _DENIED)
 _NEGATED = re.compile(r"NB?[^B]*$|N.*T.*$|T.?N.*$|Nq.*$")
 _IDENTIFIED = re.compile(r"[SPinwYkJTZF]*[B:h][BbinPh:]*w?$")
 _BARE = re.compile(r"[iYSPT:n]*|R")
-# What may stand on the right of a mention, from it on: a predicate, "yes" or "no", a negation, or nothing.
+# Right context of a mention: a predicate, "yes" or "no", a negation, or nothing.
 _PREDICATE = re.compile(
     r"(?P<head>[:BbPinShTqNYZ]*?(?:w[:BbPinSh]*N?[Bbi]*){0,2}?)(?P<what>[WRftC]|Z(?![BbinwP]*[WNf])|A)"
     r"(?P<tail>[BbinwPA]{0,2}N|(?<=C)[BbiP]{1,2}W)?"
@@ -437,7 +437,7 @@ _NOTHING = re.compile(r"[:BbPinqYh]*")
 # A line above a list of choices ("Wrong answers:"), and a line of such a list.
 _HEADING = re.compile(r"F?(?:(?P<wrong>[Wf])|R|(?P<other>w))?F?(?:RA|An?|n)(?:R|(?P<behind>[Wf]))?B?:?|R:")
 _LISTED = re.compile(r"n?M[^MBRNWft]*")
-# A clause without a mention that says of the one before whether it is right: "No", "That's wrong", "so it is out".
+# A clause without a mention that judges the previous one: "No", "That's wrong", "so it is out".
 _REMARK = re.compile(r"[SiYJ:]*?(?:P[Bbih]*|B)?i*(?P<no>N?)[Bbi]*(?P<what>[WRftY]?)[nA]{0,2}[i:]*")
 
 
@@ -521,7 +521,7 @@ def _weigh_statement(stated: re.Match[str], left: str, *, silent: bool) -> float
     return _STATEMENT if stated.re is _STATED or head else _PLAIN
 
 
-# --- from what is said to the choice
+# --- from statements to the choice
 
 
 @dataclass(slots=True, eq=False)
@@ -550,13 +550,13 @@ class _Reader:
         self._count = count
         self._events: list[_Event] = []
         self._turn = 0
-        self._affirmed: dict[int, int] = {}  # by choice: the place of the last event that affirms it
-        self._withdrawn: dict[int, tuple[int, float]] = {}  # by choice: before which place, and below which weight
-        self._fallen = -1  # the last place of an event that was withdrawn
+        self._affirmed: dict[int, int] = {}  # by choice: the position of the last event that affirms it
+        self._withdrawn: dict[int, tuple[int, float]] = {}  # by choice: before which position, and below which weight
+        self._fallen = -1  # the last position of a withdrawn event
         self._subject: _Event | None = None
-        self._entries: list[tuple[int, int]] = []  # choice and line of each label that begins a sentence as lists do
+        self._entries: list[tuple[int, int]] = []  # choice and line of each label that begins a list entry
         self._opening: _Event | None = None
-        self._heading: float | None = None  # the weight of the choices that are listed below the last line
+        self._heading: float | None = None  # the weight of the choices listed below the last line
         self._heading_line = 0
         self._last_line = 0
         self._begun = False
@@ -614,7 +614,7 @@ class _Reader:
         """Return the classes with `G` for each group of mentions, and the groups."""
         groups: list[_Group] = []
         classes = sentence.classes
-        if "(" in classes:  # a verdict in brackets belongs to what it stands behind; other asides are left out
+        if "(" in classes:  # a verdict in brackets belongs to the text before it; other asides are dropped
             classes = _ASIDE.sub(
                 lambda aside: f"B{aside[1]}" if len(aside[1]) < 5 and set("WRftNY") & set(aside[1]) else "", classes
             )

@@ -19,21 +19,21 @@ from viva.engine.errors import MalformedOutput
 from viva.engine.json_data import strip_surrogate_escapes
 from viva.engine.thoughts import split_thoughts
 
-# Characters. The longest verdicts and rulings seen take a tenth of it.
+# Characters. The longest verdicts and rulings seen have a tenth of it.
 MAX_READ_CHARS = 60_000
 # Words that judges write before a verdict, in the languages of their rubrics; for readers' patterns.
 VERDICT_WORDS = (
     "verdict|decision|result|judge?ment|conclusion|answer|ruling|판정|결정|결론|결과|평가|답|urteil|ergebnis|antwort"
     "|veredicto|respuesta|verdetto|risposta|réponse|вердикт|ответ|判定|判断|裁定|结论|結論|评价|評価|答案|答え"
 )
-# Levels of a JSON object, digits of a number in it, places in a text where one may begin.
+# Levels of a JSON object, digits of a number in it, objects in a text.
 _MAX_DEPTH = 50
 _MAX_DIGITS = 40
 _MAX_OBJECTS = 500
 
 # A brace in prose is not followed by a quoted key.
 _OBJECT_START = re.compile(r'\{\s*"')
-# A string runs to its closing quote or to the end of the text, so that no place of the text is looked at twice.
+# A string ends at its closing quote or at the end of the text, so that no character is scanned twice.
 _BRACE_OR_STRING = re.compile(r'[{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
@@ -130,7 +130,7 @@ def _bounded_int(digits: str) -> int | float:
 
 
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "»": "«", "「": "」", "『": "』", "`": "`"}
-_QUOTE_CONTEXT = 60  # characters around an object that may be nothing but the marks of a code block
+_QUOTE_CONTEXT = 60  # characters around an object that may be only code fences
 _FENCE = re.compile(r"`{3,}[\w-]*\s*$")
 _CLAUSE = re.compile(r"[.;!?,。；！？，]\s|\s[-–—]\s")
 # Words by which a judge says that a party wrote something.
@@ -174,16 +174,16 @@ def _strip_whitespace(text: str) -> str:
     return "".join(text.split())
 
 
-# Line breaks typed inside a string are what models write.
+# Models write literal line breaks inside strings.
 _DECODER = json.JSONDecoder(strict=False, parse_int=_bounded_int)
 
 
 M = TypeVar("M", bound=BaseModel)
-_MAX_ENUM = 100  # whole numbers between bounds are listed one by one up to so many
+_MAX_ENUM = 100  # a bounded integer becomes an enum up to this size
 _SCHEMA_KEYWORDS = ("type", "enum", "const", "items", "minItems", "maxItems", "minLength", "maxLength", "anyOf")
 
 
-@lru_cache(maxsize=256)  # pydantic takes a millisecond to write one, as long as some calls take
+@lru_cache(maxsize=256)  # pydantic takes a millisecond, as long as some calls
 def form_schema(form: type[BaseModel]) -> dict[str, Any]:
     """Return a model's JSON schema in the subset that every structured-output implementation accepts.
 
@@ -260,7 +260,7 @@ def finite_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-# A refusal stands at the beginning of an answer.
+# A refusal is at the beginning of an answer.
 _REFUSAL_PHRASES = (
     r"I(?:'| a)?m (?:really |very |so )?(?:sorry|unable|afraid)",
     r"I (?:can(?:no|')t|cannot|can not|won'?t|must decline|am not able to|will not)",

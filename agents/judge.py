@@ -34,7 +34,7 @@ def _normalize_label(value: Any) -> Any:
 
 
 class PairVerdict(BaseModel):
-    """Which of two answers is better, reasons first."""  # is sent to models with the schema: a change asks all anew
+    """Which of two answers is better, reasons first."""  # sent to models: a change invalidates recorded calls
 
     model_config = ConfigDict(extra="ignore")
 
@@ -100,7 +100,7 @@ def grade_form(scale: GradeScale) -> type[BaseModel]:
     return create_model(f"Grade {scale.name}", __config__=ConfigDict(extra="ignore"), **fields)
 
 
-# Reasons come first so that the verdict follows from them, in a form that every structured-output backend takes.
+# Reasons come first so that the verdict follows from them, in a form that every structured-output backend accepts.
 RULING_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"reasoning": {"type": "string"}, "verdict": {"type": "string", "enum": ["pass", "fail"]}},
@@ -171,7 +171,7 @@ class Judge:
             passed, reasoning = parse_ruling(repaired.text, judged, truncated=repaired.finish == "length")
         except MalformedOutput as error:
             return Ruling(None, first, 2, str(error))
-        # Asked for the verdict alone, a judge need not give its reasons again: those it gave first count.
+        # The repair requests only the verdict, so the first reasons count.
         return Ruling(passed, reasoning or first, 1)
 
 

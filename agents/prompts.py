@@ -22,8 +22,8 @@ from viva.engine.errors import ConfigurationError
 from viva.engine.imports import load_entry_points
 from viva.engine.yaml_file import parse_yaml, read_text
 
-_PACKS = "viva.packs"  # the entry points of packs: the name, and the package whose folder `prompts` holds the file
-# template name "section.name" -> the placeholders it may use
+_PACKS = "viva.packs"  # entry points of packs: the name, and the package whose folder `prompts` has the file
+# template name "section.name" -> its allowed placeholders
 Signature = Mapping[str, frozenset[str]]
 _NO_PLACEHOLDERS: Signature = {}
 
@@ -165,7 +165,7 @@ def _merge_base(text: str, source: str) -> str:
 def _shipped_path(name: str) -> Path:
     package = import_module(load_entry_points(_PACKS)[name].value)
     file = Path(*package.__path__) / "prompts" / f"{name}.yaml"
-    # Packages that were written for earlier versions call the folder `packs`.
+    # Packages for earlier versions call the folder `packs`.
     return file if file.exists() else file.parents[1] / "packs" / file.name
 
 
@@ -183,7 +183,7 @@ def read_pack(text: str, source: str, signature: Signature, optional: Signature 
     missing = sorted(signature.keys() - templates.keys())
     unknown = sorted(templates.keys() - signature.keys() - optional.keys())
     if missing or unknown:
-        problem = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which nothing uses"
+        problem = f"lacks {', '.join(missing)}" if missing else f"has unused templates: {', '.join(unknown)}"
         raise ConfigurationError(f"prompt pack '{source}': {problem}")
     allowed = {**optional, **signature}
     compiled = {name: _compile(source, name, body, allowed[name]) for name, body in templates.items()}
@@ -202,5 +202,5 @@ def _compile(source: str, name: str, body: object, allowed: frozenset[str]) -> T
     unknown = sorted(template.placeholders - allowed)
     if unknown:
         can = ", ".join(f"{{{placeholder}}}" for placeholder in sorted(allowed)) or "no placeholders"
-        raise ConfigurationError(f"{location}: unknown placeholder {{{unknown[0]}}}; this template knows {can}")
+        raise ConfigurationError(f"{location}: unknown placeholder {{{unknown[0]}}}; this template allows {can}")
     return template

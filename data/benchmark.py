@@ -82,18 +82,18 @@ def files_of_split(folder: Path, split: str, endings: tuple[str, ...], source: s
     if not files:
         inner = [path.name for path in _visible_entries(folder) if path.is_dir()]
         hint = f"; its folders: {', '.join(inner[:8])}" if inner else ""
-        raise DatasetError(f"holds no file ending in {', '.join(endings)}{hint}", path=str(folder))
+        raise DatasetError(f"has no file ending in {', '.join(endings)}{hint}", path=str(folder))
     names = ", ".join(sorted(files))
     if split and canonical_split(split) not in files:
         available = f"its splits: {names}" if names else "its files name no split"
-        raise DatasetError(f"holds no split '{split}'; {available}", path=str(folder))
+        raise DatasetError(f"has no split '{split}'; {available}", path=str(folder))
     if not split and len(files) > 1:
         example = f"{source}:{'test' if 'test' in files else min(files)}"
-        raise DatasetError(f"holds several splits: {names}; say which, as in {example}", path=str(folder))
+        raise DatasetError(f"has several splits: {names}; name one, as in {example}", path=str(folder))
     own = canonical_split(split) if split else next(iter(files))
     for before, path in pairwise(files[own]):
         if before.with_suffix("") == path.with_suffix(""):
-            raise DatasetError(f"stands beside {path.name}: name the one that is meant", path=str(before))
+            raise DatasetError(f"is next to {path.name}: name one of the two", path=str(before))
     return own or split_of_folder(folder), files[own]
 
 

@@ -32,7 +32,7 @@ from .items import CaseInsensitiveRecord, FieldError, Item, Raw, choice_letter, 
 from .record_files import BadLine, Record, read_lines, require_regular_file
 from .sources import Source, SourcePart, open_source
 
-# Of an object: its list under the first of these names. The authors' file also lists ids under `invalid_uuids`.
+# The list in a JSON object is under the first of these names. The authors' file also has `invalid_uuids`.
 ID_LIST_KEYS = ("ids", "valid_uuids")
 _MAX_ID_FILE = 2**28
 
@@ -98,7 +98,7 @@ def _ids_from_json(path: Path) -> Iterable[str]:
         yield str(value)
 
 
-_CHANGED_ADVICE = "put the file back as it was and go on with viva resume, or begin a new run"
+_CHANGED_ADVICE = "restore the file and continue with viva resume, or start a new run"
 
 
 class ChangeDetector:
@@ -123,7 +123,7 @@ class ChangeDetector:
             DatasetError: It differs, or there was none; the error names the file, the line if known, and the id.
         """
         if position >= len(self._digests) or self._digests[position] != _record_digest(record):
-            problem = f"changed since the run began: '{id_}' is not what was checked here"
+            problem = f"changed since the run began: '{id_}' differs from the item that was checked"
             raise DatasetError(f"{problem}; {_CHANGED_ADVICE}", path=path, line=line)
 
     def check_end(self, count: int, expected: int, path: str) -> None:
@@ -139,9 +139,9 @@ def _record_digest(record: Any) -> int:
 
 
 MAX_KEPT_ERRORS = 20
-_BAD_LINE_ADVICE = "mend the line, or skip such lines with --skip-bad-items"
+_BAD_LINE_ADVICE = "fix the line, or skip such lines with --skip-bad-items"
 _LINES = 2**40
-# A choice behind its letter: "A. the moon", "(a) the moon", "B、the moon".
+# A choice after its letter: "A. the moon", "(a) the moon", "B、the moon".
 _LETTERED_CHOICE = re.compile(r"\s*[(（]?([A-Za-z])(?:[.):．）：、]\s*|\s+[-–—]\s+)(.*)", re.DOTALL)
 
 
@@ -280,12 +280,12 @@ def wrapped_records_hint(raw: Raw) -> str:
     """Return what to save instead of an object that wraps all records of a file; "" if it seems to be one record."""
     lists = [name for name, value in raw.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     if len(lists) > 1:
-        return f"; the object holds several lists of objects ({', '.join(lists)}): save one of them alone as the file"
+        return f"; the object has several lists of objects ({', '.join(lists)}): save only one of them as the file"
     if len(raw) > 1 and all(isinstance(value, dict) for value in raw.values()):
-        return f"; the object holds {len(raw):,} objects by name: save them as a list, or one on each line"
+        return f"; the object has {len(raw):,} named objects: save them as a list, or one per line"
     if lists:
         count = len(raw[lists[0]])
-        return f"; the object holds a list, '{lists[0]}', of {count:,} objects: save that list alone as the file"
+        return f"; the object has a list '{lists[0]}' of {count:,} objects: save only that list as the file"
     return ""
 
 
@@ -318,7 +318,7 @@ class DatasetRecord(DataRecord):
     skipped: int = Field(ge=0)
 
 
-Cluster = Literal["subject", "passage"]  # fields of an item by which items can be grouped
+Cluster = Literal["subject", "passage"]  # item fields to group by
 
 
 @dataclass(slots=True)
@@ -503,7 +503,7 @@ def _open_checked(
         bad = f" ({reading.bad_count} bad lines)" if reading.bad_count else ""
         raise DatasetError(f"holds no usable item{bad}", path=opened_source.path)
     if listed is not None and matched == 0:
-        message = f"none of its {len(listed.ids):,} ids is among the {total:,} items of {source}"
+        message = f"none of its {len(listed.ids):,} ids is an id of the {total:,} items of {source}"
         raise DatasetError(message, path=listed.path)
     if limit is not None:
         positions = [-position for _, position in ranked]
@@ -536,12 +536,12 @@ def _reading_notes(source: str, reading: DatasetReader) -> list[str]:
     notes = []
     if reading.lettered_count:
         count = f"the choices of {reading.lettered_count:,} items of {source} begin with their letters"
-        notes.append(f"{count}; these were taken off, for prompts add their own")
+        notes.append(f"{count}; these were removed, because prompts add their own")
     if not reading.equal_count:
         return notes
     count = f"{reading.equal_count:,} items of {source} have equal choices"
     wrong = f"in {reading.equal_answers:,} of them the right answer is one of the equals"
-    return [*notes, f"{count}, {wrong}; see them with: viva data check {source}"]
+    return [*notes, f"{count}, {wrong}; list them with: viva data check {source}"]
 
 
 def _item_content(item: Item) -> tuple[str, str, list[str], int, str, str, str]:
@@ -559,9 +559,9 @@ def _item_clusters(field: str, groups: list[tuple[str, float]], path: str) -> It
     sizes = Counter(groups)
     grouped = sum(name.startswith(f"{field} ") for name, _ in groups)
     if not grouped:
-        raise DatasetError(f"no item has a {field}; cluster by another field, or by none", path=path)
+        raise DatasetError(f"no item has a {field}; use another field for clusters, or none", path=path)
     if len(sizes) == 1:
-        raise DatasetError(f"all items have one {field}; clusters need several", path=path)
+        raise DatasetError(f"all items have the same {field}; clusters need several", path=path)
     return ItemClusters(field, tuple(sizes[group] for group in sorted(sizes, key=lambda group: (group[1], group[0]))))
 
 

@@ -198,7 +198,7 @@ def _benchmark_form(benchmark: Benchmark) -> Form:
     if benchmark.form == "arc":
         return FORMS["arc"]
     read = _MappedReader(benchmark)
-    listed = isinstance(benchmark.fields.choices, str)  # a list is in no table
+    listed = isinstance(benchmark.fields.choices, str)  # tables have no lists
     return Form(
         benchmark.name,
         read.free_item if benchmark.form == "free" else read.item,
@@ -243,7 +243,7 @@ class _MappedReader:
             FieldError: The record is none.
         """
         question, answer = text_field(raw, self._fields.question), free_answer(raw, self._fields.answer)
-        # In published lists such a question has its answer as its single choice.
+        # In published lists, the answer is such a question's single choice.
         identity = self._id(raw, location, question, [answer], 0)
         reference = answer if self._removed is None else self._removed.sub("", answer).strip()
         return Item(identity, question, [], FREE_ANSWER, self._subject(raw, location), reference=reference)
@@ -269,7 +269,9 @@ class _MappedReader:
             )
             raise FieldError(field, missing)
         if self._benchmark.columns and str(value).strip() == field:
-            problem = f"found a header; {self._benchmark.title}'s files have none: use generic: for a file with header"
+            problem = (
+                f"found a header; {self._benchmark.title}'s files have none: use generic: for a file with a header"
+            )
             raise FieldError(field, problem)
         if self._benchmark.answers != "letter":
             index = numeric_answer(value, len(choices), field, choices if self._benchmark.answers == "either" else ())
@@ -297,7 +299,7 @@ class _MappedReader:
         """Return the row number in the concatenated set."""
         if not self._benchmark.subjects:
             return location.row
-        # A row within its subject that the record names is right also where rows before it have been taken out.
+        # A record's own row number stays correct if earlier rows were removed.
         own = str(raw.get(self._fields.row, "")).strip() if self._fields.row else ""
         position = int(own) if own.isascii() and own.isdigit() and len(own) < 10 else location.position
         return self._benchmark.first_row(location.subject, location.split) + position

@@ -57,7 +57,7 @@ class HubDataset:
             names = self._call(library.get_dataset_split_names, match[1], match[2], revision=revision)
             if len(names) != 1:
                 raise ConfigurationError(
-                    f"{self.text}: say which split, as in {self.text}:{names[0]}; {_list_names(names)}"
+                    f"{self.text}: name a split, as in {self.text}:{names[0]}; {_list_names(names)}"
                 )
             split = names[0]
         self._rows: Any = self._call(library.load_dataset, match[1], match[2], split=split, revision=revision)
@@ -86,11 +86,11 @@ class HubDataset:
     def _call(self, ask: Any, *arguments: Any, **options: Any) -> Any:
         try:
             return ask(*arguments, **options)
-        except Exception as error:  # whatever the package and those beneath it raise: they share no type
+        except Exception as error:  # the package and its dependencies share no base class
             reason = " ".join(str(error).split()) or type(error).__name__
-            hint = "; a configuration is named by hf:owner/name/config" if "config" in reason.lower() else ""
+            hint = "; write a configuration as hf:owner/name/config" if "config" in reason.lower() else ""
             if self._called:
-                hint = f" (revision {self._revision}); files that you have are named {self._called}:FOLDER:split"
+                hint = f" (revision {self._revision}); for your own files write {self._called}:FOLDER:split"
             raise ConfigurationError(f"{self.text}: cannot be loaded: {reason[:300]}{hint}") from None
 
 
@@ -103,7 +103,7 @@ def _datasets_package(text: str) -> Any:
         )
         raise ConfigurationError(message) from None
     library.disable_progress_bars()
-    # A dataset may come with a script that says how it is loaded. Older versions of the package run it unasked.
+    # A dataset may include a loading script. Older versions of the package run it unasked.
     library.config.HF_DATASETS_TRUST_REMOTE_CODE = False
     return library
 
@@ -121,7 +121,7 @@ def _check_reachable(text: str, called: str) -> None:
         ConfigurationError: It does not.
     """
     from urllib.error import HTTPError
-    from urllib.request import Request, urlopen  # slow to import, and seldom needed
+    from urllib.request import Request, urlopen  # slow to import and rarely needed
 
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     answers: list[str] = []
@@ -135,15 +135,15 @@ def _check_reachable(text: str, called: str) -> None:
         except (OSError, ValueError) as error:
             answers.append(str(getattr(error, "reason", error)))
 
-    # Looking up a name knows no timeout: hence a thread, which is left behind if it does not come back.
+    # Name resolution has no timeout: hence a thread, abandoned if it does not return.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(HUB_TIMEOUT)
     reason = answers[0] if answers else f"no answer within {HUB_TIMEOUT:g} seconds"
     if reason:
         raise ConfigurationError(
-            f"{text}: {endpoint} cannot be reached ({reason}); a dataset needs the network when it is first loaded. "
-            f"If it is in the cache, set HF_HUB_OFFLINE=1; else name files, as in {called or 'arc'}:FOLDER:test"
+            f"{text}: {endpoint} is unreachable ({reason}); a dataset needs the network when it is first loaded. "
+            f"If it is in the cache, set HF_HUB_OFFLINE=1; otherwise name files, as in {called or 'arc'}:FOLDER:test"
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-FREE_ANSWER = -1  # the place of the right answer of a question without choices
+FREE_ANSWER = -1  # `answer` of a question without choices
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class CaseInsensitiveRecord(Mapping[str, Any]):
             return self._raw[name]
         names = _lower_case_names(tuple(self._raw))[name.casefold()]
         if len(names) > 1:
-            raise FieldError(name, f"stands there more than once: {', '.join(names)}")
+            raise FieldError(name, f"is given more than once: {', '.join(names)}")
         return self._raw[names[0]]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -214,7 +214,7 @@ def numeric_answer(answer: Any, count: int, field: str, choices: Sequence[str] =
     Raises:
         FieldError: There is no choice at that index, or the digits are the text of a choice at another one.
     """
-    if isinstance(answer, str) and answer.strip().isascii() and answer.strip().isdigit():  # CSV knows only text
+    if isinstance(answer, str) and answer.strip().isascii() and answer.strip().isdigit():  # CSV has only text
         _reject_choice_text(answer.strip(), choices, field)
         answer = int(answer)
     if not isinstance(answer, int) or isinstance(answer, bool):

@@ -30,7 +30,7 @@ from .items import FieldError, Raw, preview
 MAX_LINE_BYTES = 8 * 2**20
 _LINE_CHUNK = 2**20
 _BOM = b"\xef\xbb\xbf"
-# UTF-32 before UTF-16: the mark of the one begins with that of the other.
+# UTF-32 before UTF-16, because its mark begins with that of UTF-16.
 _OTHER_FORMATS: list[tuple[bytes, str]] = [
     (b"\xff\xfe\0\0", "UTF-32 text; save it as UTF-8"),
     (b"\0\0\xfe\xff", "UTF-32 text; save it as UTF-8"),
@@ -101,7 +101,7 @@ def reject_other_formats(path: Path, head: bytes) -> None:
     for magic, description in _OTHER_FORMATS:
         if head.startswith(magic):
             raise DatasetError(f"is {description}", path=str(path), line=1)
-    # UTF-16 without a mark: of most characters one byte is NUL, and it is always the same one of the two.
+    # UTF-16 without a mark: one byte of most characters is NUL, always the same of the two.
     nuls = sorted((head[0::2].count(0), head[1::2].count(0)))
     if nuls[1] > len(head) / 5 and nuls[0] < len(head) / 50:
         raise DatasetError("is UTF-16 text; save it as UTF-8", path=str(path), line=1)
@@ -122,7 +122,7 @@ class DuplicateKeyError(ValueError):
     """An object has a repeated key; `key` names it."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"the key {json.dumps(key, ensure_ascii=False)} is given twice; leave one of the two out")
+        super().__init__(f"the key {json.dumps(key, ensure_ascii=False)} is given twice; remove one of them")
         self.key = key
 
 
@@ -135,12 +135,12 @@ def parse_json_line(line: str) -> Any:
     """
     value = orjson.loads(line)
     if isinstance(value, dict) and line.count(":") == len(value) and line.count("{") == 1:
-        return value  # one object, as many colons as keys: none is given twice
+        return value  # one object with as many colons as keys: no key is repeated
     try:
-        _STRICT_DECODER.decode(line)  # orjson takes the last of two; the line is JSON, so nothing else can be wrong
+        _STRICT_DECODER.decode(line)  # orjson accepts repeated keys; the line is JSON, so nothing else can be wrong
     except DuplicateKeyError:
         raise
-    except (ValueError, RecursionError):  # a number of too many digits; nested deeper than is ever meant
+    except (ValueError, RecursionError):  # a number with too many digits; nested too deep
         pass
     return value
 
@@ -291,7 +291,7 @@ class _JsonScanner:
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 TABLE_SUFFIXES = (".csv", ".tsv")
 _INDENTED_KEY = re.compile(r"\s+\"[^\"]*\"\s*:")
-_NON_JSON_NUMBER = re.compile(r"-?(?:NaN|Infinity)")  # what Python writes
+_NON_JSON_NUMBER = re.compile(r"-?(?:NaN|Infinity)")  # written by Python
 DATA_SUFFIXES = (*JSON_SUFFIXES, *TABLE_SUFFIXES, ".parquet")
 
 
@@ -406,7 +406,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
     Raises:
         DatasetError: It cannot be read, or a broken row has an odd number of quotes.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))  # the process's; a cell may be as long as a line
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))  # process-wide; a cell may be as long as a line
     feed = _LineFeed(path)
     reader = csv.reader(feed, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
     while True:
@@ -424,7 +424,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str] | DatasetError]]:
                 yield feed.first, row
             continue
         if feed.quotes % 2:
-            problem += "; a quote stays open, so the rest of the file cannot be told apart into rows"
+            problem += "; an unclosed quote: the rest of the file cannot be split into rows"
             raise DatasetError(problem, path=str(path), line=line)
         yield feed.first, DatasetError(problem, path=str(path), line=line)
 
@@ -448,7 +448,7 @@ def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> 
                 raise row
             yield line, row
         elif header:
-            if any(map(str.strip, row)):  # spreadsheets leave rows of empty cells behind
+            if any(map(str.strip, row)):  # spreadsheets may have rows of empty cells
                 yield line, _table_record(path, line, header, row)
         else:
             header = row
@@ -458,7 +458,7 @@ def _read_table(path: Path, columns: Sequence[str], required: Sequence[str]) -> 
 def _check_header(path: Path, line: int, header: list[str], required: Sequence[str]) -> None:
     names = {name.strip().casefold() for name in header}
     joined = ",".join(header)
-    separator = max(";\t|", key=joined.count)  # within the names there may be commas, too
+    separator = max(";\t|", key=joined.count)  # names may contain commas, too
     lacking = not names.issuperset(name.casefold() for name in required) if required else len(header) == 1
     if lacking and joined.count(separator) >= len(header):
         expected = "tabs" if path.suffix == ".tsv" else "commas"
@@ -474,7 +474,7 @@ def _check_header(path: Path, line: int, header: list[str], required: Sequence[s
             raise DatasetError(message, path=str(path), line=line, field=name)
     for name in header:
         if name and header.count(name) > 1:
-            raise DatasetError("stands twice in the header", path=str(path), line=line, field=name)
+            raise DatasetError("is in the header twice", path=str(path), line=line, field=name)
 
 
 def _table_record(path: Path, line: int, header: list[str], row: list[str]) -> Raw | DatasetError:

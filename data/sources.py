@@ -113,7 +113,7 @@ def open_source(text: str) -> Source:
             raise DatasetError(f"cannot be read: No such file or directory; {advice}", path=text)
         require_regular_file(path)
         if parsed.split:
-            raise DatasetError(f"is a file, not a folder with splits; leave ':{parsed.split}' out", path=str(path))
+            raise DatasetError(f"is a file, not a folder with splits; omit ':{parsed.split}'", path=str(path))
         form = form_by_name(parsed.form or _detect_file_form(path))
         if path.suffix not in form.endings:
             endings = ", ".join(form.endings)
@@ -239,7 +239,7 @@ def _open_published(parsed: _ParsedSource) -> Source:
 
 
 def _open_hub_dataset(parsed: _ParsedSource) -> Source:
-    permissions().check_network(f"dataset {HUB}:{parsed.path}")  # it is asked with the operator's token
+    permissions().check_network(f"dataset {HUB}:{parsed.path}")  # uses the operator's token
     hub = HubDataset(parsed.path, parsed.split)
     published = benchmark_at_hub(parsed.path)
     part = SourcePart(hub.text, hub.records, hub.config, hub.split)
@@ -289,17 +289,13 @@ def _suggest_source(parsed: _ParsedSource) -> str:
         if parsed.form:
             return ""
         return (
-            f"a dataset of the hub is named {HUB}:{path} (with /config and :split where it has several); "
-            f"{_list_known()}"
+            f"write a dataset of the hub as {HUB}:{path} (with /config and :split if it has several); {_list_known()}"
         )
     if form == HUB:
-        return (
-            f"'{HUB}' stands before a dataset of the hub, as in {HUB}:allenai/ai2_arc/ARC-Challenge:test; "
-            f"{_list_known()}"
-        )
+        return f"'{HUB}' precedes a dataset of the hub, as in {HUB}:allenai/ai2_arc/ARC-Challenge:test; {_list_known()}"
     if form:
         return (
-            f"'{form}' is a form and names no data: write {form}:FILE or {form}:FOLDER:split; "
+            f"'{form}' is a form, not a dataset: write {form}:FILE or {form}:FOLDER:split; "
             f"{_suggest(form)}{_list_known()}"
         )
     return (
@@ -322,14 +318,14 @@ def _plain(name: str) -> str:
 
 
 def _path(text: str, folder: Path = Path()) -> Path:
-    # The shell expands ~ only at the beginning of a word, not behind a form.
+    # The shell expands ~ only at the beginning of a word, not after a form.
     return Path(text).expanduser() if text.startswith("~/") else folder / text
 
 
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # too long to be a path at all, or holds a NUL
+    except (OSError, ValueError):  # too long for a path, or contains a NUL
         return False
 
 
@@ -344,7 +340,7 @@ def _detect_file_form(path: Path) -> str:
                 if not isinstance(raw, DatasetError):
                     return detect_form(raw)
     except DatasetError:
-        pass  # said by the first pass, which also knows whether to go on
+        pass  # reported by the first pass
     return "generic"
 
 

@@ -130,7 +130,7 @@ class DatasetStatistics:
     def _digest(self) -> str:
         try:
             return self.source.digest()
-        except DatasetError:  # a file that cannot be read: it stands among the bad ones
+        except DatasetError:  # an unreadable file is among the bad ones
             return ""
 
     def tables(self) -> list[Table]:
@@ -146,7 +146,7 @@ class DatasetStatistics:
                 counted += [["records as published", f"{published['records']:,}"]]
         counted += [["repeats", f"{reading.repeat_count:,}"], ["equal choices", f"{reading.equal_count:,}"]]
         if reading.lettered_count:
-            counted += [["letters taken off choices", f"{reading.lettered_count:,}"]]
+            counted += [["letters removed from choices", f"{reading.lettered_count:,}"]]
         counted += [["bad lines", f"{reading.bad_count:,}"]]
         lengths = [
             [text, *(f"{value:,}" for value in summary.values())]
@@ -156,16 +156,16 @@ class DatasetStatistics:
         subjects = [[subject, f"{count:,}"] for subject, count in report["subjects"].items()]
         more = len(subjects) - _MAX_SUBJECTS
         return [
-            (self.source.name, ["what", "found"], counted),
+            (self.source.name, ["property", "value"], counted),
             ("Answers", ["answer", "items", "share"], _share_rows(report["answers"], self.items)),
             ("Choices", ["choices", "items", "share"], _share_rows(report["choices"], self.items)),
-            ("Characters", ["of", "min", "median", "mean", "max"], lengths),
+            ("Characters", ["text", "min", "median", "mean", "max"], lengths),
             (
                 f"{len(subjects)} subjects" + (f", the first {_MAX_SUBJECTS}" if more > 0 else ""),
                 ["subject", "items"],
                 subjects[:_MAX_SUBJECTS],
             ),
-            _problem_table("repeats, dropped", reading.repeat_count, reading.repeats),
+            _problem_table("dropped repeats", reading.repeat_count, reading.repeats),
             _problem_table("items with equal choices", reading.equal_count, reading.equals),
             _problem_table("bad line" if reading.bad_count == 1 else "bad lines", reading.bad_count, reading.bad),
         ]
@@ -177,7 +177,7 @@ def _share_rows(counts: dict[str, int], total: int) -> list[list[str]]:
 
 def _problem_table(label: str, count: int, first: list[DatasetError]) -> Table:
     title = f"{count:,} {label}" + (f", the first {len(first)}" if count > len(first) else "")
-    return title, ["where and what"], [[str(problem)] for problem in first]
+    return title, ["problem"], [[str(problem)] for problem in first]
 
 
 def _problem_record(problem: DatasetError) -> dict[str, Any]:

@@ -11,24 +11,27 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-FIRST_WINDOW = 16  # calls in flight at an endpoint that nothing is known of
-_STEP = 0.03  # share of the window that is tried beyond it later, one call at least
-_FLOOD, _FLOOD_SHARE = 8.0, 0.2  # more refusals in a row, or of the level that was refused: it is not the window
+FIRST_WINDOW = 16  # calls in flight at an unknown endpoint
+_STEP = 0.03  # share of the window by which it grows later, at least one call
+_FLOOD, _FLOOD_SHARE = (
+    8.0,
+    0.2,
+)  # with more consecutive refusals than these (count, share of the refused level), the window is not the cause
 # Failures among so many answers that count as evidence.
 _BURST = 3, 60
 _EXPECTED_BURST = 2, 30  # near the pace that was refused last
 _TREND = 5, 800
-_FAST_GROWTH_SHARE = 1.1  # of the level that was refused last: taken there, the window opens fast again
-_SHORTEST_PROBE, _LONGEST_PROBE = 2.0, 60.0  # seconds between two such tries
-_BACK_OFF = 0.97  # share of the rate that was taken to go on with after a refusal
-_FIRST_PACE = 16.0  # calls a second with which a pace begins; it doubles each second until the next refusal
-_FASTEST_GROWTH, _SLOWEST_GROWTH = 0.08, 0.002  # of the pace, a second
-_QUIET_SECONDS = 10.0  # seconds without a refusal after which it grows twice as fast
-_EQUAL_PACE_SHARE = 0.1  # paces that differ by a smaller share are the same
-_OVERLOAD_FACTOR = 0.7  # share of the window to go on with where an endpoint does not keep up
-_SHORT_SPAN, _LONG_SPAN = 1.0, 20.0  # seconds that a rate is measured over
-_BIN = 0.25  # seconds that are counted together
-_MEMORY_SECONDS = 60.0  # seconds for which a level that was taken counts
+_FAST_GROWTH_SHARE = 1.1  # of the last refused level: if calls succeed there, the window grows fast again
+_SHORTEST_PROBE, _LONGEST_PROBE = 2.0, 60.0  # seconds between two attempts to widen the window
+_BACK_OFF = 0.97  # share of the accepted rate to continue with after a refusal
+_FIRST_PACE = 16.0  # initial pace in calls per second; doubles each second until the next refusal
+_FASTEST_GROWTH, _SLOWEST_GROWTH = 0.08, 0.002  # of the pace, per second
+_QUIET_SECONDS = 10.0  # seconds without a refusal after which growth doubles
+_EQUAL_PACE_SHARE = 0.1  # paces that differ by less are equal
+_OVERLOAD_FACTOR = 0.7  # share of the window to continue with if an endpoint does not keep up
+_SHORT_SPAN, _LONG_SPAN = 1.0, 20.0  # seconds over which a rate is measured
+_BIN = 0.25  # seconds per bin
+_MEMORY_SECONDS = 60.0  # seconds for which an accepted level counts
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,22 +51,22 @@ class AdaptiveLimit:
 
     def __init__(self, now: float, first: int | None = FIRST_WINDOW) -> None:
         self.window = math.inf if first is None else float(first)
-        self.pace = math.inf  # calls a second
-        self._announced_pace = math.inf  # the slowest pace that the endpoint itself named
-        self._announced_by_unit: dict[str, float] = {}  # such paces, by what they are of
+        self.pace = math.inf  # calls per second
+        self._announced_pace = math.inf  # the slowest pace announced by the endpoint
+        self._announced_by_unit: dict[str, float] = {}  # announced paces: of requests, of tokens
         self._slow_start = first is not None
-        self._since = -math.inf  # the last refusal that changed anything
-        self._refusals = 0  # since then, without a call that was taken
-        self._narrowing = False  # whether that changed the window
-        self._proven_level, self._proven_at = 0.0, now  # the widest level at which a call was taken
-        self._ceiling = math.inf  # the level that was refused last
+        self._since = -math.inf  # time of the last refusal that changed a limit
+        self._refusals = 0  # refusals since then without a success
+        self._narrowing = False  # True if that refusal changed the window
+        self._proven_level, self._proven_at = 0.0, now  # the highest level at which a call succeeded
+        self._ceiling = math.inf  # the last refused level
         self._probe, self._next_probe = _SHORTEST_PROBE, now
-        self._ramp = False  # whether the pace doubles each second
+        self._ramp = False  # True while the pace doubles each second
         self._growth, self._grown_at, self._quiet_since = _FASTEST_GROWTH, now, now
-        self._refused_pace = math.inf  # the pace at which the endpoint refused last
+        self._refused_pace = math.inf  # the pace at the last refusal
         self._rate = _AcceptedRate(now)
         self._refusal_evidence, self._overload_evidence = _FailureEvidence(), _FailureEvidence()
-        self._next_departure = now  # when the pace lets the next call go
+        self._next_departure = now  # when the pace allows the next call
 
     def wait(self, now: float, in_flight: int) -> float:
         """Return the seconds until a call may depart; infinity if another call must return first."""
@@ -92,7 +95,7 @@ class AdaptiveLimit:
             return
         self._refusals = 0
         if self._slow_start:
-            self.window += 1.0 if 2 * call.level >= self.window else 0.0  # twice as many with each round of answers
+            self.window += 1.0 if 2 * call.level >= self.window else 0.0  # doubles with each round of answers
         elif call.level >= self.window - 1:
             self._widen(now)
         if call.paced and self.pace <= self._announced_pace:
@@ -105,7 +108,7 @@ class AdaptiveLimit:
         flood = self._refusals > max(_FLOOD, _FLOOD_SHARE * self._ceiling)
         wide = call.level > self._proven_level and not flood
         if call.at < self._since and not (flood and self._narrowing):
-            # It left before the last change; where the window was at fault it says more exactly where its end is.
+            # It departed before the last change. If the window was too wide, it shows more exactly by how much.
             if self._narrowing and wide:
                 self.window = min(self.window, max(1.0, call.level - 1.0))
             return
@@ -161,7 +164,7 @@ class AdaptiveLimit:
     def _widen(self, now: float) -> None:
         """Widen the window after a call at its edge succeeded."""
         if now >= self._next_probe:
-            if self.window >= self._ceiling:  # it has room that it had not before, or it was not the window
+            if self.window >= self._ceiling:  # the endpoint has more capacity now, or the window was not the cause
                 self._probe = max(_SHORTEST_PROBE, self._probe / 2)
                 self._slow_start = self.window >= _FAST_GROWTH_SHARE * self._ceiling
             self.window += max(1.0, math.floor(_STEP * self.window))
@@ -173,7 +176,7 @@ class AdaptiveLimit:
             self._ramp = flood or now < self._rate.began + _SHORT_SPAN
             self.pace = _FIRST_PACE if self._ramp else max(_BACK_OFF * self._rate.measure(now, _SHORT_SPAN), 0.01)
             self._rate.begin(now)
-        elif self._ramp and now < self._rate.began + _SHORT_SPAN:  # what came before has used up what there was
+        elif self._ramp and now < self._rate.began + _SHORT_SPAN:  # earlier calls have used up the quota
             self.pace = max(1.0, _OVERLOAD_FACTOR * self.pace)
         elif abs(self.pace - self._refused_pace) <= _EQUAL_PACE_SHARE * self.pace:
             self._refused_pace = self.pace
@@ -206,7 +209,7 @@ class _FailureEvidence:
     """Recent failures of an endpoint. Single failures happen at the best of endpoints and prove nothing."""
 
     def __init__(self) -> None:
-        self.answers = 0  # of any kind
+        self.answers = 0  # of all kinds
         self._failures: deque[tuple[int, int]] = deque(
             maxlen=max(_BURST[0], _TREND[0])
         )  # answers before it, and its level
@@ -233,7 +236,7 @@ class _AcceptedRate:
 
     def __init__(self, began: float) -> None:
         self.began = began
-        self._bins: deque[list[float]] = deque()  # [when it begins, calls]
+        self._bins: deque[list[float]] = deque()  # [begin, calls]
 
     def begin(self, at: float) -> None:
         """Restart the count at this time."""

@@ -13,7 +13,7 @@ from .errors import LimitReached
 from .messages import Completion
 
 _NO_COUNTS: Mapping[str, int] = {}
-WATCH_PREFIX = "watch:"  # begins the finish reason of an answer that a detector ended
+WATCH_PREFIX = "watch:"  # prefix of the finish reason if a detector ended the answer
 
 
 class RoleUsage:

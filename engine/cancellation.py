@@ -50,7 +50,7 @@ class EndOfRecord(BaseException):  # control flow, not an error
     """
 
 
-# The next conversation would meet it too: the run ends, and this conversation may go on when it is resumed.
+# The next conversation would fail likewise: the run ends, and this conversation continues when it is resumed.
 ENDS_RUN = (AccountBlocked, ConfigurationError, JournalError, Unauthorized, Unreachable)
 _ENDS_TASK = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, EndOfRecord)
 

@@ -19,7 +19,7 @@ import anyio
 
 T = TypeVar("T")
 
-# Monotonic seconds; where the system counts them, with those in which the machine slept.
+# Monotonic seconds, including time in suspend if the system counts it.
 _seconds_since_boot: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
@@ -53,7 +53,7 @@ class RealClock:
     def __init__(self) -> None:
         self._began = time.time() - _seconds_since_boot()
 
-    now = staticmethod(time.monotonic)  # asked several times a call: without a frame of its own
+    now = staticmethod(time.monotonic)  # called several times per call: avoids a frame
 
     def wall(self) -> float:
         return self._began + _seconds_since_boot()
@@ -116,7 +116,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        # While a thread owes us an answer we really wait: its wake-up comes through the loop's own pipe.
+        # While a thread is working we really wait: it wakes the loop through its pipe.
         ready = super().select(None if self._clock.waiting_outside else 0)
         if ready:
             return ready

@@ -80,7 +80,7 @@ class StepExecutor:
             idle.end()
         try:
             result = await self._run_in_thread(lambda: worker.ask(request, function, limit))
-        except BaseException:  # cancelled: nobody wants the result any more
+        except BaseException:  # cancelled: the result is not needed
             worker.end()
             raise
         if worker.usable:
@@ -97,14 +97,14 @@ class StepExecutor:
         def deliver(result: Result) -> None:
             try:
                 loop.call_soon_threadsafe(_resolve, answer, result)
-            except RuntimeError:  # the loop was closed: nobody waits for it any more
+            except RuntimeError:  # the loop was closed
                 pass
 
-        context = copy_context()  # what may be named there is what may be named here
+        context = copy_context()  # with the permissions of this context
         thread = threading.Thread(target=lambda: deliver(context.run(work)), name="viva-compute", daemon=True)
         timer = None
         if limit is not None and function is not None:
-            # The loop's own timers may be virtual ones, and stand still while a thread is waited for.
+            # The loop's timers may be virtual and stand still while waiting for a thread.
             timer = threading.Timer(limit, deliver, (timeout_result(function, limit),))
             timer.daemon = True
         with self._clock.external():

@@ -52,12 +52,12 @@ class RunServices:
 
 
 _AFFINITIES = count()
-_MAX_CALLS_OF_OTHERS = 1_000  # calls that others make while one that is to end waits for them: they may go on for ever
-# Turns of the event loop in which a part of a protocol goes on from the end of one call to the begin of its next.
+_MAX_CALLS_OF_OTHERS = 1_000  # of other parts while an ending part waits for them: they may never stop
+# Turns of the event loop within which a part of a protocol proceeds from one call to the next.
 _IDLE_TURNS = 32
-_AFTER_ALL_BRANCHES = "\U0010ffff"  # behind the path of every branch
+_AFTER_ALL_BRANCHES = "\U0010ffff"  # sorts after the path of every branch
 _FREE, _BUSY, _MOVING = 0, 1, 2
-_INTERRUPTIONS = (RunStopping, LimitReached, ConversationStopped)  # ahead of a call: the others go on with theirs
+_INTERRUPTIONS = (RunStopping, LimitReached, ConversationStopped)  # before a call: other parts continue
 _ENDINGS = (*_INTERRUPTIONS, AccountBlocked, JournalError, Unauthorized, Unreachable)
 
 
@@ -151,7 +151,7 @@ class Conversation:
         self._stopped: ConversationStopped | None = None
         self._traffic = _Traffic()
         limit = services.conversation_budget
-        # A bounded conversation counts twice: with its branches, and without, which is what a new branch begins with.
+        # A bounded conversation counts twice: with its branches, and without (the count that a new branch begins with).
         self._meter = None if limit.open else Meter(limit, "conversation", services.clock.now())
         self._own_meter = copy.copy(self._meter)
         self._outer_meters: tuple[Meter, ...] = ()
@@ -177,8 +177,8 @@ class Conversation:
             self._branches = {}
         if name in self._branches:
             raise self._refuse(
-                f"branch({name!r}): this branch is open already; keep what the first `branch` returned, or give the "
-                "other part a name of its own"
+                f"branch({name!r}): this branch is already open; use the object that the first `branch` returned, or "
+                "give the other part another name"
             )
         child = copy.copy(self)
         child.path = f"{self.path}{BRANCH_PREFIX}{name}" if self.path else name
@@ -189,12 +189,12 @@ class Conversation:
         if continuing:
             own_state = self._state_of(continuing)
             if own_state.after == _MOVING:
-                raise self._refuse(f"branch({name!r}, continuing={continuing!r}): the branch that this is opened in "
-                                   "continues the role itself; open both from where it began")  # fmt: skip
+                raise self._refuse(f"branch({name!r}, continuing={continuing!r}): the parent branch continues this "
+                                   "role itself; open both from the part where it began")  # fmt: skip
             if self._traffic.under_way:
-                raise self._refuse(f"branch({name!r}, continuing={continuing!r}): calls are in flight, and which of "
-                                   "two parts has the next place would follow from latency; open all branches that "
-                                   "continue a role before any part begins")  # fmt: skip
+                raise self._refuse(f"branch({name!r}, continuing={continuing!r}): calls are in flight, so which of "
+                                   "two parts comes next would depend on latency; open all branches that continue "
+                                   "a role before any part begins")  # fmt: skip
             state = child._state_of(continuing)
             state.stored, state.branch, state.calls = own_state.stored, own_state.branch, own_state.calls
             state.after = _MOVING
@@ -240,7 +240,7 @@ class Conversation:
         if backend is None:
             self._no_backend(role)
         services, traffic, ordinal = self._services, self._traffic, state.calls
-        state.state, state.calls = _BUSY, ordinal + 1  # as `_in_flight`, without a frame of its own
+        state.state, state.calls = _BUSY, ordinal + 1  # like `_in_flight`, without its frame
         traffic.under_way += 1
         state.usage.calls += 1
         try:
@@ -473,11 +473,11 @@ class Conversation:
         step = role.startswith(STEP_PREFIX)
         name = role.removeprefix(STEP_PREFIX)
         subject, call = (f"the step '{name}'", "compute") if step else (f"the role '{name}'", "generate")
-        location = f"in the same branch '{self.path}'" if self.path else "outside of any branch, too"
+        location = f"in the same branch '{self.path}'" if self.path else "outside of any branch"
         raise self._refuse(
-            f"{subject} is asked while its last {'step' if step else 'call'} is in flight {location}: which of the two "
-            "comes first in seeds and journal would follow from latency. Give each part that runs at once a branch of "
-            f'its own: part = conversation.branch("NAME"), then part.{call}("{name}", …), or Agent(part, …)'
+            f"{subject} is called while its last {'step' if step else 'call'} is in flight {location}: the order of "
+            "the two in seeds and journal would depend on latency. Give each part that runs at once a branch of its "
+            f'own: part = conversation.branch("NAME"), then part.{call}("{name}", …), or Agent(part, …)'
         )
 
     def _refuse(self, problem: str) -> ConfigurationError:
@@ -581,12 +581,12 @@ class Conversation:
         state.usage.add(completion)
         if completion.cached_tokens:
             price = backend.cost(completion.prompt_tokens, completion.completion_tokens, completion.cached_tokens)
-        else:  # a backend of the user's own may know of no cached ones
+        else:  # a user's backend may not know of cached tokens
             price = backend.cost(completion.prompt_tokens, completion.completion_tokens)
         if not replayed:
             services.meter.add(tokens, price)
         if self._meter is not None and self._own_meter is not None:
-            # Counted for replayed calls too, at list price: the bound must fall at the same turn after a resume.
+            # Counted for replayed calls too, at list price: the limit must apply at the same turn after a resume.
             for meter in (self._meter, self._own_meter, *self._outer_meters):
                 meter.add(tokens, price)
         services.events.publish(
@@ -612,7 +612,7 @@ class Conversation:
             return None
         if call.digest == digest:
             return call.completion
-        # The request differs from the recorded one, so every recorded call behind it may answer another question.
+        # The request differs from the recorded one, so all later recorded calls may answer other requests.
         self._recorded.clear()
         self._services.events.publish(Diverged(self._services.clock.wall(), self.key, role, ordinal, state.branch))
         return None
@@ -639,7 +639,7 @@ class Conversation:
         if completion.finish.startswith(WATCH_PREFIX):
             raise self.stop("detector", completion.finish.removeprefix(WATCH_PREFIX))
         if (completion.calls and not completion.text) or completion.refusal_reason is not None:
-            return  # a tool call is an answer, and text withheld by the endpoint is not an empty reply
+            return  # a tool call is an answer, and a refusal is not an empty reply
         for make in watch:
             reason = make().finish(completion.text)
             if reason is not None:
@@ -648,5 +648,5 @@ class Conversation:
     def _no_backend(self, role: str) -> NoReturn:
         roles = ", ".join(self._backends)
         raise ConfigurationError(
-            f"conversation {self.key}: no model is named for the role '{role}'; there are: {roles}"
+            f"conversation {self.key}: no model for the role '{role}'; roles with a model: {roles}"
         )

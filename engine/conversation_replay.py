@@ -86,7 +86,7 @@ class Replay:
     unanswered: list[Exchange] = field(default_factory=list)
 
 
-# Turns of the event loop that calls which overlap are given to go on before an unanswered one ends the conversation.
+# Turns of the event loop in which overlapping calls may proceed before an unanswered one ends the conversation.
 _IDLE_TURNS = 32
 
 
@@ -103,8 +103,8 @@ class _ReplayConversation(Conversation):
         self._superseded: set[tuple[str, int]] = set()
         for call in recorded:
             position = role_in_branch(call.branch, call.role), call.ordinal
-            # A call that was asked anew after a divergence stands there twice: the later one counts, and nothing that
-            # was recorded before it and is not asked for.
+            # A call repeated after a divergence is recorded twice: the later one counts, and earlier calls that the
+            # protocol does not make are dropped.
             if position in self._answers and not self._superseded:
                 self._superseded = set(self._answers)
             self._answers.pop(position, None)
@@ -181,7 +181,7 @@ class _ReplayConversation(Conversation):
             raise EndOfRecord
         matches = call.digest == digest
         if not matches and self.replay.problem is None:
-            self.replay.problem = f"{name} #{ordinal} was asked otherwise when it was recorded"
+            self.replay.problem = f"the request {name} #{ordinal} differs from the recorded one"
         return call, matches
 
     async def _run_overlapping_calls(self) -> None:
@@ -223,12 +223,12 @@ async def replay_conversation(
         seed, clock, cast(Journal, None), EventStream(), meter, LoopYield(), Budget(), StepExecutor(clock)
     )
     conversation = _ReplayConversation(services, number, key, recorded, label, repeat)
-    ended = "the code that held this conversation asks for less than was recorded"
+    ended = "the scenario's code now makes fewer calls than were recorded"
     try:
         await converse(conversation, task)
     except (EndOfRecord, ConversationStopped):
         pass
-    except BaseException as raised:  # no problem where it is what ended the recorded one too
+    except BaseException as raised:  # no problem if it ended the recorded one too
         if not is_failure(raised):
             raise
         error = deciding_error(raised)

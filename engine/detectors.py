@@ -45,11 +45,11 @@ class Repetition:
     32 characters, however the pieces are cut, and at the end.
     """
 
-    _STEP = 32  # a look costs some tens of microseconds; once every few tokens is soon enough
+    _STEP = 32  # a check takes tens of microseconds; once every few tokens is enough
 
     def __init__(self, repeats: int = 4, shortest: int = 120, longest_phrase: int = 200) -> None:
         self._repeats, self._shortest, self._longest = repeats, shortest, longest_phrase
-        # Any loop is longer than its period by this number of characters at least.
+        # Any loop is longer than its period by at least this many characters.
         self._end = max(1, min(24, shortest * (repeats - 1) // repeats))
         self._tail = ""
         self._length = 0
@@ -73,7 +73,7 @@ class Repetition:
         tail = self._tail
         if len(tail) < self._shortest:
             return False
-        # Only where the last characters stand once more can a period have begun; the nearest such place comes first.
+        # A period can begin only where the last characters occur again; the nearest such position comes first.
         last = len(tail) - self._end
         end, start = tail[last:], last
         while (start := tail.rfind(end, 0, start + self._end - 1)) >= 0:
@@ -82,12 +82,12 @@ class Repetition:
                 return False
             span = max(period * self._repeats, self._shortest)
             if span <= len(tail) and tail[-span:-period] == tail[-span + period :]:
-                phrase = tail[-period:]  # words or endless blanks; a table's rule or a row of zeros is neither
+                phrase = tail[-period:]  # words or blanks, not a table's rule or a row of zeros
                 return phrase.isspace() or any(character.isalpha() for character in phrase)
         return False
 
 
-_LINE_BEGINNING = 200  # characters of a line that tell whose it is
+_LINE_BEGINNING = 200  # characters of a line that show its speaker
 
 
 class RoleShift:
@@ -109,7 +109,7 @@ class RoleShift:
         return "unpermitted_role_shift" if any(self._is_role_shift(line) for line in text.split("\n")) else None
 
     def _is_role_shift(self, line: str) -> bool:
-        # An indented line is code or data, where `user:` is a key like any other.
+        # An indented line is code or data, in which `user:` is an ordinary key.
         line = line[:_LINE_BEGINNING]
         return not line.startswith("    ") and line.lstrip(" *#>").lower().startswith(self._markers)
 
@@ -166,7 +166,7 @@ async def generate_with_detectors(
         return await backend.generate(request)
     except _DetectorStop as stop:
         text = "".join(pieces)
-        # The endpoint never got to say what this cost; four characters a token is the usual rule of thumb.
+        # The endpoint did not report usage; four characters per token is the usual rule of thumb.
         completion = Completion(text, WATCH_PREFIX + stop.reason, request.characters // 4, max(1, len(text) // 4))
         completion.latency = clock.now() - began
         return completion

@@ -14,7 +14,7 @@ _WRITTEN_OUT = re.compile(rf"(?:PT)?{DURATION}", re.IGNORECASE)
 _PART = re.compile(r"(\d+(?:\.\d+)?) ?(us|µs|ms|[smhdw])", re.IGNORECASE)
 _CLOCK_TIME = re.compile(r"(\d+):(\d\d):(\d\d)")
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_FIRST_EPOCH = 1e9  # seconds since 1970, in 2001: what is more is a moment, not a duration
+_FIRST_EPOCH = 1e9  # seconds since 1970 (in 2001): larger numbers are points in time, not durations
 
 
 def parse_duration(text: str) -> float | None:

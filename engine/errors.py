@@ -1,30 +1,30 @@
-"""The error tree of the project, one type per boundary, never matched by its text; the user's frame of an error.
+"""The error tree of the project, one type per boundary, never matched by text; the user's frame of an error.
 
 VivaError
 ├── ConfigurationError        an option, pack, manifest or model name is wrong: the run cannot start
 │   └── DatasetError          a benchmark file or one of its lines is wrong (carries path, line, field)
 ├── BackendError              a model call failed (carries the model's label)
 │   ├── Rejected              the endpoint understood and refused: never retried
-│   │   ├── Unauthorized      wrong or missing key: stops the run, every other call would fail too
-│   │   ├── Forbidden         401 or 403 although the key is good: this request may not be made
-│   │   ├── Redirected        the endpoint points to another place, where neither key nor prompt is sent
-│   │   ├── FormRefused       the endpoint does not know this form of structured output: asked again with less
+│   │   ├── Unauthorized      wrong or missing key: stops the run, because every other call would fail too
+│   │   ├── Forbidden         401 or 403 although the key is good: only this request is forbidden
+│   │   ├── Redirected        the endpoint redirects elsewhere; neither key nor prompt is sent there
+│   │   ├── FormRefused       unsupported form of structured output: retried with less
 │   │   └── ContextTooLong    the conversation no longer fits the model's context
-│   ├── Throttled             429: retried, after `retry_after` seconds where the endpoint named them
-│   ├── Unavailable           5xx, refused or reset connection, half a stream: retried
-│   │   └── NoDescriptor      this process has too many open files: waits, which is no failed try
-│   ├── Unreachable           nobody was there for as long as patience lasts: stops the run, every call would wait again
-│   ├── AccountBlocked        no credit, a closed account, or a pause beyond patience: stops the run, to be resumed
-│   ├── AnswerTooLarge        an answer beyond the bound on its bytes
+│   ├── Throttled             429: retried, after `retry_after` seconds if the endpoint names them
+│   ├── Unavailable           5xx, refused or reset connection, truncated stream: retried
+│   │   └── NoDescriptor      this process has too many open files: waits; no failed attempt
+│   ├── Unreachable           unreachable for longer than the patience: stops the run, because every call would wait
+│   ├── AccountBlocked        no credit, a closed account, or a pause beyond the patience: stops the run, resumable
+│   ├── AnswerTooLarge        an answer with too many bytes
 │   ├── TimedOut              no answer in time: retried
-│   │   └── Unanswered        no person answered in time: not retried, for they have been asked
-│   └── TranscriptEnded       a replayed conversation holds no further recorded turn
-├── TaskError                 one task of a run cannot be held; the others can
-├── ConversationCancelled     somebody cancelled this conversation while its run went on
-├── MalformedOutput           a model answered, but not in the form that was asked for
+│   │   └── Unanswered        no person answered in time: not retried
+│   └── TranscriptEnded       a replayed conversation has no further recorded turn
+├── TaskError                 one task of a run cannot be used; the others can
+├── ConversationCancelled     this conversation was cancelled during its run
+├── MalformedOutput           a model answered, but not in the requested form
 ├── LimitReached              a budget of a conversation or of the run is used up
-├── ClusterError              the machines of a cluster could not hold a part of a sweep
-│   └── NotScheduled          no machine had what a part needs, for as long as was waited
+├── ClusterError              a cluster could not run a shard of a sweep
+│   └── NotScheduled          no machine had the resources for a shard in time
 └── JournalError              the run folder cannot be written or read (disk full, corrupt, other run)
 """
 
@@ -213,7 +213,7 @@ def error_text(error: BaseException) -> str:
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return `; did you mean 'rounds'?` for a misspelt name, or "" if no candidate is close."""
-    from difflib import get_close_matches  # only where something is wrong
+    from difflib import get_close_matches  # needed only for errors
 
     near = get_close_matches(name, list(candidates), 1)
     return f"; did you mean '{near[0]}'?" if near else ""
@@ -224,7 +224,7 @@ _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 @cache
 def _library_folders() -> tuple[str, ...]:
-    import sysconfig  # takes milliseconds, which a command that fails nowhere is spared
+    import sysconfig  # takes milliseconds; needed only for errors
 
     return tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
 
@@ -235,11 +235,11 @@ def user_frame(error: BaseException) -> str:
     That is code neither of the standard library nor of an installed package nor of viva. If there is none, the
     innermost frame of viva is returned, else the innermost of all.
     """
-    while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first is told
+    while isinstance(error, BaseExceptionGroup):  # raised together in a task group: the first counts
         error = error.exceptions[0]
     frames = {
         _frame_rank(frame): frame for frame in _frames_of_error(error.__traceback__)
-    }  # of each rank the innermost
+    }  # the innermost of each rank
     return "nowhere" if not frames else "{0.filename}:{0.lineno} in {0.name}".format(frames[min(frames)][1])
 
 

@@ -47,7 +47,7 @@ class LagMonitor:
         self._handle = self._loop.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
-        if len(self._lags) >= _MAX_SAMPLES:  # hours of run: thin out rather than grow
+        if len(self._lags) >= _MAX_SAMPLES:  # after hours: drop every second sample
             del self._lags[::2]
         self._lags.append(max(0.0, self._loop.time() - self._due))
         self._arm()
@@ -112,7 +112,7 @@ class LoopYield:
             if not turn.done():
                 turn.set_result(None)
                 released += 1
-        self._begin()  # after the releases, so that the next measurement comes after their work
+        self._begin()  # after the releases, so that the next measurement follows their work
         self._passed = released
 
 

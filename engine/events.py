@@ -61,7 +61,7 @@ class CallFinished(Event):
     latency: float
     attempts: int
     replayed: bool
-    text: None = None  # kept in records, where answers stood once
+    text: None = None  # kept in the record, which once had answers
     branch: str = ""
 
 
@@ -74,7 +74,7 @@ class StepComputed(Event):
     failed: bool
     latency: float
     replayed: bool
-    text: None = None  # kept in records, where answers stood once
+    text: None = None  # kept in the record, which once had answers
     branch: str = ""
 
 

@@ -18,13 +18,13 @@ from contextlib import ExitStack, contextmanager
 
 from .cancellation import cancellable_wait
 
-# Journals, logs, the loop's own, files that are being read, look-ups of host names.
+# For journals, logs, the event loop, files being read, host name look-ups.
 _RESERVED = 128
-_FILES_OF_RUN = 8  # its lock, its journal with the log, both once more for reading, and what it begins with
-_FALLBACK_LIMIT = 10_240  # some systems report no bound but accept no more
+_FILES_OF_RUN = 8  # lock, journal and its log, both again for reading, and files read at the start
+_FALLBACK_LIMIT = 10_240  # some systems report no limit but accept no more
 _log = logging.getLogger("viva")
 _gates: list[ConnectionGate] = []
-_descriptors_of_runs = 0  # files that runs side by side may take
+_descriptors_of_runs = 0  # files that parallel runs may open
 _connections_per_gate = 0  # connections of each gate
 
 
@@ -118,7 +118,7 @@ class ConnectionGate:
             with cancellable_wait():
                 await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # cancelled at the moment it was served: pass the connection on
+            if turn.done() and not turn.cancelled():  # cancelled just when served: pass the connection on
                 self._release()
             else:
                 turn.cancel()
@@ -140,7 +140,7 @@ class ConnectionGate:
             self._warned = True
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             _log.warning(
-                "%s: %d open files are allowed (ulimit -n), which leaves %d connections; further calls wait their turn",
+                "%s: the limit of %d open files (ulimit -n) allows %d connections; further calls wait",
                 self._name,
                 soft,
                 self.limit,

@@ -31,16 +31,18 @@ def describe_version_problem(form: str, version: Any, supported: Iterable[int | 
     """
     versions = [str(number) for number in supported]
     reads = versions[0] if len(versions) == 1 else f"{', '.join(versions[:-1])} and {versions[-1]}"
-    problem = "of no version" if version is None else f"{form} {str(version)[:40]}"
+    problem = "no version" if version is None else f"{form} {str(version)[:40]}"
     newer = str(version).isdecimal() and all(number.isdecimal() and int(version) > int(number) for number in versions)
-    advice = "a newer viva wrote it: use that one" if newer else "the file is damaged: restore it from a copy"
-    return f"{problem}, this version of viva reads {form} {reads}; {advice}"
+    advice = (
+        "it was written by a newer viva: use that version" if newer else "the file is damaged: restore it from a copy"
+    )
+    return f"{problem}; this version of viva reads {form} {reads}; {advice}"
 
 
 _VALUE_KINDS = {"integer": ("integer",), "real": ("real", "integer"), "text": ("text",), "blob": ("blob",)}
 _RESTORE_ADVICE = "restore the file from a copy"
 
-# By table, its columns: name, declared kind, and whether it may be null.
+# Columns by table: name, declared kind, and True if it may be null.
 _ColumnsByTable = dict[str, list[tuple[str, str, bool]]]
 
 
@@ -53,10 +55,10 @@ def find_sqlite_damage(connection: sqlite3.Connection, statements: str) -> str:
         columns_by_table = _columns_of(connection)
         for table, columns in _expected_columns(statements).items():
             if table not in columns_by_table:
-                return f"it has no table '{table}' any more; {_RESTORE_ADVICE}"
+                return f"its table '{table}' is missing; {_RESTORE_ADVICE}"
             names = {name for name, _, _ in columns_by_table[table]}
             if missing := [name for name, _, _ in columns if name not in names]:
-                return f"its table '{table}' has no column '{missing[0]}' any more; {_RESTORE_ADVICE}"
+                return f"the column '{missing[0]}' of its table '{table}' is missing; {_RESTORE_ADVICE}"
         [verdict] = connection.execute("pragma integrity_check(1)").fetchone()
         if verdict != "ok":
             return f"its structure is damaged ({' '.join(str(verdict).split())}); {_RESTORE_ADVICE}"
@@ -66,10 +68,7 @@ def find_sqlite_damage(connection: sqlite3.Connection, statements: str) -> str:
             texts = [name for name, kind, _ in columns if kind == "text"]
             deque(connection.execute(f"select {', '.join(texts or ['1'])} from {table}"), maxlen=0)  # are they UTF-8?
         if (row := connection.execute("pragma foreign_key_check").fetchone()) is not None:
-            return (
-                f"a row of its table '{row[0]}' belongs to a row of '{row[2]}' that is not there any more; "
-                f"{_RESTORE_ADVICE}"
-            )
+            return f"a row of its table '{row[0]}' refers to a missing row of '{row[2]}'; {_RESTORE_ADVICE}"
     except sqlite3.Error as error:
         return f"{error}; {_RESTORE_ADVICE}"
     return ""
@@ -104,11 +103,11 @@ def _first_wrong_value(connection: sqlite3.Connection, table: str, columns: list
     for name, kind, _ in columns:
         row = connection.execute(f"select typeof({name}) from {table} where {wrong[name]} limit 1").fetchone()
         if row is not None:
-            return f"its table '{table}' holds a value of kind {row[0]} as '{name}', where {kind} belongs"
+            return f"its table '{table}' has a value of type {row[0]} in the column '{name}'; expected {kind}"
     return ""
 
 
-_BUSY_SECONDS = 30.0  # for another process that writes
+_BUSY_SECONDS = 30.0  # wait for another writing process
 
 
 class SafeConnection(sqlite3.Connection):
@@ -180,7 +179,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
         connection.execute("release change" if inner else "commit")
     except BaseException:
-        if connection.in_transaction:  # else SQLite has undone all of it, as where the disk is full
+        if connection.in_transaction:  # else SQLite has rolled back already, e.g. on a full disk
             connection.execute("rollback to change" if inner else "rollback")
             if inner:
                 connection.execute("release change")
@@ -188,7 +187,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 _DESCRIPTOR_PATH = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
-# Why a file that may be written itself cannot be replaced by another.
+# Why a writable file cannot be replaced.
 _NOT_REPLACEABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 
 

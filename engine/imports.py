@@ -40,7 +40,7 @@ def load_entry_points(group: str) -> dict[str, EntryPoint]:
 
 # Built-in functions that do more than compute.
 _REACHING = (eval, exec, compile, open, __import__, input, breakpoint)
-# The file that is run in this context at the moment.
+# The file being run in this context.
 _loading: ContextVar[Path | None] = ContextVar("viva_loading", default=None)
 
 
@@ -53,7 +53,7 @@ def refuse_while_loading() -> None:
     file = _loading.get()
     if file is not None:
         raise ConfigurationError(
-            f'{file}: starts a run whenever it is read; put that part under `if __name__ == "__main__":`'
+            f'{file}: starts a run when it is imported; put that part under `if __name__ == "__main__":`'
         )
 
 
@@ -71,7 +71,7 @@ def import_file(file: Path) -> ModuleType:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise ConfigurationError(f"{file}: there is no such Python file")
+        raise ConfigurationError(f"{file}: no such Python file")
     module = sys.modules[name] = module_from_spec(spec)
     folder = str(path.parent)
     sys.path.insert(0, folder)
@@ -104,7 +104,7 @@ def import_by_name(name: str) -> ModuleType:
     permissions().check_code(name)
     try:
         return import_module(name)
-    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+    except (Exception, SystemExit) as error:  # whatever the module raises
         message = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         raise ConfigurationError(message) from None
 
@@ -125,6 +125,6 @@ def check_defined_here(module: ModuleType, value: Any, name: str) -> None:
         return
     if own is not None and own != module.__name__ and not own.startswith(f"{module.__name__}."):
         raise NotPermitted(
-            f"{name}: {module.__name__} imports it from {own}; name {own}:{name}, and grant that with "
+            f"{name}: {module.__name__} imports it from {own}; use {own}:{name}, and grant it with "
             f"{PYTHON_TOOLS_OPTION} {own}"
         )

@@ -31,7 +31,7 @@ from .journal_format import DICTIONARIES, call_checksum, rare_fields, short_chec
 from .messages import Completion
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DESCRIPTORS_OF_JOURNAL = 4  # that SQLite opens of one database: itself, its log, its index, its folder
+_DESCRIPTORS_OF_JOURNAL = 4  # opened by SQLite for one database: file, log, index, folder
 
 
 def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
@@ -44,9 +44,9 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
     elif is_locked(error):
         advice = "another program holds a lock on it: close that program, then `viva resume` the run"
     elif code == "SQLITE_ERROR" or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # no such table, say
-        advice = "the file is damaged: restore it from a copy, or start the run anew in another folder"
+        advice = "the file is damaged: restore it from a copy, or start the run again in another folder"
     else:
-        advice = "check that the folder exists and may be written"
+        advice = "check that the folder exists and is writable"
     return JournalError(f"{path}: cannot use the journal: {error} ({code or 'sqlite'}); {advice}")
 
 
@@ -57,23 +57,23 @@ def creation_advice(error: BaseException | None) -> str:
         code.startswith("SQLITE_IOERR") and has_free_descriptors(_DESCRIPTORS_OF_JOURNAL)
     )
     if full or getattr(error, "errno", None) in _NO_SPACE:
-        return "; free space on that disk, then give the same command again"
+        return "; free space on that disk, then repeat the command"
     return ""
 
 
 def damaged_journal(path: Path) -> JournalError:
     """Return the error for writing to a journal with a broken structure."""
     return JournalError(
-        f"{path}: the file is damaged and cannot be written any more: restore it from a copy, or start the run anew in "
-        "another folder; `viva report` and `viva show` still read what is left"
+        f"{path}: the file is damaged and can no longer be written: restore it from a copy, or start the run again in "
+        "another folder; `viva report` and `viva show` can still read the rest"
     )
 
 
 def missing_journal(path: Path) -> JournalError:
     """Return the error for a run with a manifest but no journal."""
     return JournalError(
-        f"{path}: the journal of this run is missing; put it back where it was (gunzip it if it is packed), "
-        "or start the run anew in another folder"
+        f"{path}: the journal of this run is missing; put it back (gunzip it if it is compressed), or start the run "
+        "again in another folder"
     )
 
 
@@ -85,7 +85,7 @@ def is_locked(error: sqlite3.Error) -> bool:
 T = TypeVar("T")
 
 SCHEMA_VERSION = 2
-# Rows of version 1 have no checksums; such a journal goes on without them. Version 3 is 2 with packed texts.
+# Rows of version 1 have no checksums; such a journal continues without them. Version 3 is 2 with packed texts.
 PACKED_VERSION = 3
 READABLE_VERSIONS = (1, SCHEMA_VERSION, PACKED_VERSION)
 _SCHEMA = """
@@ -100,20 +100,20 @@ create index if not exists calls_by_conversation on calls (conversation);
 create table if not exists ended (
     number integer primary key, status text not null, result text not null, checksum integer not null);
 """
-TABLE_NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "ended", DICTIONARIES])  # what is ours
+TABLE_NAMES = frozenset(["meta", "started", "calls", "calls_by_conversation", "ended", DICTIONARIES])  # our names
 _TABLES = {"started": (3, short_checksum), "calls": (11, call_checksum), "ended": (3, short_checksum)}
 # SQLite takes 32,766 parameters a statement; powers of two keep the statement cache small.
 _CHUNKS = (1024, 256, 64, 16, 4, 1)
 _EAGER_ROWS = 2048
 _FULL_ROWS = 20_000
-_BUSY_SECONDS = 5.0  # how long one try waits for another program's lock, before that is said
-_PATIENCE_SECONDS = 600.0  # how long all tries wait; where the run has been told to stop, no longer than
+_BUSY_SECONDS = 5.0  # wait for another program's lock before each warning
+_PATIENCE_SECONDS = 600.0  # total wait for a lock; if the run was told to stop, only:
 _CLOSING_SECONDS = 30.0
 SAME_ITEM_PREFIX = "="  # no JSON begins like this
 BRANCH_PREFIX = (
     "/"  # between the names in a branch's path; no role begins like this, and no name in a path holds it or ":"
 )
-# Of the column `role`, the role alone.
+# The role alone, from the column `role`.
 PLAIN_ROLE = f"case when role like '{BRANCH_PREFIX}%' then substr(role, instr(role, ':') + 1) else role end"
 
 
@@ -161,7 +161,7 @@ class LogWriter(ABC):
                 await ready
             self._raise_failure()
         except BaseException:
-            await self.__aexit__()  # nobody else will
+            await self.__aexit__()  # the caller will not
             raise
         return self
 
@@ -184,10 +184,10 @@ class LogWriter(ABC):
         """
         self._raise_failure()
         if self._closing:
-            return  # closing waits until all is written
+            return  # closing writes everything
         committed: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(committed)
-        self._raise_failure()  # the thread may have died, and answered its last waiters, just before we joined them
+        self._raise_failure()  # the thread may have died just before we became a waiter
         self._wake.set()
         self._hurry.set()
         with self._clock.external():
@@ -235,7 +235,7 @@ class LogWriter(ABC):
                 self._answer(waiters)
                 if closing:
                     break
-        except Exception as error:  # whatever ended this thread, its waiters must be released
+        except Exception as error:  # the waiters must be released in any case
             if isinstance(error, sqlite3.Error):
                 self.failure = journal_error(self.path, error)
             elif isinstance(error, JournalError):
@@ -262,8 +262,8 @@ class LogWriter(ABC):
                 if not is_locked(error) or waited >= patience:
                     raise
                 warnings.warn(
-                    f"{self.path}: another program holds a write lock on the {self.kind}; the run waits for it, at "
-                    f"most {_PATIENCE_SECONDS / 60:g} minutes",
+                    f"{self.path}: another program holds a write lock on the {self.kind}; the run waits for at most "
+                    f"{_PATIENCE_SECONDS / 60:g} minutes",
                     JournalNotice,
                     stacklevel=1,
                 )
@@ -278,7 +278,7 @@ class Journal(LogWriter):
 
     def __init__(self, path: Path, clock: Clock, on_failure: Callable[[JournalError], None] | None = None) -> None:
         super().__init__(path, clock, on_failure)
-        # Deques: appending here and popping there are each one atomic step, so no lock stands in the hot path.
+        # Deques: append and pop are atomic, so the hot path needs no lock.
         self._started: deque[tuple[Any, ...]] = deque()
         self._calls: deque[tuple[Any, ...]] = deque()
         self._ended: deque[tuple[Any, ...]] = deque()
@@ -342,7 +342,7 @@ class Journal(LogWriter):
         return connection
 
     def _write(self, connection: sqlite3.Connection) -> None:
-        # Last things first: whatever ended has its calls and its start in the queues that are emptied after it.
+        # In reverse order: the calls and start of an ended conversation are in the queues emptied after it.
         ended, calls, started = drain_queue(self._ended), drain_queue(self._calls), drain_queue(self._started)
         if total := len(ended) + len(calls) + len(started):
             self._insert(connection, started, calls, ended)
@@ -366,8 +366,8 @@ class Journal(LogWriter):
         """Check that the file being written is still the one under its name, which a resume will open."""
         if _file_identity(self.path) != self._file:
             raise JournalError(
-                f"{self.path}: the journal was removed or replaced while the run went on: what was recorded since then "
-                "is lost; restore the run folder and `viva resume` it, or start the run anew in another folder"
+                f"{self.path}: the journal was removed or replaced during the run: everything recorded since then is "
+                "lost; restore the run folder and `viva resume` it, or start the run again in another folder"
             )
 
 

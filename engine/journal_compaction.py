@@ -38,11 +38,11 @@ from .journal_format import (
 )
 from .journal_reader import DAMAGE_ERRORS, History
 
-_BATCH = 2_000  # rows of a transaction
-_SAMPLES = 64  # texts that a dictionary is made of, at most
-_SHORTEST = 24  # bytes of a text that is worth packing
+_BATCH = 2_000  # rows per transaction
+_SAMPLES = 64  # texts per dictionary, at most
+_SHORTEST = 24  # bytes; shorter texts are not worth packing
 _LOGS = ("", "-wal")
-# Of each table its key, its columns, and the texts that are packed: column, place, and the column that tells kinds.
+# By table: its key, its columns, and the packed texts with their positions.
 _TABLES: dict[str, tuple[str, str, dict[str, int]]] = {
     "started": ("number", "number, key, item", {"item": 2}),
     "calls": ("rowid", CALL_COLUMNS, {"text": 4, "extra": 10}),
@@ -141,7 +141,7 @@ def _pack_row(
     for name, value in zip(_TABLES[table][2], values, strict=True):
         packer = packers.get(_text_kind(table, name, row))
         worthwhile = packer is not None and value is not None and len(value) >= _SHORTEST and value[:1] != PACKED_MARK
-        # A plain text is one for SQLite, too.
+        # Plain text is stored as SQLite text.
         plain = value.decode("utf-8", "replace") if value is not None and value[:1] != PACKED_MARK else value
         packed.append(plain if not worthwhile or packer is None else packer.pack(value) or plain)
     changed = any(_is_newly_packed(new, old) for new, old in zip(packed, values, strict=True))
@@ -156,7 +156,7 @@ def _is_newly_packed(new: Any, old: Any) -> bool:
 def _matches_checksum(table: str, row: tuple[Any, ...]) -> bool:
     """Return True if the plain row is what was written."""
     *fields, checksum = row
-    if checksum is None:  # of schema 1
+    if checksum is None:  # schema 1
         return True
     try:
         read = tuple(

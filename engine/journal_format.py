@@ -51,7 +51,7 @@ def short_checksum(row: tuple[Any, ...]) -> int:
 
 def rare_fields(c: Completion) -> str | None:
     """Return an answer's rare fields as JSON; None if it has none."""
-    if (  # one test after the other: this is asked of every answer, and nearly all have none of them
+    if (  # in the hot path: nearly all answers have none of them
         c.first_token is None
         and c.pieces is None
         and c.logprobs is None
@@ -103,9 +103,9 @@ DICTIONARIES = "dictionaries"
 DICTIONARIES_SCHEMA = f"""create table if not exists {DICTIONARIES} (
     number integer primary key, kind text not null, bytes blob not null, checksum integer not null)"""
 _MAX_DICTIONARIES = 255
-_LARGEST = 1_000_000_000  # bytes of a text: what SQLite allows for one value
+_LARGEST = 1_000_000_000  # bytes of a text, SQLite's limit for one value
 _LONGEST_DICTIONARY = 16_384  # bytes; deflate looks back 32,768
-_DICTIONARY_SHARE = 20  # a dictionary takes no more than this part of the texts that it is for
+_DICTIONARY_SHARE = 20  # a dictionary is at most one part in 20 of its texts
 _LONGEST_SAMPLE = 2_048
 
 

@@ -62,7 +62,7 @@ class JournalMerger:
                 [(version,)] = self._connection.execute("select value from part.meta where key = 'schema'").fetchall()
                 if str(version) not in (str(SCHEMA_VERSION), str(PACKED_VERSION)):
                     joined = f"{SCHEMA_VERSION} and {PACKED_VERSION}"
-                    raise JournalError(f"{journal}: journal schema {version}; only schemas {joined} are joined")
+                    raise JournalError(f"{journal}: journal schema {version}; only schemas {joined} can be merged")
                 packed = str(version) == str(PACKED_VERSION)
                 texts = _packed_columns(self._connection) if packed else []
                 self._connection.execute("begin immediate")
@@ -79,7 +79,7 @@ class JournalMerger:
                     self._connection.execute("rollback")
                 self._connection.execute("detach database part")
         except sqlite3.IntegrityError as error:
-            raise JournalError(f"{journal}: holds a conversation that another part holds too: {error}") from error
+            raise JournalError(f"{journal}: has a conversation that another shard also has: {error}") from error
         except (sqlite3.Error, ValueError) as error:
             if isinstance(error, sqlite3.Error):
                 raise journal_error(journal, error) from error
@@ -135,7 +135,7 @@ def replace_journal(merged: Path, journal: Path) -> None:
             shutil.copyfileobj(source, target, 1 << 20)
             target.flush()
             os.fsync(target.fileno())
-        for log in _LOGS:  # of the journal that is replaced; beside another file they would be taken for its own
+        for log in _LOGS:  # of the replaced journal; SQLite would apply them to the new file
             with suppress(FileNotFoundError):
                 journal.with_name(f"{journal.name}{log}").unlink()
         os.replace(part, journal)

@@ -65,7 +65,7 @@ def open_for_reading(path: Path) -> OpenedJournal:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise JournalError(f"{path}: not a regular file, and so not a journal of viva")
+            raise JournalError(f"{path}: not a regular file, so not a viva journal")
     except FileNotFoundError:
         raise missing_journal(path) from None
     except OSError as error:
@@ -78,16 +78,16 @@ def open_for_reading(path: Path) -> OpenedJournal:
         opened = _open_read_only(path)
     except sqlite3.Error as error:
         raise journal_error(path, error) from error
-    except UnicodeDecodeError as error:  # SQLite's own message holds a piece of the damage
+    except UnicodeDecodeError as error:  # SQLite's message contains part of the damage
         raise JournalError(f"{path}: the file is damaged: {error.object!r}; restore it from a copy") from None
     if opened.version == 0:
         names = names_in_file(opened.connection)
         opened.close()
         if names - TABLE_NAMES:
-            raise JournalError(f"{path}: this file is not a journal of viva")
+            raise JournalError(f"{path}: this file is not a viva journal")
         raise JournalError(
-            f"{path}: the journal is empty: if that was left by a kill, `viva resume {path.parent}` goes on; else "
-            "restore it from a copy"
+            f"{path}: the journal is empty: if the run was killed, continue it with `viva resume {path.parent}`; "
+            "otherwise restore it from a copy"
         )
     if opened.version not in READABLE_VERSIONS:
         opened.close()
@@ -160,11 +160,11 @@ class EndedConversation:
     result: Any
 
 
-# What a damaged row can raise while it is read.
+# Errors that reading a damaged row can raise.
 DAMAGE_ERRORS = (struct.error, TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError)
-_MAX_KEYS = 100_000_000  # no run has more: a damaged key is no reason to look for years
-_MAX_HOPS = 20  # from a conversation to the one with which its item was written
-_MAX_NAMED = 5  # damaged records that are named; the others are counted
+_MAX_KEYS = 100_000_000  # no run has more; limits the search after a damaged key
+_MAX_HOPS = 20  # from a conversation to the one that stores its item
+_MAX_NAMED = 5  # damaged records to name; the others are counted
 _SELECT_CALLS = f"select {CALL_COLUMNS}, {{}}, rowid from calls where {{}} order by rowid"
 _SELECT_STARTED = "select number, key, item, {} from started where {}"
 _SELECT_ENDED = "select number, status, result, {} from ended where {}"
@@ -188,7 +188,7 @@ class History:
         self._latest: tuple[int, Any] = (-1, None)
         self._opened = open_for_reading(path)
         self._connection = self._opened.connection
-        self._connection.text_factory = bytes  # what is no UTF-8 any more is found by its checksum
+        self._connection.text_factory = bytes  # invalid UTF-8 is detected by its checksum
         self._sums = self._opened.version >= 2  # rows of version 1 have none
         self._sum = "checksum" if self._sums else "null"
         self._sound: bool | None = None
@@ -221,7 +221,7 @@ class History:
                 verdict = str(error).encode()
             self._sound = verdict == b"ok"
             if not self._sound:
-                self._note_damage("the structure of the file, so that records may be missing altogether")
+                self._note_damage("the structure of the file (records may be missing)")
                 self._warn_about_damage()
         return self._sound
 
@@ -333,7 +333,7 @@ class History:
         first = int(text.removeprefix(SAME_ITEM_PREFIX))
         if first != self._latest[0]:
             number = first
-            for _ in range(_MAX_HOPS):  # one that was admitted again by a later process may point on
+            for _ in range(_MAX_HOPS):  # one admitted again by a later process may refer further
                 [row] = self._rows(_SELECT_STARTED.format(self._sum, "number = ?"), number)
                 _, item = self._texts(*row)
                 if not item.startswith(SAME_ITEM_PREFIX):
@@ -409,8 +409,8 @@ class History:
             f" and {count - _MAX_NAMED} more" if count > _MAX_NAMED else ""
         )
         warnings.warn(
-            f"{self.path}: damaged, and not used: {names}; `viva resume {self.path.parent}` computes anew what is "
-            "missing of conversations that have not ended",
+            f"{self.path}: skipped because of damage: {names}; `viva resume {self.path.parent}` repeats the missing "
+            "calls of conversations that have not ended",
             JournalNotice,
             stacklevel=1,
         )
@@ -419,7 +419,7 @@ class History:
         if self.sound:
             yield from self._rows(_SELECT_CALLS.format(self._sum, "conversation = ?"), number)
             return
-        if not self._rows_by_conversation:  # the index cannot be trusted: each row says itself where it belongs
+        if not self._rows_by_conversation:  # the index is unreliable: use each row's own number
             for conversation, rowid in self._every("calls", "conversation, rowid", key="rowid"):
                 self._rows_by_conversation.setdefault(conversation, []).append(rowid)
         for rowid in self._rows_by_conversation.get(number, ()):
@@ -437,7 +437,7 @@ class History:
     def _every(self, table: str, columns: str, key: str = "number") -> Iterator[tuple[Any, ...]]:
         """Yield all rows of a table by ascending key; behind a broken page they are looked up one by one."""
         latest = -1
-        _ = self.sound  # what is missing altogether has no row that could tell
+        _ = self.sound  # report rows that are missing entirely
         try:
             for row in self._connection.execute(f"select {columns}, {key} from {table} order by {key}"):
                 latest = row[-1]
@@ -511,7 +511,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return not isinstance(error, sqlite3.OperationalError) and isinstance(error, sqlite3.DatabaseError)
 
 
-_CHUNK_ROWS = 500  # numbers in one question
+_CHUNK_ROWS = 500  # numbers per query
 
 
 @dataclass(slots=True)
@@ -623,7 +623,7 @@ class JournalTail(History):
                 self._connection.execute("rollback")
         except sqlite3.Error as error:
             if is_locked(error):
-                return  # the next look finds what this one has not
+                return  # the next read will find the rest
             raise journal_error(self.path, error) from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .errors import ConfigurationError
 
-# A pair, half of one, or any other escape, so that a backslash is never taken for the beginning of the next escape.
+# A pair, half of one, or any other escape, so that an escaped backslash never begins the next escape.
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 
 
@@ -42,7 +42,7 @@ def find_schema_violations(schema: Any, value: Any) -> list[Any]:
     Raises:
         ConfigurationError: The schema is invalid, or refers to something outside of it.
     """
-    import jsonschema  # slow, and seldom needed
+    import jsonschema  # slow to import and rarely needed
     from referencing import Registry
 
     try:
@@ -50,6 +50,6 @@ def find_schema_violations(schema: Any, value: Any) -> list[Any]:
         return sorted(
             rules(schema, registry=Registry()).iter_errors(value), key=lambda violation: list(map(str, violation.path))
         )
-    except Exception as error:  # of a schema that is none each part fails in its own way
+    except Exception as error:  # an invalid schema raises all kinds of errors
         message = " ".join(str(error).split())[:200]
         raise ConfigurationError(f"the schema cannot be used ({type(error).__name__}): {message}") from None

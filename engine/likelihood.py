@@ -62,13 +62,13 @@ class Likelihood:
         return cls([-math.inf if value is None else value for value in logprobs], *fields)
 
 
-_MIN_LOGPROB = -9999.0  # how endpoints write what has no chance at all; JSON has no -inf
+_MIN_LOGPROB = -9999.0  # how endpoints write -inf, which JSON lacks
 
 
 def clamp_logprob(value: Any) -> float:
     """Return an endpoint's log-probability as the journal can store it; `TypeError` if it is no number."""
     if not isinstance(value, int | float) or math.isnan(value):
-        raise TypeError(f"found {value!r} in the place of a log-probability")
+        raise TypeError(f"expected a log-probability, found {value!r}")
     return max(_MIN_LOGPROB, value)
 
 

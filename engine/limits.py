@@ -24,10 +24,10 @@ from .cancellation import cancellable_wait
 from .clock import Clock
 from .errors import BackendError, ConfigurationError, Unreachable
 
-DEFAULT_PATIENCE = 600.0  # seconds that calls wait for an endpoint that is gone
+DEFAULT_PATIENCE = 600.0  # seconds that calls wait for an unreachable endpoint
 # Failures in a row, over at least so many seconds, after which an endpoint counts as unreachable.
 _MAX_FAILURES, _SHORTEST_OUTAGE = 5, 1.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds before a probe; each that fails doubles it
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds before a probe; doubled by each failed one
 
 
 class CircuitBreaker:
@@ -44,7 +44,7 @@ class CircuitBreaker:
         self.patience = patience
         self._changed = changed
         self._failures = 0
-        self._first = 0.0  # when the first of the failures in a row was met
+        self._first = 0.0  # time of the first of the consecutive failures
         self._open = self._probing = False
         self._pause, self._next = _FIRST_PAUSE, 0.0
 
@@ -102,16 +102,16 @@ class CircuitBreaker:
         if self._open and now - self._first >= self.patience:
             reason = str(error).removeprefix(f"{error.model}: ")
             raise Unreachable(
-                f"nobody was there for {now - self._first:.0f} s; last: {reason}. Start it again and resume the run; "
-                "a longer --wait-for-endpoint waits longer",
+                f"unreachable for {now - self._first:.0f} s; last error: {reason}. Start the endpoint and resume the "
+                "run; a larger --wait-for-endpoint waits longer",
                 model=error.model,
             ) from None
 
 
-# Two requests leave evenly spaced but arrive unevenly; the window is widened by this much so that the count at the
-# server still holds (one scheduling hiccup of a busy machine).
+# Evenly spaced requests arrive unevenly; the window is widened by this much so that the limit still holds at the
+# server (one scheduling hiccup of a busy machine).
 _DELIVERY_SPREAD = 0.1
-# Very fast rates are handed out in small groups: a dispatcher that woke for each permit would be busy waiting.
+# Very fast rates are served in small groups: waking for each permit would be busy waiting.
 _SHORTEST_PAUSE = 0.02
 
 
@@ -136,7 +136,7 @@ class _ClockedThrottler(Throttler):
         self._departures: deque[list[float]] = deque()  # [time] of each call in the window
 
     def flush(self) -> None:
-        # Compare the sum that `wait` uses: the difference may round to just below the period for ever.
+        # Compare the same sum as `wait`: the difference may round to just below the period forever.
         while self._departures and self._departures[0][0] + self.period <= self._clock.now():
             self._departures.popleft()
 
@@ -168,7 +168,7 @@ class _TokenWindow:
         return self._used
 
     def wait(self, tokens: int) -> float:
-        amount = min(tokens, self._rate.count)  # an estimate over the whole limit waits for an empty window
+        amount = min(tokens, self._rate.count)  # an estimate above the limit waits for an empty window
         if self.used + amount <= self._rate.count or not self._entries:
             return 0.0
         return self._entries[0][0] + self._period - self._clock.now()
@@ -181,7 +181,7 @@ class _TokenWindow:
 
     def correct(self, entry: list[float], tokens: int) -> None:
         self._expire()
-        if entry[0] + self._period > self._clock.now():  # else it has left the window already
+        if entry[0] + self._period > self._clock.now():  # else it is out of the window
             self._used += tokens - entry[1]
             entry[1] = float(tokens)
 
@@ -264,7 +264,7 @@ class Limits:
         self._changed = asyncio.Event()
         self._dispatcher: asyncio.Task[None] | None = None
         self._paused_until = 0.0
-        self._usual_tokens = 0.0  # of a call, smoothed
+        self._usual_tokens = 0.0  # per call, smoothed
         self._in_use = 0
         self._max_in_use = 0
         self._granted = 0
@@ -282,7 +282,7 @@ class Limits:
             with cancellable_wait():
                 await turn
         except BaseException:
-            # Cancelled at the moment it was served: pass the permit on.
+            # Cancelled just when served: pass the permit on.
             if turn.done() and not turn.cancelled():
                 permit.used(0)
                 self._end(permit)
@@ -291,8 +291,8 @@ class Limits:
                 self._changed.set()
             raise
         if permit._departure is not None:
-            # On a busy event loop (a resumed run replays) the request is sent later than it was admitted. The next
-            # one keeps its distance from the time of sending, or a window would hold one request too many.
+            # On a busy event loop (a resumed run replays) the request is sent later than it was admitted. The next one
+            # is spaced from the time of sending, or a window would contain one request too many.
             permit._departure[0] = self._clock.now()
 
     def pause(self, seconds: float) -> None:
@@ -386,7 +386,7 @@ class Limits:
 
     def _ensure_dispatcher(self) -> None:
         if self._dispatcher is None:
-            # A plain task, not one of a task group: it lives only while somebody waits and outlives each waiter.
+            # A plain task, outside of any task group: it lives while anybody waits and outlives each waiter.
             self._dispatcher = asyncio.get_running_loop().create_task(self._dispatch())
 
     async def _dispatch(self) -> None:

@@ -15,7 +15,7 @@ import orjson
 from .likelihood import Likelihood
 from .tools import Toolbox, ToolCall
 
-# Runs of token ids, each either generated one by one (True) or computed at once (False).
+# Runs of token ids, each either generated one by one (True) or prefilled (False).
 Pieces = list[tuple[bool, list[int]]]
 Party = Literal["system", "user", "assistant", "tool"]
 _DIGEST_BYTES = 16
@@ -79,7 +79,7 @@ class View:
         """
         if calls or call_id or name:
             message = Message(role, content, pieces, tuple(calls), call_id, name)
-            # The capital letter keeps such a message apart from one that merely says the same bytes.
+            # The capital letter distinguishes such a message from one with the same bytes as text.
             data = self._digest + role[0].upper().encode() + _with_tools(message)
         else:
             message = Message(role, content, pieces)
@@ -149,7 +149,7 @@ class Sampling:
     digest: bytes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # 0 and 0.0 are the same temperature and must be the same digest.
+        # 0 and 0.0 are the same temperature and must have the same digest.
         parts = [float(self.temperature), float(self.top_p), self.max_tokens, self.stop, self.schema, self.logprobs]
         parts += [self.top_k, float(self.min_p), float(self.repeat_penalty), float(self.frequency_penalty)]
         parts += [float(self.presence_penalty), self.expected]

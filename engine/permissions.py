@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 PYTHON_TOOLS_OPTION = "--python-tools"
 _SETTING = "python_tools"
-SEAL = "granted"  # the field of a manifest with the code that its run was permitted to import
-# Kinds of models that reach no network, read no variable and run no code.
+SEAL = "granted"  # manifest field with the code that its run was permitted to import
+# Kinds of models that use no network, read no variable and run no code.
 _HARMLESS = ("fixed", "oracle", "recorded", "replay", "simulated")
 _ENDPOINTS = ("openai", "anthropic", "gemini")
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -43,7 +43,7 @@ _CODE = re.compile(r"^(?:[\w-]+=)?(?:\w+:)??(?:python:(?P<model>[^#?]+)|(?P<file
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# Addresses that Python's `is_global` lets through, or not in every version.
+# Private addresses that `is_global` accepts, at least in some versions of Python.
 _INNER: tuple[Network, ...] = tuple(
     ipaddress.ip_network(one)
     for one in (
@@ -111,7 +111,7 @@ class Endpoints:
         address = ipaddress.ip_address(text.partition("%")[0])
         if not (is_public(address) or self._within(address) or _names_own_machine(url, address)):
             raise NotPermitted(
-                f"{address} is no public address; clients may use it where the server was started with "
+                f"{address} is not a public address; clients may use it only if the server was started with "
                 f"--allow-endpoint {address}"
             )
 
@@ -153,7 +153,7 @@ class Permissions:
         """Raise `NotPermitted` for code that was not granted; `location` (file, line and field) prefixes the error."""
         text = str(name)
         if self.client is not None:
-            raise NotPermitted(f"{location}{text}: is code, and a client may name none")
+            raise NotPermitted(f"{location}{text}: is code, which a client must not name")
         if text in self.code or (is_python_file(text) and str(absolute_path(text)) in self.code):
             return
         kind = "Python file" if is_python_file(text) else "Python module"
@@ -187,9 +187,9 @@ class Permissions:
     def _endpoint_problem(self, spec: ModelSpec) -> str:
         assert self.client is not None
         if "key_env" in spec.options:
-            return "key_env: a client names no variable of the server; start it with this --model"
+            return "key_env: a client must not name a variable of the server; start the server with this --model"
         if not self.client.endpoints.has(spec.where):
-            return "its endpoint is not among those that this server may ask for clients (--allow-endpoint, --model)"
+            return "this server does not call this endpoint for clients (see --allow-endpoint, --model)"
         return ""
 
     def for_model(self, text: str) -> Permissions:
@@ -202,18 +202,18 @@ class Permissions:
     def variable(self, name: str) -> str | None:
         """Return the value of an environment variable; raise `NotPermitted` for a client."""
         if self.client is not None:
-            raise NotPermitted(f"{name}: a client names no variable of the server's environment")
+            raise NotPermitted(f"{name}: a client must not name an environment variable of the server")
         return os.environ.get(name)
 
     def check_network(self, name: str) -> None:
         """Raise `NotPermitted` if a client requests access to another machine, other than for a model."""
         if self.client is not None:
-            raise NotPermitted(f"{name}: asks another machine, which a client may not have done")
+            raise NotPermitted(f"{name}: needs another machine, which a client must not request")
 
     def check_writing(self, name: str) -> None:
         """Raise `NotPermitted` if a client requests to write a file outside of run folders."""
         if self.client is not None:
-            raise NotPermitted(f"{name}: would be written, which a client may not have done; name a file that is there")
+            raise NotPermitted(f"{name}: would be written, which a client must not request; name an existing file")
 
     def check_file(self, path: Path) -> None:
         """Raise `NotPermitted` for a file outside of the client's folders, without accessing it."""
@@ -221,10 +221,10 @@ class Permissions:
             return
         try:
             resolved = path.expanduser().resolve() if not str(path).startswith("~") else None
-        except (OSError, RuntimeError, ValueError):  # too long, a NUL, links in a circle: no file at all
+        except (OSError, RuntimeError, ValueError):  # too long, a NUL, circular links: no file at all
             return
         if resolved is None or not any(resolved.is_relative_to(folder) for folder in (*self.client.folders, _PACKAGE)):
-            raise NotPermitted(f"{str(path)[:100]!r} lies outside of the folders that this server may read from")
+            raise NotPermitted(f"{str(path)[:100]!r} is outside of the folders that this server may read")
 
     @property
     def endpoints(self) -> Endpoints | None:
@@ -280,8 +280,8 @@ def absolute_path(name: str | Path) -> Path:
     """Return the full path of a file; raise `ConfigurationError` if it is no possible path."""
     try:
         return Path(name).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, nobody's home, a NUL
-        raise ConfigurationError(f"{str(name)[:100]!r} names no file: {error}") from None
+    except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown home, a NUL
+        raise ConfigurationError(f"{str(name)[:100]!r} is no possible path: {error}") from None
 
 
 def check_names(
@@ -306,7 +306,7 @@ def check_names(
         location = f"{name if line is None else f'{name}:{line(path)}'}: {'.'.join(map(str, path))}: "
         if _SETTING in path:
             raise NotPermitted(
-                f"{location}a file grants nothing; give {PYTHON_TOOLS_OPTION} {text} at the command line"
+                f"{location}a file cannot grant this; use {PYTHON_TOOLS_OPTION} {text} on the command line"
             )
         if match:
             code = match["model"] or match["file"]
@@ -345,7 +345,7 @@ def _code_name(name: str | Path) -> str:
     return str(absolute_path(name)) if isinstance(name, Path) or is_python_file(name) else name
 
 
-# -- what a run was permitted, for its resume and report ---------------------------------------------------------------
+# -- permissions of a run, for its resume and report -------------------------------------------------------------------
 
 
 def seal_manifest(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -434,7 +434,7 @@ def _url_parts(url: str) -> tuple[str, str, int, str] | None:
     path = parts.path
     while (plain := unquote(path)) != path:
         path = plain
-    steps = [step.partition(";")[0] for step in path.split("/")]  # some servers drop what stands behind the sign
+    steps = [step.partition(";")[0] for step in path.split("/")]  # some servers drop the part after the semicolon
     if not parts.hostname or "@" in parts.netloc or "\\" in url + path or "." in steps or ".." in steps:
         return None
     return parts.scheme, parts.hostname.rstrip("."), port, parts.path or "/"

@@ -26,9 +26,9 @@ from .journal_reader import has_records, has_tables, is_unfinished
 from .permissions import SEAL, grant_from_seal, permissions, seal_manifest
 
 MANIFEST_VERSION = 1
-_MAX_BYTES = 256 << 20  # a manifest holds a prompt pack's text; no pack comes near this
-_LONGEST_VALUE = 60  # characters of a wrong value that a message repeats
-_MAX_NAMED_FOLDERS = 6  # folders that a message names
+_MAX_BYTES = 256 << 20  # a manifest contains a prompt pack's text, far smaller than this
+_LONGEST_VALUE = 60  # characters of a wrong value in a message
+_MAX_NAMED_FOLDERS = 6  # folders named in a message
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -72,10 +72,10 @@ def _explain_missing_manifest(file: Path, kind: str) -> str:
     """Explain why a folder is not of this kind, and list subfolders that are."""
     folder = file.parent
     if not os.path.lexists(folder):
-        return f"not {kind}: there is no such folder"
+        return f"not {kind}: no such folder"
     below = [entry.parent for pattern in ("*", "*/*") for entry in sorted(folder.glob(f"{pattern}/{file.name}"))]
     names = ", ".join(map(str, below[:_MAX_NAMED_FOLDERS])) + (", …" if len(below) > _MAX_NAMED_FOLDERS else "")
-    return f"not {kind} (it has no {file.name})" + (f"; below it are {names}" if below else "")
+    return f"not {kind} (it has no {file.name})" + (f"; subfolders that do: {names}" if below else "")
 
 
 def validate_manifest(model: type[M], data: Any, file: Path) -> M:
@@ -124,15 +124,15 @@ def _read_regular_file(file: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         if status.st_size > _MAX_BYTES:
-            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than a manifest has")
+            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, too large for a manifest")
         return stream.read()
 
 
 _JOURNAL = "journal.sqlite"
 _JOURNAL_FILES = (_JOURNAL, f"{_JOURNAL}-wal", f"{_JOURNAL}-shm", f"{_JOURNAL}-journal")
-# What a kill leaves where nothing has begun.
-_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and what `write_atomically` leaves
-# Facts about one making of a run; two runs that differ only here are the same experiment.
+# Files that a kill may leave before the run begins.
+_LEFTOVERS = ("lock", "manifest.json.part", *_JOURNAL_FILES)  # and leftovers of `write_atomically`
+# Circumstances of a run; runs that differ only here are the same experiment.
 _CIRCUMSTANCES = ("versions", "manifest", "journal", SEAL)
 
 
@@ -150,7 +150,7 @@ class RunFolder:
         self.path = path
         self.manifest = manifest
         self._lock: int | None = None
-        self._created: list[Path] = []  # files that this very object has made, and its folder
+        self._created: list[Path] = []  # files that this object created, and its folder
 
     @property
     def journal(self) -> Path:
@@ -223,8 +223,8 @@ class RunFolder:
                 return
             if "journal" in self.manifest:
                 raise JournalError(
-                    f"{self.journal}: the journal of this run is empty, and was not when the run was made: restore it "
-                    "from a copy, or start the run anew in another folder"
+                    f"{self.journal}: the journal of this run was emptied: restore it from a copy, or start the run "
+                    "again in another folder"
                 )
         elif "journal" in self.manifest or [entry.name for entry in self.path.iterdir()] != ["manifest.json"]:
             raise missing_journal(self.journal)
@@ -258,7 +258,7 @@ class RunFolder:
         """
         if has_records(self.journal):
             return
-        order = {self.path: 2, self.path / "manifest.json": 0}  # a manifest never without its journal, the folder last
+        order = {self.path: 2, self.path / "manifest.json": 0}  # manifest before journal, folder last
         for path in sorted(self._created, key=lambda path: order.get(path, 1)):
             with suppress(OSError):
                 path.rmdir() if path == self.path else path.unlink()
@@ -280,8 +280,7 @@ def _manifest_bytes(manifest: dict[str, Any]) -> bytes:
         return orjson.dumps(manifest, option=orjson.OPT_INDENT_2)
     except TypeError as error:
         raise ConfigurationError(
-            f"the manifest cannot hold what the run is made of: {error}; rename files and folders "
-            "whose names are not UTF-8"
+            f"the manifest cannot be written: {error}; rename files and folders whose names are not UTF-8"
         ) from None
 
 
@@ -299,18 +298,18 @@ def _require_free_folder(path: Path, manifest: dict[str, Any]) -> None:
         different = compare_manifests(RunFolder.open(path).manifest, manifest)
         if different:
             raise ConfigurationError(
-                f"{path} holds a run from another configuration (different: {', '.join(different)}); "
-                "name another folder with --out"
+                f"{path} already contains a run with other settings (different: {', '.join(different)}); "
+                "choose another folder with --out"
             )
-        raise ConfigurationError(f"{path} already holds this run; go on with `viva resume {path}`")
+        raise ConfigurationError(f"{path} already contains this run; continue it with `viva resume {path}`")
     if path.exists() and not path.is_dir():
-        raise ConfigurationError(f"{path} is not a folder; name another place with --out")
+        raise ConfigurationError(f"{path} is not a folder; choose a folder with --out")
     if path.exists() and any(not _is_run_leftover(entry.name) for entry in path.iterdir()):
-        raise ConfigurationError(f"{path} exists and is not a run folder; name another folder with --out")
+        raise ConfigurationError(f"{path} exists and is not a run folder; choose another folder with --out")
     if has_records(path / _JOURNAL):
         raise ConfigurationError(
-            f"{path} holds the journal of a run whose manifest.json is missing; put that back, or name another folder "
-            "with --out"
+            f"{path} contains the journal of a run whose manifest.json is missing; put that back, or choose another "
+            "folder with --out"
         )
 
 

@@ -104,7 +104,7 @@ class Slots:
             self._free += 1
 
 
-# Errors after which a conversation may go on in a resumed run.
+# Errors after which a conversation continues in a resumed run.
 _INTERRUPTS = (asyncio.CancelledError, LimitReached, RunStopping, *ENDS_RUN)
 
 
@@ -186,7 +186,7 @@ class Runner:
         )
         self._own_computer = computer is None
         self.in_flight = 0
-        self.conversations: dict[str, Conversation] = {}  # those under way, by key
+        self.conversations: dict[str, Conversation] = {}  # in flight, by key
         self.cancelling = ConversationCanceller()
         self.most_in_flight = 0
         self.admitted = anyio.Event()
@@ -231,7 +231,7 @@ class Runner:
                         self._spawn()
                         await self.admitted.wait()
                     except BaseException:
-                        self._close_admission()  # cancelled from outside: a slot given back begins nothing more
+                        self._close_admission()  # cancelled from outside: a released slot must start nothing
                         raise
             finally:
                 self._leave_queue()
@@ -239,7 +239,7 @@ class Runner:
                     self.services.computer.close()
             self._outcome.loop_lag = lag.statistics()
         if self._outcome.how == "drained" and not self._outcome.interrupted and _all_ended(planned, restored):
-            self._outcome.how = "done"  # it was asked to stop when nothing was left to begin
+            self._outcome.how = "done"  # the request to stop came after the last admission
         self._events.publish(RunFinished(self._clock.wall(), "", self._outcome.how))
         return self._outcome
 
@@ -283,8 +283,8 @@ class Runner:
         self._group.start_soon(self._work)
 
     async def _work(self) -> None:
-        # A worker starts the next one before its own first conversation while slots are free. Where other runs wait for
-        # slots, it gives its slot up after each conversation.
+        # While slots are free, a worker starts the next worker before its own first conversation. If other runs wait
+        # for slots, it releases its slot after each conversation.
         try:
             plan = self._next()
             if plan is not None:
@@ -316,7 +316,7 @@ class Runner:
 
     async def _run_plan(self, plan: Plan) -> None:
         assert self._converse is not None
-        self.services.stop.enter()  # the task may be another run's child, where both share slots
+        self.services.stop.enter()  # the task may be a child of another run that shares the slots
         with self._recording_failure(plan):
             recorded = self._history.calls(plan.number) if self._history is not None else ()
             conversation = Conversation(
@@ -334,11 +334,11 @@ class Runner:
                         ending = deciding_error(error)
                     if conversation.fatal is None:
                         if ending is None:
-                            conversation.close()  # what the protocol has left behind makes no further call
+                            conversation.close()  # tasks that the protocol left behind make no further call
                         if (ending is not None or conversation.under_way) and not isinstance(ending, _INTERRUPTS):
-                            await conversation.settle()  # `asyncio.gather` leaves the other parts going
+                            await conversation.settle()  # `asyncio.gather` leaves the other parts running
                     if conversation.fatal is not None and (ending is None or is_failure(ending)):
-                        # A protocol that goes on with an interrupted part, or without it, has no result that counts.
+                        # A protocol that continued despite an interrupted part has no valid result.
                         ending = deciding_error(
                             BaseExceptionGroup("", [conversation.fatal, *([ending] if ending else [])])
                         )
@@ -347,7 +347,7 @@ class Runner:
                     elif ending is not None:
                         raise ending
             finally:
-                ending = None  # else its traceback, and with it this frame, would be a cycle
+                ending = None  # else its traceback and this frame would form a cycle
                 conversation.close()
                 del self.conversations[plan.key]
                 goes_on = isinstance(sys.exception(), _INTERRUPTS)
@@ -367,20 +367,19 @@ class Runner:
                 return
             self._interrupted(plan)
             task = asyncio.current_task()
-            if task is None or anyio.current_effective_deadline() == -math.inf:  # whoever runs it cancelled it
+            if task is None or anyio.current_effective_deadline() == -math.inf:  # cancelled by the caller
                 raise
-            while task.cancelling():  # else the group would take it for its own, and end the run as done
+            while task.cancelling():  # else the group would treat it as its own cancellation and end the run as done
                 task.uncancel()
             self._end(
                 "failed",
                 ConfigurationError(
-                    f"conversation {plan.key}: its protocol has cancelled the task that it runs in; give what is to be "
-                    "cancelled a task of its own"
+                    f"conversation {plan.key}: its protocol cancelled the task that it runs in; use a separate task "
+                    "for work that it may cancel"
                 ),
             )
         except LimitReached as error:
-            # Calls in flight are paid for: they finish and are recorded. Each conversation is interrupted at its next
-            # call.
+            # Calls in flight are paid for: they finish and are recorded. Conversations are interrupted at their next.
             self._interrupted(plan)
             if self._outcome.error is None:
                 self._events.publish(LimitHit(self._clock.wall(), "", error.limit, str(error)))
@@ -398,7 +397,7 @@ class Runner:
         except BaseException as error:
             if not is_failure(error):
                 raise
-            self._failed(plan, error)  # whatever it is: a protocol cannot end the program
+            self._failed(plan, error)  # a protocol cannot end the program
 
     def _answered_before(self, plan: Plan, error: Unauthorized) -> bool:
         """Return True if a resumed run's journal shows that the model accepts the key: only this request is forbidden.
@@ -414,7 +413,7 @@ class Runner:
     def _failed(self, plan: Plan, error: BaseException) -> None:
         if isinstance(error, VivaError):
             record = error.to_record()
-        else:  # a fault in protocol code: keep where it happened
+        else:  # a fault in protocol code: record its location
             record = {"type": type(error).__name__, "message": error_text(error), "at": user_frame(error)}
         try:
             self._journal.record_ended(plan.number, "failed", record)
@@ -443,5 +442,5 @@ def _all_ended(plans: Iterator[Plan], ended: set[int]) -> bool:
     """Return True if all remaining plans are of conversations that have ended."""
     try:
         return all(plan.number in ended for plan in plans)
-    except VivaError:  # the dataset can no longer be read: whether more plans follow is unknown
+    except VivaError:  # the dataset can no longer be read, so the remaining plans are unknown
         return False

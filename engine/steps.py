@@ -20,13 +20,13 @@ import orjson
 from .errors import ConfigurationError, error_text, replace_surrogates, user_frame
 from .messages import Completion
 
-STEP_PREFIX = "compute:"  # roles are names of settings, which hold no colon
+STEP_PREFIX = "compute:"  # roles are names of settings, without colons
 COMPUTED, RAISED = "computed", "raised"
 Result = tuple[str, bytes]  # COMPUTED or RAISED, and the JSON of the value or the error
 
 _PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _MAX_BYTES = 64 * 2**20
-_MAX_MESSAGE_CHARACTERS = 10_000  # of an error's message
+_MAX_MESSAGE_CHARACTERS = 10_000  # of an error message
 
 
 @dataclass(frozen=True, slots=True)

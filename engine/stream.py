@@ -17,7 +17,7 @@ from .errors import user_frame
 from .events import Event, ListenerFailed
 
 Listener = Callable[[Event], Any]
-_PATIENCE_SECONDS = 30.0  # that conversations wait for a subscription before that is said
+_PATIENCE_SECONDS = 30.0  # wait for a subscription before a warning
 _log = logging.getLogger("viva")
 
 
@@ -100,9 +100,9 @@ class EventStream:
     """Events of a run. Publishing never waits or raises; if `congested`, conversations first await `wait_for_room`."""
 
     def __init__(self) -> None:
-        self._handles: tuple[ListenerHandle, ...] = ()  # replaced, never changed: publishing iterates over it
+        self._handles: tuple[ListenerHandle, ...] = ()  # replaced, never changed, because publishing iterates over it
         self._subscriptions: tuple[Subscription, ...] = ()
-        self._single_listener: Listener | None = None  # the usual case, for speed: one listener and no other reader
+        self._single_listener: Listener | None = None  # fast path: one listener and no other reader
         self._has_several_readers = False
         self._published = 0
         self._room_available = asyncio.Event()
@@ -148,7 +148,7 @@ class EventStream:
         for subscription in self._subscriptions:
             if subscription.put(event):
                 self.congested = True
-        for report in failed:  # after the event itself, for every reader alike
+        for report in failed:  # after the event itself, for all readers
             self.publish(report)
 
     @property
@@ -199,7 +199,7 @@ class EventStream:
                 self.forget(handle)
         name = f"{getattr(listener, '__module__', '')}.{getattr(listener, '__qualname__', repr(listener))}"
         kind, at = type(error).__name__, user_frame(error)
-        _log.warning("%s: a listener raised and is not called any more: %s: %s (%s)", name, kind, error, at)
+        _log.warning("%s: a listener raised and is not called again: %s: %s (%s)", name, kind, error, at)
         record = {"type": kind, "message": str(error), "at": at}
         return ListenerFailed(event.at, event.conversation, name, record)
 
@@ -207,7 +207,7 @@ class EventStream:
         if self.congested and not self._warned:
             self._warned = True
             _log.warning(
-                "the run waits for a subscriber of its events that has not read for %g s; close a subscription that is "
-                "not read any more",
+                "the run is waiting for a subscriber to its events that has not read for %g s; close subscriptions "
+                "that are no longer read",
                 _PATIENCE_SECONDS,
             )

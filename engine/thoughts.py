@@ -38,12 +38,12 @@ _CLOSING = (
     r"|<\|channel>(?:response|final)|(?:<\|end\|>\s{0,9})?(?:<\|begin\|>assistant\s{0,9})?<\|content\|>"
     r"|(?:<\|end\|>\s{0,9})?(?:<\|start\|>assistant\s{0,9})?" + _HEADER % "final"
 )
-# Names of elements that answers have, too.
+# Names of elements that also occur in answers.
 _NAMES = (
     r"(?:[a-z]{1,12}[_-]?)?(?:thoughts?|thinking|reason(?:ing)?|reflection)(?:[_-]?[a-z]{1,12})?|analysis|scratchpad|cot"
     r"|inner[_-]monologue|internal[_-]monologue|chain[_-]of[_-]thought|deliberation|deep[_-]think"
 )
-# Words in place of marks, at the beginning alone: those of Granite, and harmony's where a server drops its tokens.
+# Words in place of marks, only at the beginning: Granite's, and harmony's if a server drops its tokens.
 _PHRASES = (
     "Here is my thought process:",
     "Here's my thought process:",
@@ -59,7 +59,7 @@ _PHRASED = re.compile(
 _FENCE = re.compile(r"(?:^[ \t]{0,9}|(?<=[>\]▷]))(?:```|~~~)", re.MULTILINE)
 _QUOTES = "`'\"“”‘’"
 _OBJECT = re.compile(r"\s*(?:```json\s*)?\{")
-_MAX_OBJECTS = 3  # how often what follows thoughts is tried as an object, for each try reads all of it
+_MAX_OBJECTS = 3  # attempts to parse the text after thoughts as an object; each reads all of it
 _LINE = re.compile(r"\n[ \t]*$")
 _END_OF_TURN = re.compile(r"<\|(?:end|return|call|flush|END_RESPONSE|END_TEXT|end_of_solution)\|>\s*$")
 _BEGIN_OF_ANSWER = re.compile(r"\s*<\|(?:START_RESPONSE|START_TEXT|begin_of_solution)\|>")
@@ -81,7 +81,7 @@ class ThoughtMarks:
             rf"|(?P<closing>{_CLOSING}{own_closing}|</(?P<end>{_NAMES})>)",
             re.IGNORECASE,
         )
-        # Where a mark may begin.
+        # First characters of marks.
         self.first = "".join(dict.fromkeys(f"<[◁{opening[:1]}{closing[:1]}"))
 
     @classmethod
@@ -153,7 +153,7 @@ def split_thoughts(text: str, marks: ThoughtMarks = _DEFAULT_MARKS) -> tuple[str
                 answer.append(text[position : mark.start()])
                 position = mark.end()
                 break
-            if not thinking:  # all so far was thought
+            if not thinking:  # everything so far was thought
                 thoughts += answer
                 answer.clear()
             thoughts.append(text[position : mark.start()])
@@ -197,10 +197,10 @@ class AnswerStream:
     def __init__(self, hand_on: Callable[[str], None], marks: ThoughtMarks = _DEFAULT_MARKS) -> None:
         self._hand_on, self._marks = hand_on, marks
         self._pending = ""
-        self._before = ""  # the character before what is held
+        self._before = ""  # the character before the pending text
         self._thinking = False
-        self._name = ""  # of the element that holds the thoughts
-        self._fresh = True  # no answer has been said since the beginning, or since the last thoughts
+        self._name = ""  # of the element around the thoughts
+        self._fresh = True  # no answer text since the beginning, or since the last thoughts
 
     def feed(self, piece: str) -> None:
         """Take the next piece; call `hand_on` with what certainly belongs to the answer."""
@@ -212,7 +212,7 @@ class AnswerStream:
         position = len(self._before)
         for mark in self._marks.pattern.finditer(text, position):
             if mark.end() == len(text) and _is_behind_quote(text, mark):
-                break  # what comes next tells whether it is quoted
+                break  # the next piece tells if it is quoted
             if self._is_boundary(text, position, mark) and not _is_quoted(text, mark):
                 if not self._thinking and mark.start() > position:
                     self._emit(text[position : mark.start()])
@@ -254,7 +254,7 @@ def _marks(text: str, patterns: ThoughtMarks) -> list[re.Match[str]]:
     marks = _without_elements(text, marks)
     fences = [fence.start() for fence in _FENCE.finditer(text)]
     selected: list[re.Match[str]] = []
-    opened, within = 0, 0  # how many opening marks the code block holds that no closing one has followed yet
+    opened, within = 0, 0  # number of unclosed opening marks in the code block
     for mark in marks:
         block = bisect(fences, mark.start())
         if within != block:
@@ -278,7 +278,7 @@ def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[st
         if mark["end"]:
             closings.setdefault(mark["end"].lower(), []).append(index)
     selected: list[re.Match[str]] = []
-    edge = 0  # where thoughts ended last
+    edge = 0  # end of the last thoughts
     thinking, index = False, 0
     opened: set[str] = set()
     while index < len(marks):
@@ -290,7 +290,7 @@ def _without_elements(text: str, marks: list[re.Match[str]]) -> list[re.Match[st
                 later = closings.get(name, [])
                 ending = bisect(later, index)
                 if ending == len(later):
-                    break  # never closed: all is thought
+                    break  # never closed: the rest is thought
                 index = later[ending]
                 selected.append(marks[index])
                 edge = marks[index].end()

@@ -106,14 +106,14 @@ class Toolbox:
         self._functions: dict[str, dict[str, Any]] = {}
         for index, (name, spec) in enumerate(zip(self.names, self.specs, strict=True)):
             if name in self._functions:
-                raise _argument_error(index, "name", f"'{name}' is offered twice; keep one of the two")
+                raise _argument_error(index, "name", f"'{name}' is offered twice; remove one")
             self._functions[name] = spec["function"]
         if not self.specs:
-            raise ConfigurationError("tools: the list is empty; name at least one function, or offer no tools at all")
+            raise ConfigurationError("tools: the list is empty; give at least one function, or no tools at all")
         data = orjson.dumps(self.specs)
         self.characters = len(data)
         self.required, self.single = required, single
-        if required or single:  # otherwise the digest is that of earlier versions
+        if required or single:  # otherwise as in earlier versions
             data += b"%d%d" % (required, single)
         self.digest: bytes = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
@@ -178,7 +178,7 @@ def _spec(index: int, tool: Any) -> dict[str, Any]:
     if required is not None and not (isinstance(required, list) and all(isinstance(name_, str) for name_ in required)):
         raise _argument_error(index, f"{prefix}parameters.required", f"expected a list of names, found {required!r}")
     try:
-        copy: dict[str, Any] = orjson.loads(orjson.dumps(function))  # a copy that nobody else can change
+        copy: dict[str, Any] = orjson.loads(orjson.dumps(function))  # a private copy
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"tools[{index}]: cannot be written as JSON: {error}") from None
     return {"type": "function", "function": copy}

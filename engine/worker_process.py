@@ -30,7 +30,7 @@ from typing import Any
 from .permissions import bound_permissions, permissions
 from .steps import COMPUTED, RAISED, Result, definition_site, failure_result, result_of_call, timeout_result
 
-_LENGTH = struct.Struct("!cQ")  # kind of the message, and how many bytes follow
+_LENGTH = struct.Struct("!cQ")  # kind of message and number of bytes
 _READY = b"r"
 _KINDS = {b"c": COMPUTED, b"e": RAISED}
 _START_SECONDS = 60.0
@@ -74,7 +74,7 @@ class WorkerProcess:
         with self._lock:
             if self._socket is not None:
                 with suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads from it
+                    self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that is reading
                 self._socket.close()
             code = None
             if self._process is not None and self.usable:
@@ -114,7 +114,7 @@ class WorkerProcess:
             self.end()
             return f"no worker process can be started: {error}"
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)  # it has closed its end: it is ending
+            self._process.wait(1)  # it has closed its end and is exiting
         code = self.end()
         if code is None:
             return f"the worker process cannot be used: {error}"
@@ -131,7 +131,7 @@ def pack_request(function: Callable[..., Any], arguments: Sequence[Any]) -> byte
     file = getattr(sys.modules.get(module), "__file__", None)
     try:
         return pickle.dumps((module, file, permissions(), pickle.dumps((function, tuple(arguments)))))
-    except Exception as error:  # whatever the objects' own reducing raises
+    except Exception as error:  # pickling may raise anything
         message = f"cannot be sent to a worker process: {error}; give a function of a module, and arguments that pickle"
         return failure_result(type(error).__name__, message, definition_site(function))
 
@@ -156,12 +156,12 @@ def _take(connection: socket.socket, requests: queue.SimpleQueue[bytes]) -> None
         while True:
             requests.put(_receive(connection)[1])
     finally:
-        os._exit(0)  # the parent has gone, whatever runs here
+        os._exit(0)  # the parent has exited
 
 
 def _answer(request: bytes) -> Result:
     module, file, granted, payload = pickle.loads(request)
-    with bound_permissions(granted):  # what may be named is the same in both processes
+    with bound_permissions(granted):  # the same permissions in both processes
         try:
             _import_function_module(module, file)
             function, arguments = pickle.loads(payload)
@@ -188,7 +188,7 @@ def _import_function_module(name: str, file: str | None) -> None:
         if spec is None or spec.loader is None:
             raise
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        sys.path.insert(0, os.path.dirname(file or ""))  # where its siblings are, as when the file was first run
+        sys.path.insert(0, os.path.dirname(file or ""))  # for sibling modules, as when the file was first run
         try:
             spec.loader.exec_module(module)
         except BaseException:

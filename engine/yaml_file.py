@@ -15,12 +15,12 @@ import yaml
 from .errors import ConfigurationError
 from .permissions import permissions
 
-LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its path of keys and places
+LineOf = Callable[[Sequence[str | int]], int]  # the line of a field, by its path of keys and indices
 
-MAX_BYTES = 2_000_000  # of a file; PyYAML reads some 100 kB a second
-MAX_LEVELS = 60  # of lists and mappings in one another
-MAX_REPEATED = 200_000  # characters and values that aliases may stand for, all together
-MAX_DIGITS = 400  # of a number; the longest float has 309 before its point
+MAX_BYTES = 2_000_000  # per file; PyYAML reads about 100 kB per second
+MAX_LEVELS = 60  # of nested lists and mappings
+MAX_REPEATED = 200_000  # characters and values that all aliases together may stand for
+MAX_DIGITS = 400  # per number; the longest float has 309 before its point
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -43,7 +43,7 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigurationError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MAX_BYTES:
-        raise ConfigurationError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB; YAML files are read up to there")
+        raise ConfigurationError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB, the limit for YAML files")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -84,7 +84,7 @@ def parse_with_lines(text: str, name: str) -> tuple[Any, LineOf]:
             if isinstance(node, yaml.MappingNode):
                 pair = next((pair for pair in node.value if pair[0].value == str(step)), None)
                 if pair is None:
-                    continue  # pydantic names the branches of unions, too
+                    continue  # pydantic includes the branches of unions
                 number, node = pair[0].start_mark.line + 1, pair[1]
             elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
                 node = node.value[step]
@@ -114,7 +114,7 @@ def _error_text(error: yaml.MarkedYAMLError, name: str) -> str:
     position = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
     context = error.context or ""
     if context and error.context_mark is not None and error.context_mark.line != getattr(mark, "line", None):
-        context += f" that begins in line {error.context_mark.line + 1}"
+        context += f" that begins on line {error.context_mark.line + 1}"
     message = f"{name}{position}: cannot be read: {error.problem or context}"
     return f"{message} ({context})" if context and error.problem else message
 
@@ -130,7 +130,7 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    # A date that is marked as one (!!timestamp) is text, too.
+    # A date with an explicit tag (!!timestamp) is text, too.
     yaml_constructors = {  # noqa: RUF012
         **yaml.SafeLoader.yaml_constructors,
         "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str,
@@ -165,14 +165,14 @@ class _Loader(yaml.SafeLoader):
     def _count(self, event: yaml.AliasEvent) -> None:
         node = self.anchors.get(event.anchor)
         if node is None:
-            return  # PyYAML names the alias
+            return  # PyYAML reports the alias
         if node not in self._sizes:
-            raise _constructor_problem(f"the alias *{event.anchor} stands within what it stands for", event.start_mark)
+            raise _constructor_problem(f"the alias *{event.anchor} contains itself", event.start_mark)
         self._repeated += self._sizes[node]
         if self._repeated > MAX_REPEATED:
             raise _constructor_problem(
-                f"up to the alias *{event.anchor}, aliases stand for more than {MAX_REPEATED:,} characters and "
-                "values; write out what is meant",
+                f"at the alias *{event.anchor}, aliases stand for more than {MAX_REPEATED:,} characters and values; "
+                "write the values out",
                 event.start_mark,
             )
 
@@ -193,20 +193,18 @@ class _Loader(yaml.SafeLoader):
                     first = first_keys[name]
                     spelt = f" as {first.value!r}" if first.value != key.value else ""
                     raise _constructor_problem(
-                        f"the key {key.value!r} is given twice, first{spelt} in line {first.start_mark.line + 1}; "
-                        "leave one of the two out",
+                        f"the key {key.value!r} is given twice, first{spelt} on line {first.start_mark.line + 1}; "
+                        "remove one of them",
                         key.start_mark,
                     )
                 first_keys[name] = key
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
-            raise _constructor_problem(
-                f"a number of {len(node.value):,} digits; text is put in quotes", node.start_mark
-            )
+            raise _constructor_problem(f"a number of {len(node.value):,} digits; put text in quotes", node.start_mark)
         try:
             return super().construct_object(node, deep)
-        except (ValueError, OverflowError, KeyError) as error:  # of explicit tags, as in !!int x
+        except (ValueError, OverflowError, KeyError) as error:  # from explicit tags, as in !!int x
             raise _constructor_problem(f"not a value of {node.tag}: {error}", node.start_mark) from None
 
 

@@ -101,7 +101,7 @@ def test_letters_in_choices_are_taken_off_or_noted(case: Callable[[str], str]) -
     shown = _conversation("c/1")
     assert "A. Moon" in shown
     assert "A. A. Moon" not in shown
-    assert "letters taken off choices" in viva("data", "check", "items.jsonl").stdout
+    assert "letters removed from choices" in viva("data", "check", "items.jsonl").stdout
 
 
 def test_tables_made_by_spreadsheets_are_read_or_named(case: Callable[[str], str]) -> None:

@@ -54,7 +54,7 @@ class LikelihoodAssistant(Assistant):
         if not example.response.strip():
             raise AssistantFailed("the response is empty")
         context = example.preceding()
-        # A blank line before the response, as between the texts before it; a model is told of nothing else.
+        # A blank line separates the response from the context, like the texts of the context.
         reading = Reading(f"{context}\n\n" if context else "", (example.response,), hint=example.hint)
         likelihoods = await conversation.read(self.role, reading)
         if not likelihoods or not likelihoods[0].logprobs:
@@ -68,7 +68,7 @@ def short_label(model: str) -> str:
     return label.rpartition("/")[2] or label
 
 
-GRADE_TOKENS = 512  # its longest answer
+GRADE_TOKENS = 512  # maximum tokens of its answer
 
 
 class Grade(BaseModel):
@@ -113,7 +113,7 @@ class JudgeAssistant(Assistant):
 
 NEURAL_EXTRA = "neural"
 _TIMEOUT = 600.0  # the first pair loads the model
-_MODEL_LOCK = threading.Lock()  # models are no objects for several threads at once
+_MODEL_LOCK = threading.Lock()  # models are not thread-safe
 
 
 def entailment(folder: str, premise: str, hypothesis: str) -> float:
@@ -147,7 +147,7 @@ def similarity(folder: str, first: str, second: str) -> float:
     return min(1.0, max(-1.0, float((first_vector.astype("float64") * second_vector.astype("float64")).sum())))
 
 
-# By kind: what it is called, its function, its package, its least number, and what it compares.
+# By kind: title, function, package, lower bound, and what it compares.
 NEURAL_KINDS: dict[str, tuple[str, Callable[[str, str, str], float], str, float, str]] = {
     "nli": ("entailment", entailment, "transformers", 0.0, "the probability that {} entails the response"),
     "embedding": ("embedding similarity", similarity, "sentence_transformers", -1.0, "the response with {}"),
@@ -189,8 +189,8 @@ class NeuralAssistant(Assistant):
         require_package(self.name, NEURAL_KINDS[self.kind][2], NEURAL_EXTRA)
         if not (self.folder / "config.json").is_file():
             raise ConfigurationError(
-                f"assistant '{self.spec}': {self.folder} holds no model (no config.json); name a folder that "
-                "save_pretrained has written"
+                f"assistant '{self.spec}': {self.folder} contains no model (no config.json); name a folder written "
+                "by save_pretrained"
             )
 
     def facts(self) -> dict[str, Any]:

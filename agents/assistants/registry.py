@@ -21,7 +21,7 @@ from .user_function import FunctionAssistant
 
 _LABEL = re.compile(r"([A-Za-z][\w-]*)=(?=.)")
 _AGAINST = re.compile(r"@([A-Za-z_]\w*)$")
-# Kinds behind whose colon a model is named; those of `NEURAL_KINDS` name a folder there.
+# Kinds followed by a colon and a model; those of `NEURAL_KINDS` are followed by a folder.
 _MODELS: dict[str, type[LikelihoodAssistant] | type[JudgeAssistant]] = {
     "logprob": LikelihoodAssistant,
     "judge": JudgeAssistant,
@@ -35,9 +35,7 @@ def describe_names() -> dict[str, str]:
     descriptions = {name: (function.__doc__ or "") for name, (_, function, _) in METRICS.items()}
     descriptions |= {name: (assistant.__doc__ or "") for name, assistant in _MODEL_FORMS.items()}
     descriptions |= {f"{kind}:FOLDER": (function.__doc__ or "") for kind, (_, function, *_) in NEURAL_KINDS.items()}
-    return descriptions | {
-        "FILE.py#NAME": "A function of yours from an example to a number, run in a process of its own."
-    }
+    return descriptions | {"FILE.py#NAME": "Your own function from an example to a number, run in a separate process."}
 
 
 def absolute_name(text: str, folder: Path = Path()) -> str:
@@ -88,7 +86,7 @@ def _open_unlabelled(text: str, default: str | None) -> Assistant:
         return NeuralAssistant.from_name(text, kind, path, against.removeprefix("@") or default)
     if "#" in text and text.partition("#")[0].endswith(".py"):
         return FunctionAssistant.from_name(text)
-    raise ConfigurationError(f"assistant '{text}': unknown; there are {KNOWN_NAMES}")
+    raise ConfigurationError(f"assistant '{text}': unknown; known: {KNOWN_NAMES}")
 
 
 def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[Assistant, ...]:
@@ -103,7 +101,7 @@ def open_assistants(names: Sequence[str], default: str | None = None) -> tuple[A
     for number, text in enumerate(names, 1):
         assistant = open_assistant(text, default)
         if any(assistant.name == earlier.name for earlier in assistants):
-            raise ConfigurationError(f"assistant '{text}': two are called '{assistant.name}'; name one LABEL={text}")
+            raise ConfigurationError(f"assistant '{text}': two are called '{assistant.name}'; rename one: LABEL={text}")
         assistants.append(assistant if assistant.model is None else replace(assistant, role=f"assistant-{number}"))
     return tuple(assistants)
 

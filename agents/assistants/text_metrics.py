@@ -20,7 +20,7 @@ from viva.engine.imports import import_under_lock
 from .assistant import Assistant, Example, number_from_step
 
 METRICS_EXTRA = "metrics"
-# Without nltk's own tokenizer, which needs downloaded data: runs of letters and digits, and single other characters.
+# nltk's tokenizer needs downloaded data; this one yields runs of letters and digits, and single other characters.
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
@@ -82,7 +82,7 @@ def has_wordnet() -> bool:
     return True
 
 
-# The name of each, what it is called, its function and the package that it needs.
+# By name: title, function and required package.
 METRICS: dict[str, tuple[str, Callable[[str, str], float], str]] = {
     "rouge-1": ("ROUGE-1", rouge_1, "rouge_score"),
     "rouge-2": ("ROUGE-2", rouge_2, "rouge_score"),
@@ -188,5 +188,5 @@ class MetricAssistant(Assistant):
         require_package(self.name, self.package, METRICS_EXTRA)
 
     def facts(self) -> dict[str, Any]:
-        # Figures with synonyms and without are not the same figures.
+        # Figures with and without synonyms are not comparable.
         return super().facts() | ({"wordnet": has_wordnet()} if self.package == "nltk" else {})

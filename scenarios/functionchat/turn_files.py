@@ -240,7 +240,7 @@ def _parse_json(text: str, path: str) -> Any:
         raise FieldError(path, f"begins like JSON, but is none ({error}): {preview(text)}") from None
 
 
-_SKIP_ADVICE = "mend the line, or skip such lines with --skip-bad-items"
+_SKIP_ADVICE = "fix the line, or skip such lines with --skip-bad-items"
 TurnIterator = Iterator[DialogTurn]
 OnSkipped = Callable[[DatasetError], None]
 

@@ -121,8 +121,8 @@ def test_a_function_of_the_users_gives_a_number_and_whatever_else_it_does_is_a_g
         ("mine.py#length?better=up", "better=up: expected high or low"),
         ("mine.py#length?high=much", "high=much: expected a number"),
         ("mine.py#nothing", "has no function 'nothing'"),
-        ("logprob:", "unknown; there are"),
-        ("nli:/nowhere", r"needs the package transformers.*viva-exam\[neural\]|holds no model"),
+        ("logprob:", "unknown; known:"),
+        ("nli:/nowhere", r"needs the package transformers.*viva-exam\[neural\]|contains no model"),
     ],
 )
 def test_what_cannot_be_used_is_refused_before_the_run(tmp_path: Path, name: str, what: str) -> None:

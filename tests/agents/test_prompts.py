@@ -81,7 +81,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         (small(ask="Grade reply}"), ["judge.ask"]),
         ("judge: {system: Be fair., ask: 7}", ["judge.ask", "expected text", "int"]),
         ("judge: {system: Be fair.}", ["lacks", "judge.ask"]),
-        ("judge: {system: Be fair., ask: Well, asked: Well}", ["judge.asked", "nothing uses"]),
+        ("judge: {system: Be fair., ask: Well, asked: Well}", ["judge.asked", "unused"]),
         ("judge: {system: [", [":1:18: cannot be read: expected the node content"]),
         ("judge: \x07", [":1:8: cannot be read: the character U+0007"]),
         ("- judge", ["expected a mapping"]),

@@ -83,8 +83,8 @@ def test_a_metric_that_fails_leaves_a_gap_and_the_others_go_on(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("names", "what"),
     [
-        (["rouge-5"], "rouge-5': unknown; there are rouge-1"),
-        (["bleu", "bleu"], "two are called 'bleu'; name one LABEL=bleu"),
+        (["rouge-5"], "rouge-5': unknown; known: rouge-1"),
+        (["bleu", "bleu"], "two are called 'bleu'; rename one: LABEL=bleu"),
     ],
 )
 def test_names_that_mean_nothing_are_refused(names: list[str], what: str) -> None:

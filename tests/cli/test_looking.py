@@ -297,8 +297,8 @@ def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
     run.mkdir(parents=True)
     (run / "manifest.json").write_text("{}")
     said = viva("show", tmp_path).stderr
-    assert f"{tmp_path}: not a run folder (it has no manifest.json); below it are {run}" in said
-    assert "/x: not a run folder: there is no such folder" in viva("report", tmp_path / "x").stderr
+    assert f"{tmp_path}: not a run folder (it has no manifest.json); subfolders that do: {run}" in said
+    assert "/x: not a run folder: no such folder" in viva("report", tmp_path / "x").stderr
 
 
 def test_a_folder_of_runs_is_reported_as_its_runs_are(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_line_17_a_missing_journal_is_an_error_in_every_report(begun: Path, tmp_
     assert not (tmp_path / "report.csv").exists()
     resumed = _viva("resume", begun)
     assert resumed.exit_code == 1
-    assert ("is missing" if how == "moved" else "is empty, and was not") in resumed.stderr
+    assert ("is missing" if how == "moved" else "was emptied") in resumed.stderr
 
 
 @case_table("made", [[], _TABLES[:1], _TABLES[:3], _TABLES, _FORMERLY])
@@ -101,7 +101,7 @@ def test_line_17_a_journal_that_a_kill_left_unmade_is_made(tmp_path: Path, made:
         connection.executescript(";".join(made))
     shown = _viva("report", whole)
     assert shown.exit_code == 1
-    assert f"`viva resume {whole}` goes on" in shown.stderr
+    assert f"continue it with `viva resume {whole}`" in shown.stderr
     assert _viva("resume", whole).exit_code == 0
     assert _viva("report", whole, "--json").stdout == expected
 
@@ -114,7 +114,7 @@ def test_line_17_a_journal_whose_version_is_lost_is_not_written(tmp_path: Path) 
     connection.close()
     done = _viva("resume", whole)
     assert done.exit_code == 1
-    assert "the file is damaged and cannot be written any more" in done.stderr
+    assert "the file is damaged and can no longer be written" in done.stderr
     with closing(sqlite3.connect(whole / "journal.sqlite")) as connection:
         assert connection.execute("select count(*) from ended").fetchone() == (2,)
 
@@ -124,7 +124,7 @@ def test_line_17_what_another_program_wrote_is_no_unmade_journal(begun: Path) ->
     (begun / "journal.sqlite").unlink()
     with closing(sqlite3.connect(begun / "journal.sqlite")) as connection:
         connection.execute("create table mine (x)")
-    assert "not a journal of viva" in _viva("report", begun).stderr
+    assert "not a viva journal" in _viva("report", begun).stderr
     assert _viva("resume", begun).exit_code == 1
     with closing(sqlite3.connect(begun / "journal.sqlite")) as connection:
         assert connection.execute("select name from sqlite_master").fetchall() == [("mine",)]

@@ -107,11 +107,11 @@ def test_pretty_printed_objects_are_read_one_after_the_other(tmp_path: Path) -> 
     for name in ("items.json", "items.jsonl"):
         assert [item.id for item in open_dataset(str(written(tmp_path / name, "\n".join(lines))))] == ["a", "b"]
     wrapped = written(tmp_path / "wrapped.json", json.dumps({"items": [GOOD, GOOD]}, indent=2))
-    with pytest.raises(DatasetError, match="'items', of 2 objects: save that list alone as the file"):
+    with pytest.raises(DatasetError, match="'items' of 2 objects: save only that list as the file"):
         open_dataset(str(wrapped))
     for value, said in (
-        ({"train": [GOOD], "test": [GOOD]}, "several lists of objects \\(train, test\\): save one of them"),
-        ({"1": GOOD, "2": GOOD}, "2 objects by name: save them as a list"),
+        ({"train": [GOOD], "test": [GOOD]}, "several lists of objects \\(train, test\\): save only one of them"),
+        ({"1": GOOD, "2": GOOD}, "2 named objects: save them as a list"),
     ):
         with pytest.raises(DatasetError, match=said):
             open_dataset(str(written(tmp_path / "wrapped.json", json.dumps(value, indent=2))))

@@ -205,7 +205,7 @@ def test_a_hub_that_cannot_be_reached_is_said_so(monkeypatch: pytest.MonkeyPatch
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:9 cannot be reached .*set HF_HUB_OFFLINE=1"):
+    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:9 is unreachable .*set HF_HUB_OFFLINE=1"):
         open_dataset("hf:owner/name:test")
 
 

@@ -61,7 +61,7 @@ def test_a_list_that_names_the_whole_dataset_is_no_choice(tmp_path: Path) -> Non
 
 
 BAD_LISTS: dict[str, tuple[Any, str]] = {
-    "no match": (["a", "b"], "none of its 2 ids is among the 3 items of "),
+    "no match": (["a", "b"], "none of its 2 ids is an id of the 3 items of "),
     "empty": ("\n", "lists no id"),
     "empty list": ([], "lists no id"),
     "cut off": ('["a", ', "not valid JSON"),

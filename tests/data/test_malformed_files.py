@@ -104,7 +104,7 @@ TABLE: dict[str, Malformed] = {
     "empty choice": generic(GOOD | {"id": "b", "choices": ["tin", " "]}, "choices", "none of them empty"),
     "single choice": generic(GOOD | {"id": "b", "choices": ["tin"]}, "choices", "2 to 26 choices, found 1"),
     "misspelt": generic({"question": "W?", "choices": ["a", "b"], "anwser": "A"}, "answer", "did you mean 'answer'?"),
-    "a list in an object": generic({"rows": [GOOD]}, "question", "'rows', of 1 objects: save that list alone"),
+    "a list in an object": generic({"rows": [GOOD]}, "question", "'rows' of 1 objects: save only that list"),
     "no choices": generic({"question": "Why?", "answer": "A"}, "choices", "is missing"),
     "choices of a wrong type": generic(GOOD | {"id": "b", "choices": "tin"}, "choices", "expected a list of texts"),
     "no answer": generic({"question": "Why?", "choices": ["a", "b"]}, "answer", "is missing"),
@@ -130,7 +130,7 @@ TABLE: dict[str, Malformed] = {
     "row too short": table(HEAD + "1,Who?,a,b\n2,Why?,a,b,A\n", 2, "answer", "expected 5 columns", 1),
     "row too long": table(HEAD + "1,Who?,a,b,A,\n2,Why?,a,b,A\n", 2, None, "found 6", 1),
     "missing column": table("id,question,A,B\n1,Who?,a,b\n", 1, "answer", "missing from the header", 0, passable=False),
-    "column twice": table("id,A,question,A,B,answer\n", 1, "A", "stands twice", 0, passable=False),
+    "column twice": table("id,A,question,A,B,answer\n", 1, "A", "is in the header twice", 0, passable=False),
     "quote never closed": table(
         HEAD + '1,Who?,a,b,A\n2,"Why?,a,b,A\n3,How?,a,b,A\n', 3, None, "ends within quotes", 1, passable=False
     ),
@@ -252,7 +252,7 @@ def test_line_29_long_lines_are_read_in_every_kind_of_file(tmp_path: Path, name:
 def test_a_long_line_that_leaves_a_quote_open_ends_the_reading(tmp_path: Path) -> None:
     path = tmp_path / "items.csv"
     path.write_bytes(HEAD.encode() + b'b,"' + b"x" * 9_000_000 + b'\nline two",a,b,A\nc,Why?,a,b,A\n')
-    with pytest.raises(DatasetError, match="a quote stays open") as caught:
+    with pytest.raises(DatasetError, match="an unclosed quote") as caught:
         open_dataset(str(path), skip_bad=True)
     assert caught.value.line == 2
 
@@ -275,7 +275,7 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None
     expected = {
         f"generic:{pipe}": "is a pipe or a device",
         str(folder): "is a folder: name its form",
-        f"generic:{folder}": "holds no file ending in",
+        f"generic:{folder}": "has no file ending in",
         str(gone): "cannot be read: No such file or directory",
         _file(tmp_path / "empty.jsonl", ""): "holds no usable item",
         _file(tmp_path / "header.csv", HEAD): "holds no usable item",

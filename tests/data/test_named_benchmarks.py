@@ -159,7 +159,7 @@ def test_fields_are_found_in_upper_and_lower_case(tmp_path: Path) -> None:
     both = row | {"answer": "A"}
     assert items(str(written(tmp_path / "both.jsonl", lines(both))))[0].answer == 0
     twice = written(tmp_path / "twice.jsonl", lines({**row, "ANSWER": "A"}))
-    with pytest.raises(DatasetError, match="stands there more than once: Answer, ANSWER"):
+    with pytest.raises(DatasetError, match="is given more than once: Answer, ANSWER"):
         items(str(twice))
 
 
@@ -279,7 +279,7 @@ def test_benchmarks_come_from_the_hub_at_their_pinned_commit(tmp_path: Path) -> 
     assert "revision" not in found["hf:cais/mmlu/all:test"][0]
     refused = found["hellaswag"][0]
     assert "cannot be loaded" in refused
-    assert "files that you have are named hellaswag:FOLDER:split" in refused
+    assert "for your own files write hellaswag:FOLDER:split" in refused
     files = [path for path in hub.asked if path.endswith("anatomy/test-00000-of-00001.parquet")]
     assert files
     assert all(f"/resolve/{pinned}/" in path for path in files)

@@ -69,7 +69,7 @@ def test_files_that_name_no_split_are_all_of_it(tmp_path: Path) -> None:
     for name in ("anatomy", "law"):
         (tmp_path / f"{name}.csv").write_text(ROW.format(name))
     assert questions(f"mmlu:{tmp_path}") == ["Q of anatomy", "Q of law"]
-    with pytest.raises(DatasetError, match="holds no split 'test'; its files name no split"):
+    with pytest.raises(DatasetError, match="has no split 'test'; its files name no split"):
         open_source(f"mmlu:{tmp_path}:test")
 
 
@@ -83,14 +83,14 @@ def test_the_validation_split_has_several_names(tmp_path: Path, asked: str, call
 
 def test_a_name_that_leads_nowhere_says_what_there_is(mmlu: Path, arc: Path) -> None:
     expected = {
-        f"mmlu:{mmlu}": f"holds several splits: auxiliary_train, dev, test, val; say which, as in mmlu:{mmlu}:test",
-        f"mmlu:{mmlu}:tset": "holds no split 'tset'; its splits: auxiliary_train, dev, test, val",
+        f"mmlu:{mmlu}": f"has several splits: auxiliary_train, dev, test, val; name one, as in mmlu:{mmlu}:test",
+        f"mmlu:{mmlu}:tset": "has no split 'tset'; its splits: auxiliary_train, dev, test, val",
         str(mmlu): "is a folder: name its form, as in mmlu:",
         f"{mmlu}:test": f"a split needs a form before it, as in mmlu:{mmlu}:test",
         f"mmul:{mmlu}:test": "unknown form 'mmul'; did you mean mmlu or cmmlu? forms: generic, qa, arc, hf;",
-        f"arc:{arc.parent}": "holds no file ending in .jsonl, .json, .ndjson, .parquet; its folders: ARC-Easy, mmlu",
-        f"generic:{arc}:test": "ARC-Easy-Test.jsonl: name the one that is meant",
-        f"arc:{arc / 'ARC-Easy-Test.jsonl'}:test": "is a file, not a folder with splits; leave ':test' out",
+        f"arc:{arc.parent}": "has no file ending in .jsonl, .json, .ndjson, .parquet; its folders: ARC-Easy, mmlu",
+        f"generic:{arc}:test": "ARC-Easy-Test.jsonl: name one of the two",
+        f"arc:{arc / 'ARC-Easy-Test.jsonl'}:test": "is a file, not a folder with splits; omit ':test'",
         f"arc:{arc / 'ARC-Easy-Test.csv'}": "unknown kind of file '.csv'; the form arc is read from .jsonl",
         f"arc:{arc / 'none'}:test": "none: cannot be read: No such file or directory",
         "arc:": "names no file or folder after 'arc:'",
@@ -108,7 +108,7 @@ def test_line_14_a_form_without_a_file_says_how_data_are_named(tmp_path: Path, m
             open_source(name)
         said = str(caught.value)
         assert said.startswith(f"{name.rpartition(':')[2] if ':' not in name else name}: cannot be read: No such file")
-        for part in ("'arc' is a form and names no data", "arc:FILE", "arc:FOLDER:split", "arc_challenge or arc_easy?"):
+        for part in ("'arc' is a form, not a dataset", "arc:FILE", "arc:FOLDER:split", "arc_challenge or arc_easy?"):
             assert part in said
 
 
@@ -134,8 +134,8 @@ def test_an_unknown_benchmark_has_near_ones_named(
     ("name", "says"),
     [
         ("squad", "a folder with its form (form:FOLDER:split), or hf:owner/name:split; forms: generic"),
-        ("hf", "'hf' stands before a dataset of the hub, as in hf:"),
-        ("owner/name", "a dataset of the hub is named hf:owner/name"),
+        ("hf", "'hf' precedes a dataset of the hub, as in hf:"),
+        ("owner/name", "write a dataset of the hub as hf:owner/name"),
         ("generic", "write generic:FILE or generic:FOLDER:split; forms"),
     ],
 )

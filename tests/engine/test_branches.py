@@ -182,7 +182,7 @@ def test_a_branch_is_opened_once_for_its_calls_would_follow_from_who_is_faster(t
 
     outcome, asked = run_talks(tmp_path, [None], 0, converse=converse)
     assert (outcome.how, len(asked)) == ("failed", 2)
-    assert "conversation talk-0: branch('pro'): this branch is open already" in str(outcome.error)
+    assert "conversation talk-0: branch('pro'): this branch is already open" in str(outcome.error)
 
 
 def test_a_branch_that_continues_a_role_has_the_places_and_answers_of_calls_in_turn(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_protocol_that_cancels_its_own_task_ends_the_run_by_name(tmp_path: Pat
     outcome, _ = run_talks(tmp_path, [None] * 3, 0, converse=converse)
     assert (outcome.how, outcome.finished, outcome.interrupted, outcome.failed) == ("failed", 0, 3, 0)
     assert isinstance(outcome.error, ConfigurationError)
-    assert "conversation talk-1: its protocol has cancelled the task that it runs in" in str(outcome.error)
+    assert "conversation talk-1: its protocol cancelled the task that it runs in" in str(outcome.error)
     outcome, _ = run_talks(tmp_path, [None] * 3, 0, resume=True, converse=_asks_once)
     assert (outcome.how, outcome.finished) == ("done", 3)
 

@@ -52,7 +52,7 @@ def test_a_listener_that_raises_is_detached_and_reported_and_harms_nothing(
     assert report.error == {"type": "ValueError", "message": "a fault in a display", "at": at}
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert heard == events
-    assert "_raise: a listener raised and is not called any more: ValueError: a fault in a display" in caplog.text
+    assert "_raise: a listener raised and is not called again: ValueError: a fault in a display" in caplog.text
     assert isinstance(handles[0].error, ValueError)
 
 
@@ -111,4 +111,4 @@ def test_leaving_a_subscription_frees_the_run_and_one_that_is_not_read_is_named(
     with caplog.at_level(logging.WARNING, "viva"):
         outcome, _ = small_run(tmp_path, prepare=prepare)
     assert (outcome.how, outcome.finished) == ("done", 20)
-    assert caplog.text.count("waits for a subscriber of its events that has not read for 30 s") == 1
+    assert caplog.text.count("is waiting for a subscriber to its events that has not read for 30 s") == 1

@@ -61,7 +61,7 @@ def test_after_long_enough_the_run_stops_and_can_be_resumed(tmp_path: Path) -> N
     )
     assert outcome.how == "failed"
     assert isinstance(outcome.error, Unreachable)
-    assert "nobody was there for 12" in str(outcome.error)
+    assert "unreachable for 12" in str(outcome.error)
     assert "--wait-for-endpoint" in str(outcome.error)
     assert (outcome.failed, 0 < outcome.finished < 50) == (0, True)
     resumed, _ = small_run(tmp_path, count=50, model=_SLOW, concurrency=10, resume=True)

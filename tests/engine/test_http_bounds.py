@@ -298,7 +298,7 @@ def test_line_20_calls_wait_where_few_files_may_be_open(chaos: StartChaos, tmp_p
     done = in_little_room(f"sys.argv = {['viva', *arguments]!r}\nfrom viva.cli.main import main\nmain()", 64)
     assert done.returncode == 0, done.stderr
     assert f"{count}/{count} done" in done.stderr
-    assert "64 open files are allowed (ulimit -n), which leaves 16 connections" in done.stderr
+    assert "the limit of 64 open files (ulimit -n) allows 16 connections" in done.stderr
 
 
 def test_line_20_the_command_raises_its_limit_and_an_embedder_is_left_alone() -> None:

@@ -51,7 +51,7 @@ def test_line_23_a_journal_that_is_gone_ends_the_run_as_failed(tmp_path: Path, h
         error: object = outcome.error
     except JournalError as at_the_end:
         error = at_the_end
-    assert "removed or replaced while the run went on" in str(error)
+    assert "removed or replaced during the run" in str(error)
 
 
 def test_line_23_the_command_says_so_and_does_not_end_as_done(chaos: Any, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_line_23_the_command_says_so_and_does_not_end_as_done(chaos: Any, tmp_pa
     code, _, said = ended(process)
     assert code == 1
     assert said.count("viva: error: ") == 1
-    assert "removed or replaced while the run went on" in said
+    assert "removed or replaced during the run" in said
 
 
 @pytest.mark.parametrize("stop", ["interrupt", "halt"])

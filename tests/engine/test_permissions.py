@@ -370,7 +370,7 @@ def test_a_grant_of_a_module_is_none_of_what_the_module_imports(
 
 
 def test_a_file_grants_nothing_itself() -> None:
-    with pytest.raises(NotPermitted, match=r"grid.yaml: functionchat.python_tools.0: a file grants nothing; give "):
+    with pytest.raises(NotPermitted, match=r"grid.yaml: functionchat.python_tools.0: a file cannot grant this; use "):
         check_names({"functionchat": {"python_tools": ["json"]}}, "grid.yaml")
 
 
@@ -428,7 +428,7 @@ def test_what_the_operator_lists_is_opened_as_the_operator_may(monkeypatch: pyte
         assert build("openai:listed?label=other", RealClock()).label == "other"
         assert build("openai:https://api.example.org/v1#m", RealClock()).label == "m"
         assert build("simulated:any", RealClock()).label == "any"
-        with pytest.raises(NotPermitted, match="no variable"):
+        with pytest.raises(NotPermitted, match="must not name an environment variable"):
             permissions().variable("OPENAI_API_KEY")
         grant("subprocess")
         with pytest.raises(NotPermitted):
@@ -465,7 +465,7 @@ def test_a_granted_file_is_no_module_of_its_name(tmp_path: Path, monkeypatch: py
 def test_a_client_has_no_dataset_fetched_with_the_operators_token() -> None:
     with (
         bound_permissions(client()),
-        pytest.raises(NotPermitted, match="dataset hf:owner/private: asks another machine"),
+        pytest.raises(NotPermitted, match="dataset hf:owner/private: needs another machine"),
     ):
         open_source("hf:owner/private:test")
 
@@ -481,7 +481,7 @@ INNER = [
 @case_table("address", INNER)
 def test_inner_addresses_are_refused_by_default(address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
-    with pytest.raises(NotPermitted, match="no public address"):
+    with pytest.raises(NotPermitted, match="not a public address"):
         Endpoints.parse(["https://api.example.org"]).check_address(address, "https://api.example.org/v1")
 
 

@@ -89,10 +89,10 @@ def test_of_a_call_that_was_asked_anew_the_later_answer_counts_and_nothing_that_
 def test_where_one_call_is_asked_otherwise_the_others_are_known() -> None:
     rerun = _held(_two, _recorded("left", 0, "other words", "L0"), _recorded("left", 1, "l1", "L1"))
     assert _exchanges(rerun) == [("left", "L0", False), ("left", "L1", True)]
-    assert rerun.problem == "left #0 was asked otherwise when it was recorded"
+    assert rerun.problem == "the request left #0 differs from the recorded one"
     rerun = _held(_two, *(_recorded("left", number, f"l{number}", f"L{number}") for number in range(3)))
     assert _exchanges(rerun)[-1] == ("left", "L2", False)
-    assert rerun.problem == "the code that held this conversation asks for less than was recorded"
+    assert rerun.problem == "the scenario's code now makes fewer calls than were recorded"
 
 
 def test_what_ended_the_recorded_conversation_is_no_problem_of_its_prompts() -> None:

@@ -60,10 +60,10 @@ def test_line_14_an_error_names_file_line_and_column(text: str, expected: str) -
     [
         (
             "seeds: [1]\nn: 2\nseeds: [2]\n",
-            "grid.yaml:3:1: cannot be read: the key 'seeds' is given twice, first in line 1",
+            "grid.yaml:3:1: cannot be read: the key 'seeds' is given twice, first on line 1",
         ),
-        ("a:\n  - {x: 1, x: 2}\n", "grid.yaml:2:12: cannot be read: the key 'x' is given twice, first in line 2"),
-        ("1: a\n0x1: b\n", "grid.yaml:2:1: cannot be read: the key '0x1' is given twice, first as '1' in line 1"),
+        ("a:\n  - {x: 1, x: 2}\n", "grid.yaml:2:12: cannot be read: the key 'x' is given twice, first on line 2"),
+        ("1: a\n0x1: b\n", "grid.yaml:2:1: cannot be read: the key '0x1' is given twice, first as '1' on line 1"),
         ("a: &a {x: 1}\nb: {<<: *a, <<: *a}", "grid.yaml:2:13: cannot be read: the key '<<' is given twice"),
     ],
 )
@@ -99,7 +99,7 @@ def test_line_29_aliases_are_bounded_by_what_they_stand_for(text: str) -> None:
 
 
 def test_line_29_an_alias_within_itself_is_refused() -> None:
-    assert problem("a: &a [1, *a]").startswith("grid.yaml:1:11: cannot be read: the alias *a stands within")
+    assert problem("a: &a [1, *a]").startswith("grid.yaml:1:11: cannot be read: the alias *a contains itself")
 
 
 def test_line_29_a_time_of_day_is_no_number() -> None:

@@ -100,5 +100,5 @@ def test_what_a_newer_version_wrote_is_refused_with_both_versions_and_what_to_do
     for opened, error, found, known in _of_the_future(tmp_path / "part"):
         with pytest.raises(error) as raised:
             opened()
-        for said in (found, known, "a newer viva wrote it: use that one"):
+        for said in (found, known, "it was written by a newer viva: use that version"):
             assert said in str(raised.value)

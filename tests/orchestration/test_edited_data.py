@@ -102,7 +102,7 @@ def test_line_23_lines_added_at_the_end_during_a_run_are_not_taken_in(tmp_path: 
     _write(data, _records())
     added = [record | {"id": f"more-{record['id']}"} for record in _records()]
     outcome = _edited_after(_interviews(tmp_path / "run", data), 5, lambda: _write(data, _records() + added))
-    assert "'more-item-0' is not what was checked here" in str(outcome.error)
+    assert "'more-item-0' differs from the item that was checked" in str(outcome.error)
     assert len(_questions(tmp_path / "run")) == COUNT
 
 

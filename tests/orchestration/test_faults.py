@@ -165,7 +165,7 @@ def test_a_full_disk_loses_no_call_that_was_recorded_and_asks_none_again(replann
     assert done.returncode == 0, done.stderr
     _, none, full, later = done.stderr.split("RESIZED\n")
     assert "cannot make the run folder" in none
-    assert "free space on that disk, then give the same command again" in none
+    assert "free space on that disk, then repeat the command" in none
     assert "database or disk is full" in full
     assert "free space on that disk (or raise the file-size limit), then `viva resume` the run" in full
     assert "Traceback" not in none + full + later

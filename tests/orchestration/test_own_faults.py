@@ -215,7 +215,7 @@ def test_two_runs_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
                     break
             with pytest.raises(viva.ConfigurationError, match="another process is running this run"):
                 await viva.resume(tmp_path / "run")
-            with pytest.raises(viva.ConfigurationError, match="already holds this run"):
+            with pytest.raises(viva.ConfigurationError, match="already contains this run"):
                 await viva.run(lesson, tasks=TOPICS, models=MODELS, out=tmp_path / "run")
 
     asyncio.run(both())
@@ -261,7 +261,7 @@ def test_an_aggregate_that_raises_loses_no_conversation_and_gives_no_part_for_th
 
         with pytest.raises(Mine, match="in the aggregate"):
             asyncio.run(hold())
-        assert "a listener raised and is not called any more: Mine: in the aggregate" in caplog.text
+        assert "a listener raised and is not called again: Mine: in the aggregate" in caplog.text
         settings = {"pupil": ["simulated:a"], "tutor": "simulated:t"}
         launch = new_run(lesson.with_tasks(TOPICS), lesson.settings(**settings), tmp_path / "command")
         with pytest.raises(viva.ConfigurationError, match="lesson: its aggregate raised Mine: in the aggregate"):

@@ -55,7 +55,7 @@ def test_after_the_file_was_edited_what_is_asked_otherwise_is_asked_anew(
     assert resumed.outcome is not None
     assert (resumed.outcome.finished, resumed.outcome.restored) == (3, 1)
     before, after = (asyncio.run(resumed.transcript(f"a/{topic}")) for topic in ("tides", "rust"))
-    assert before.problem == "tutor #0 was asked otherwise when it was recorded"
+    assert before.problem == "the request tutor #0 differs from the recorded one"
     assert after.speeches[0].prompt["messages"][0]["content"] == "Start again with rust"
 
 
@@ -74,7 +74,7 @@ REFUSED = {
     "leaves": (LESSON + "\nraise SystemExit(3)", "SystemExit: 3"),
     "starts a run": (
         LESSON + "\nviva.run_sync(filed, tasks=['x'], models={'pupil': 'simulated:a', 'tutor': 'simulated:t'})",
-        'starts a run whenever it is read; put that part under `if __name__ == "__main__":`',
+        'starts a run when it is imported; put that part under `if __name__ == "__main__":`',
     ),
     "has two of one name": (
         LESSON + "\nfirst = filed\n" + LESSON,

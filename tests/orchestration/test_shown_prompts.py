@@ -255,7 +255,7 @@ def test_other_words_than_the_recorded_ones_are_not_taken_for_them(
     assert "You grade an oral examination" in prompts
     _edit(folder, prompts=prompts.replace("You grade an oral examination", "You are grading an exam"))
     for line, before in zip(_lines(folder), run.lines, strict=True):
-        assert line["prompts_unknown"] == "evaluator #0 was asked otherwise when it was recorded"
+        assert line["prompts_unknown"] == "the request evaluator #0 differs from the recorded one"
         known = [one for one in before["talk"] if one["party"] != "evaluator"]
         assert [one for one in line["talk"] if one["party"] != "evaluator"] == known, "others were asked as recorded"
         assert _texts(line) == _texts(before)

@@ -549,8 +549,8 @@ def test_fields_named_as_annotators_rate_one_criterion(tmp_path: Path) -> None:
     ("name", "text", "said"),
     [
         ("a.csv", "id;human;judge_a\n1;2;3\n", "a.csv:1: the columns are separated by semicolons"),
-        ("a.json", '{"data": [{"human": 1, "judge_a": 2}]}', "a list, 'data', of 1 objects: save that list alone"),
-        ("a.json", '{"x": {"human": 1}, "y": {"human": 2}}', "2 objects by name: save them as a list"),
+        ("a.json", '{"data": [{"human": 1, "judge_a": 2}]}', "a list 'data' of 1 objects: save only that list"),
+        ("a.json", '{"x": {"human": 1}, "y": {"human": 2}}', "2 named objects: save them as a list"),
         ("a.json", '{"human": [1, 2, 3], "judge_a": [1, 2, 3]}', "holds a column in each field"),
         (
             "a.json",

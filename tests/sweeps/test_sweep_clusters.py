@@ -124,7 +124,7 @@ def test_line_6b_a_wrong_field_is_refused(tmp_path: Path, subjects: list[int], c
 
 
 @pytest.mark.parametrize(
-    ("subjects", "expected"), [([20], "no item has a subject"), ([0, 20], "all items have one subject")]
+    ("subjects", "expected"), [([20], "no item has a subject"), ([0, 20], "all items have the same subject")]
 )
 def test_line_6b_a_dataset_without_clusters_fails_by_name(tmp_path: Path, subjects: list[int], expected: str) -> None:
     sweep = swept(grid(tmp_path, {"half_width": 2.0, "cluster": "subject"}, subjects), tmp_path / "out")

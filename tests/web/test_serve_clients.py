@@ -255,7 +255,7 @@ def test_a_name_that_comes_to_mean_an_inner_address_is_not_asked(listener: str) 
         with bound_permissions(Permissions(client=client)):
             async with BackendPool(RealClock()) as pool:
                 await pool.open(name)
-                with pytest.raises(Rejected, match="no public address; clients may use it where the server was"):
+                with pytest.raises(Rejected, match="not a public address; clients may use it only if the server was"):
                     await pool.check([name])
 
     asyncio.run(main())

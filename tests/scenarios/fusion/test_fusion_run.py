@@ -184,7 +184,7 @@ def test_a_client_has_no_planner_write_a_file(tmp_path: Path) -> None:
     plan = tmp_path / "written.yaml"
     settings = {"mode": "plan", "assistant": ["bleu"], "plan": str(plan), "planner": "simulated:p"}
     client = Permissions(client=Client(Permissions(), folders=(tmp_path,)))
-    with bound_permissions(client), pytest.raises(NotPermitted, match="which a client may not have done"):
+    with bound_permissions(client), pytest.raises(NotPermitted, match="which a client must not request"):
         judged(tmp_path / "run", ["simulated:j"], **settings, **make_files(tmp_path, 5))
     assert not plan.exists()
 
