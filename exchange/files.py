@@ -1,4 +1,4 @@
-"""Files of exports and imports: written under another name and moved to their own only when they are whole."""
+"""Files of exports and imports, written under a temporary name and renamed once complete."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from viva.engine.json_data import to_utf8_data
 
 @dataclass(slots=True)
 class TransferResult:
-    """What an export or import has made: its ``files`` or run folder, how many ``records`` (conversations, dialogs,
-    lines or samples) they hold, and ``notes``, a sentence each. ``run``: it is a run folder.
+    """Result of an export or import.
+
+    `files` are the files or the run folder that were created, `records` counts their conversations, dialogs, lines or
+    samples, `notes` are sentences for the user. `run` is True for a run folder.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -32,14 +34,14 @@ class TransferResult:
     run: bool = False
 
 
-# What Python's ``splitlines``, and so many a reader, takes for the end of a line.
+# Characters that Python's `splitlines`, and so many readers, take for line ends.
 _LINE_ENDS = {letter.encode(): b"\\u%04x" % ord(letter) for letter in ("\x85", "\u2028", "\u2029")}
 _UNSAFE_CHARACTERS = re.compile(r"[^\w.+=-]+")
 
 
 @contextmanager
 def json_lines(path: Path) -> Iterator[Callable[[Any], None]]:
-    """A file of JSON lines, as a function that writes one."""
+    """Open a JSON Lines file for writing, as a function that writes one record."""
     with atomic_file(path) as part:
         try:
             with part.open("wb") as file:
@@ -57,7 +59,7 @@ def _write_line(write: Callable[[bytes], Any], record: Any) -> None:
 
 
 def write_json(path: Path, record: Any) -> None:
-    """One JSON file, indented."""
+    """Write an indented JSON file."""
     with atomic_file(path) as part:
         try:
             part.write_bytes(to_json(record, orjson.OPT_INDENT_2) + b"\n")
@@ -66,7 +68,7 @@ def write_json(path: Path, record: Any) -> None:
 
 
 def to_json(record: Any, option: int = 0) -> bytes:
-    """JSON of plain data; halves of surrogate pairs, which models may send, are written as ``?``."""
+    """Return plain data as JSON; lone surrogates, which models may send, become `?`."""
     try:
         return orjson.dumps(record, option=option)
     except TypeError:
@@ -75,7 +77,7 @@ def to_json(record: Any, option: int = 0) -> bytes:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """As ``atomic_path``, of a file whose folder is made."""
+    """Do as `atomic_path` for a file, creating its folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,16 +88,18 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A place beside a file or folder to write it to; moved there when the block ends well, else taken away. What a
-    killed process has left of the same name is taken away first.
+    """Yield a temporary path beside a file or folder, and rename it when the block succeeds, else delete it.
 
-    :raises ConfigurationError: it cannot be put there.
+    Leftovers of killed processes are deleted first.
+
+    Raises:
+        ConfigurationError: The path cannot be written.
     """
     for leftover in path.parent.glob(f".{glob.escape(path.stem)}.*.part{glob.escape(path.suffix)}"):
         process = leftover.name.removesuffix(path.suffix).split(".")[-2]
         if process.isdecimal() and not _is_alive(int(process)):
             _remove(leftover)
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")  # some writers go by the ending
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")  # some writers look at the suffix
     try:
         _remove(part)
         yield part
@@ -111,7 +115,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # another user's process
         return True
     return process != os.getpid()
 
@@ -125,16 +129,16 @@ def _remove(path: Path) -> None:
 
 
 def _write_error(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"{path}: cannot be written: {error.strerror or error}; name another place with --out")
+    return ConfigurationError(f"{path}: cannot be written: {error.strerror or error}; choose another path with --out")
 
 
 def safe_name(name: str) -> str:
-    """A name as one part of a path."""
+    """Return a name that is safe as one path component."""
     return _UNSAFE_CHARACTERS.sub("_", name).strip("._") or "unnamed"
 
 
 def import_extra(module: str, extra: str, purpose: str) -> Any:
-    """A module of a package that an export needs."""
+    """Import a module of an optional dependency; `purpose` says in errors what needs it."""
     try:
         return import_under_lock(module)
     except ImportError:

@@ -1,7 +1,7 @@
-"""Imports of other tools' results: dialogs of Inspect's logs as a dataset, results of systems as run folders.
+"""Imports of other tools' results: dialogs of Inspect logs as a dataset, results of other harnesses as run folders.
 
-An imported run becomes a run folder that every verb reads: manifest, journal, and the items as a dataset beside
-them. A dialog of a log of Inspect becomes a line in OpenAI's chat format, with what the log says of the sample.
+An imported run becomes a run folder that all commands read: manifest, journal, and the items as a dataset. A dialog of
+an Inspect log becomes a line in OpenAI's chat format, with the sample's scores.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from viva.scenarios.registry import AnyScenario, installed_scenarios
 from .files import TransferResult, atomic_path, import_extra, json_lines
 
 _INSPECT = "inspect"
-_OWN_FORMATS = {_INSPECT: "dialogs of a log of Inspect (.eval, .json), as JSON lines that a suite judges."}
+_OWN_FORMATS = {_INSPECT: "dialogs of an Inspect log (.eval, .json), as JSON lines for a suite."}
 
 
 def import_formats() -> dict[str, str]:
@@ -42,11 +42,11 @@ def import_formats() -> dict[str, str]:
 def import_file(
     path: Path, source: str, out: Path | None = None, options: ImportOptions | None = None
 ) -> TransferResult:
-    """Import a file in the format ``source``. ``out`` is the run folder or file that is made; None: one in the current
-    folder that is called after the file.
+    """Import a file in the format `source` as a run folder or file `out`, by default named after the imported file.
 
-    :raises ConfigurationError: the format is unknown, ``out`` exists, a choice is of no use, or a package is missing.
-    :raises DatasetError: the file is wrong; the message names the line or entry.
+    Raises:
+        ConfigurationError: The format is unknown, `out` exists, an option does not apply, or a package is missing.
+        DatasetError: The file is invalid; the message names the line or entry.
     """
     options = options or ImportOptions()
     systems = _system_formats()
@@ -54,19 +54,19 @@ def import_file(
         raise ConfigurationError(f"--from {source}: expected one of {', '.join(import_formats())}")
     if source == _INSPECT:
         if options.dataset is not None or options.models:
-            raise ConfigurationError(f"--from {source}: takes neither --dataset nor --model")
+            raise ConfigurationError(f"--from {source} takes neither --dataset nor --model")
         file = out or Path(f"{path.stem}.jsonl")
         if file.exists():
-            raise ConfigurationError(f"{file} exists; name another file with --out")
+            raise ConfigurationError(f"{file} already exists; choose another file with --out")
         return import_inspect(path, file)
 
     [(form, scenario)] = [pair for pair in systems.items() if pair[0].name == source]
     folder = out or Path("runs", path.stem)
     if folder.exists():
-        raise ConfigurationError(f"{folder} exists; name another folder with --out")
+        raise ConfigurationError(f"{folder} already exists; choose another folder with --out")
     roles = [role.name for role in scenario.roles]
     if unknown := sorted(options.models.keys() - set(roles)):
-        raise ConfigurationError(f"--model {unknown[0]}=…: no role of {scenario.name}; it has {', '.join(roles)}")
+        raise ConfigurationError(f"--model {unknown[0]}=…: {scenario.name} has no such role; it has {', '.join(roles)}")
     imported = form.read(path, options)
     return TransferResult([folder], make_run(scenario, imported, source, folder), imported.notes, run=True)
 
@@ -81,15 +81,16 @@ def _system_formats() -> dict[ImportFormat, AnyScenario]:
 
 
 def import_inspect(path: Path, out: Path) -> TransferResult:
-    """Write the dialogs of a log to the file ``out``, in the log's order; samples are read one at a time.
+    """Write the dialogs of a log to the file `out` in the log's order, reading one sample at a time.
 
-    Samples that ended with an error are left out and counted, and so are those without a message.
+    Samples that ended with an error or have no messages are skipped and counted.
 
-    :raises ConfigurationError: the package is not installed, or ``out`` cannot be written.
-    :raises DatasetError: it is no log, or a sample of it cannot be read; the message names the sample.
+    Raises:
+        ConfigurationError: The package is not installed, or `out` cannot be written.
+        DatasetError: The file is not a log, or a sample cannot be read; the message names the sample.
     """
     require_regular_file(path)
-    log = import_extra("inspect_ai.log", "inspect", "reading logs of Inspect")
+    log = import_extra("inspect_ai.log", "inspect", "reading Inspect logs")
     header = _header(log, path)
     failed = empty = 0
     result = TransferResult([out])
@@ -102,28 +103,28 @@ def import_inspect(path: Path, out: Path) -> TransferResult:
             if sample.error is None and messages:
                 line = _dialog_line(sample, messages, header.eval.model)
                 if line["id"] in names:
-                    raise DatasetError(f"sample {position}: the id '{line['id']}' is there twice", path=str(path))
+                    raise DatasetError(f"sample {position}: duplicate id '{line['id']}'", path=str(path))
                 names.add(line["id"])
                 write(line)
                 result.records += 1
     if failed:
-        result.notes.append(f"{failed:,} samples ended with an error and are left out")
+        result.notes.append(f"{failed:,} samples ended with an error and were skipped")
     if empty:
-        result.notes.append(f"{empty:,} samples have no messages and are left out")
+        result.notes.append(f"{empty:,} samples have no messages and were skipped")
     return result
 
 
 def _header(log: Any, path: Path) -> Any:
     try:
         return log.read_eval_log(str(path), header_only=True)
-    except Exception as error:  # of a file that is no log: zip, JSON and form each fail in their own way
-        raise DatasetError(f"is no log of Inspect: {_first_line(error)}", path=str(path)) from None
+    except Exception as error:  # zip, JSON and schema errors differ
+        raise DatasetError(f"not an Inspect log: {_first_line(error)}", path=str(path)) from None
 
 
 def _samples(log: Any, path: Path, header: Any) -> Iterator[Any]:
     count = 0
     try:
-        if header.eval.dataset.sample_ids is None:  # nothing says which there are: the log is read as a whole
+        if header.eval.dataset.sample_ids is None:  # without ids the log is read as a whole
             yield from log.read_eval_log(str(path), resolve_attachments=True).samples or []
             return
         for sample in log.read_eval_log_samples(str(path), all_samples_required=False, resolve_attachments=True):
@@ -162,18 +163,19 @@ def _message(message: Any) -> Message:
     return Message(message.role, message.text, calls=tuple(tool_calls))
 
 
-# Of a call whose prompt is not known: no request has this digest.
+# Digest of a call whose prompt is unknown; no request has it.
 _UNKNOWN = bytes(16)
 
 
 def make_run(scenario: Scenario[Any, Any], imported: ImportedRun, source: str, out: Path) -> int:
-    """Make the run folder ``out``; how many conversations it has. ``source`` names the format.
+    """Create the run folder `out` from results in the format `source`; return the number of conversations.
 
-    :raises ConfigurationError: something lies there already, or what was imported is no run of this system.
-    :raises JournalError: the folder cannot be written.
+    Raises:
+        ConfigurationError: The folder exists, or the results do not form a run of this scenario.
+        JournalError: The folder cannot be written.
     """
     if out.exists():
-        raise ConfigurationError(f"{out} exists; name another folder with --out")
+        raise ConfigurationError(f"{out} already exists; choose another folder with --out")
     with atomic_path(out) as part:
         part.mkdir(parents=True)
         if imported.source is not None:
@@ -191,7 +193,7 @@ def make_run(scenario: Scenario[Any, Any], imported: ImportedRun, source: str, o
 
 
 def _item_line(item: Item) -> dict[str, Any]:
-    """An item as a line of a dataset; the right choice by its letter."""
+    """Return an item as a dataset line, with the correct choice as a letter."""
     record = item.to_record()
     if item.free:
         return {"id": item.id, "question": item.question, "answer": item.reference, "subject": item.subject}

@@ -1,4 +1,4 @@
-"""Name of a new run folder when the user gave none. Imported by the commands before anything heavy."""
+"""Default name of a new run folder. Imported by commands before anything heavy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def fresh_folder(name: str, folder: Path = Path("runs"), reserved: Collection[str] = ()) -> Path:
-    """A run folder that does not exist yet in ``folder`` nor among ``taken``, named for what is run and when."""
+    """Return a new path in `folder`, named after the scenario and the time, and not among `reserved`."""
     base = folder / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     path, count = base, 1
     while path.exists() or path.name in reserved:

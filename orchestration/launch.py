@@ -1,6 +1,6 @@
-"""The path from settings to a finished run folder, for every scenario: start, resume, fork and score runs.
+"""Launch of runs of any scenario: start, resume, fork and score.
 
-The command line, the Python API and sweeps all come through here.
+The command line, the Python API and sweeps all use this module.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from .prepared_run import PreparedRun, Shard
 
 @dataclass(frozen=True, slots=True)
 class SharedResources:
-    """What runs that go on side by side in one event loop share: open models, slots, turns of the loop, and what
-    computes steps, which its maker closes.
+    """Resources shared by runs in one event loop: open models, slots, the loop's fairness, and the step executor.
+
+    The creator closes the step executor.
     """
 
     pool: BackendPool
@@ -47,7 +48,7 @@ class SharedResources:
 
 
 class Launch:
-    """One run about to happen. ``events`` may be listened to before ``run``; ``runner`` exists while it runs."""
+    """A run about to start. Subscribe to `events` before `run`; `runner` exists while it runs."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Launch:
         retry_failed: bool = False,
         backends: Mapping[str, Backend] | None = None,
     ) -> None:
-        """``given``: backends that the caller has made, by the names that the settings have for them."""
+        """Prepare a launch; `backends` are backends made by the caller, by their names in the settings."""
         self.prepared, self.folder = prepared, folder
         self.scenario, self.settings = prepared.scenario, prepared.settings
         self.clock = clock
@@ -72,12 +73,16 @@ class Launch:
     async def run(
         self, on_ready: Callable[[Runner], None] | None = None, shared: SharedResources | None = None
     ) -> Outcome:
-        """Check the models, then carry the run to its end. ``ready`` is given the runner (to interrupt or halt it).
+        """Check the models, then run to the end.
 
-        With ``shared`` resources the run uses models that are open already, leaves them open, and waits for slots.
+        Args:
+            on_ready: Called with the runner, which can interrupt or halt the run.
+            shared: Resources shared with other runs. Its models are already open and stay open.
 
-        :raises ConfigurationError, BackendError: a model is wrong or cannot be reached; nothing has begun.
-        :raises JournalError: the run folder cannot be used.
+        Raises:
+            ConfigurationError: A model is invalid; nothing has started.
+            BackendError: A model is unreachable; nothing has started.
+            JournalError: The run folder cannot be used.
         """
         self.folder.lock()
         if shared is not None:
@@ -88,7 +93,7 @@ class Launch:
                     backends = {name: await self.pool.open(name) for name in self.prepared.models}
                     await self.pool.check(backends)
                 except BaseException:
-                    self.folder.remove()  # what was made for this try alone: the name is free for the next one
+                    self.folder.remove()  # a new folder, so that its name is free again
                     raise
                 with History(self.folder.journal) if self._resumed else nullcontext() as history:
                     if history is not None and not history.sound:
@@ -146,16 +151,17 @@ def new_run(
     files: Mapping[str, bytes] | None = None,
     shard: Shard | None = None,
 ) -> Launch:
-    """A new run in a new folder, or a share of one. ``given`` as in ``Launch``; ``files`` are put into the folder.
+    """Prepare a new run, or a shard of one, in a new folder that also gets `files`.
 
-    :raises ConfigurationError: the settings are wrong or the folder is taken.
+    Raises:
+        ConfigurationError: The settings are invalid, or the folder exists.
     """
     prepared = PreparedRun(get_scenario(scenario) if isinstance(scenario, str) else scenario, settings, shard)
     check_prices(settings, prepared.models)
     clock = clock or RealClock()
     for model in prepared.models:
         if model not in (backends or {}):
-            build(model, clock)  # a wrong name is found before a folder is made for it
+            build(model, clock)  # reject an invalid name before creating a folder
     return Launch(prepared, RunFolder.create(path, prepared.manifest(), files), clock, backends=backends)
 
 
@@ -167,11 +173,11 @@ def resumed_run(
     changes: dict[str, Any] | None = None,
     backends: Mapping[str, Backend] | None = None,
 ) -> Launch:
-    """Go on with a run. ``changes`` may touch circumstances only (concurrency, the run's budgets). ``given`` as in
-    ``Launch``.
+    """Prepare to resume a run. `changes` are limited to settings that do not affect results, such as concurrency.
 
-    :raises ConfigurationError: there is no run here, or what it depends on (dataset, prompt pack) has changed since.
-    :raises JournalError: its journal was taken away.
+    Raises:
+        ConfigurationError: There is no run here, or its dataset or prompt pack has changed.
+        JournalError: The journal is missing.
     """
     folder = RunFolder.open(path)
     _refuse_imported(folder)
@@ -197,10 +203,11 @@ def continued_run(
     retry_failed: bool = False,
     shard: Shard | None = None,
 ) -> Launch:
-    """Go on with the run of these settings in this folder, or begin it (or this share of it) if the folder holds none.
+    """Resume the run with these settings in this folder, or start it (or this shard of it) if there is none.
 
-    :raises ConfigurationError: the settings are wrong, the folder holds something else (the message names the
-        differing fields), or what the run depends on has changed since it began.
+    Raises:
+        ConfigurationError: The settings are invalid, the folder contains another run (the message names the differing
+            fields), or the run's inputs have changed.
     """
     if not (path / "manifest.json").exists():
         return new_run(scenario, settings, path, clock, shard=shard)
@@ -210,42 +217,46 @@ def continued_run(
 
 
 def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
-    """See that a folder holds a run of this scenario and these settings, whatever its circumstances.
+    """Check that a folder contains a run of this scenario with these settings, ignoring `circumstances`.
 
-    :raises ConfigurationError: it does not; the message names each differing field with what it was and is now.
+    Raises:
+        ConfigurationError: It does not; the message gives the old and new value of each differing field.
     """
     scenario, recorded = recorded_settings(folder)
     if scenario.name != name:
-        raise ConfigurationError(f"{folder.path} holds a run of {scenario.name}, not of {name}; name another folder")
+        raise ConfigurationError(
+            f"{folder.path} already contains a run of {scenario.name}, not of {name}; choose another folder"
+        )
     old, new = recorded.model_dump(mode="json"), settings.model_dump(mode="json")
     different = [f"{key} was {old[key]!r}, is {new[key]!r}" for key in new
                  if key not in settings.circumstances and old[key] != new[key]]  # fmt: skip
     if different:
         raise ConfigurationError(
-            f"{folder.path} holds a run with other settings: {'; '.join(different)}; "
-            "put them back, or name another folder with --out"
+            f"{folder.path} already contains a run with other settings: {'; '.join(different)}; "
+            "restore them, or choose another folder with --out"
         )
 
 
 def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
-    """See that what a run was made from (dataset, prompt pack, model files) is still what it was when it began.
+    """Check that a run's inputs (dataset, prompt pack, model files) are unchanged.
 
-    Fields that earlier versions did not write are not compared.
+    Fields that earlier versions did not write are ignored.
 
-    :raises ConfigurationError: it is not; the message names what has changed.
+    Raises:
+        ConfigurationError: An input has changed; the message names it.
     """
     current, recorded = prepared.manifest(), folder.manifest
     compared = [key for key in current if key in recorded and key not in ("settings", "versions")]
     different = [key for key in compared if _has_changed(recorded[key], current[key])]
     if different:
         raise ConfigurationError(
-            f"{folder.path}: cannot go on, changed since the run began: {', '.join(different)}; "
-            "restore what it was made from, or start a new run"
+            f"{folder.path}: cannot resume: changed since the run began: {', '.join(different)}; "
+            "restore the original files, or start a new run"
         )
 
 
 def _has_changed(recorded: Any, current: Any) -> bool:
-    """Whether a recorded field is no longer what it was, in what it names."""
+    """Return True if a recorded value differs now; new keys are ignored."""
     if isinstance(recorded, dict) and isinstance(current, dict):
         return any(name not in current or _has_changed(value, current[name]) for name, value in recorded.items())
     return bool(recorded != current)
@@ -259,10 +270,12 @@ def forked_run(
     changes: dict[str, Any],
     backends: Mapping[str, Backend] | None = None,
 ) -> Launch:
-    """A new run over the conversations of another, judged by somebody else. ``changes``: the judge's model, under the
-    name of its role or as ``evaluator``, and settings that touch nothing but the judging.
+    """Prepare a new run that judges the conversations of another run with a different judge.
 
-    :raises ConfigurationError: the source is no run, nobody judged there, or the changes touch more than the judging.
+    `changes` has the judge model, under its role's name or as `evaluator`, and settings that only affect judging.
+
+    Raises:
+        ConfigurationError: The source is not a run, has no judge, or the changes affect more than judging.
     """
     folder = RunFolder.open(source)
     _refuse_imported(folder)
@@ -270,13 +283,13 @@ def forked_run(
     roles = scenario.roles_of(settings)
     judge = judge_role(roles)
     if judge is None:
-        raise ConfigurationError(f"{source}: this run of {scenario.name} has no judge to exchange: start a new run")
+        raise ConfigurationError(f"{source}: this run of {scenario.name} has no judge to replace; start a new run")
     changes = {judge.name if name == "evaluator" else name: value for name, value in changes.items()}
     foreign = sorted(changes.keys() - {judge.name, "concurrency"} - scenario.judging)
     if foreign:
-        raise ConfigurationError(f"a fork keeps the conversations and may not change {', '.join(foreign)}")
+        raise ConfigurationError(f"a fork keeps the conversations and cannot change {', '.join(foreign)}")
     run = str(source.resolve())
-    if judge.many and isinstance(changes.get(judge.name), str):  # judges are compared: one stands for a list of one
+    if judge.many and isinstance(changes.get(judge.name), str):  # compared judges are a list
         changes[judge.name] = [changes[judge.name]]
     for role in roles:
         if role is not judge and role.replayed:
@@ -288,19 +301,16 @@ def forked_run(
 
 
 def _refuse_imported(folder: RunFolder) -> None:
-    """:raises ConfigurationError: another tool asked the models of this run, so nothing of it can be asked again."""
+    """Refuse a run that was imported from another tool, because its prompts are unknown."""
     if (imported := folder.manifest.get("imported")) is not None:
         raise ConfigurationError(
-            f"{folder.path}: imported ({imported['from']}): what its models were sent is not known, so it can neither "
-            "go on nor be forked; `viva score` and `viva report` read it"
+            f"{folder.path}: imported ({imported['from']}): its prompts are unknown, so it cannot be resumed or "
+            "forked; use `viva score` or `viva report`"
         )
 
 
 def _with_changes(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:
-    """A copy of the settings with other circumstances.
-
-    :raises ConfigurationError: a value is none that the setting may have.
-    """
+    """Return a copy of the settings with validated changes."""
     copy = settings.model_copy()
     for name, value in changes.items():
         try:
@@ -317,10 +327,10 @@ def _models_by_label(role: Role, settings: RunSettings) -> dict[str, str]:
 
 
 def recorded_settings(folder: RunFolder) -> tuple[AnyScenario, Any]:
-    """A run's scenario and settings, as its manifest has them. The manifest is checked first; its settings are whole
-    afterwards, with the defaults of those that it does not name.
+    """Validate a run's manifest, fill in default settings, and return the recorded scenario and settings.
 
-    :raises ConfigurationError: the manifest is not one that this program writes; the message names file and field.
+    Raises:
+        ConfigurationError: The manifest is invalid; the message names file and field.
     """
     scenario, settings = read_manifest_settings(folder.manifest, folder.path / "manifest.json")
     if folder.manifest["prompts"] is not None:
@@ -330,14 +340,15 @@ def recorded_settings(folder: RunFolder) -> tuple[AnyScenario, Any]:
 
 
 def scoring_of(scenario: AnyScenario, options: Mapping[str, Any]) -> Scoring:
-    """Scoring options as the scenario's typed choices.
+    """Return scoring options as the scenario's `Scoring` model.
 
-    :raises ConfigurationError: it has no such choice, or the value is none of them.
+    Raises:
+        ConfigurationError: The scenario has no such option, or the value is invalid.
     """
     choices = {name: value for name, value in options.items() if value is not None}
     foreign = [name for name in choices if name not in scenario.scoring.model_fields]
     if foreign:
-        raise ConfigurationError(f"{scenario.name} has no {' or '.join(foreign)} to choose")
+        raise ConfigurationError(f"{scenario.name} has no option {' or '.join(foreign)}")
     try:
         return scenario.scoring.model_validate(choices)
     except ValidationError as error:
@@ -347,17 +358,20 @@ def scoring_of(scenario: AnyScenario, options: Mapping[str, Any]) -> Scoring:
 
 
 def recorded_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
-    """The aggregate over what a run has finished so far, without any model call.
+    """Aggregate a run's results so far, without a model call.
 
-    :raises ConfigurationError, JournalError: the folder or a scoring option is wrong.
+    Raises:
+        ConfigurationError: The folder or a scoring option is invalid.
+        JournalError: The journal cannot be read.
     """
     return results_and_damage(folder, options)[0]
 
 
 def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -> Aggregate:
-    """The aggregate of a run before any result; what people have put beside the journal is in it.
+    """Return a run's aggregate without results; people's reviews beside the journal are included.
 
-    :raises ConfigurationError: the folder or a scoring option is wrong.
+    Raises:
+        ConfigurationError: The folder or a scoring option is invalid.
     """
     scenario, _ = recorded_settings(folder)
     aggregate = scenario.aggregate(folder.manifest, scoring_of(scenario, options or {}))
@@ -367,7 +381,7 @@ def empty_results(folder: RunFolder, options: Mapping[str, Any] | None = None) -
 
 
 def results_and_damage(folder: RunFolder, options: Mapping[str, Any] | None = None) -> tuple[Aggregate, list[str]]:
-    """As ``recorded_results``, and the names of damaged records, which are not in it."""
+    """Do as `recorded_results`, and also return the names of damaged records, which are skipped."""
     aggregate = empty_results(folder, options)
     with History(folder.journal) as history:
         for ended in history.ended():

@@ -1,4 +1,4 @@
-"""Typed form of a run's manifest, and the check that it agrees with the settings that it records."""
+"""Typed form of a run's manifest, and the check that it matches the recorded settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Price = Annotated[list[float], Field(min_length=2, max_length=3)]  # prompt, com
 
 
 class ScenarioManifest(RunManifest):
-    """What says which run a manifest is of."""
+    """Fields that identify a run."""
 
     scenario: str
     seed: int
@@ -28,7 +28,7 @@ class ScenarioManifest(RunManifest):
 
 
 class FullManifest(ScenarioManifest):
-    """What every run's manifest has. ``models``: by role the model's name, or by label the names of those compared."""
+    """Fields of every run's manifest. `models` has a model per role, or models by label for the compared role."""
 
     prices: dict[str, Price]
     pack: PackRecord | None = None
@@ -37,9 +37,10 @@ class FullManifest(ScenarioManifest):
 
 
 def read_manifest_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenario, Any]:
-    """A manifest's scenario and settings, once it is seen to be whole and of one piece.
+    """Validate a manifest and return its scenario and settings.
 
-    :raises ConfigurationError: it is not; the message names file and field.
+    Raises:
+        ConfigurationError: The manifest is incomplete or contradictory; the message names file and field.
     """
     validate_manifest(ScenarioManifest, data, file)
     try:
@@ -61,7 +62,7 @@ def read_manifest_settings(data: dict[str, Any], file: Path) -> tuple[AnyScenari
 
 @cache
 def _manifest_model(roles: tuple[Role, ...], packed: bool) -> type[BaseModel]:
-    """The manifest's form for a scenario with these roles, and with a prompt pack or without."""
+    """Return the manifest's model for a scenario with these roles, with or without a prompt pack."""
     fields: dict[str, Any] = {role.name: (dict[str, str], ...) if role.many else (str | None, None) for role in roles}
     models = create_model("Models", __base__=ManifestPart, **fields)
     own: dict[str, Any] = {"models": (models, ...)}
@@ -71,7 +72,7 @@ def _manifest_model(roles: tuple[Role, ...], packed: bool) -> type[BaseModel]:
 
 
 def _check_models(data: dict[str, Any], scenario: AnyScenario, settings: Any, file: Path) -> None:
-    """See that the models, prices and seed are those of the settings."""
+    """Check that models, prices and seed match the settings."""
     if data["seed"] != settings.seed:
         raise _contradiction_error(file, "seed")
     names: list[str] = []
@@ -87,4 +88,4 @@ def _check_models(data: dict[str, Any], scenario: AnyScenario, settings: Any, fi
 
 
 def _contradiction_error(file: Path, field: str) -> ConfigurationError:
-    return ConfigurationError(f"{file}: field '{field}': not what field 'settings' says; restore the file from a copy")
+    return ConfigurationError(f"{file}: field '{field}': contradicts field 'settings'; restore the file from a copy")

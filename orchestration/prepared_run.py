@@ -1,8 +1,7 @@
-"""A scenario and its settings ready to run: models by role, tasks, plans with their keys, manifest, shard.
+"""A scenario and its settings, ready to run: models by role, tasks, plans with keys, manifest, shard.
 
-Keys are LABEL/TASK, from the second repeat on LABEL/TASK#REPEAT, so that the first repeat is the same run with
-and without repeats. A shard is every n-th conversation of a run: which ones follows from their numbers alone,
-so that shards need no common lock and cannot overlap.
+Keys are LABEL/TASK, and LABEL/TASK#REPEAT from the second repeat on, so that the first repeat equals a run without
+repeats. A shard is every n-th conversation of a run, by number, so shards cannot overlap and need no common lock.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SHARD_TEXT = re.compile(r"(\d{1,6})/(\d{1,6})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Share ``index`` (from 1) of ``of``; ``attempt`` is the id of one making of it, empty where none was made yet."""
+    """Shard `index` (from 1) of `total`; `attempt` is the id of one attempt to run it, or empty."""
 
     index: int
     total: int
@@ -37,9 +36,10 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """``2/8``, the second of eight.
+        """Parse `2/8`, the second of eight.
 
-        :raises ConfigurationError: it is none.
+        Raises:
+            ConfigurationError: The text is invalid.
         """
         match = _SHARD_TEXT.fullmatch(text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
@@ -48,9 +48,10 @@ class Shard:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> Shard | None:
-        """The share that a run's manifest says it is; None where it is a whole run.
+        """Return the shard recorded in a manifest, or None for a whole run.
 
-        :raises ConfigurationError: the field is damaged.
+        Raises:
+            ConfigurationError: The field is damaged.
         """
         record = manifest.get("shard")
         if record is None:
@@ -60,32 +61,33 @@ class Shard:
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(f"manifest.json: field 'shard' cannot be used: {error!r}") from None
         if not 1 <= shard.index <= shard.total:
-            raise ConfigurationError(f"manifest.json: field 'shard': there is no share {shard}")
+            raise ConfigurationError(f"manifest.json: field 'shard': there is no shard {shard}")
         return shard
 
     def __str__(self) -> str:
         return f"{self.index}/{self.total}"
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data for a manifest."""
+        """Return plain data for a manifest."""
         return {"index": self.index, "of": self.total, "attempt": self.attempt}
 
     def holds(self, number: int) -> bool:
-        """Whether the conversation of this number is one of it."""
+        """Return True if the conversation with this number belongs to the shard."""
         return number % self.total == self.index - 1
 
     def count(self, conversations: int) -> int:
-        """How many of ``total`` conversations, numbered from 0, are of it."""
+        """Return how many of so many conversations belong to the shard."""
         return len(range(self.index - 1, conversations, self.total))
 
 
 class PreparedRun:
-    """Everything checked that can be checked without a model. ``total`` counts the conversations to be, those of the
-    ``share`` where there is one; ``lineups`` are the compared models that take part together, by the labels of keys;
-    ``models`` names every model once.
-    ``recorded`` is the manifest of a run that goes on.
+    """A run for which everything that needs no model has been checked.
 
-    :raises ConfigurationError: the settings, the data or the prompt pack are wrong; the message names what.
+    `total` counts the conversations of the run or the `shard`. `lineups` are the compared models that take part
+    together, by the labels in keys. `models` names every model once. `recorded` is the manifest of a run to resume.
+
+    Raises:
+        ConfigurationError: The settings, the data or the prompt pack are invalid.
     """
 
     def __init__(
@@ -104,20 +106,17 @@ class PreparedRun:
         if recorded is not None:
             scenario.adopt(self.opened.records, recorded)
         self.chaos = None if settings.chaos is None else read_fault_plan(Path(settings.chaos))
-        self.notes = [*self.opened.notes, *([f"faults on purpose: {settings.chaos}"] if self.chaos else [])]
+        self.notes = [*self.opened.notes, *([f"fault injection: {settings.chaos}"] if self.chaos else [])]
         self.models = list(dict.fromkeys(model for role in self.roles for model in role.models(settings)))
         self.repeats = repeats_of(settings)
         self._check_keys()
-        self.first = 0  # the number of the first conversation, where tasks come bit by bit
+        self.first = 0  # number of the first conversation, if tasks arrive in batches
         self.run_total = len(self.opened.tasks) * len(self.lineups) * self.repeats
         self.total = self.run_total if shard is None else shard.count(self.run_total)
         self.converse = scenario.protocol(settings, self.pack, self.opened.records)
 
     def _check_keys(self) -> None:
-        """See that no two conversations have one key; tasks are looked through only where that could be.
-
-        :raises ConfigurationError: two would have.
-        """
+        """Check that keys are unique, reading the tasks only if duplicates are possible."""
         inner = {label.removeprefix(f"{prefix}/") for label in self.lineups for prefix in self.lineups
                  if label.startswith(f"{prefix}/")}  # fmt: skip
         if self.repeats < 2 and not inner:
@@ -126,19 +125,18 @@ class PreparedRun:
         for name in names:
             task, _, number = name.rpartition("#")
             if number.isdecimal() and 2 <= int(number) <= self.repeats and task in names:
-                raise ConfigurationError(
-                    f"task '{name}': is also the key of repeat {number} of '{task}'; name it otherwise"
-                )
+                raise ConfigurationError(f"task '{name}': the same key as repeat {number} of '{task}'; rename the task")
             if any(name.startswith(f"{suffix}/") for suffix in inner):
                 raise ConfigurationError(
-                    f"task '{name}': its key could be that of another model's task, for one model's label begins with "
-                    "another's; tell them apart with ?label=NAME in the model's name"
+                    f"task '{name}': its key may equal that of another model's task, because one model's label starts "
+                    "with another's; add ?label=NAME to a model's name"
                 )
 
     def manifest(self) -> dict[str, Any]:
-        """What the run's folder will say of it, as plain data without secrets.
+        """Return the run's manifest as plain data without secrets.
 
-        :raises ConfigurationError: byte-identical transcripts are asked for, and a model cannot give them.
+        Raises:
+            ConfigurationError: The settings demand byte-identical transcripts, and a model cannot provide them.
         """
         reasons = breaks_identity(self.models)
         if self.settings.strict and reasons:
@@ -163,22 +161,22 @@ class PreparedRun:
         }
 
     def plans(self, backends: dict[str, Backend]) -> Iterator[Plan]:
-        """The run's conversations, or those of its share, lazily and always in the same order."""
+        """Yield the plans of the run or its shard, always in the same order."""
         models_by_label = self._models_by_lineup(backends)
         for number, key, label, task, record, repeat in self._enumerate():
             if self.shard is None or self.shard.holds(number):
                 yield Plan(number, key, models_by_label[label], task, record, label, repeat)
 
     def numbered_keys(self) -> Iterator[tuple[int, str]]:
-        """Number and key of every conversation of the whole run, in order."""
+        """Yield number and key of every conversation of the whole run."""
         for number, key, *_ in self._enumerate():
             yield number, key
 
     def _enumerate(self) -> Iterator[tuple[int, str, str, Any, Any, int]]:
-        """Number, key, label, task, its record, and repeat of every conversation of the whole run.
+        """Yield number, key, label, task, its record, and repeat of every conversation of the whole run.
 
-        Task by task, all models on each, so that a run that is stopped half-way has still compared like with like; or
-        model by model where the scenario wants it so.
+        All models take one task before the next, so that an interrupted run still compares equal tasks. A scenario can
+        ask for model by model instead.
         """
         number, scenario = self.first, self.scenario
         by_model = isinstance(scenario, SupportsModelOrder) and scenario.by_model
@@ -192,7 +190,7 @@ class PreparedRun:
                         number += 1
 
     def _models_by_lineup(self, backends: dict[str, Backend]) -> dict[str, dict[str, Backend]]:
-        """Return the models by role, for each lineup of those that are compared."""
+        """Return the backends by role for each lineup of compared models."""
         models_by_label: dict[str, dict[str, Backend]] = {}
         for label, lineup in self.lineups.items():
             names = {role: models[lineup[role]] if isinstance(models, dict) else models
@@ -207,5 +205,5 @@ def _named_models(role: Role, settings: RunSettings) -> dict[str, str] | str | N
 
 
 def breaks_identity(models: Iterable[str]) -> list[str]:
-    """Why not every model gives identical output at any concurrency and in any order (docs/architecture.md)."""
+    """Return why models may not give identical output at any concurrency and in any order (docs/architecture.md)."""
     return [f"{text}: {reason}" for text in models if (reason := variation_reason(text)) is not None]

@@ -1,8 +1,7 @@
-"""The Python API: run a scenario from a program, watch the run, resume, fork and open run folders.
+"""Python API: run a scenario from a program, watch a run, and resume, fork or open run folders.
 
-``run`` carries a run to its end, ``start`` gives it while it goes on, ``resume`` and ``fork`` work on a run
-folder, ``load`` opens one; ``run_sync`` needs no event loop, and works where one is running already, as in a
-notebook.
+`run` runs to the end and `start` yields the live run. `resume` and `fork` work on a run folder, and `load` opens one.
+`run_sync` needs no event loop, and also works inside a running one, as in a notebook.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _TASKS_FILE = "tasks.jsonl"
 
 @dataclass(slots=True, frozen=True)
 class LaunchRequest:
-    """What a program asks for with ``viva.run`` and the like."""
+    """Arguments of `viva.run`, `viva.start` and `viva.rollouts`."""
 
     scenario: str | PathLike[str] | AnyScenario
     models: Models
@@ -61,22 +60,20 @@ class LaunchRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def launch(self) -> Launch:
-        """Return the new run, where it can run in the event loop that is running.
-
-        :raises ConfigurationError: something of this is wrong; nothing has been asked of any model.
-        """
+        """Prepare the new run for the current event loop."""
         _check_event_loop(self.clock)
         return self.prepare()
 
     def prepare(self) -> Launch:
-        """Return the new run, for whichever event loop.
+        """Prepare the new run for any event loop.
 
-        :raises ConfigurationError: as ``launch``.
+        Raises:
+            ConfigurationError: An argument is invalid; no model has been called.
         """
         settings = dict(self.settings)
         tools = settings.pop("python_tools", None) or ()
         grant(*([tools] if isinstance(tools, str) else tools))
-        for value in settings.values():  # what a program names is the person's own
+        for value in settings.values():  # the user's own program may name any file
             words = value if isinstance(value, list | tuple) else [value]
             grant_typed(*(word for word in words if isinstance(word, str)))
         scenario = scenario_of(self.scenario)
@@ -95,21 +92,22 @@ class LaunchRequest:
 
 
 def _with_tasks(scenario: AnyScenario, tasks: Any) -> FunctionScenario:
-    """:raises ConfigurationError: the scenario takes none from Python, or these are no list."""
+    """Return the scenario with tasks from Python; refuse scenarios that read a file, and tasks that are no list."""
     if not isinstance(scenario, FunctionScenario):
         raise ConfigurationError(f"{scenario.name}: takes its tasks from the setting '{scenario.data}', not tasks=")
     if isinstance(tasks, str | bytes | Mapping) or not isinstance(tasks, Iterable):
         raise ConfigurationError(
-            f"tasks: expected a list of tasks, found {type(tasks).__name__}; one task stands in a list, too, and a "
-            "file of JSON lines is named by a pathlib.Path"
+            f"tasks: expected a list of tasks, found {type(tasks).__name__}; put a single task in a list, and pass a "
+            "JSON Lines file as a pathlib.Path"
         )
     return scenario.with_tasks(tasks)
 
 
 def scenario_of(scenario: object) -> AnyScenario:
-    """A scenario from whatever names it.
+    """Return the scenario for a name, a Python file, a class or an object.
 
-    :raises ConfigurationError: it is none.
+    Raises:
+        ConfigurationError: The argument names no scenario.
     """
     if isinstance(scenario, str | PathLike):
         grant_typed(str(scenario))
@@ -122,12 +120,12 @@ def scenario_of(scenario: object) -> AnyScenario:
             f"expected a scenario: its name, its Python file, or what @viva.scenario(compare=…) makes; found {kind}"
         )
     if isinstance(file := getattr(scenario, "file", None), Path):
-        grant(file)  # it is this program's own, and is read again where the run goes on without it
+        grant(file)  # the program's own file, which is imported again to resume the run elsewhere
     return scenario
 
 
 def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
-    """Return the models as the settings have them: a list where models are compared, else one."""
+    """Return the models by setting: a list for the compared role, else a single model."""
     roles = {role.setting: role for role in scenario.roles}
     if not isinstance(models, Mapping):
         example = ", ".join(f"{name!r}: …" for name in roles)
@@ -138,20 +136,18 @@ def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
     models_by_setting: dict[str, Any] = {}
     for name, value in models.items():
         if isinstance(value, set | frozenset | Iterator):
-            raise ConfigurationError(
-                f"models: {name}: expected a name, a viva.Backend or a list of them, in their order"
-            )
+            raise ConfigurationError(f"models: {name}: expected a name, a viva.Backend, or an ordered list of them")
         several = isinstance(value, Sequence) and not isinstance(value, str)
         if several and not value:
             raise ConfigurationError(f"models: {name}: the list is empty; name at least one model")
         if several and not roles[name].many:
-            raise ConfigurationError(f"{scenario.name}: the role '{name}' is played by one model; give one, not a list")
+            raise ConfigurationError(f"{scenario.name}: the role '{name}' takes one model, not a list")
         models_by_setting[name] = value if several or not roles[name].many else [value]
     return models_by_setting
 
 
 def model_names(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Backend]]:
-    """The models' names, and the backends among them by name."""
+    """Return the models' names, and the backends among them by name."""
     backends: dict[str, Backend] = {}
 
     def name(model: Model) -> str:
@@ -166,12 +162,12 @@ def model_names(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Ba
             )
         text = f"{OBJECT_KIND}:{model.label}"
         if ModelSpec.parse(text).label != model.label:
-            raise ConfigurationError(f"model {model!r}: its label '{model.label}' may hold no ?, # or &")
+            raise ConfigurationError(f"model {model!r}: its label '{model.label}' must not contain ?, # or &")
         if model.price_in or model.price_out:
             text += f"?price_in={model.price_in}&price_out={model.price_out}"
             text += "" if model.price_cached is None else f"&price_cached={model.price_cached}"
         if backends.setdefault(text, model) is not model:
-            raise ConfigurationError(f"two backends have the label '{model.label}'; give each one of its own")
+            raise ConfigurationError(f"two backends have the label '{model.label}'; give each its own label")
         return text
 
     names = {
@@ -183,9 +179,10 @@ def model_names(models: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Ba
 
 
 def settings_of(scenario: Scenario[Any, Any], options: Mapping[str, Any]) -> RunSettings:
-    """A scenario's settings with these options.
+    """Return a scenario's settings with these options.
 
-    :raises ConfigurationError: an option is wrong, unknown or missing; the message names all of these.
+    Raises:
+        ConfigurationError: Options are invalid, unknown or missing; the message names all of them.
     """
     try:
         settings: RunSettings = scenario.settings.model_validate(options)
@@ -204,8 +201,9 @@ def settings_of(scenario: Scenario[Any, Any], options: Mapping[str, Any]) -> Run
 
 @dataclass(slots=True, frozen=True)
 class Result:
-    """One ended conversation. ``value`` is what its scenario returned, ``error`` the record of why it failed; ``task``
-    is None where its record is damaged.
+    """Result of one ended conversation.
+
+    `value` is what its scenario returned, `error` the record of its failure. `task` is None if its record is damaged.
     """
 
     key: str
@@ -215,8 +213,10 @@ class Result:
 
 
 class Run:
-    """A run folder. Of a run that this program held, ``outcome`` says how it ended, and ``models`` has each model's
-    counters by its name (most calls in flight, permits, retries, …).
+    """A run folder.
+
+    If this program ran it, `outcome` says how the run ended, and `models` has the counters of each model by name
+    (maximum calls in flight, permits, retries, …).
     """
 
     def __init__(
@@ -231,31 +231,28 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The run folder."""
+        """Path of the run folder."""
         return self._folder.path
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What was run: models, settings, seed, versions."""
+        """Manifest of the run: models, settings, seed, versions."""
         return self._folder.manifest
 
     def ended(self) -> Run:
-        """The run as it is recorded, without what only mattered while it went on."""
+        """Return the run as recorded, without its live state."""
         return Run(RunFolder.open(self.path), self.outcome, self.models)
 
     def report(self, **scoring: Any) -> dict[str, Any]:
-        """The report as plain data. ``scoring`` are the scenario's choices in how results are scored.
-
-        :raises ConfigurationError, JournalError: the folder or a choice is wrong.
-        """
+        """Return the report as plain data; `scoring` are the scenario's scoring options."""
         return recorded_results(self._folder, scoring).report()
 
     def tables(self, **scoring: Any) -> list[Table]:
-        """The report as titled tables: title, header, rows."""
+        """Return the report as tables of title, header and rows."""
         return recorded_results(self._folder, scoring).tables()
 
     def results(self) -> Iterator[Result]:
-        """The conversations that have ended, in the order of the run, read as they are taken."""
+        """Yield the ended conversations in run order, reading them lazily."""
         scenario, _ = recorded_settings(self._folder)
         with History(self._folder.journal) as history:
             for ended in history.ended():
@@ -266,10 +263,7 @@ class Run:
                     yield Result(ended.key, task, scenario.result_value(ended.result))
 
     async def transcript(self, key: str) -> Transcript:
-        """What was said in a conversation, and what each model was sent for it. ``key``: LABEL/TASK, or its end.
-
-        :raises ConfigurationError: there is no such conversation.
-        """
+        """Return the transcript of a conversation with every prompt; `key` is LABEL/TASK, or the end of it."""
         with History(self._folder.journal) as history:
             number = history.number_of(key)
             if number is None:
@@ -281,7 +275,7 @@ T = TypeVar("T")
 
 
 class LiveRun(Run):
-    """A run while it goes on: its events, its results so far, and ways to end it early."""
+    """A live run: its events, its results so far, and ways to end it early."""
 
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch.folder)
@@ -292,30 +286,30 @@ class LiveRun(Run):
         self._listening = launch.events.listen(RunProgress(self._results).hear)
 
     async def events(self, capacity: int = 1024) -> AsyncGenerator[Event, None]:
-        """The events from the first ``anext`` on, without loss: the run waits for a reader that is ``capacity`` behind,
-        until the iterator is closed or ``async with viva.start(…)`` is left. ``break`` closes it where nothing else
-        holds it.
+        """Yield all events from the first `anext` on.
+
+        The run waits for a reader that is `capacity` events behind, until the iterator is closed or the block of
+        `async with viva.start(…)` ends. `break` closes the iterator if nothing else references it.
         """
         async with self.subscription(capacity) as subscription:
             async for event in subscription:
                 yield event
 
     def subscription(self, capacity: int = 1024) -> Subscription:
-        """The events from the next one on, as a subscription that its reader closes."""
+        """Return a subscription to the events from the next one on; the reader must close it."""
         self._readers = [reader for reader in self._readers if not reader.closed]
         self._readers.append(self._launch.events.subscribe(capacity))
         return self._readers[-1]
 
     def begin(self) -> None:
-        """Start the run, in a task of its own. No group is around it and what goes on beside it: errors there stay as
-        they are, and any task may end it.
-        """
+        """Start the run in its own task, outside any task group, so that errors beside it are not wrapped."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
-        """Wait for the run's end, and for no reader any more: what they have not read yet is kept for them.
+        """Wait for the run's end without waiting for readers, which keep their unread events.
 
-        :raises VivaError: what ended the run.
+        Raises:
+            VivaError: The error that ended the run.
         """
         assert self._task is not None
         for subscription in self._readers:
@@ -330,7 +324,7 @@ class LiveRun(Run):
             raise self.outcome.error
 
     async def abandon(self, error: BaseException | None = None) -> None:
-        """End the run at once; it can be resumed. ``error`` is why, and is told what had ended the run before."""
+        """End the run at once; it can be resumed. An earlier failure is added to `error` as a note."""
         assert self._task is not None
         await _cancel_and_wait(self._task)
         failure = None if self._task.cancelled() else self._task.exception()
@@ -338,7 +332,7 @@ class LiveRun(Run):
             error.add_note(f"the run in {self.path} had failed before: {failure}")
 
     def abandon_nowait(self) -> None:
-        """As ``abandon``, for one who cannot wait."""
+        """Do as `abandon`, without waiting."""
         if self._task is not None:
             with suppress(RuntimeError):  # the event loop is closed
                 self._task.cancel()
@@ -352,30 +346,27 @@ class LiveRun(Run):
 
     @property
     def scenario(self) -> AnyScenario:
-        """What is run."""
+        """Scenario of the run."""
         return self._launch.scenario
 
     @property
     def folder(self) -> RunFolder:
-        """The run's folder."""
+        """Folder of the run."""
         return self._folder
 
     async def flush(self) -> None:
-        """Wait until all that has happened so far is in the journal.
-
-        :raises JournalError: it cannot be written.
-        """
+        """Wait until everything so far is written to the journal."""
         if self._launch.runner is not None:
             await self._launch.runner.services.journal.flush()
 
     def report_so_far(self) -> dict[str, Any]:
-        """The report over the conversations that have ended up to now. What its aggregate has raised is raised here."""
+        """Return the report over the conversations ended so far; raise what the aggregate raised."""
         if self._listening.error is not None:
             raise self._listening.error
         return self._results.report()
 
     def stop(self, key: str, reason: str = "asked from outside") -> bool:
-        """End one conversation at its next call; False if it is not under way. Its protocol returns what it has."""
+        """End a conversation at its next call; its protocol returns what it has. Return False if it is not running."""
         runner = self._launch.runner
         conversation = None if runner is None else runner.conversations.get(key)
         if conversation is None:
@@ -384,15 +375,16 @@ class LiveRun(Run):
         return True
 
     async def cancel(self, *keys: str, reason: str = "asked from outside") -> list[str]:
-        """Cancel conversations at once, their calls included, and wait until nothing of them is in flight; the keys of
-        those that were under way. One that has not begun yet never will. They are recorded as failed
-        (``ConversationCancelled``), with the calls that had been answered: ``resume(…, retry_failed=True)`` goes on.
+        """Cancel conversations and their calls at once, and return the keys of those that were running.
+
+        Conversations that have not started will not start. They are recorded as failed (`ConversationCancelled`) with
+        their answered calls, and `resume(…, retry_failed=True)` continues them.
         """
         runner = self._launch.runner
         return [] if runner is None else await runner.cancelling.cancel(keys, reason)
 
     def interrupt(self) -> None:
-        """End the run: calls under way are answered and recorded, nothing else begins; ``resume`` goes on."""
+        """End the run after its calls in flight are answered and recorded; `resume` continues it."""
         if self._launch.runner is not None:
             self._launch.runner.interrupt()
 
@@ -407,17 +399,21 @@ async def run(
     clock: Clock | None = None,
     **settings: Any,
 ) -> Run:
-    """Hold all conversations of a new run; its results.
+    """Run all conversations of a new run and return it.
 
-    :param which: a registered scenario's name, the path of a Python file with one, or a scenario object.
-    :param models: by role a model's name or a ``Backend``; for the role whose models are compared one or several.
-    :param tasks: what the conversations are about, where the scenario takes tasks from Python; or the path of a file
-        that holds them.
-    :param out: the run folder to make; ``runs/NAME-TIME`` if None.
-    :param settings: any other setting of the scenario, by name.
-    :raises ConfigurationError: something of this is wrong; nothing has been asked of any model.
-    :raises BackendError: a model cannot be reached.
-    :raises VivaError: what ended the run, where it is no matter of single conversations (these fail as data).
+    Args:
+        scenario: Name of a registered scenario, path of a Python file with one, or a scenario object.
+        models: By role, a model name or a `Backend`; for the compared role, one or several.
+        tasks: Tasks, if the scenario takes them from Python, or the path of a file of tasks.
+        seed: Seed of every random choice.
+        out: Run folder to create. Default: `runs/NAME-TIME`.
+        clock: Clock of the run, such as a `VirtualClock` for simulations. Default: real time.
+        settings: Any other settings of the scenario, by name.
+
+    Raises:
+        ConfigurationError: An argument is invalid; no model has been called.
+        BackendError: A model is unreachable.
+        VivaError: The error that ended the run. Failures of single conversations are recorded as data instead.
     """
     async with _running(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch()) as live:
         pass
@@ -435,7 +431,7 @@ async def start(
     clock: Clock | None = None,
     **settings: Any,
 ) -> AsyncIterator[LiveRun]:
-    """As ``run``, for ``async with``: the run goes on inside, and leaving waits for its end. An error ends it."""
+    """Start a run for the block of an `async with`; the block's end waits for the run, an error in it ends the run."""
     async with _running(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch()) as live:
         yield live
 
@@ -448,10 +444,12 @@ async def resume(
     clock: Clock | None = None,
     **changes: Any,
 ) -> Run:
-    """Go on with a run; what is recorded is not asked again. ``models`` are needed where some were ``Backend`` objects;
-    ``changes`` may be ``concurrency`` and the budgets of the run.
+    """Resume a run; recorded calls are not repeated.
 
-    :raises ConfigurationError: there is no run here, or what it was made from has changed since.
+    `models` are needed for roles that had `Backend` objects. `changes` may be `concurrency` and the run's budgets.
+
+    Raises:
+        ConfigurationError: There is no run here, or its inputs have changed.
     """
     _check_event_loop(clock)
     grant(*changes.pop("python_tools", ()))
@@ -461,7 +459,7 @@ async def resume(
         for name in [role_names] if isinstance(role_names, str) else role_names:
             if name not in launch.prepared.models:
                 known_names = ", ".join(launch.prepared.models)
-                raise ConfigurationError(f"models: {role}: '{name}' is no model of this run; it has {known_names}")
+                raise ConfigurationError(f"models: {role}: this run has no model '{name}'; it has {known_names}")
     async with _running(launch) as live:
         pass
     return live.ended()
@@ -470,13 +468,14 @@ async def resume(
 async def fork(
     path: str | Path, *, judge: Model, out: str | Path | None = None, clock: Clock | None = None, **changes: Any
 ) -> Run:
-    """Judge the conversations of a run anew, by another model; nobody else is asked anything.
+    """Judge the conversations of a run again with another model; no other model is called.
 
-    :raises ConfigurationError: nobody judged there, or ``changes`` touch more than the judging.
+    Raises:
+        ConfigurationError: The run has no judge, or `changes` affect more than judging.
     """
     _check_event_loop(clock)
     if not isinstance(judge, str | Backend):
-        raise ConfigurationError(f"judge: expected one model, by its name or as a viva.Backend; found {judge!r:.80}")
+        raise ConfigurationError(f"judge: expected one model, a name or a viva.Backend; found {judge!r:.80}")
     names, backends = model_names({"judge": judge})
     folder = Path(out) if out is not None else fresh_folder("fork")
     launch = forked_run(Path(path), folder, clock, changes={"evaluator": names["judge"], **changes}, backends=backends)
@@ -486,23 +485,19 @@ async def fork(
 
 
 def load(path: str | Path) -> Run:
-    """Open a run folder, finished or not.
-
-    :raises ConfigurationError: it is none.
-    """
+    """Open a run folder, finished or not."""
     return Run(RunFolder.open(Path(path)))
 
 
 def run_sync(scenario: str | PathLike[str] | AnyScenario, *, clock: Clock | None = None, **arguments: Any) -> Run:
-    """``run`` for programs without an event loop. Where one is running, as in a notebook, the run has a thread of its
-    own, and this call waits for it; Ctrl-C ends the run, which can be resumed.
-    """
+    """Do as `run`, without an event loop or, as in a notebook, beside a running one. Ctrl-C ends the run resumably."""
     return run_blocking(lambda: run(scenario, clock=clock, **arguments), clock)
 
 
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]], clock: Clock | None = None) -> T:
-    """The result of a coroutine, from synchronous code, whether or not an event loop is running in this thread. It runs
-    in an event loop that lives by ``clock``.
+    """Run a coroutine from synchronous code, in an event loop driven by `clock`, and return its result.
+
+    Inside a running event loop, it gets its own thread.
     """
     under_way: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
@@ -552,23 +547,21 @@ async def _running(launch: Launch) -> AsyncIterator[LiveRun]:
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task, once, and wait for its end, however often the waiting is cancelled itself.
+    """Cancel a task once, and wait for its end even if the waiting is cancelled.
 
-    No scope of anyio shields it: where the event loop ends meanwhile, none could be left.
+    A shielding anyio scope would not do, because it cannot be exited if the event loop ends meanwhile.
     """
     task.cancel()
     while not task.done():
-        with suppress(asyncio.CancelledError):  # what came before is raised again by the caller
+        with suppress(asyncio.CancelledError):  # the caller re-raises the earlier error
             await asyncio.wait([task])
 
 
 def _check_event_loop(clock: Clock | None) -> None:
-    """:raises ConfigurationError: a file that is only read starts a run, or time would not pass by this clock in the
-    event loop that is running.
-    """
+    """Refuse to run while a scenario file is being imported, or with a clock that does not drive this event loop."""
     refuse_while_loading()
     if isinstance(clock, VirtualClock) and not clock.rules(asyncio.get_running_loop()):
         raise ConfigurationError(
-            "clock: a VirtualClock has an event loop of its own: use viva.run_sync(…, clock=clock), or hold everything "
-            "in clock.run(main) in place of asyncio.run(main())"
+            "clock: a VirtualClock needs its own event loop: use viva.run_sync(…, clock=clock), or call "
+            "clock.run(main) instead of asyncio.run(main())"
         )

@@ -1,4 +1,4 @@
-"""Finished conversations as training data: prompts, exact tokens, log-probabilities and rewards of each turn."""
+"""Rollouts: finished conversations as training data, with prompts, tokens, log-probabilities and rewards per turn."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ Reward: TypeAlias = "float | Sequence[float | None] | None"
 
 @dataclass(slots=True, frozen=True)
 class Turn:
-    """One answer of one role.
+    """An answer of a role.
 
-    ``prompt`` is what the model was sent, None where it read a text. ``token_ids`` are the answer's tokens, end marks
-    included, where the backend tells them (local models; endpoints with ``token_ids=on``); ``chosen`` says of each
-    whether the model chose it (False: a grammar left no other). ``logprobs``, in nats, has one number for each token of
-    the text where the sampling asks for it (``Sampling(logprobs=0)``). ``reward`` is this turn's own, of the compared
-    role alone. ``versions`` are those of the weights that computed the answer, oldest first, where the backend tells
-    them.
+    `prompt` is None if the model rated a text. `token_ids` are the answer's tokens including end-of-text, if the
+    backend returns them (local models; endpoints with `token_ids=on`). `chosen` is False for tokens that a grammar
+    forced. `logprobs` has one value in nats per token of the text, if requested (`Sampling(logprobs=0)`). `reward` is
+    the turn's own, only for the compared role. `versions` are the versions of the weights, oldest first, if the backend
+    returns them.
     """
 
     role: str
@@ -50,9 +49,11 @@ class Turn:
 
 @dataclass(slots=True, frozen=True)
 class Rollout:
-    """One ended conversation. ``value`` is what the scenario returned, ``reward`` that of the whole conversation;
-    ``error`` is the record of why it failed, None if it did not. ``number`` is its place in the run; ``group`` is the
-    same for all repeats of one task with one model: the key of the first.
+    """An ended conversation.
+
+    `value` is what the scenario returned, `reward` the reward of the whole conversation, `error` the record of its
+    failure or None. `number` is its position in the run. `group`, the key of the first repeat, is shared by all repeats
+    of a task with one model.
     """
 
     key: str
@@ -67,8 +68,10 @@ class Rollout:
 
 
 class Rollouts(AsyncIterator[Rollout]):
-    """The conversations of a run as they end. The run begins with the first ``anext``; dropping or closing the iterator
-    ends it. ``aclose`` also waits for that, as ``contextlib.aclosing`` does.
+    """Iterator over the conversations of a run as they end.
+
+    The run starts with the first `anext`. Dropping or closing the iterator ends it; `aclose`, which
+    `contextlib.aclosing` calls, also waits for its end.
     """
 
     def __init__(self, launch: Launch, reward: Callable[[Any], Reward] | None) -> None:
@@ -101,23 +104,24 @@ class Rollouts(AsyncIterator[Rollout]):
 
     @property
     def run(self) -> LiveRun:
-        """The run that the conversations are of."""
+        """Live run of the conversations."""
         return self._live
 
     def keys(self) -> list[str]:
-        """The keys of all conversations to be, in the order of their numbers."""
+        """Return the keys of all planned conversations in order."""
         return [key for _, key in self._prepared.numbered_keys()]
 
     async def cancel(self, group: str, reason: str = "the group was cancelled") -> list[str]:
-        """Cancel all conversations of a group, by ``Rollout.group`` or the key of any of them, and wait until nothing
-        of them is in flight; the keys of those that were under way. They come as rollouts with an ``error``.
+        """Cancel the conversations of a group, given by `Rollout.group` or any key; return the keys of running ones.
+
+        They are yielded as rollouts with an `error`.
         """
         first = group_of(group, self._repeats)
         repeats = (f"{first}#{number}" for number in range(2, self._repeats + 1))
         return await self._live.cancel(first, *repeats, reason=reason)
 
     async def aclose(self) -> None:
-        """End the run, if it goes on, and wait for that."""
+        """End the run if it is active, and wait for its end."""
         if self._events is not None and not self._ended:
             self._events.close()
             await self._live.abandon()
@@ -158,26 +162,26 @@ def rollouts(
     clock: Clock | None = None,
     **settings: Any,
 ) -> Rollouts:
-    """Hold conversations and give each as soon as it has ended; the run waits for a reader that is far behind.
+    """Run conversations and yield each as soon as it has ended; the run waits for a slow reader.
 
-    ``reward`` makes a reward of what the scenario returned: a number for the conversation, or a list with one for each
-    turn of the compared role (the conversation's is their sum). Without it the value's ``reward`` or ``score`` counts.
-    The other parameters and errors are those of ``run``. Leaving the loop early ends the run, which can be resumed.
+    `reward` turns what the scenario returned into a reward: a number for the conversation, or a list with one per turn
+    of the compared role, whose sum is the conversation's reward. By default, the value's `reward` or `score` counts.
+    Other arguments and errors are those of `run`. Leaving the loop early ends the run, which can be resumed.
     """
     return Rollouts(LaunchRequest(scenario, models, tasks, seed, out, clock, settings).launch(), reward)
 
 
 def group_of(key: str, repeats: int) -> str:
-    """The key of a conversation's first repeat, in a run that holds each task ``repeats`` times."""
+    """Return the key of a conversation's first repeat, in a run with so many `repeats` of each task."""
     first, _, number = key.rpartition("#")
     return first if number.isdecimal() and 2 <= int(number) <= repeats else key
 
 
 def _check_reward(earned: Any) -> Reward:
-    """:raises ConfigurationError: this is no reward."""
+    """Return the reward if it is valid, else raise ConfigurationError."""
     if not _is_reward(earned):
         raise ConfigurationError(
-            f"reward: expected a number, None, or a list of them for the turns; the function gave {earned!r:.80}"
+            f"reward: expected a number, None, or a list of these per turn; the function returned {earned!r:.80}"
         )
     rewards: Reward = earned
     return rewards

@@ -27,9 +27,11 @@ from .launch import Launch
 
 
 class RunProgress:
-    """``done`` (failed and ``restored`` ones among them), ``failed`` and ``in_flight`` count conversations; ``calls``,
-    ``tokens`` and ``cost`` what was called for in this process. ``failures`` counts why conversations failed.
-    ``aggregate``, if there is one, is told every result.
+    """Counters of a run.
+
+    `done` (which includes failed and `restored` ones), `failed` and `in_flight` count conversations. `calls`, `tokens`
+    and `cost` are those of this process. `failures` counts the reasons of failures. `aggregate`, if given, receives
+    every result.
     """
 
     def __init__(self, aggregate: Aggregate | None = None) -> None:
@@ -39,7 +41,7 @@ class RunProgress:
         self.failures = Failures()
 
     def hear(self, event: Event) -> None:
-        """The listener of a run."""
+        """Handle an event of the run."""
         match event:
             case CallFinished():
                 if not event.replayed:
@@ -70,15 +72,15 @@ class RunProgress:
 
 
 class RemainingTime:
-    """Listens to a run. Conversations that a former start of the run has ended count as worth the same."""
+    """Estimator of a run's remaining time. Conversations from before a resume count like all others."""
 
     def __init__(self) -> None:
         self._total: int | None = None
         self._done = self._ended = self._calls_of_ended = self._fresh = 0
-        self._open: dict[str, int] = {}  # calls so far of conversations that go on
+        self._open: dict[str, int] = {}  # calls so far of running conversations
 
     def hear(self, event: Event) -> None:
-        """The run's listener."""
+        """Handle an event of the run."""
         match event:
             case RunStarted():
                 self._total = event.total
@@ -96,11 +98,11 @@ class RemainingTime:
 
     @property
     def fresh(self) -> int:
-        """Calls answered by models in this process."""
+        """Number of calls answered by models in this process."""
         return self._fresh
 
     def fraction_done(self) -> float | None:
-        """How much of the run is done, 0–1; None while nobody can say."""
+        """Return the finished fraction of the run, or None if unknown."""
         if self._total is None:
             return None
         if self._done >= self._total:
@@ -111,25 +113,29 @@ class RemainingTime:
         return max(0.0, 1 - self._calls_left() / total)
 
     def seconds(self, elapsed: float) -> float | None:
-        """How long it will still take at the pace of the ``elapsed`` seconds; None while nobody can say."""
+        """Estimate the remaining seconds at the pace of the `elapsed` seconds; None if unknown."""
         if self._total is None or self._done >= self._total or not self._calls_of_ended or not self._fresh:
             return None
         return self._calls_left() / self._fresh * elapsed
 
     def _calls_left(self) -> float:
-        """Calls to come; a conversation that goes on has one at least."""
+        """Estimate the remaining calls; a running conversation has at least one."""
         assert self._total is not None
         mean = self._calls_of_ended / self._ended
         begun = sum(max(1.0, mean - calls) for calls in self._open.values())
         return begun + mean * max(0, self._total - self._done - len(self._open))
 
 
-_CAUSES = {"Throttled": "429", "TimedOut": "a timeout"}  # other errors go by their type's name
+_CAUSES = {"Throttled": "429", "TimedOut": "a timeout"}  # other errors are named by type
 
 
 class WaitStatus:
-    """``roles`` are names of roles with the models that play them, by their full names; ``counters`` gives each model's
-    (``BackendPool.statistics``), ``now`` the wall time of the events, in seconds.
+    """Status of what a run waits for.
+
+    Args:
+        roles: Role names with the full names of their models.
+        counters: Returns each model's counters (`BackendPool.statistics`).
+        now: Returns the wall time of the events, in seconds.
     """
 
     def __init__(
@@ -140,20 +146,20 @@ class WaitStatus:
     ) -> None:
         self._roles, self._counters, self._now = roles, counters, now
         self._labels = {name: ModelSpec.parse(name).label for _, names in roles for name in names}
-        self._pauses: list[tuple[float, str, str]] = []  # until when, the model's label, the error
-        # By label: until when its endpoint asked for a pause, and why.
+        self._pauses: list[tuple[float, str, str]] = []  # end, model label, error
+        # By label: end of the pause that its endpoint asked for, and the reason.
         self._endpoint_pauses: dict[str, tuple[float, str]] = {}
-        self._lost: dict[str, tuple[float, str]] = {}  # by the label of a model that is gone: since when, and the error
+        self._lost: dict[str, tuple[float, str]] = {}  # unreachable models by label: start, error
 
     @classmethod
     def from_launch(cls, launch: Launch) -> WaitStatus:
-        """Those of one run."""
+        """Return the status of one run."""
         roles = launch.scenario.roles_of(launch.settings)
         played = [(role.name, role.models(launch.settings)) for role in roles]
         return cls(played, lambda: launch.pool.statistics(), launch.clock.wall)
 
     def hear(self, event: Event) -> None:
-        """The run's listener."""
+        """Handle an event of the run."""
         if isinstance(event, Retried):
             if len(self._pauses) > 1000:
                 self._drop_ended()
@@ -166,9 +172,7 @@ class WaitStatus:
             self._lost.pop(event.model, None)
 
     def paused(self) -> str:
-        """Return ``paused: judge unreachable since 12:03:04 (…)`` or ``paused: judge until 12:03:04 (…)``, or nothing
-        while every model takes calls.
-        """
+        """Return `paused: judge unreachable since 12:03:04 (…)`, `paused: judge until 12:03:04 (…)`, or nothing."""
         parts = []
         for label, (since, reason) in self._lost.items():
             parts.append(
@@ -181,14 +185,14 @@ class WaitStatus:
         return f"paused: {'; '.join(parts)}" if parts else ""
 
     def _display_name(self, label: str) -> str:
-        """Return what a model is called in a line: its roles, or its label where several models share a role."""
+        """Return a model's display name: its roles, or its label if several models share a role."""
         roles = [role for role, names in self._roles if label in {self._labels[name] for name in names}]
         return label if len(self._labels) > len(self._roles) else " and ".join(roles) or label
 
     def describe(self) -> str:
-        """``waiting for judge: 32 in flight, 3 retrying after 429``; empty where nothing is waited for.
+        """Return `waiting for judge: 32 in flight, 3 retrying after 429`, or an empty string.
 
-        Roles that are played by the same models are named together.
+        Roles with the same models are grouped.
         """
         self._drop_ended()
         counters = self._counters()

@@ -1,6 +1,7 @@
-"""Transcripts of recorded conversations, from the run's folder alone: who said what, and what each model was sent.
+"""Transcripts of recorded conversations with every prompt, reconstructed from the run folder alone.
 
-A conversation is replayed against its recorded calls (``engine.rerun``), with the prompt pack in the manifest.
+A conversation is replayed against its recorded calls (`engine.conversation_replay`) with the prompt pack in the
+manifest.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from .launch import recorded_settings
 
 @dataclass(slots=True)
 class Speech:
-    """One entry of a transcript. ``prompt`` is what the model was sent for it, as messages in OpenAI's form, or the
-    texts that it read; None where no model was asked, or where that is not known. ``branch`` is the path of the branch
-    that it belongs to, "" for the conversation itself.
+    """An entry of a transcript.
+
+    `prompt` is the model's prompt as messages in OpenAI's format, or the texts that it rated; None if no model was
+    called or the prompt is unknown. `branch` is the path of the entry's branch, "" for the conversation itself.
     """
 
     party: str
@@ -40,11 +42,11 @@ class Speech:
 
 @dataclass(slots=True)
 class Transcript:
-    """``key`` is empty where its record is damaged. ``problem`` says why the prompts of some speeches are not known;
-    None where all are.
+    """Transcript of a conversation.
 
-    ``unanswered``: what was asked for and has no recorded answer, as speeches without text. Of a conversation that
-    failed it was sent; of another one it may not have been.
+    `key` is empty if its record is damaged. `problem` says why some prompts are unknown, or is None. `unanswered` are
+    calls without a recorded answer, as speeches without text. In a failed conversation they were sent; in others they
+    may not have been.
     """
 
     key: str
@@ -54,10 +56,13 @@ class Transcript:
 
 
 class Transcripts:
-    """The transcripts of one run. Where its scenario is not installed, or another version of this program recorded it
-    and this one cannot use its settings, the recorded texts are all there is.
+    """Transcripts of one run.
 
-    :raises ConfigurationError: the folder's manifest cannot be used.
+    If the scenario is not installed, or another version of viva recorded settings that this one cannot read,
+    transcripts contain only the recorded texts.
+
+    Raises:
+        ConfigurationError: The manifest is invalid.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -76,7 +81,7 @@ class Transcripts:
         except ConfigurationError as error:
             if manifest.get("versions", {}).get("viva") == installed_versions()["viva"]:
                 raise
-            self._problem = f"another version of this program recorded it: {error}"
+            self._problem = f"recorded by another version of viva: {error}"
             return
         self._labels, self._task = lineup_labels(scenario.roles_of(settings), manifest), scenario.task
         try:
@@ -84,11 +89,11 @@ class Transcripts:
             if scenario.templates is not None and manifest["prompts"] is not None:
                 pack = scenario.templates.read(manifest["prompts"], manifest["pack"]["name"])
             self._converse = scenario.protocol(settings, pack, manifest)
-        except Exception as error:  # of a protocol that has no use any more for what was recorded
-            self._problem = f"this version cannot hold its conversations again: {type(error).__name__}: {error}"
+        except Exception as error:  # today's protocol cannot use the recorded settings
+            self._problem = f"this version cannot replay its conversations: {type(error).__name__}: {error}"
 
     async def read(self, history: History, number: int, *, thoughts: bool = False) -> Transcript:
-        """The transcript of a conversation that was admitted; with ``thoughts`` answers begin with them."""
+        """Return the transcript of a started conversation; with `thoughts`, answers include their reasoning."""
         replay = await self.replay(history, number)
         return Transcript(
             (history.started(number) or ("", None))[0],
@@ -102,7 +107,7 @@ class Transcripts:
         return label_of_key(key, self._labels)
 
     async def replay(self, history: History, number: int) -> Replay:
-        """A conversation that was admitted, held again against its record."""
+        """Replay a started conversation against its record."""
         key, item = history.started(number) or ("", None)
         calls = history.calls(number)
         problem = self._problem
@@ -122,21 +127,21 @@ class Transcripts:
                     label=label,
                     repeat=_repeat_of(key, label, task.id),
                 )
-            except Exception as error:  # of a system that reads its tasks otherwise today
+            except Exception as error:  # today's scenario reads tasks differently
                 problem = f"this version cannot read its task: {type(error).__name__}: {error}"
         return Replay([entry_from_record(call) for call in calls], problem)
 
 
 def _unknown_reason(manifest: Mapping[str, Any]) -> str | None:
-    """Why this program does not know the scenario of a run; None if it does, or the manifest names none."""
+    """Return why a run's scenario is unusable; None if it is usable, or the manifest names none."""
     if isinstance(imported := manifest.get("imported"), Mapping):
-        return f"it was held by another tool (imported from {str(imported.get('from'))[:60]})"
+        return f"imported from another tool ({str(imported.get('from'))[:60]})"
     name = manifest.get("scenario")
     if not isinstance(name, str):
         return None
     try:
         scenario_of_manifest(manifest)
-    except Exception as error:  # none of that name, or a package that cannot be imported
+    except Exception as error:  # unknown name, or the package cannot be imported
         return f"the scenario '{name[:60]}' cannot be used here: {str(error)[:200]}"
     return None
 

@@ -1,1 +1,1 @@
-"""Finished runs written in the formats of other tools."""
+"""Exports of finished runs to the formats of other tools."""

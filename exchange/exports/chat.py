@@ -1,7 +1,7 @@
-"""Export to lines of chat: OpenAI's format for fine-tuning, and ShareGPT's.
+"""Exports to chat lines: OpenAI's fine-tuning format, and ShareGPT's.
 
-A line is one dialog of the compared model. Conversations that failed, and those in which the model was only
-read for log-likelihoods, have none.
+Each line is one dialog of the compared model. Failed conversations, and those in which the model only returned
+log-likelihoods, produce none.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "obser
 
 
 def export_openai(cells: Sequence[ExportCell], out: Path) -> TransferResult:
-    """One ``{"messages": […]}`` a line, with ``tools`` where the model was offered some."""
+    """Write one `{"messages": […]}` per line, with `tools` if the model was offered any."""
     return _export(cells, out, openai_line)
 
 
 def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> TransferResult:
-    """One ``{"id": …, "conversations": [{"from": "human", "value": …}]}`` a line, ``system`` and ``tools`` beside."""
+    """Write one `{"id": …, "conversations": [{"from": "human", "value": …}]}` per line, with `system` and `tools`."""
     return _export(cells, out, sharegpt_line)
 
 
@@ -43,12 +43,12 @@ def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog]
                     failed += 1
                     continue
                 if not conversation.dialogs:
-                    without[conversation.problem or "the model was read, not asked"] += 1
+                    without[conversation.problem or "the model only returned log-likelihoods"] += 1
                 for number, dialog in enumerate(conversation.dialogs, 1):
                     write(line(_id(cell, conversation, number), dialog))
                     result.records += 1
     if failed:
-        result.notes.append(f"{failed:,} conversations failed and are left out")
+        result.notes.append(f"{failed:,} conversations failed and were skipped")
     result.notes += [f"{count:,} conversations have no dialog to export: {reason}" for reason, count in without.items()]
     return result
 
@@ -58,13 +58,13 @@ def _id(cell: ExportCell, conversation: Conversation, number: int) -> str:
 
 
 def openai_line(_: str, dialog: Dialog) -> dict[str, Any]:
-    """A dialog in OpenAI's form, which knows no id."""
+    """Return a dialog in OpenAI's format, which has no id."""
     line: dict[str, Any] = {"messages": [message.to_openai() for message in dialog.messages]}
     return line | ({} if dialog.tools is None else {"tools": dialog.tools.specs})
 
 
 def sharegpt_line(name: str, dialog: Dialog) -> dict[str, Any]:
-    """A dialog in ShareGPT's form. A call is a turn of its own, ``function_call``; its result an ``observation``."""
+    """Return a dialog in ShareGPT's format: tool calls are `function_call` turns, their results `observation` turns."""
     messages = list(dialog.messages)
     line: dict[str, Any] = {"id": name}
     if messages[0].role == "system":

@@ -1,10 +1,10 @@
-"""Input of every export: the cells of a run or a sweep, their figures, and their conversations one at a time.
+"""Input of all exports: the cells of a run or sweep, their figures, and their conversations one by one.
 
-A cell is one compared model in one run. Its figures are those of the run's own report; its criteria are the
-scores that viewers list, with means over conversations.
+A cell is one compared model in one run. Its figures come from the run's report. Its criteria are the scores that
+viewers list, with means over conversations.
 
-Conversations are replayed from the record in a thread with an event loop of its own, so that writers with loops
-of theirs can draw on them. Only one batch is in memory.
+Conversations are replayed in a thread with its own event loop, so that writers with event loops can iterate over
+them. Only one batch is in memory at a time.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from viva.scoring.aggregates import failure_reason
 from viva.scoring.clustered_means import ClusteredMean, clustered_mean
 from viva.scoring.intervals import Estimate
 
-CONFIDENCE = 0.95  # of the intervals that reports have
-# Parts of a candidate's report that count what was spent or went wrong: nobody's score.
+CONFIDENCE = 0.95  # level of the intervals in reports
+# Parts of a candidate's report that count usage and failures and are no scores.
 _NOT_SCORES = frozenset(
     ["usage", "irregular", "failures", "failure_reasons", "discarded_questions", "stopped", "ends", "stop_reasons"]
 )
@@ -59,10 +59,10 @@ PERCENT = (0.0, 100.0)
 
 @dataclass(slots=True)
 class Criterion:
-    """One score over a cell's conversations, 0–100 or on its system's own scale.
+    """A score over a cell's conversations, on a scale of 0–100 or the scenario's own scale.
 
-    ``mean`` has the standard error over tasks; None where no conversation has this score. ``unscored`` counts the
-    conversations that were held and have none. ``interval`` is that of 95%, None where none can be told.
+    `mean` carries the standard error over tasks; it is None if no conversation has this score. `unscored` counts the
+    finished conversations without it. `interval` is the 95% interval, or None if it cannot be computed.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Criterion:
 
 @dataclass(slots=True)
 class ExportCell:
-    """One compared model in one run.
+    """A compared model in a run.
 
-    ``tasks`` are the ids of those that have ended; ``figures`` are the rows of the run's own report about it
-    (``reports.rows``), by measure; ``criteria`` the scores of its conversations; ``planned`` and ``ended`` count
-    conversations, ``failed`` is among the ended; ``began`` and ``finished`` are Unix times of the first and the last
-    answer, None where there is none. ``ranges`` has the ends of criteria, as far as they are known.
+    `tasks` are the ids of the tasks that have ended. `figures` are the rows of the run's report about this model, by
+    measure; `criteria` are the scores of its conversations. `planned` and `ended` count conversations; `failed` is part
+    of `ended`. `began` and `finished` are the Unix times of the first and last answer, or None without answers.
+    `ranges` holds the known ends of the criteria's scales.
     """
 
     name: str
@@ -110,12 +110,12 @@ class ExportCell:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles that are played, in the order in which reports name them."""
+        """Roles of this run, in the order used by reports."""
         roles: tuple[Role, ...] = self.scenario.roles_of(self.settings)
         return roles
 
     def model_of(self, role: str) -> str | None:
-        """The name of the model that plays a role in this cell; None where nobody does."""
+        """Return the name of the model that plays a role in this cell, or None."""
         if role == self.compared:
             return self.model
         model = self.manifest["models"].get(role)
@@ -123,12 +123,12 @@ class ExportCell:
 
     @property
     def judge_model(self) -> str | None:
-        """The name of the model that judges; None where none does."""
+        """Name of the judge model, or None."""
         return None if self.judge is None else self.model_of(self.judge)
 
     @property
     def uncertain_figures(self) -> dict[str, Row]:
-        """The figures of the report that have an error or a count, by measure."""
+        """Figures of the report that have an error or a count, by measure."""
         return {
             name: row
             for name, row in self.figures.items()
@@ -136,19 +136,19 @@ class ExportCell:
         }
 
     def scores_of(self, summary: ResultSummary) -> dict[str, float | None]:
-        """A conversation's scores by criterion, None where it has none of a criterion that others have."""
+        """Return a conversation's scores for all criteria of the cell; None marks a missing score."""
         scores = summary_scores(summary)
         return {name: scores.get(name) for name in self.criteria}
 
 
 def summary_scores(summary: ResultSummary) -> dict[str, float | None]:
-    """The scores in a conversation's summary: ``score``, and its aspects by name."""
+    """Return the scores in a conversation's summary: `score`, and its aspects by name."""
     scores: dict[str, float | None] = {} if summary.score is None and summary.aspects else {SCORE: summary.score}
     return scores | summary.aspects
 
 
 def open_cells(folder: Path) -> list[ExportCell]:
-    """The cells of a run or a sweep that have ended a conversation, with their figures. No model is called."""
+    """Return the cells of a run or sweep with at least one ended conversation. No model is called."""
     runs: dict[Path, list[StudyCell]] = {}
     for study_cell in find_cells([folder]):
         if study_cell.run is not None and study_cell.run.begun:
@@ -199,7 +199,7 @@ def _cells_of_run(study_cells: Sequence[StudyCell]) -> Iterator[ExportCell]:
 def _criteria(
     run: RunFolder, scenario: AnyScenario, settings: Any, cell: StudyCell
 ) -> tuple[list[str], dict[str, Criterion]]:
-    """The tasks of a cell's ended conversations, each once, and the criteria over them."""
+    """Return the distinct tasks of a cell's ended conversations, and the criteria over them."""
     summary_of, ranges = scenario.summary_of(settings), score_ranges(scenario, settings)
     labels = cell.labels
     values: dict[str, tuple[list[float], list[str]]] = {}
@@ -232,14 +232,14 @@ def _criteria(
 
 
 def task_of(key: str, label: str) -> tuple[str, int]:
-    """Task and repeat (from 1) in the key of a conversation with the compared model ``label``."""
+    """Split the key of a conversation with the compared model `label` into task and repeat (from 1)."""
     task = key.removeprefix(f"{label}/")
     name, mark, number = task.rpartition("#")
     return (name, int(number)) if mark and number.isdecimal() else (task, 1)
 
 
 def _run_times(run: RunFolder) -> tuple[float | None, float | None]:
-    """When the first conversation of a run got its first answer, and the last one its last."""
+    """Return the times of the first answer of the first conversation and the last answer of the last one."""
     with History(run.journal) as history:
         first = last = None
         for number in history.numbers():
@@ -250,13 +250,14 @@ def _run_times(run: RunFolder) -> tuple[float | None, float | None]:
     return (began[0].at if began else None), (ended[-1].at if ended else None)
 
 
-_BATCH = 64  # conversations that are held again at a time
+_BATCH = 64  # conversations replayed at a time
 
 
 @dataclass(slots=True)
 class Dialog:
-    """What the compared model was sent and said in one go: its messages, the answer last. ``thoughts`` are those
-    before the last answer; ``tools`` what it was offered.
+    """A continuous dialog of the compared model: its messages, the last of which is its answer.
+
+    `thoughts` is the reasoning before the last answer; `tools` are the tools that it was offered.
     """
 
     messages: list[Message]
@@ -266,13 +267,13 @@ class Dialog:
 
 @dataclass(slots=True)
 class Conversation:
-    """One ended conversation.
+    """An ended conversation.
 
-    ``item`` is its task's record, ``entries`` everything said, in order; ``dialogs`` are the compared model's (none
-    where it was only read, or where what it was sent is not known any more: ``problem`` says why). ``scores`` are those
-    of the whole, ``turns`` those of its rounds; ``explanations`` are the judges' words, by criterion. ``right``:
-    whether the first answer was right where the system knows that, else whether the score is the highest there is.
-    ``end`` says in a few words how it ended, ``error`` why it failed.
+    `item` is the record of its task; `entries` is the full transcript. `dialogs` are those of the compared model; there
+    are none if it only rated texts, or if its prompts cannot be reconstructed (`problem` says why). `scores` belong to
+    the conversation, `turns` to its rounds; `explanations` holds the judges' comments by criterion. `right` says if the
+    first answer was correct or, if the scenario does not know, if the score is the maximum. `end` says briefly how the
+    conversation ended, `error` why it failed.
     """
 
     number: int
@@ -297,7 +298,7 @@ class Conversation:
 
     @property
     def question(self) -> str:
-        """What the compared model was asked first, or read; else the task's own text."""
+        """First question to the compared model, or the text that it rated; else the text of the task."""
         for dialog in self.dialogs:
             for message in dialog.messages:
                 if message.role == "user":
@@ -309,14 +310,14 @@ class Conversation:
 
     @property
     def answer(self) -> str:
-        """The compared model's last words; empty where it said none."""
+        """Last answer of the compared model, or an empty string."""
         for dialog in reversed(self.dialogs):
             return dialog.messages[-1].content
         return ""
 
     @property
     def reference(self) -> str:
-        """The right answer, where the task's record has one."""
+        """Reference answer in the task's record, or an empty string."""
         item = self.item if isinstance(self.item, dict) else {}
         answer, choices = item.get("answer"), item.get("choices")
         if isinstance(answer, int) and isinstance(choices, list) and 0 <= answer < len(choices):
@@ -326,18 +327,18 @@ class Conversation:
 
     @property
     def choices(self) -> list[str] | None:
-        """The choices of a multiple-choice task; None where there are none."""
+        """Choices of a multiple-choice task, or None."""
         choices = self.item.get("choices") if isinstance(self.item, dict) else None
         return [str(choice) for choice in choices] if isinstance(choices, list) and choices else None
 
     def explained(self, criterion: str) -> str | None:
-        """The judges' words on a criterion; of one that no judge names, on all criteria. None where there are none."""
+        """Return the judges' comments on a criterion, or on all criteria if no judge names this one."""
         if criterion in self.explanations or not self.explanations:
             return self.explanations.get(criterion)
         return "\n".join(f"{name}, {line}" for name, text in self.explanations.items() for line in text.split("\n"))
 
     def usage(self) -> dict[str, tuple[int, int, int]]:
-        """By role: calls, prompt tokens, completion tokens."""
+        """Return calls, prompt tokens and completion tokens by role."""
         used: dict[str, tuple[int, int, int]] = {}
         for exchange in self.exchanges:
             assert exchange.completion is not None
@@ -358,11 +359,12 @@ class Conversation:
 
 
 def read_conversations(cell: ExportCell) -> Generator[Conversation, None, None]:
-    """The ended conversations of a cell in the order of the run, those that failed too; damaged ones are left out.
+    """Yield a cell's ended conversations in run order, including failed ones; skip damaged records.
 
     Closing the iterator closes the journal.
 
-    :raises JournalError: the journal is damaged as a whole.
+    Raises:
+        JournalError: The journal as a whole is damaged.
     """
     with start_blocking_portal() as portal:
         reader = portal.call(_CellReader, cell)
@@ -374,7 +376,7 @@ def read_conversations(cell: ExportCell) -> Generator[Conversation, None, None]:
 
 
 class _CellReader:
-    """Reads one cell; all of its methods are called in the portal's thread."""
+    """Reader of one cell; all of its methods run in the portal's thread."""
 
     def __init__(self, cell: ExportCell) -> None:
         self._cell = cell
@@ -390,7 +392,7 @@ class _CellReader:
         self._history.close()
 
     async def batch(self) -> list[Conversation]:
-        """The next conversations; none are left where it is empty."""
+        """Return the next conversations; an empty list means the end."""
         conversations: list[Conversation] = []
         for number in self._numbers:
             if self._cell.stopped_at is not None and number >= self._cell.stopped_at:
@@ -437,13 +439,13 @@ class _CellReader:
     def _render(self, recorded: RecordedConversation) -> RenderedConversation:
         try:
             rendered: RenderedConversation = self._cell.scenario.render_conversation(recorded)
-        except Exception:  # of a system that shows its results otherwise today
+        except Exception:  # today's scenario cannot render results of this version
             rendered = render_plain(recorded, self._cell.roles)
         return rendered
 
 
 def dialogs_of(entries: Sequence[Entry], role: str) -> list[Dialog]:
-    """The dialogs of one role: a call that begins with all that an earlier one was sent and said goes on with it."""
+    """Return the dialogs of one role. A call whose prompt starts with an earlier dialog continues that dialog."""
     dialogs: list[Dialog] = []
     for entry in entries:
         if not isinstance(entry, Exchange) or entry.role != role or entry.completion is None or entry.messages is None:
@@ -460,7 +462,7 @@ def dialogs_of(entries: Sequence[Entry], role: str) -> list[Dialog]:
 
 
 def read_arguments(call: ToolCall) -> Any:
-    """Return the arguments of a call; the model's own text where that is no JSON."""
+    """Return the arguments of a call, or the model's raw text if it is not JSON."""
     try:
         return orjson.loads(call.arguments or "{}")
     except orjson.JSONDecodeError:
@@ -468,7 +470,7 @@ def read_arguments(call: ToolCall) -> Any:
 
 
 def _continues(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
-    """Whether messages begin with the earlier ones. The last answer may have been shortened before it was sent back."""
+    """Return True if messages start with the earlier ones; the last answer may have been shortened when sent back."""
     prefix = len(earlier) - 1
     pairs = zip(messages[:prefix], earlier[:prefix], strict=False)
     if len(messages) <= len(earlier) or any(
@@ -481,7 +483,7 @@ def _continues(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
 
 
 def explanations(rendered: RenderedConversation) -> dict[str, str]:
-    """The judges' words by criterion: of each mark with a comment its round, value and comment, a line each."""
+    """Return the judges' comments by criterion: round, value and comment of each mark, one per line."""
     lines: dict[str, list[str]] = {}
     for turn in rendered.turns:
         prefix = "" if turn.round is None else f"round {turn.round}: "

@@ -1,7 +1,7 @@
-"""Export to Every Eval Ever: an aggregate for each cell, and a line for each score of each conversation.
+"""Export to Every Eval Ever: one aggregate per cell, and one line per score of a conversation.
 
-Files are named as that project's datastore wants them: ``data/SCENARIO_DATASET/DEVELOPER/MODEL/UUID.json`` and
-``UUID_samples.jsonl``. They are checked against its published schemas.
+File names follow that project's datastore: `data/SCENARIO_DATASET/DEVELOPER/MODEL/UUID.json` and
+`UUID_samples.jsonl`. Files are checked against its published schemas.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCHEMA_VERSION = "0.3.0"
 
 @dataclass(slots=True, frozen=True)
 class EvaluationIds:
-    """What a line repeats of its aggregate: ids of evaluation and model, and the evaluation's name."""
+    """Ids that each line repeats from its aggregate: evaluation, model, and the evaluation's name."""
 
     evaluation: str
     model: str
@@ -43,7 +43,7 @@ class EvaluationIds:
 
 
 def lines_of(cell: ExportCell, conversation: Conversation, ids: EvaluationIds) -> Iterator[dict[str, Any]]:
-    """The lines of a conversation; none of one that failed or has no score, for a line must have a number."""
+    """Yield the lines of a conversation; none if it failed or has no score, as a line needs a number."""
     scores = (
         {}
         if conversation.error is not None
@@ -60,7 +60,7 @@ def lines_of(cell: ExportCell, conversation: Conversation, ids: EvaluationIds) -
 
 
 def _base_line(cell: ExportCell, conversation: Conversation, ids: EvaluationIds) -> dict[str, Any]:
-    """What all lines of a conversation share."""
+    """Return the fields that all lines of a conversation share."""
     messages = [message for dialog in conversation.dialogs for message in dialog.messages]
     calls = sum(len(message.calls) for message in messages)
     turns = sum(message.role == "assistant" for message in messages)
@@ -108,7 +108,7 @@ def _base_line(cell: ExportCell, conversation: Conversation, ids: EvaluationIds)
 
 
 def _judge_details(conversation: Conversation, criterion: str) -> dict[str, str]:
-    """The judge's words on a criterion, and its scores by round with their standard deviation."""
+    """Return the judge's comments on a criterion, and its scores per round with their standard deviation."""
     details = {} if (explanation := conversation.explained(criterion)) is None else {"explanation": explanation}
     aspect = criterion if any(criterion in turn.scores for turn in conversation.turns) else "overall"
     rounds = [turn.scores[aspect] for turn in conversation.turns if aspect in turn.scores]
@@ -121,7 +121,7 @@ def _judge_details(conversation: Conversation, criterion: str) -> dict[str, str]
 
 
 def _likeliest_text(conversation: Conversation, role: str) -> Iterator[str]:
-    """The likeliest text of each reading."""
+    """Yield the most likely continuation of each rated text."""
     for exchange in conversation.exchanges:
         if exchange.role == role and exchange.reading is not None and exchange.completion is not None:
             likelihoods = exchange.completion.likelihoods or []
@@ -142,22 +142,23 @@ def _line_message(at: int, message: Message) -> dict[str, Any]:
 
 
 def _text_arguments(call: ToolCall) -> dict[str, str]:
-    """Return the arguments as that form has them: texts by name."""
+    """Return the arguments as strings by name, as the schema requires."""
     arguments = read_arguments(call)
     if not isinstance(arguments, dict):
         return {"": call.arguments}
     return {name: _to_text(value) for name, value in arguments.items()}
 
 
-_CHECKED_LINES = 100  # lines of a cell that are checked against the schema; the others are made the same way
+_CHECKED_LINES = 100  # lines per cell that are checked against the schema; the others are built the same way
 _ENGINES = {"llama": ("llama.cpp", "llama-cpp-python"), "hf": ("transformers", "transformers")}
 _PLATFORMS = ("openai", "anthropic", "gemini")
 
 
 def export_every_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
-    """Two files a cell below ``out``, which may be merged into that project's datastore.
+    """Write two files per cell below `out`, ready to be merged into that project's datastore.
 
-    :raises ConfigurationError: a file cannot be written.
+    Raises:
+        ConfigurationError: A file cannot be written.
     """
     result = TransferResult()
     for cell in cells:
@@ -179,19 +180,19 @@ def export_every_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
                 "checksum": _checksum(out / lines),
                 "total_rows": rows,
             }
-        else:  # a file of lines has one at least
+        else:  # a file of lines must not be empty
             (out / lines).unlink()
         check_schema("eval", aggregate)
         write_json(out / folder / f"{uuid}.json", aggregate)
         result.files += [out / folder / f"{uuid}.json", *([out / lines] if rows else [])]
         result.records += rows
         if left_out:
-            result.notes.append(f"{cell.name}: {left_out:,} conversations have no score and no line")
+            result.notes.append(f"{cell.name}: {left_out:,} conversations without a score were skipped")
     return result
 
 
 def _write_lines(cell: ExportCell, ids: EvaluationIds, file: Path) -> tuple[int, int]:
-    """Write the lines of a cell; how many there are, and how many conversations have none."""
+    """Write the lines of a cell; return the number of lines, and of conversations without one."""
     rows = left_out = 0
     with json_lines(file) as write:
         for conversation in read_conversations(cell):
@@ -206,7 +207,7 @@ def _write_lines(cell: ExportCell, ids: EvaluationIds, file: Path) -> tuple[int,
 
 
 def check_schema(schema: str, record: dict[str, Any]) -> None:
-    """See that a record is what a published schema asks for."""
+    """Check a record against a published schema."""
     error = next(_validator(schema).iter_errors(record), None)
     if error is not None:
         field = ".".join(map(str, error.absolute_path))
@@ -241,7 +242,7 @@ def _aggregate(cell: ExportCell, ids: EvaluationIds, model: dict[str, Any], now:
 
 
 def _results(cell: ExportCell, ids: EvaluationIds) -> Iterator[dict[str, Any]]:
-    """A result for each criterion, then one for each figure with an error of the run's own report."""
+    """Yield a result per criterion, then one per figure of the run's report that has an error."""
     for criterion in cell.criteria.values():
         if criterion.mean is not None:
             figure: dict[str, Any] = {"value": criterion.mean.mean, "se": criterion.mean.se, "n": criterion.mean.n}
@@ -263,7 +264,7 @@ def _result(cell: ExportCell, ids: EvaluationIds, name: str, figure: dict[str, A
         "metric_name": name,
         "lower_is_better": False,
         "score_type": "continuous",
-        "min_score": "-Infinity",  # no scale is known
+        "min_score": "-Infinity",  # unknown scale
         "max_score": "Infinity",
     }
     if name in cell.ranges:
@@ -291,7 +292,7 @@ def _uncertainty(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge_of(cell: ExportCell) -> dict[str, Any]:
-    """The judge of a criterion, with the prompts that it has: the whole pack, as the run keeps it."""
+    """Return the judge of a criterion with its prompts: the whole pack, as the run recorded it."""
     if cell.judge_model is None:
         return {}
     judge: dict[str, Any] = {"model_info": model_info(cell.judge_model)}
@@ -329,7 +330,7 @@ def _generation(cell: ExportCell) -> dict[str, Any]:
 
 
 def model_info(name: str) -> dict[str, Any]:
-    """What that form says of a model, from its name here."""
+    """Return the schema's description of a model, derived from its name."""
     spec = ModelSpec.parse(name)
     details = {"deployment_type": "unknown", "model_availability": "unknown", "viva_model": name}
     slashed = spec.where if spec.kind == "hf" and "/" in spec.where else f"{spec.kind}/{spec.label}"
@@ -361,7 +362,7 @@ def _folder_name(name: str) -> str:
 
 
 def _uuid(cell: ExportCell) -> UUID:
-    """The same cell has the same name in every export."""
+    """Return an id that is the same for a cell in every export."""
     identity = to_json([cell.manifest["settings"], cell.manifest["dataset"], cell.name, cell.began])
     return UUID(bytes=blake2b(identity, digest_size=16).digest(), version=4)
 

@@ -1,6 +1,6 @@
-"""Formats that runs can be exported to, by name, and the export of a run or a sweep to one of them.
+"""Export formats by name, and the export of a run or sweep to one of them.
 
-The writer of a format is imported when it is used: what formats need takes a while to import.
+Writers are imported on use, because their dependencies take a while to import.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """``ending`` is that of the file which is written; empty where it is a folder. ``where`` names the function, as
-    ``module:function`` of this room: what formats need takes a while to import.
+    """Export format.
+
+    `ending` is the suffix of the written file, or empty for a folder. `writer` names the function that writes it, as
+    `module:function` in this package.
     """
 
     summary: str
@@ -31,34 +33,36 @@ class ExportFormat:
 
 
 FORMATS = {
-    "inspect": ExportFormat("logs of Inspect (.eval), one a cell (extra inspect).", "", "inspect_ai:export_inspect"),
+    "inspect": ExportFormat("Inspect logs (.eval), one per cell (extra inspect).", "", "inspect_ai:export_inspect"),
     "every-eval-ever": ExportFormat(
-        "aggregates and lines in the schemas of Every Eval Ever.", "", "every_eval:export_every_eval"
+        "aggregates and instance-level lines in Every Eval Ever's schemas.", "", "every_eval:export_every_eval"
     ),
     "lm-eval": ExportFormat(
         "results_*.json and samples_*.jsonl of lm-evaluation-harness.", "", "lm_eval:export_lm_eval"
     ),
-    "parquet": ExportFormat("a table, one conversation a row (extra parquet).", ".parquet", "parquet:export_parquet"),
+    "parquet": ExportFormat("a table, one conversation per row (extra parquet).", ".parquet", "parquet:export_parquet"),
     "datasets": ExportFormat("the same for datasets.load_from_disk (extra hf).", "", "parquet:export_datasets"),
-    "openai": ExportFormat("dialogs as JSON lines in OpenAI's form for fine-tuning.", ".jsonl", "chat:export_openai"),
-    "sharegpt": ExportFormat("dialogs as JSON lines in ShareGPT's form.", ".jsonl", "chat:export_sharegpt"),
+    "openai": ExportFormat("dialogs as JSON lines in OpenAI's fine-tuning format.", ".jsonl", "chat:export_openai"),
+    "sharegpt": ExportFormat("dialogs as JSON lines in ShareGPT's format.", ".jsonl", "chat:export_sharegpt"),
 }
 
 
 def export(folder: Path, format_name: str, out: Path | None = None) -> TransferResult:
-    """Export a run or a sweep. ``out`` is the file or folder that is made; None: one in the current folder that is
-    called after the run and the format. It is there only when it is whole; after a kill the same command begins anew.
-    No model is called.
+    """Export a run or sweep without calling a model.
 
-    :raises ConfigurationError: the format is unknown, ``out`` exists, a package is missing, or nothing has ended yet.
-    :raises JournalError: a journal is damaged.
+    The output `out` appears only once it is complete; after a kill, the same command starts over. By default it is
+    created in the current folder and named after the run and the format.
+
+    Raises:
+        ConfigurationError: The format is unknown, `out` exists, a package is missing, or no conversation has ended.
+        JournalError: A journal is damaged.
     """
     if format_name not in FORMATS:
         raise ConfigurationError(f"--format {format_name}: expected one of {', '.join(FORMATS)}")
     form = FORMATS[format_name]
     target = out or Path(f"{folder.resolve().name}-{format_name}{form.ending}")
     if target.exists():
-        raise ConfigurationError(f"{target} exists; name another place with --out")
+        raise ConfigurationError(f"{target} already exists; choose another path with --out")
     from .conversations import open_cells
 
     module, _, name = form.writer.partition(":")

@@ -1,7 +1,7 @@
-"""Export to logs of Inspect (``.eval``), one for each cell, written by the package ``inspect_ai`` itself.
+"""Export to Inspect logs (`.eval`), one per cell, written by the package `inspect_ai` itself.
 
-A conversation is a sample: the compared model's dialog are its messages, every call of every role is an event,
-and each criterion is a score with the judge's words as explanation.
+A conversation becomes a sample: the compared model's dialogs are its messages, every call of every role is an event,
+and each criterion is a score with the judge's comments as its explanation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STOP_REASONS = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_cal
 
 
 class SampleMaker:
-    """Makes the samples of one cell."""
+    """Factory of one cell's samples."""
 
     def __init__(self, cell: ExportCell) -> None:
         self._cell = cell
@@ -39,7 +39,7 @@ class SampleMaker:
         self._began = datetime.fromtimestamp(cell.began or 0, UTC)
 
     def sample(self, conversation: Conversation) -> Any:
-        """A conversation as an ``EvalSample``; its dialogs stand one behind the other."""
+        """Return a conversation as an `EvalSample` with its dialogs in sequence."""
         messages = [message for dialog in conversation.dialogs for message in self._messages(dialog.messages)]
         usage = {
             role: _usage(prompt_tokens, completion_tokens)
@@ -54,7 +54,7 @@ class SampleMaker:
             messages=messages,
             output=self._output(conversation),
             scores=self._scores(conversation),
-            # Of each sample Inspect keeps a summary in memory, metadata included; what is large stands in the store.
+            # Inspect keeps the metadata of all samples in memory, so large data goes to the store.
             metadata=to_utf8_data({"key": conversation.key, "number": conversation.number, "end": conversation.end}),
             store=to_utf8_data({"task": conversation.item, "result": conversation.result,
                            "rounds": [{"round": turn.turn, **turn.scores} for turn in conversation.turns]}),
@@ -90,9 +90,9 @@ class SampleMaker:
         return self._answer(own[-1]) if own else self._model.ModelOutput(model=self._cell.model)
 
     def _call(self, exchange: Exchange) -> Any:
-        """A call as the event that Inspect's viewer shows with its prompt and answer."""
+        """Return a call as the event that Inspect's viewer shows with prompt and answer."""
         messages = list(exchange.messages or ())
-        if exchange.reading is not None:  # a text that was read, not answered
+        if exchange.reading is not None:  # a rated text, not a prompt
             messages = [Message("user", exchange.reading.shared + exchange.reading.context)]
         return self._event.ModelEvent(
             model=self._cell.model_of(exchange.role) or self._cell.model,
@@ -153,7 +153,7 @@ class SampleMaker:
         return totals
 
     def _messages(self, messages: Sequence[Message]) -> list[Any]:
-        """Messages whose ids are a hash of all that stands before them: equal beginnings are kept once in the log."""
+        """Convert messages. Ids hash all preceding messages, so that the log stores common beginnings once."""
         chain, chat_messages = "", []
         for message in messages:
             chain = _hash(chain, message.role, message.content, *(call.arguments for call in message.calls))
@@ -201,20 +201,21 @@ def _hash(*parts: str) -> str:
     return blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=11).hexdigest()
 
 
-BUFFERED_SAMPLES = 2_000  # samples that inspect's own writer may hold in memory
+BUFFERED_SAMPLES = 2_000  # samples that Inspect's own writer may hold in memory
 _FLUSH_EVERY = 500
-_STATES = {"done": "success", "stopped": "success"}  # everything else was cut off
+_STATES = {"done": "success", "stopped": "success"}  # everything else was interrupted
 
 
 def export_inspect(cells: Sequence[ExportCell], out: Path, max_buffered: int = BUFFERED_SAMPLES) -> TransferResult:
-    """One log a cell in the folder ``out``, by ``write_eval_log``.
+    """Write one log per cell to the folder `out` with `write_eval_log`.
 
-    That function holds every sample until the file is written; so a cell of more than ``at_once`` conversations is
-    written through the recorder behind it, ``_FLUSH_EVERY`` samples at a time.
+    That function holds all samples until the file is written. A cell with more than `max_buffered` conversations is
+    therefore written through its recorder, `_FLUSH_EVERY` samples at a time.
 
-    :raises ConfigurationError: the package is not installed, or a file cannot be written.
+    Raises:
+        ConfigurationError: The package is not installed, or a file cannot be written.
     """
-    log_module = import_extra("inspect_ai.log", "inspect", "writing logs of Inspect")
+    log_module = import_extra("inspect_ai.log", "inspect", "writing Inspect logs")
     result = TransferResult()
     for cell in cells:
         file = out / f"{safe_name(cell.name)}.eval"
@@ -236,20 +237,20 @@ def _samples(cell: ExportCell) -> Iterator[Any]:
 
 
 async def _stream_samples(log: Any, file: Path, cell: ExportCell) -> None:
-    """What ``write_eval_log`` does with a list of samples, with a look at memory in between."""
+    """Do what `write_eval_log` does with a list of samples, flushing in between to bound memory."""
     recorder = import_under_lock("inspect_ai.log._recorders.eval").EvalRecorder(str(file.parent))
     condense = import_under_lock("inspect_ai.log._condense").condense_sample
     await recorder.log_init(log.eval, str(file), clean=True)
     await recorder.log_start(log.eval, log.plan)
     for number, sample in enumerate(_samples(cell), 1):
         await recorder.log_sample(log.eval, condense(sample))
-        if number % _FLUSH_EVERY == 0:  # its own flush would copy the whole file each time
+        if number % _FLUSH_EVERY == 0:  # the recorder's flush would copy the whole file each time
             await next(iter(recorder.data.values())).write_buffered_samples()
     await recorder.log_finish(log.eval, log.status, log.stats, log.results, None, None)
 
 
 def _log(cell: ExportCell) -> Any:
-    """A cell's log without its samples."""
+    """Return a cell's log without its samples."""
     log_module = import_under_lock("inspect_ai.log")
     manifest = cell.manifest
     identity = f"{manifest['seed']}/{cell.name}/{cell.dataset}/{cell.began}"
@@ -295,7 +296,7 @@ def _model_roles(cell: ExportCell) -> dict[str, Any]:
 
 
 def _results(cell: ExportCell) -> Any:
-    """The criteria, each with mean and standard error; the figures of the run's own report are the metadata."""
+    """Return the criteria with mean and standard error; the figures of the run's report are metadata."""
     log_module = import_under_lock("inspect_ai.log")
     scores = []
     for criterion in cell.criteria.values():

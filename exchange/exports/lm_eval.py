@@ -1,7 +1,7 @@
-"""Export to lm-evaluation-harness: ``results_DATE.json`` and ``samples_TASK_DATE.jsonl`` by model.
+"""Export to lm-evaluation-harness: `results_DATE.json` and `samples_TASK_DATE.jsonl` per model.
 
-Each criterion is a metric, with the standard error over tasks; the figures of the run's own report stand beside
-as ``report.NAME``, in the run's own units.
+Each criterion becomes a metric with the standard error over tasks. Figures of the run's report are added as
+`report.NAME`, in their original units.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from viva.scenarios.contract import SCORE
 from ..files import TransferResult, json_lines, safe_name, to_json, viva_version, write_json
 from .conversations import Conversation, ExportCell, read_conversations
 
-_NOT_IN_NAMES = re.compile(r"[\"<>:/|\\?*\[\]]+")  # what that tool replaces in the names of models
-_FILTER = "none"  # this tool's name for an answer that no filter has changed
+_NOT_IN_NAMES = re.compile(r"[\"<>:/|\\?*\[\]]+")  # characters that the harness replaces in model names
+_FILTER = "none"  # the harness's name for an unfiltered answer
 
 
 def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
-    """A folder a model below ``out``, in it two files a cell."""
+    """Write a folder per model below `out`, with two files per cell."""
     result = TransferResult()
     for cell in cells:
         folder = out / _folder_name(cell.label)
@@ -47,18 +47,18 @@ def export_lm_eval(cells: Sequence[ExportCell], out: Path) -> TransferResult:
         write_json(results, _results(cell, task))
         result.files += [results, samples]
         if failed:
-            result.notes.append(f"{cell.name}: {failed:,} conversations failed and are in no sample")
+            result.notes.append(f"{cell.name}: {failed:,} conversations failed and were skipped")
     return result
 
 
 def _folder_name(label: str) -> str:
-    """A model's folder as that tool names it, but never the folder above."""
+    """Return a model's folder as the harness names it, but never the parent folder."""
     name = _NOT_IN_NAMES.sub("__", label)
     return name if name.strip(".") else safe_name(name)
 
 
 def _date(cell: ExportCell, folder: Path) -> str:
-    """When the run began, as names of files have it; moved on where a cell of this model has that already."""
+    """Return the run's start for file names, shifted if another cell of this model already has it."""
     began = datetime.fromtimestamp(cell.began or 0, UTC).replace(tzinfo=None)
     while (folder / f"results_{(date := began.isoformat(timespec='microseconds').replace(':', '-'))}.json").exists():
         began += timedelta(microseconds=1)
@@ -73,7 +73,7 @@ def _results(cell: ExportCell, task: str) -> dict[str, Any]:
     only_reads = _only_reads(cell)
     if only_reads and (score := cell.criteria.get(SCORE)) is not None and score.mean is not None:
         error = None if score.mean.se is None else score.mean.se / 100
-        figures |= _metric("acc", score.mean.mean / 100, error)  # as that tool's own tasks have it, a share
+        figures |= _metric("acc", score.mean.mean / 100, error)  # a fraction, as in the harness's own tasks
     for name, row in cell.uncertain_figures.items():
         figures |= _metric(f"report.{name}", row["value"], row["se"])
     settings, spec = cell.manifest["settings"], ModelSpec.parse(cell.model)
@@ -127,7 +127,7 @@ def _metric(name: str, value: float, error: float | None) -> dict[str, float | s
 
 
 def _only_reads(cell: ExportCell) -> bool:
-    """Whether the model was read and never asked: its conversations have no dialogs."""
+    """Return True if the model only returned log-likelihoods, so that conversations have no dialogs."""
     with closing(read_conversations(cell)) as conversations:
         first = next(conversations, None)
         return first is not None and not first.dialogs
@@ -137,7 +137,7 @@ def _sample(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
     arguments, answers = _requests_and_answers(conversation, cell.compared)
     target = conversation.reference
     values = {name: value for name, value in conversation.scores.items() if value is not None}
-    if conversation.right is not None:  # as that tool names it: of a likelihood, and of an answer in words
+    if conversation.right is not None:  # the harness's names for generated answers and for likelihoods
         values["exact_match" if conversation.dialogs else "acc"] = float(conversation.right)
     doc = conversation.item if isinstance(conversation.item, dict) else {"task": conversation.item}
     transcript = [[message.to_openai() for message in dialog.messages] for dialog in conversation.dialogs]
@@ -161,8 +161,10 @@ def _sample(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
 
 
 def _requests_and_answers(conversation: Conversation, role: str) -> tuple[list[list[str]], list[Any]]:
-    """Requests and answers of the compared model: of texts that were read each continuation with its log-probability,
-    else each dialog as JSON with the last answer.
+    """Return requests and answers of the compared model.
+
+    A rated text gives each continuation with its log-probability; a dialog gives its messages as JSON and its last
+    answer.
     """
     arguments: list[list[str]] = []
     answers: list[Any] = []

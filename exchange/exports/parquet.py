@@ -1,6 +1,6 @@
-"""Export to rows of a table: a Parquet file, or a folder that the package ``datasets`` loads.
+"""Exports to table rows: a Parquet file, or a folder for the package `datasets`.
 
-The figures of the run's report are in the schema's metadata.
+The figures of the run's report go into the schema's metadata.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from viva.engine.messages import Message
 from ..files import TransferResult, atomic_file, import_extra, to_json
 from .conversations import Conversation, ExportCell, read_conversations
 
-_GROUP = 500  # rows that are written together
+_GROUP = 500  # rows written at a time
 
 
 def export_parquet(cells: Sequence[ExportCell], out: Path) -> TransferResult:
-    """One row a conversation, zstd-compressed, in groups of 500; nothing but one group is in memory."""
+    """Write one row per conversation, zstd-compressed, in groups of 500. Only one group is in memory."""
     arrow = import_extra("pyarrow", "parquet", "writing Parquet")
     parquet = import_extra("pyarrow.parquet", "parquet", "writing Parquet")
     metadata = {"viva": to_json([{"cell": cell.name, "figures": list(cell.figures.values())} for cell in cells])}
@@ -38,8 +38,8 @@ def export_parquet(cells: Sequence[ExportCell], out: Path) -> TransferResult:
 
 
 def export_datasets(cells: Sequence[ExportCell], out: Path) -> TransferResult:
-    """The same rows as a folder for ``datasets.load_from_disk``."""
-    datasets = import_extra("datasets", "hf", "writing a folder of the package datasets")
+    """Write the same rows as a folder for `datasets.load_from_disk`."""
+    datasets = import_extra("datasets", "hf", "writing a datasets folder")
     with tempfile.TemporaryDirectory(prefix="viva-export-") as folder:
         rows = Path(folder) / "rows.parquet"
         result = export_parquet(cells, rows)
@@ -49,7 +49,7 @@ def export_datasets(cells: Sequence[ExportCell], out: Path) -> TransferResult:
             table = datasets.Dataset.from_parquet(str(rows), cache_dir=folder)
             table.save_to_disk(str(out))
         except OSError as error:
-            raise ConfigurationError(f"{out}: cannot be written: {error}; name another place with --out") from None
+            raise ConfigurationError(f"{out}: cannot be written: {error}; choose another path with --out") from None
         finally:
             if progress_bars:
                 datasets.enable_progress_bars()
@@ -76,7 +76,7 @@ def _schema(arrow: Any) -> Any:
 
 
 def _row(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
-    """A row. ``messages`` are those of the compared model's longest dialog; ``item`` and ``result`` are JSON."""
+    """Return a row; `messages` are those of the compared model's longest dialog, `item` and `result` are JSON."""
     longest = max((dialog.messages for dialog in conversation.dialogs), key=len, default=[])
     return {
         "cell": cell.name,

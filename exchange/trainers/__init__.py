@@ -1,1 +1,1 @@
-"""Rollouts in the forms that training packages ask for: one small adapter a package."""
+"""Adapters of rollouts for training packages, one per package."""

@@ -1,8 +1,7 @@
-"""Gymnasium environment of a scenario: the caller of ``step`` plays the role that is compared.
+"""Gymnasium environment for a scenario: the caller of `step` plays the compared role.
 
-Conversations run one after the other in a thread with an event loop of its own; the environment's synchronous
-code is asked for a reply, and answers. Gymnasium's own text space lists the characters that may occur; ours has
-no list.
+Conversations run one at a time in a thread with its own event loop, which asks the synchronous environment for
+answers.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from viva.scenarios.registry import AnyScenario
 
 
 class AnyText(Text):
-    """Every text of at most ``max_length`` characters; samples are up to 64 letters and digits."""
+    """Space of all texts of at most `max_length` characters; samples have up to 64 letters and digits."""
 
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
@@ -45,14 +44,14 @@ class AnyText(Text):
 
 @dataclass(slots=True, frozen=True)
 class PendingRequest:
-    """A request that waits for its answer."""
+    """Request that waits for its answer."""
 
     request: Request
     answer: asyncio.Future[str]
 
 
 class _ExternalModel(Backend):
-    """A model whose answers somebody else gives."""
+    """Model whose answers come from outside."""
 
     label = "policy"
 
@@ -66,8 +65,12 @@ class _ExternalModel(Backend):
 
 
 class ExternalTurns:
-    """Runs of a scenario, each in a new folder in ``folder``; ``role`` is the one that is played from outside.
-    ``arguments`` are further ones of ``rollouts``. Used from one thread.
+    """Runs of a scenario in which one role is played from outside. Not thread-safe.
+
+    Args:
+        role: The role played from outside.
+        arguments: Further arguments of `rollouts`.
+        folder: Folder in which each run gets a new folder.
     """
 
     def __init__(self, scenario: AnyScenario, role: str, arguments: Mapping[str, Any], folder: Path) -> None:
@@ -75,7 +78,7 @@ class ExternalTurns:
         self._thread: threading.Thread | None = None
 
     def begin(self, seed: Callable[[], int]) -> PendingRequest:
-        """The first request of the next conversation, of a new run with ``seed()`` where none goes on."""
+        """Return the first request of the next conversation, starting a run with `seed()` if none is active."""
         for _ in range(2):
             if self._thread is None:
                 self._start(seed())
@@ -86,18 +89,18 @@ class ExternalTurns:
         raise ConfigurationError(f"{self._scenario.name}: no conversation asks the {self._role} for anything")
 
     def answer(self, pending: PendingRequest, text: str) -> PendingRequest | Rollout:
-        """Answer; what came of it: the conversation's next request, or its end."""
+        """Answer a request; return the conversation's next request, or its end."""
         self._loop.call_soon_threadsafe(pending.answer.set_result, text)
         return self._next_of(pending.request.conversation)
 
     def cancel(self, pending: PendingRequest) -> None:
-        """Cancel the conversation that waits for this answer."""
+        """Cancel the conversation of a pending request."""
         key = pending.request.conversation
         asyncio.run_coroutine_threadsafe(self._rollouts.run.cancel(key), self._loop).result()
         self._next_of(key)
 
     def end(self) -> None:
-        """End the run, if one goes on, and wait for that."""
+        """End the active run, if any, and wait for its end."""
         if self._thread is not None:
             with suppress(RuntimeError):  # the loop is closed: the run has ended
                 self._loop.call_soon_threadsafe(self._task.cancel)
@@ -105,7 +108,7 @@ class ExternalTurns:
             self._thread = None
 
     def _next_of(self, key: str) -> PendingRequest | Rollout:
-        """What comes next of one conversation; requests of the one after it are kept."""
+        """Return the next event of a conversation, keeping requests of the one after it."""
         skipped: list[Any] = []
         while True:
             event = self._next_event()
@@ -117,7 +120,7 @@ class ExternalTurns:
             skipped.append(event)
 
     def _next_event(self) -> PendingRequest | Rollout | None:
-        """What happens next in the run, None when it has ended."""
+        """Return the next event of the run, or None after its end."""
         event = self._ahead.popleft() if self._ahead else self._events.get()
         if isinstance(event, BaseException):
             self.end()
@@ -157,13 +160,18 @@ _LONGEST_TEXT = 1_000_000  # characters of an observation or an action
 
 
 class InterviewEnv(gymnasium.Env[str, str]):
-    """One episode is one conversation. An observation is the last thing that the role was told, an action its answer.
+    """Environment in which an episode is a conversation.
 
-    The reward comes with the last step. ``info`` has ``key`` and ``messages`` (all that the role was sent), at the end
-    ``value``, ``rewards`` (of the role's turns), ``unscored``, ``error``. ``reset(seed=…)`` begins a new run; a later
-    ``reset`` cancels what is not at its end and takes the next conversation, after the last one a new run's. ``models``
-    are those of the other roles; run folders are made in ``out``, else in a folder that ``close`` removes; all else is
-    as for ``viva.rollouts``.
+    An observation is the last message to the role, an action is its answer. The reward comes with the last step.
+    `info` has `key` and `messages` (the full prompt), and at the end `value`, `rewards` (per turn of the role),
+    `unscored` and `error`. `reset(seed=…)` starts a new run. A `reset` without a seed cancels the current conversation
+    and takes the next one, or the first of a new run.
+
+    Args:
+        models: Models of the other roles.
+        out: Folder for run folders. Default: a temporary folder that `close` removes.
+
+    The other arguments are those of `viva.rollouts`.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
@@ -204,7 +212,7 @@ class InterviewEnv(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if self._pending is None:
-            raise ResetNeeded("no conversation is under way: call reset()")
+            raise ResetNeeded("no conversation is running: call reset()")
         pending, self._pending = self._pending, None
         event = self._turns.answer(pending, action)
         self._lines.append(f"assistant: {action}")

@@ -1,4 +1,4 @@
-"""A model that is trained while it answers: each answer is recorded with the versions of the weights used."""
+"""Model that is trained while it answers; each answer is recorded with the weight versions used."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from viva.engine.messages import Completion, Request
 
 
 class Policy(BackendWrapper):
-    """A model with a ``version`` that its trainer sets whenever new weights are in place, also during a run.
+    """Model with a `version` that its trainer sets when new weights are loaded, even during a run.
 
-    An answer's ``Completion.versions`` (``Turn.versions`` of a rollout) are the version at which its call began and
-    those that were set before it ended, oldest first. They stand in the journal with the call.
+    `Completion.versions` of an answer (`Turn.versions` of a rollout) lists the version at the start of the call and
+    those set before it ended, oldest first. They are recorded in the journal with the call.
 
-    :param model: a model's name, or a ``Backend`` object.
-    :param clock: the clock that a named model lives by.
-    :raises ConfigurationError: the name is wrong.
+    Args:
+        model: Model name, or a `Backend` object.
+        clock: Clock of a model given by name.
+
+    Raises:
+        ConfigurationError: The name is invalid.
     """
 
     def __init__(self, model: str | Backend, version: str | int = 0, *, clock: Clock | None = None) -> None:
@@ -26,7 +29,7 @@ class Policy(BackendWrapper):
 
     @property
     def version(self) -> str:
-        """The version of the weights from now on."""
+        """Current version of the weights."""
         return self._versions[-1]
 
     @version.setter

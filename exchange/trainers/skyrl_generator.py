@@ -1,4 +1,4 @@
-"""SkyRL generator of a scenario: conversations for a batch of prompts, as token ids, loss masks and rewards."""
+"""SkyRL generator for a scenario: conversations for a batch of prompts, as token ids, loss masks and rewards."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from .training_data import Tokenize, generator_output, rows_of, tasks_for
 
 
 def task_of_row(prompt: Sequence[Mapping[str, Any]], extras: Mapping[str, Any]) -> Any:
-    """The column ``task`` of a data row, else the text of its prompt's last message."""
+    """Return the column `task` of a data row, or the text of its prompt's last message."""
     return extras["task"] if "task" in extras else prompt[-1]["content"]
 
 
 class ScenarioGenerator:
-    """Has ``generate`` as SkyRL's ``GeneratorInterface`` wants it. Each batch is a run in a folder of its own in
-    ``out``. With ``step_wise`` each turn of the compared role is a row; without it a conversation is one, with what the
-    others said between its answers masked. Masked too are tokens that a grammar forced, tokens without log-probability
-    where others have one, and conversations that failed or are unscored, with reward 0.
+    """Implementation of SkyRL's `GeneratorInterface`; each batch is a run in its own folder in `out`.
 
-    ``which``, ``reward`` and ``settings`` are as for ``viva.rollouts``. Among the ``models`` by role is the policy; it
-    must tell its tokens (a local model, or ``openai:…?token_ids=on``). ``tokenize`` makes the token ids of a prompt
-    from its messages in OpenAI's form; ``task`` makes the scenario's task from a row's prompt and extra columns.
+    With `step_wise`, each turn of the compared role is a row. Otherwise a conversation is one row, and the tokens of
+    other roles are masked. Also masked are tokens forced by a grammar, tokens without a log-probability if others have
+    one, and failed or unscored conversations, whose reward is 0.
+
+    Args:
+        scenario: As for `viva.rollouts`; so are `reward` and `settings`.
+        models: Models by role. The policy must return token ids (a local model, or `openai:…?token_ids=on`).
+        tokenize: Returns the token ids of a prompt, given as messages in OpenAI's format.
+        task: Returns the scenario's task for a row's prompt and extra columns.
     """
 
     def __init__(
@@ -50,14 +53,15 @@ class ScenarioGenerator:
         self._groups: dict[str, tuple[Rollouts, list[str]]] = {}
 
     async def cancel(self, instance_id: str) -> list[str]:
-        """Cancel the conversations of one prompt that are under way, all of them at once; their keys."""
+        """Cancel all running conversations of a prompt at once; return their keys."""
         batch, keys = self._groups.get(instance_id, (None, []))
         return [] if batch is None else await batch.run.cancel(*keys, reason=f"{instance_id}: cancelled by the trainer")
 
     async def generate(self, input_batch: Mapping[str, Any], disable_tqdm: bool = False) -> dict[str, Any]:
-        """SkyRL's ``GeneratorOutput`` for its ``GeneratorInput``.
+        """Return SkyRL's `GeneratorOutput` for its `GeneratorInput`.
 
-        :raises ConfigurationError: the prompts are not sampled equally often, or the policy tells no tokens.
+        Raises:
+            ConfigurationError: Prompts are not sampled equally often, or the policy returns no token ids.
         """
         prompts = input_batch["prompts"]
         extras = input_batch.get("env_extras") or [{}] * len(prompts)
@@ -81,8 +85,8 @@ class ScenarioGenerator:
         )
         keys = batch.keys()
         if len(keys) != len(names):
-            raise ConfigurationError(f"{len(names)} prompts make {len(keys)} conversations: compare one model, and "
-                                     "give tasks that differ")  # fmt: skip
+            raise ConfigurationError(f"{len(names)} prompts make {len(keys)} conversations: use one compared model and "
+                                     "distinct tasks")  # fmt: skip
         self._groups = {
             name: (batch, keys[position * repeats : (position + 1) * repeats]) for position, name in enumerate(first)
         }

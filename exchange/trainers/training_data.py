@@ -1,4 +1,4 @@
-"""Training data of rollouts: a trainer's tasks for a scenario, and rows of token ids with masks and rewards."""
+"""Training data from rollouts: tasks for a scenario, and rows of token ids with masks and rewards."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from viva.scenarios.registry import AnyScenario
 
 
 def tasks_for(scenario: AnyScenario, tasks: Sequence[Any], run: Path) -> list[Any] | Path:
-    """The tasks themselves for a scenario from a function. Other scenarios read a file of JSON lines, which is written
-    beside the folder of the ``run`` and must stay as long as that is to be resumed.
+    """Return a trainer's tasks in the form that a scenario takes.
+
+    Function scenarios take the tasks themselves. Others read a JSON Lines file, which is written beside the `run`
+    folder and must be kept as long as the run may be resumed.
     """
     if isinstance(scenario, FunctionScenario):
         return list(tasks)
@@ -33,8 +35,10 @@ Tokenize: TypeAlias = "Callable[[list[dict[str, Any]]], Sequence[int]]"
 
 @dataclass(slots=True, frozen=True)
 class TrainingRow:
-    """One sample. ``mask`` is 1 for tokens to be trained on; ``rewards`` and ``logprobs`` (nats; None where they are
-    not known at all) are by token of ``response``; ``last`` says whether the conversation ends here.
+    """A training sample.
+
+    `mask` is 1 for tokens to train on. `rewards` and `logprobs` (nats; None if unknown) have one entry per token of
+    `response`. `last` is True if the conversation ends here.
     """
 
     trajectory: Any
@@ -57,11 +61,13 @@ def rows_of(
     tokenize: Tokenize,
     step_wise: bool,
 ) -> list[TrainingRow]:
-    """The rows of one rollout: one for each turn of ``role``, or one for all of them. ``prompt`` stands for a
-    conversation in which ``role`` gave no answer.
+    """Return the rows of one rollout: one per turn of `role` if `step_wise`, else one for all turns.
 
-    :raises ConfigurationError: tokens are not known; or one row is asked for, and a prompt does not go on where the
-        turn before it ended.
+    `prompt` is the prompt of the only row if `role` never answered.
+
+    Raises:
+        ConfigurationError: Token ids are unknown, or a single row is wanted and a prompt does not continue the turn
+            before it.
     """
     turns = [turn for turn in rollout.turns if turn.role == role and turn.prompt is not None]
     if not turns:
@@ -69,7 +75,7 @@ def rows_of(
         finish = "error" if rollout.error is not None else "stop"
         return [TrainingRow(trajectory, rollout.key, ids, ids[-1:], [0], [0.0], None, finish, None, True)]
     counts = rollout.error is None and rollout.reward is not None
-    per_turn = any(turn.reward is not None for turn in turns)  # else the conversation's reward comes with its last turn
+    per_turn = any(turn.reward is not None for turn in turns)  # else the last turn gets the conversation's reward
     rows = []
     for number, turn in enumerate(turns, 1):
         last = number == len(turns)
@@ -87,10 +93,10 @@ def rows_of(
 
 
 def generator_output(rows: Iterable[TrainingRow], step_wise: bool) -> dict[str, Any]:
-    """The rows as the fields of SkyRL's ``GeneratorOutput``. Log-probabilities are left out where no row has any."""
+    """Return rows as the fields of SkyRL's `GeneratorOutput`, without log-probabilities if no row has any."""
     rows = list(rows)
     has_logprobs = any(row.logprobs is not None for row in rows)
-    if has_logprobs:  # a row without any cannot be weighed against the policy
+    if has_logprobs:  # a row without log-probabilities cannot be compared with the policy
         rows = [row if row.logprobs is not None else replace(row, logprobs=[0.0] * len(row.response),
                                                              mask=[0] * len(row.mask)) for row in rows]  # fmt: skip
     return {
@@ -112,13 +118,13 @@ def generator_output(rows: Iterable[TrainingRow], step_wise: bool) -> dict[str, 
 def _turn_row(turn: Turn, key: str, trajectory: Any, tokenize: Tokenize, reward: float, last: bool) -> TrainingRow:
     if not turn.token_ids:
         raise ConfigurationError(
-            f"{key}: the model of '{turn.role}' tells no token ids: use a local model, or an endpoint that gives them, "
-            "with ?token_ids=on in its name"
+            f"{key}: the model of '{turn.role}' returns no token ids: use a local model, or an endpoint that returns "
+            "them, with ?token_ids=on in its name"
         )
     ids, logprobs = turn.token_ids, turn.logprobs
     mask = [int(chosen) for chosen in turn.chosen or [True] * len(ids)]
     if logprobs is not None:
-        missing = max(0, len(ids) - len(logprobs))  # end marks, which are no text
+        missing = max(0, len(ids) - len(logprobs))  # end-of-text tokens
         logprobs = [*logprobs, *[0.0] * missing][: len(ids)]
         mask = [*mask[: len(ids) - missing], *[0] * missing]
     prompt = list(tokenize([message.to_openai() for message in turn.prompt or ()]))
@@ -127,12 +133,12 @@ def _turn_row(turn: Turn, key: str, trajectory: Any, tokenize: Tokenize, reward:
 
 
 def _join_rows(row: TrainingRow, following: TrainingRow) -> TrainingRow:
-    """Both in one row; what lies between the answers is masked."""
+    """Join two rows, masking the tokens between the answers."""
     prefix = row.prompt + row.response
     if following.prompt[: len(prefix)] != prefix:
         raise ConfigurationError(
-            f"{row.key}: a later prompt does not begin with the tokens of the turn before it (its template writes "
-            "answers anew): use step_wise=True"
+            f"{row.key}: a prompt does not start with the tokens of the previous turn, because the chat template "
+            "rewrites answers: use step_wise=True"
         )
     gap = following.prompt[len(prefix) :]
     zeros = [0] * len(gap)

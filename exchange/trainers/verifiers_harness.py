@@ -1,9 +1,7 @@
-"""Harness of verifiers (its v1 API) for a scenario.
+"""Harness of verifiers (v1 API) for a scenario; needs the package verifiers.
 
-The compared role's calls go to the endpoint that verifiers intercepts, so that its trace holds what the trained
-model was sent and answered. Needs the package verifiers.
-
-Other roles' calls are not in that trace; they are in the run's folder.
+Calls of the compared role go to the endpoint that verifiers intercepts, so its trace has the trained model's prompts
+and answers. Calls of other roles are only in the run folder.
 """
 
 from __future__ import annotations
@@ -27,13 +25,14 @@ from .training_data import tasks_for
 
 
 class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
-    """Each launch is a run of one conversation. Subclass it in a module of your own and export the subclass as that
-    module's ``__all__``: the module's name is the harness's id.
+    """Harness in which each launch is a run of one conversation.
 
-    ``scenario``, ``settings`` and ``reward_of`` (its ``reward``) are as for ``viva.rollouts``; ``models`` are those of
-    the other roles; ``out`` is where run folders go, each named for its trace. The reward is recorded in the trace
-    under ``reward_name``, none where the conversation is unscored; ``trace.info["viva"]`` has the run's folder, the
-    conversation's key and its value.
+    Subclass it in your own module and export the subclass in `__all__`; the module's name is the harness's id.
+
+    `scenario`, `settings` and `reward_of` (its `reward`) are as for `viva.rollouts`. `models` are the models of the
+    other roles. Run folders go to `out` and are named after their trace. The reward is recorded in the trace as
+    `reward_name`, unless the conversation is unscored. `trace.info["viva"]` has the run folder, the conversation's key
+    and its value.
     """
 
     APPENDS_SYSTEM_PROMPT = True
@@ -48,7 +47,7 @@ class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
     reward_name: ClassVar[str] = "conversation"
 
     def task(self, data: TaskData) -> Any:
-        """What the scenario is given as its task; the prompt's text unless a subclass says otherwise."""
+        """Return the task for the scenario. Default: the text of the prompt."""
         return data.prompt_text
 
     async def launch(
@@ -73,7 +72,7 @@ class ScenarioHarness(Harness[HarnessConfig]):  # type: ignore[misc]
             out=folder,
             **self.settings,
         )
-        async with aclosing(stream):  # cancelled, for a timeout, it leaves no call in flight
+        async with aclosing(stream):  # no call stays in flight after a timeout
             [rollout] = [rollout async for rollout in stream]
         trace.info["viva"] = {"run": str(stream.run.path), "key": rollout.key, "value": rollout.value}
         if rollout.error is not None:

@@ -220,7 +220,7 @@ def _dialogs(file: Path) -> Iterator[Dialog]:
 
 def test_what_models_say_and_fail_at_is_exported_too(rude: Path, tmp_path: Path) -> None:
     notes = export(rude, "openai", tmp_path / "rude.jsonl").notes
-    assert notes == ["1 conversations failed and are left out"]
+    assert notes == ["1 conversations failed and were skipped"]
     lines = _lines(tmp_path / "rude.jsonl")
     assert [line["messages"][0]["content"] for line in lines] == ["one 1", "two 1", "one 3", "two 3"]
     assert "\x00\u2028" in lines[0]["messages"][1]["content"]
@@ -230,7 +230,7 @@ def test_what_models_say_and_fail_at_is_exported_too(rude: Path, tmp_path: Path)
     assert [(row["state"], row["score"]) for row in rows] == [("finished", 25), ("failed", None), ("finished", 25)]
     assert "rude: no" in rows[1]["error"]
     done = export(rude, "every-eval-ever", tmp_path / "eee")
-    assert done.notes == ["rude: 1 conversations have no score and no line"]
+    assert done.notes == ["rude: 1 conversations without a score were skipped"]
     assert [line["evaluation"]["score"] for line in _lines(done.files[1])] == [25, 25]
     assert [line["interaction_type"] for line in _lines(done.files[1])] == ["multi_turn"] * 2
 
@@ -261,7 +261,7 @@ def test_the_verb_names_formats_and_never_writes_over_anything(run: Path, tmp_pa
     written = out.read_bytes()
     again = runner.invoke(app, ["export", str(run), "--format", "openai", "--out", str(out)])
     assert (again.exit_code, out.read_bytes()) == (2, written)
-    assert "exists; name another place with --out" in again.output
+    assert "already exists; choose another path with --out" in again.output
     with pytest.raises(ConfigurationError, match="--format csv: expected one of inspect, every-eval-ever"):
         export(run, "csv")
     assert beside.read_text() == "mine"

@@ -62,9 +62,9 @@ def test_imported_interviews_are_shown_and_exported_like_any_run(tmp_path: Path)
     said = [one["content"] for one in details()[0]["all_messages"]]
     assert [shown.find(text[:40]) >= 0 for text in said] == [True] * len(said)
     code, shown = _viva("show", tmp_path / "run", "--json", "--prompts")
-    assert "held by another tool (imported from kieval)" in orjson.loads(shown.splitlines()[0])["prompts_unknown"]
+    assert "imported from another tool (kieval)" in orjson.loads(shown.splitlines()[0])["prompts_unknown"]
     [note] = export(tmp_path / "run", "openai", tmp_path / "dialogs.jsonl").notes
-    assert note.startswith("4 conversations have no dialog to export: it was held by another tool")
+    assert note.startswith("4 conversations have no dialog to export: imported from another tool")
     done = export(tmp_path / "run", "every-eval-ever", tmp_path / "out")
     [aggregate] = [orjson.loads(one.read_bytes()) for one in done.files if one.suffix == ".json"]
     results = {one["metric_config"]["metric_name"]: one["score_details"]["score"]
@@ -216,14 +216,14 @@ def test_nothing_is_written_over_and_choices_are_checked(tmp_path: Path) -> None
     (beside / "mine.txt").write_text("mine")
     import_file(file, "kieval", tmp_path / "run")
     assert (beside / "mine.txt").read_text() == "mine", "somebody's folder, whatever its name"
-    with pytest.raises(ConfigurationError, match="exists; name another folder with --out"):
+    with pytest.raises(ConfigurationError, match="already exists; choose another folder with --out"):
         import_file(file, "kieval", tmp_path / "run")
-    with pytest.raises(ConfigurationError, match=r"--model pupil=…: no role of kieval; it has candidate, interactor"):
+    with pytest.raises(ConfigurationError, match=r"--model pupil=…: kieval has no such role; it has candidate"):
         import_file(file, "kieval", tmp_path / "other", ImportOptions(models={"pupil": "openai:x"}))
     code, printed = _viva("import", file, "--from", "kieval", "--model", "candidate")
     assert (code, "expected ROLE=NAME" in printed) == (2, True)
     for words in (("resume", tmp_path / "run"), ("run", "--fork", tmp_path / "run", "--judge", "simulated:e")):
         code, printed = _viva(*words)
-        assert (code, "can neither go on nor be forked" in printed) == (2, True)
+        assert (code, "cannot be resumed or forked" in printed) == (2, True)
     code, printed = _viva("import", "--help")
     assert all(f"  {name}" in printed for name in ("inspect", "kieval", "lm-eval"))

@@ -144,7 +144,7 @@ def test_dialogs_of_a_log_are_judged_by_a_suite(run: Path, log: Path, tmp_path: 
 
 def test_what_is_no_log_is_refused_by_name(log: Path, tmp_path: Path) -> None:
     (tmp_path / "a.eval").write_bytes(b"PK not a zip")
-    with pytest.raises(DatasetError, match=r"a\.eval: is no log of Inspect"):
+    with pytest.raises(DatasetError, match=r"a\.eval: not an Inspect log"):
         import_file(tmp_path / "a.eval", "inspect", tmp_path / "out.jsonl")
     with zipfile.ZipFile(log) as whole, zipfile.ZipFile(tmp_path / "b.eval", "w") as broken:
         for name in whole.namelist():

@@ -243,7 +243,7 @@ def test_rollouts_over_an_endpoint_that_gives_its_tokens(tmp_path: Path) -> None
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "role": ({"models": MODELS | {"tuter": "simulated:x"}}, "lesson has no role 'tuter'; its roles: pupil, tutor"),
     "missing role": ({"models": {"pupil": "simulated:a"}}, "lesson: models: tutor: is missing"),
-    "several": ({"models": MODELS | {"tutor": ["simulated:x"]}}, "'tutor' is played by one model"),
+    "several": ({"models": MODELS | {"tutor": ["simulated:x"]}}, "'tutor' takes one model, not a list"),
     "no model": ({"models": MODELS | {"tutor": 7}}, "expected a name"),
     "unknown kind": ({"models": MODELS | {"tutor": "gpt-4o"}}, "expected kind:where"),
     "no tasks": ({"tasks": []}, "there are no tasks"),

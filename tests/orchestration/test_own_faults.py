@@ -131,7 +131,7 @@ def test_a_virtual_clock_passes_time_in_its_own_loop_and_is_refused_in_another(t
     clock = viva.VirtualClock()
     run = viva.run_sync(lesson, tasks=TOPICS, models=slow, out=tmp_path / "run", clock=clock)
     assert (run.outcome and run.outcome.how, clock.now() > 3600) == ("done", True)
-    with pytest.raises(viva.ConfigurationError, match=r"use viva\.run_sync\(…, clock=clock\), or hold everything in"):
+    with pytest.raises(viva.ConfigurationError, match=r"use viva\.run_sync\(…, clock=clock\), or call"):
         asyncio.run(viva.run(lesson, tasks=TOPICS, models=MODELS, out=tmp_path / "no", clock=clock))
     assert not (tmp_path / "no").exists()
 

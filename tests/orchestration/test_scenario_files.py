@@ -117,8 +117,8 @@ def test_tasks_may_have_any_text_as_their_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "models", "repeats", "message"),
     [
-        (["a", "a#2"], ["simulated:a"], 2, "task 'a#2': is also the key of repeat 2 of 'a'"),
-        (["b/c", "c"], ["simulated:x?label=a", "simulated:y?label=a/b"], 1, "one model's label begins with another's"),
+        (["a", "a#2"], ["simulated:a"], 2, "task 'a#2': the same key as repeat 2 of 'a'"),
+        (["b/c", "c"], ["simulated:x?label=a", "simulated:y?label=a/b"], 1, "one model's label starts with another's"),
         (["\ud800"], ["simulated:a"], 1, r"task '\\ud800': cannot be written as JSON"),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_scenario_that_cannot_be_made_is_told_what_to_write(given: dict[str, A
 
 
 RESUMED: dict[str, tuple[dict[str, Any], str]] = {
-    "other model": ({"models": {"pupil": "simulated:b"}}, "'simulated:b' is no model of this run; it has simulated:a"),
+    "other model": ({"models": {"pupil": "simulated:b"}}, "this run has no model 'simulated:b'; it has simulated:a"),
     "no concurrency": ({"concurrency": 0}, "concurrency: Input should be greater than or equal to 1, found 0"),
     "no number": ({"max_calls": "many"}, "max_calls: Input should be a valid integer"),
     "seed": ({"seed": 8}, "seed cannot change when a run is resumed"),
@@ -179,9 +179,9 @@ MISUSES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"which": None}, "found NoneType"),
     "models as a list": ({"models": ["simulated:a"]}, "models: expected a dict by role, {'pupil': …}; found list"),
     "no model": ({"models": {"pupil": []}}, "models: pupil: the list is empty; name at least one model"),
-    "a set of models": ({"models": {"pupil": {"simulated:a"}}}, "expected a name, a viva.Backend or a list of them"),
+    "a set of models": ({"models": {"pupil": {"simulated:a"}}}, "expected a name, a viva.Backend, or an ordered list"),
     "a backend's class": ({"models": {"pupil": viva.Backend}}, "a viva.Backend object; write Backend(…)"),
-    "tasks as a text": ({"tasks": "tides"}, "tasks: expected a list of tasks, found str; one task stands in a list"),
+    "tasks as a text": ({"tasks": "tides"}, "tasks: expected a list of tasks, found str; put a single task in a list"),
     "tasks as a dict": ({"tasks": {"id": "a"}}, "tasks: expected a list of tasks, found dict"),
     "tasks as a number": ({"tasks": 3}, "tasks: expected a list of tasks, found int"),
     "a file that is not there": ({"tasks": Path("none.jsonl")}, "none.jsonl: cannot be read"),

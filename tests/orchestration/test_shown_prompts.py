@@ -261,7 +261,7 @@ def test_other_words_than_the_recorded_ones_are_not_taken_for_them(
         assert _texts(line) == _texts(before)
         assert not any("prompt" in one for one in line["talk"] if one["party"] == "evaluator")
     _edit(folder, prompts="name: nothing")
-    _texts_alone(run, folder, "this version cannot hold its conversations again")
+    _texts_alone(run, folder, "this version cannot replay its conversations")
 
 
 def test_a_scenario_that_is_not_here_or_another_version_s_leaves_the_recorded_texts(
@@ -274,7 +274,7 @@ def test_a_scenario_that_is_not_here_or_another_version_s_leaves_the_recorded_te
     manifest = orjson.loads((run.folder / "manifest.json").read_bytes())
     versions = manifest["versions"] | {"viva": "99.0"}
     _edit(folder, scenario="kieval", settings=manifest["settings"] | {"tomorrow": 1}, versions=versions)
-    _texts_alone(run, folder, "another version of this program recorded it")
+    _texts_alone(run, folder, "recorded by another version of viva")
 
 
 def test_damaged_records_leave_what_is_whole(shown: Callable[[str], Shown], tmp_path: Path) -> None:

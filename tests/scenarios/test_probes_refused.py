@@ -62,7 +62,7 @@ def test_a_probe_has_no_evaluator_to_exchange_and_no_scorer(tmp_path: Path) -> N
     fork = completed("run", "--fork", tmp_path / "run", "--judge", "simulated:e", "--out", tmp_path / "fork")
     score = completed("score", tmp_path / "run", "--scorer", "linear")
     assert (fork.returncode, score.returncode) == (2, 2)
-    assert b"no judge to exchange" in fork.stderr
+    assert b"no judge to replace" in fork.stderr
     assert b"No such option: --scorer" in score.stderr
 
 
