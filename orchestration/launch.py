@@ -184,9 +184,9 @@ def resumed_run(
     scenario, settings = recorded_settings(folder)
     folder.require_journal()
     changes = changes or {}
-    foreign = changes.keys() - settings.circumstances
-    if foreign:
-        raise ConfigurationError(f"{', '.join(sorted(foreign))} cannot change when a run is resumed")
+    unsupported = changes.keys() - settings.circumstances
+    if unsupported:
+        raise ConfigurationError(f"{', '.join(sorted(unsupported))} cannot change when a run is resumed")
     settings = _with_changes(settings, changes)
     prepared = PreparedRun(scenario, settings, Shard.from_manifest(folder.manifest), folder.manifest)
     check_prices(settings, prepared.models)
@@ -228,11 +228,11 @@ def check_settings(folder: RunFolder, name: str, settings: RunSettings) -> None:
             f"{folder.path} already contains a run of {scenario.name}, not of {name}; choose another folder"
         )
     old, new = recorded.model_dump(mode="json"), settings.model_dump(mode="json")
-    different = [f"{key} was {old[key]!r}, is {new[key]!r}" for key in new
+    differences = [f"{key} was {old[key]!r}, is {new[key]!r}" for key in new
                  if key not in settings.circumstances and old[key] != new[key]]  # fmt: skip
-    if different:
+    if differences:
         raise ConfigurationError(
-            f"{folder.path} already contains a run with other settings: {'; '.join(different)}; "
+            f"{folder.path} already contains a run with other settings: {'; '.join(differences)}; "
             "restore them, or choose another folder with --out"
         )
 
@@ -247,10 +247,10 @@ def check_unchanged(folder: RunFolder, prepared: PreparedRun) -> None:
     """
     current, recorded = prepared.manifest(), folder.manifest
     compared = [key for key in current if key in recorded and key not in ("settings", "versions")]
-    different = [key for key in compared if _has_changed(recorded[key], current[key])]
-    if different:
+    differences = [key for key in compared if _has_changed(recorded[key], current[key])]
+    if differences:
         raise ConfigurationError(
-            f"{folder.path}: cannot resume: changed since the run began: {', '.join(different)}; "
+            f"{folder.path}: cannot resume: changed since the run began: {', '.join(differences)}; "
             "restore the original files, or start a new run"
         )
 
@@ -285,9 +285,9 @@ def forked_run(
     if judge is None:
         raise ConfigurationError(f"{source}: this run of {scenario.name} has no judge to replace; start a new run")
     changes = {judge.name if name == "evaluator" else name: value for name, value in changes.items()}
-    foreign = sorted(changes.keys() - {judge.name, "concurrency"} - scenario.judging)
-    if foreign:
-        raise ConfigurationError(f"a fork keeps the conversations and cannot change {', '.join(foreign)}")
+    unsupported = sorted(changes.keys() - {judge.name, "concurrency"} - scenario.judging)
+    if unsupported:
+        raise ConfigurationError(f"a fork keeps the conversations and cannot change {', '.join(unsupported)}")
     run = str(source.resolve())
     if judge.many and isinstance(changes.get(judge.name), str):  # compared judges are a list
         changes[judge.name] = [changes[judge.name]]
@@ -346,9 +346,9 @@ def scoring_of(scenario: AnyScenario, options: Mapping[str, Any]) -> Scoring:
         ConfigurationError: The scenario has no such option, or the value is invalid.
     """
     choices = {name: value for name, value in options.items() if value is not None}
-    foreign = [name for name in choices if name not in scenario.scoring.model_fields]
-    if foreign:
-        raise ConfigurationError(f"{scenario.name} has no option {' or '.join(foreign)}")
+    unknown = [name for name in choices if name not in scenario.scoring.model_fields]
+    if unknown:
+        raise ConfigurationError(f"{scenario.name} has no option {' or '.join(unknown)}")
     try:
         return scenario.scoring.model_validate(choices)
     except ValidationError as error:

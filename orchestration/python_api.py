@@ -74,8 +74,8 @@ class LaunchRequest:
         tools = settings.pop("python_tools", None) or ()
         grant(*([tools] if isinstance(tools, str) else tools))
         for value in settings.values():  # the user's own program may name any file
-            words = value if isinstance(value, list | tuple) else [value]
-            grant_typed(*(word for word in words if isinstance(word, str)))
+            texts = value if isinstance(value, list | tuple) else [value]
+            grant_typed(*(text for text in texts if isinstance(text, str)))
         scenario = scenario_of(self.scenario)
         files: dict[str, bytes] = {}
         path = (Path(self.out) if self.out is not None else fresh_folder(scenario.name)).absolute()
@@ -137,12 +137,12 @@ def _by_role(scenario: AnyScenario, models: Models) -> dict[str, Any]:
     for name, value in models.items():
         if isinstance(value, set | frozenset | Iterator):
             raise ConfigurationError(f"models: {name}: expected a name, a viva.Backend, or an ordered list of them")
-        several = isinstance(value, Sequence) and not isinstance(value, str)
-        if several and not value:
+        is_list = isinstance(value, Sequence) and not isinstance(value, str)
+        if is_list and not value:
             raise ConfigurationError(f"models: {name}: the list is empty; name at least one model")
-        if several and not roles[name].many:
+        if is_list and not roles[name].many:
             raise ConfigurationError(f"{scenario.name}: the role '{name}' takes one model, not a list")
-        models_by_setting[name] = value if several or not roles[name].many else [value]
+        models_by_setting[name] = value if is_list or not roles[name].many else [value]
     return models_by_setting
 
 

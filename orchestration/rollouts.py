@@ -144,9 +144,9 @@ class Rollouts(AsyncIterator[Rollout]):
             turns = _make_turns(exchanges, "", ())
             return Rollout(key, label, task, turns, error=event.error, number=number, group=group)
         value = scenario.result_value(event.result)
-        earned = _own_reward(value) if self._reward is None else _check_reward(self._reward(value))
-        turn_rewards = earned if isinstance(earned, Sequence) else ()
-        total = sum(filter(None, turn_rewards)) if isinstance(earned, Sequence) else earned
+        reward = _own_reward(value) if self._reward is None else _check_reward(self._reward(value))
+        turn_rewards = reward if isinstance(reward, Sequence) else ()
+        total = sum(filter(None, turn_rewards)) if isinstance(reward, Sequence) else reward
         turns = _make_turns(exchanges, {role.name for role in scenario.roles if role.many}, turn_rewards)
         return Rollout(key, label, task, turns, value, total, number=number, group=group)
 
@@ -177,13 +177,13 @@ def group_of(key: str, repeats: int) -> str:
     return first if number.isdecimal() and 2 <= int(number) <= repeats else key
 
 
-def _check_reward(earned: Any) -> Reward:
+def _check_reward(reward: Any) -> Reward:
     """Return the reward if it is valid, else raise ConfigurationError."""
-    if not _is_reward(earned):
+    if not _is_reward(reward):
         raise ConfigurationError(
-            f"reward: expected a number, None, or a list of these per turn; the function returned {earned!r:.80}"
+            f"reward: expected a number, None, or a list of these per turn; the function returned {reward!r:.80}"
         )
-    rewards: Reward = earned
+    rewards: Reward = reward
     return rewards
 
 
@@ -219,4 +219,4 @@ def _tokens(completion: Completion) -> tuple[list[int] | None, list[bool] | None
     if completion.pieces is None:
         return None, None
     ids = [token for _, tokens in completion.pieces for token in tokens]
-    return ids, [alone for alone, tokens in completion.pieces for _ in tokens]
+    return ids, [is_free for is_free, tokens in completion.pieces for _ in tokens]

@@ -122,8 +122,8 @@ class RemainingTime:
         """Estimate the remaining calls; a running conversation has at least one."""
         assert self._total is not None
         mean = self._calls_of_ended / self._ended
-        begun = sum(max(1.0, mean - calls) for calls in self._open.values())
-        return begun + mean * max(0, self._total - self._done - len(self._open))
+        open_calls = sum(max(1.0, mean - calls) for calls in self._open.values())
+        return open_calls + mean * max(0, self._total - self._done - len(self._open))
 
 
 _CAUSES = {"Throttled": "429", "TimedOut": "a timeout"}  # other errors are named by type
@@ -196,11 +196,11 @@ class WaitStatus:
         """
         self._drop_ended()
         counters = self._counters()
-        together: dict[tuple[str, ...], list[str]] = {}
+        roles_by_models: dict[tuple[str, ...], list[str]] = {}
         for role, names in self._roles:
-            together.setdefault(tuple(sorted(set(names))), []).append(role)
+            roles_by_models.setdefault(tuple(sorted(set(names))), []).append(role)
         parts = []
-        for names, roles in together.items():
+        for names, roles in roles_by_models.items():
             counts = [f"{count:,} {word}" for key, word in (("in_flight", "in flight"), ("waiting", "queued"))
                       if (count := sum(int(counters.get(name, {}).get(key) or 0) for name in names))]  # fmt: skip
             counts += self._retries({self._labels[name] for name in names})

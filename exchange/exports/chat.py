@@ -35,7 +35,7 @@ def export_sharegpt(cells: Sequence[ExportCell], out: Path) -> TransferResult:
 def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog], dict[str, Any]]) -> TransferResult:
     result = TransferResult(files=[out])
     failed = 0
-    without: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     with json_lines(out) as write:
         for cell in cells:
             for conversation in read_conversations(cell):
@@ -43,13 +43,13 @@ def _export(cells: Sequence[ExportCell], out: Path, line: Callable[[str, Dialog]
                     failed += 1
                     continue
                 if not conversation.dialogs:
-                    without[conversation.problem or "the model only returned log-likelihoods"] += 1
+                    skipped[conversation.problem or "the model only returned log-likelihoods"] += 1
                 for number, dialog in enumerate(conversation.dialogs, 1):
                     write(line(_id(cell, conversation, number), dialog))
                     result.records += 1
     if failed:
         result.notes.append(f"{failed:,} conversations failed and were skipped")
-    result.notes += [f"{count:,} conversations have no dialog to export: {reason}" for reason, count in without.items()]
+    result.notes += [f"{count:,} conversations have no dialog to export: {reason}" for reason, count in skipped.items()]
     return result
 
 

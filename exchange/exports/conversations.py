@@ -339,16 +339,16 @@ class Conversation:
 
     def usage(self) -> dict[str, tuple[int, int, int]]:
         """Return calls, prompt tokens and completion tokens by role."""
-        used: dict[str, tuple[int, int, int]] = {}
+        usage: dict[str, tuple[int, int, int]] = {}
         for exchange in self.exchanges:
             assert exchange.completion is not None
-            calls, prompt, completion = used.get(exchange.role, (0, 0, 0))
-            used[exchange.role] = (
+            calls, prompt, completion = usage.get(exchange.role, (0, 0, 0))
+            usage[exchange.role] = (
                 calls + 1,
                 prompt + exchange.completion.prompt_tokens,
                 completion + exchange.completion.completion_tokens,
             )
-        return used
+        return usage
 
     def latency(self, role: str) -> float:
         return sum(

@@ -85,7 +85,7 @@ def _base_line(cell: ExportCell, conversation: Conversation, ids: EvaluationIds)
         "output": {"raw": [answer]} if kind == "single_turn" else None,
         "messages": None
         if kind == "single_turn"
-        else [_line_message(at, message) for at, message in enumerate(messages)],
+        else [_line_message(index, message) for index, message in enumerate(messages)],
         "answer_attribution": [
             {
                 "turn_idx": last,
@@ -130,8 +130,8 @@ def _likeliest_text(conversation: Conversation, role: str) -> Iterator[str]:
                 yield exchange.reading.continuations[best].strip()
 
 
-def _line_message(at: int, message: Message) -> dict[str, Any]:
-    record: dict[str, Any] = {"turn_idx": at, "role": message.role, "content": message.content or None}
+def _line_message(index: int, message: Message) -> dict[str, Any]:
+    record: dict[str, Any] = {"turn_idx": index, "role": message.role, "content": message.content or None}
     if message.calls:
         record["tool_calls"] = [
             {"id": call.id, "name": call.name, "arguments": _text_arguments(call)} for call in message.calls

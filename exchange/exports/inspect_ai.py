@@ -146,10 +146,10 @@ class SampleMaker:
 
     def _by_model(self, usage: dict[str, Any]) -> dict[str, Any]:
         totals: dict[str, Any] = {}
-        for role, used in usage.items():
+        for role, usage_of_role in usage.items():
             model = self._cell.model_of(role)
             if model is not None:
-                totals[model] = totals[model] + used if model in totals else used
+                totals[model] = totals[model] + usage_of_role if model in totals else usage_of_role
         return totals
 
     def _messages(self, messages: Sequence[Message]) -> list[Any]:
@@ -280,11 +280,11 @@ def _log(cell: ExportCell) -> Any:
         name=cell.scenario.name, steps=[log_module.EvalPlanStep(solver=cell.scenario.name, params=settings)]
     )
     stats = log_module.EvalStats(started_at=began, completed_at=finished)
-    stats.role_usage = {role: _role_usage(used) for role, used in cell.usage.items()}
-    for role, used in cell.usage.items():
+    stats.role_usage = {role: _role_usage(counts) for role, counts in cell.usage.items()}
+    for role, counts in cell.usage.items():
         model = cell.model_of(role)
         if model is not None:
-            stats.model_usage[model] = stats.model_usage.get(model, _role_usage({})) + _role_usage(used)
+            stats.model_usage[model] = stats.model_usage.get(model, _role_usage({})) + _role_usage(counts)
     status = _STATES.get(cell.state, "cancelled")
     return log_module.EvalLog(status=status, eval=spec, plan=plan, results=_results(cell), stats=stats)
 
@@ -326,9 +326,9 @@ def _usage(prompt_tokens: int, completion_tokens: int) -> Any:
     )
 
 
-def _role_usage(used: Any) -> Any:
-    usage = _usage(int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0))
-    usage.total_cost = used.get("cost")
+def _role_usage(counts: Any) -> Any:
+    usage = _usage(int(counts.get("prompt_tokens") or 0), int(counts.get("completion_tokens") or 0))
+    usage.total_cost = counts.get("cost")
     return usage
 
 

@@ -145,8 +145,8 @@ def _sample(cell: ExportCell, conversation: Conversation) -> dict[str, Any]:
         "doc_id": conversation.number,
         "doc": {**doc, "viva_key": conversation.key, "viva_repeat": conversation.repeat},
         "target": target,
-        "arguments": {f"gen_args_{at}": {f"arg_{index}": text for index, text in enumerate(texts)}
-                      for at, texts in enumerate(arguments)},
+        "arguments": {f"gen_args_{request_index}": {f"arg_{index}": text for index, text in enumerate(texts)}
+                      for request_index, texts in enumerate(arguments)},
         "resps": [[answer] for answer in answers],
         "filtered_resps": answers,
         "filter": _FILTER,

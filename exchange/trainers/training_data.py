@@ -86,10 +86,10 @@ def rows_of(
         rows.append(row if counts else replace(row, mask=[0] * len(row.mask)))
     if step_wise:
         return rows
-    joined = rows[0]
+    merged = rows[0]
     for row in rows[1:]:
-        joined = _join_rows(joined, row)
-    return [joined]
+        merged = _join_rows(merged, row)
+    return [merged]
 
 
 def generator_output(rows: Iterable[TrainingRow], step_wise: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Models that call nothing: ``fixed`` gives one answer to everything, ``recorded`` stands for finished dialogs."""
+"""Models without an endpoint: `fixed` always gives the same answer, `recorded` stands for finished dialogs."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from viva.engine.messages import Completion, Request
 
 
 class FixedBackend(Backend):
-    """Says ``text``."""
+    """Backend that always answers `text`."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     async def generate(self, request: Request) -> Completion:
-        """The text, whatever is asked."""
+        """Return the text for any request."""
         completion = Completion(self._text)
         estimate_missing_counts(completion, request)
         return completion
 
 
 def build_fixed(spec: ModelSpec, clock: Clock) -> Backend:
-    """Build the model of a name, whose option ``text`` is its answer."""
+    """Build a fixed model; its option `text` is the answer."""
     text = spec.take("text")
     if text is None:
-        raise ConfigurationError(f"model '{spec.text}': says nothing; give its answer with ?text=")
+        raise ConfigurationError(f"model '{spec.text}': no answer; give one with ?text=")
     return FixedBackend(text)
 
 
 class RecordedBackend(Backend):
-    """Stands where a system under test would."""
+    """Placeholder for the system under test of recorded dialogs."""
 
     async def generate(self, request: Request) -> Completion:
-        raise ConfigurationError("the conversations are scored as they stand: nobody answers in them")
+        raise ConfigurationError("recorded conversations are scored without calling the system under test")
 
 
 def build_recorded(spec: ModelSpec, clock: Clock) -> Backend:
-    """The model of ``recorded:conversations``."""
+    """Build the model `recorded:conversations`."""
     return RecordedBackend()

@@ -1,7 +1,7 @@
-"""Built-in metrics: plain functions with an annotated first argument, by name in ``BUILTIN``.
+"""Built-in metrics: plain functions with an annotated first argument, by name in `BUILTIN`.
 
-Contents (phrases, patterns, questions, JSON, refusals), texts (lengths, readability, language), counts (messages,
-turns, tokens, seconds, tool calls), the shape of tool calls, and a moderation endpoint.
+They cover content (phrases, patterns, questions, JSON, refusals), text (length, readability, language), counts
+(messages, turns, tokens, seconds, tool calls), the validity of tool calls, and a moderation endpoint.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
 def has_question_mark(text: str) -> bool:
-    """Whether a question is asked."""
+    """Return True if the text contains a question mark."""
     return any(mark in text for mark in "?？؟")
 
 
 def contains(text: str, what: str | list[str], ignore_case: bool = True, every: bool = False) -> bool:
-    """Whether the text holds a phrase: one of several, or ``every`` one of them."""
+    """Return True if the text contains one of the phrases, or `every` phrase."""
     phrases = [what] if isinstance(what, str) else what
     folded = text.casefold() if ignore_case else text
     hits = [(phrase.casefold() if ignore_case else phrase) in folded for phrase in phrases]
@@ -36,18 +36,18 @@ def contains(text: str, what: str | list[str], ignore_case: bool = True, every: 
 
 
 def matches(text: str, pattern: str, ignore_case: bool = False) -> int:
-    """How often a regular expression is found."""
+    """Count the matches of a regular expression."""
     flags = re.IGNORECASE if ignore_case else 0
     return sum(1 for _ in re.finditer(pattern, text, flags))
 
 
 def is_json(text: str, fenced: bool = True) -> bool:
-    """Whether the text is JSON; in a code fence, too, unless ``fenced`` is false."""
+    """Return True if the text is JSON, possibly in a code fence unless `fenced` is false."""
     return _parse_json(text, fenced) is not None
 
 
 def follows_schema(text: str, schema: dict[str, Any], fenced: bool = True) -> dict[str, Any]:
-    """Whether the text is JSON that follows a JSON schema (``valid``), and what is wrong with it otherwise."""
+    """Check JSON text against a JSON schema; return `valid`, and the `problem` if it is not."""
     value = _parse_json(text, fenced)
     if value is None:
         return {"valid": False, "problem": "not JSON"}
@@ -60,12 +60,12 @@ def follows_schema(text: str, schema: dict[str, Any], fenced: bool = True) -> di
 
 
 def refusal(text: str) -> bool:
-    """Return True if the text begins by refusing: by phrases in English and some other languages; no model is asked."""
+    """Return True if the text starts with a refusal, by phrases in several languages; no model is called."""
     return is_refusal(text)
 
 
 def _parse_json(text: str, fenced: bool) -> list[Any] | None:
-    """The value in a list; None of what is not JSON."""
+    """Return the parsed value in a list, or None if the text is not JSON."""
     inner = _FENCE.match(text) if fenced else None
     try:
         return [json.loads(inner[1] if inner else text)]
@@ -99,43 +99,43 @@ FORMULAS = (
     "syllable_count",
     "szigriszt_pazos",
 )
-_MIN_CHARACTERS = 20  # characters; of less no language can be told
+_MIN_CHARACTERS = 20  # shorter texts do not determine a language
 
 
 def length(text: str) -> int:
-    """Characters."""
+    """Count characters."""
     return len(text)
 
 
 def words(text: str) -> int:
-    """Words: runs of letters and digits."""
+    """Count words: runs of letters and digits."""
     return len(_WORD.findall(text))
 
 
 def sentences(text: str) -> int:
-    """Sentences, told by their final marks."""
+    """Count sentences by their final punctuation."""
     return sum(bool(_WORD.search(sentence)) for sentence in _SENTENCE.findall(text))
 
 
 def flesch_reading_ease(text: str) -> float | None:
-    """Flesch's reading ease (Flesch 1948) of English text: 100 is very easy, 0 very hard. None without words."""
+    """Return the Flesch reading ease of English text (Flesch 1948), 100 for easy, 0 for hard; None without words."""
     return _textstat_value("flesch_reading_ease", text)
 
 
 def flesch_kincaid_grade(text: str) -> float | None:
-    """The school grade that a text asks for (Kincaid et al. 1975). None without words."""
+    """Return the school grade level of a text (Kincaid et al. 1975); None without words."""
     return _textstat_value("flesch_kincaid_grade", text)
 
 
 def readability(text: str, formula: str = "flesch_reading_ease") -> float | None:
-    """Apply a formula of textstat by its name, such as ``smog_index``; None without words."""
+    """Return a textstat formula by name, such as `smog_index`; None without words."""
     if formula not in FORMULAS:
-        raise ValueError(f"there is no formula '{formula}'; there are: {', '.join(FORMULAS)}")
+        raise ValueError(f"unknown formula '{formula}'; known: {', '.join(FORMULAS)}")
     return _textstat_value(formula, text)
 
 
 def language(text: str) -> str | None:
-    """The language as a two-letter code (py3langid). None of fewer than 20 characters: too few to tell."""
+    """Return the language as a two-letter code (py3langid); None below 20 characters."""
     if len(text.strip()) < _MIN_CHARACTERS:
         return None
     return str(_import_extra("py3langid").classify(text)[0])
@@ -155,22 +155,22 @@ def _import_extra(name: str) -> Any:
 
 
 def is_role(unit: Turn | Message, role: str) -> dict[str, int]:
-    """Whether this role said it: 1 or 0 under the role's name."""
+    """Return 1 or 0 under the role's name: whether the unit has this role."""
     return {role: int(unit.role == role)}
 
 
 def identity(text: str, **anything: Any) -> str:
-    """The text itself, as a category."""
+    """Return the text itself, as a category."""
     return text[:200]
 
 
 def turns(dialog: Dialog) -> int:
-    """Turns: how often the sides alternate."""
+    """Count turns."""
     return len(dialog.turns)
 
 
 def messages_per_role(unit: Dialog | Turn) -> dict[str, int]:
-    """How many messages each role has."""
+    """Count the messages of each role."""
     counts: dict[str, int] = {}
     for message in unit.messages:
         counts[message.role] = counts.get(message.role, 0) + 1
@@ -178,13 +178,13 @@ def messages_per_role(unit: Dialog | Turn) -> dict[str, int]:
 
 
 def latency(unit: Turn | Message | Dialog) -> float | None:
-    """Seconds that answers took, as they were recorded, added up. None where nobody recorded them."""
+    """Sum the recorded latencies of answers in seconds; None if none was recorded."""
     latencies = [message.latency for message in _messages_of(unit) if message.latency is not None]
     return math.fsum(latencies) if latencies else None
 
 
 def tokens(unit: Turn | Message | Dialog) -> dict[str, int] | None:
-    """Tokens of prompts and answers, as they were recorded. None where nobody recorded them."""
+    """Sum the recorded tokens of prompts and answers; None if none were recorded."""
     counts = [message.tokens for message in _messages_of(unit) if message.tokens]
     if not counts:
         return None
@@ -192,12 +192,12 @@ def tokens(unit: Turn | Message | Dialog) -> dict[str, int] | None:
 
 
 def tool_calls(unit: Turn | Message | Dialog) -> int:
-    """How many tools were called."""
+    """Count tool calls."""
     return len(unit.tool_calls)
 
 
 def tool_calls_by_name(unit: Turn | Message | Dialog) -> dict[str, int]:
-    """How often each tool was called."""
+    """Count the calls of each tool."""
     counts: dict[str, int] = {}
     for call in unit.tool_calls:
         counts[call.name] = counts.get(call.name, 0) + 1
@@ -205,7 +205,7 @@ def tool_calls_by_name(unit: Turn | Message | Dialog) -> dict[str, int]:
 
 
 def tool_call_arguments(call: ToolCall, numeric: bool = False) -> int | None:
-    """How many arguments a call has; only the ``numeric`` ones if wanted. None where they are not a JSON object."""
+    """Count a call's arguments, or only the `numeric` ones; None if they are not a JSON object."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -222,8 +222,9 @@ def _messages_of(unit: Turn | Message | Dialog) -> tuple[Message, ...]:
 
 
 def tool_call_shape(call: ToolCall, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """Whether a call can be made: its tool is one of ``tools`` (OpenAI's form), its arguments are a JSON object that
-    follows the tool's parameters. ``valid``, and the ``problem`` otherwise.
+    """Check a call against `tools` (OpenAI's format); return `valid`, and the `problem` if it is not.
+
+    The tool must exist, and the arguments must be a JSON object that follows the tool's parameters.
     """
     declared = {}
     for tool in tools:
@@ -257,18 +258,20 @@ def moderation(
     key: str | None = None,
     seconds: float = 30.0,
 ) -> dict[str, Any]:
-    """The scores of an endpoint in OpenAI's form, one a category, and ``flagged``. ``key`` names the environment
-    variable that holds the endpoint's key, "" for none; of the public endpoint it is OPENAI_API_KEY. No client of a
-    server may use it.
+    """Return the scores per category, and `flagged`, of a moderation endpoint in OpenAI's format.
 
-    :raises RuntimeError: it cannot be reached, or answers otherwise.
+    `key` names the environment variable with the API key, "" for none; the default for the public endpoint is
+    OPENAI_API_KEY. Clients of a server may not use this metric.
+
+    Raises:
+        RuntimeError: The endpoint is unreachable or returns an invalid answer.
     """
     import urllib.error  # takes a tenth of a second to load
     import urllib.request
 
     headers = {"Content-Type": "application/json"}
     permissions().check_network("moderation")
-    if key is None:  # a key for one place is never sent to another unasked
+    if key is None:  # never send OpenAI's key to another endpoint by default
         key = "OPENAI_API_KEY" if url == _PUBLIC_URL else ""
     if key:
         value = permissions().variable(key)
@@ -288,7 +291,7 @@ def moderation(
         raise RuntimeError(f"moderation: {url}: {type(error).__name__}: {error}") from None
 
 
-# Versions of functions whose values are no longer those of their first version; they stand in manifests.
+# Versions of functions whose values have changed since version 1, as recorded in manifests.
 VERSIONS: dict[str, int] = {}
 BUILTIN: dict[str, Callable[..., Any]] = {
     function.__name__: function

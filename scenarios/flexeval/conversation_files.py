@@ -1,6 +1,6 @@
-"""Files of conversations read as dialogs and as the tasks of a suite: JSON lines, JSON lists, logs, folders of runs.
+"""Files of conversations as dialogs and as tasks of a suite: JSON lines, JSON lists, logs, run folders.
 
-They are read once to be counted and checked, and again, one dialog at a time, while the run goes on.
+They are read once to count and check them, and again during the run, one dialog at a time.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _OTHER_ENDINGS = tuple(ending for ending in DATA_SUFFIXES if ending not in (".js
 
 
 def expand_paths(patterns: Sequence[str], folder: Path) -> list[Path]:
-    """The files and run folders that globs stand for (``**``: folders at any depth), each once, sorted by path.
+    """Return the files and run folders that globs match, sorted by path; relative patterns start in `folder`.
 
-    :param folder: relative patterns begin here.
-    :raises DatasetError: a pattern stands for no file; the message names it.
+    Raises:
+        DatasetError: A pattern matches nothing; the message names it.
     """
     paths: set[Path] = set()
     for pattern in patterns:
         full = Path(pattern).expanduser()
         full = full if full.is_absolute() else folder / full
-        # The folder's own name may hold brackets: only what the user wrote is a pattern, unless a file has that name.
+        # Only the user's text is a pattern: the folder's name may contain brackets, and so may a file's.
         root = Path(glob.escape(str(folder))) / pattern if full.is_relative_to(folder) else full
         matches = [full] if full.exists() else [Path(match) for match in glob.glob(str(root), recursive=True)]
         files = [match for match in matches if match.is_file() or is_run_path(match)]
         if not files:
-            problem = "is a folder without a run in it" if matches else "there is no such file"
-            raise DatasetError(f"{problem}; patterns begin at {folder.resolve()}", path=pattern)
+            problem = "is a folder without a run" if matches else "no such file"
+            raise DatasetError(f"{problem}; patterns start at {folder.resolve()}", path=pattern)
         paths.update(files)
     return sorted(paths)
 
@@ -61,12 +61,13 @@ def expand_paths(patterns: Sequence[str], folder: Path) -> list[Path]:
 def read_files(
     paths: Sequence[Path], form: LogForm | None = None, known_ids: set[bytes] | None = None
 ) -> Iterator[Dialog | UnreadableRecord]:
-    """The dialogs of several files, each with an id of its own, lines that cannot be read too: where an id was there
-    before, the later one is called ``FILESTEM:ID`` instead, or with a number behind it. ``#`` becomes ``:``, for behind
-    it a conversation's key has the number of the repeat. A dialog's own id is then in its metadata as ``id``.
+    """Yield the dialogs and unreadable lines of several files, with unique ids.
 
-    :param known: digests of the ids so far; added to.
-    :raises DatasetError: as ``read_dialogs``.
+    A repeated id becomes `FILESTEM:ID`, with a number if needed, and `#`, which marks repeats in keys, becomes `:`. The
+    original id is then in the metadata as `id`. Digests of ids are added to `known_ids`.
+
+    Raises:
+        DatasetError: As in `read_dialogs`.
     """
     known_ids = set() if known_ids is None else known_ids
     for path in paths:
@@ -81,10 +82,10 @@ def read_files(
 
 
 def read_dialogs(path: Path, form: LogForm | None = None) -> Iterator[Dialog | UnreadableRecord]:
-    """The dialogs of a file, or of the folder of a finished run.
+    """Yield the dialogs of a file or of a finished run's folder; `form` defaults to that of the first readable line.
 
-    :param form: what the lines are; None: what the first line that can be read is.
-    :raises DatasetError: the file cannot be read at all.
+    Raises:
+        DatasetError: The file cannot be read at all.
     """
     if is_run_path(path):
         yield from read_run(path)
@@ -117,13 +118,13 @@ def _read_records(path: Path) -> Iterator[Record]:
 
 
 def _is_one_json_text(path: Path) -> bool:
-    """Whether a file is one JSON text, a list or an object over several lines, instead of one a line."""
-    begun = False
+    """Return True if a file is a single JSON list or object over several lines, not one JSON text per line."""
+    in_object = False
     for _, line in read_lines(path):
         if isinstance(line, BadLine):
             return False
         text = line.strip()
-        if begun:
+        if in_object:
             return not text.startswith("{")
         if not text:
             continue
@@ -135,12 +136,12 @@ def _is_one_json_text(path: Path) -> bool:
             orjson.loads(text)
             return False
         except orjson.JSONDecodeError:
-            begun = True
-    return begun
+            in_object = True
+    return in_object
 
 
 def _unique_id(id_: str, path: Path, known_ids: set[bytes]) -> str:
-    """An id that no dialog has yet."""
+    """Return an id that no dialog has yet."""
     if _id_digest(id_) not in known_ids:
         return id_
     base = id_ if id_.startswith(f"{path.stem}:") else f"{path.stem}:{id_}"
@@ -159,12 +160,13 @@ STATE_PREFIX = b'{"state":'
 
 
 class DialogTasks:
-    """The conversations of these files, in the order of their names and lines; the first ``limit`` of them.
+    """Conversations of files, in the order of names and lines, up to `limit`.
 
-    ``unreadable`` counts lines that hold none.
+    `unreadable` counts lines without a readable conversation.
 
-    :raises ConfigurationError: there is no conversation.
-    :raises DatasetError: a file cannot be read.
+    Raises:
+        ConfigurationError: There is no conversation.
+        DatasetError: A file cannot be read.
     """
 
     def __init__(self, files: Sequence[Path], limit: int | None = None) -> None:
@@ -179,7 +181,7 @@ class DialogTasks:
             self._changes.add(record)
             digest.update(orjson.dumps(record, option=orjson.OPT_SORT_KEYS) + b"\n")
         if not self._changes:
-            raise ConfigurationError(f"{', '.join(map(str, self.files))}: hold no conversation")
+            raise ConfigurationError(f"{', '.join(map(str, self.files))}: no conversations found")
         self.digest = digest.hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -208,7 +210,7 @@ class DialogTasks:
                     yield DialogTask(entry.id, entry)
 
     def to_record(self, name: str) -> dict[str, Any]:
-        """What the manifest says of them."""
+        """Return the record for the manifest."""
         return {
             "name": name,
             "digest": self.digest,
@@ -219,9 +221,10 @@ class DialogTasks:
 
 
 class WatchedTasks:
-    """The dialogs of a watched log that have come so far, as they lie in the run's folder: batches of records, one a
-    line, each batch with where the log goes on behind it (``STATE_PREFIX``). A batch that was not written whole
-    counts for nothing.
+    """Dialogs of a watched log so far, spooled in the run folder.
+
+    The spool has batches of records, one per line, each followed by the position in the log (`STATE_PREFIX`). An
+    incomplete batch is ignored.
     """
 
     unreadable = 0
@@ -242,7 +245,7 @@ class WatchedTasks:
                 batch.append(DialogTask.from_record(orjson.loads(line)))
 
     def recover(self) -> dict[str, Any] | None:
-        """Cut off what was not written whole; where the log goes on, None at its beginning."""
+        """Truncate an incomplete batch; return the position in the log, or None at its beginning."""
         state: bytes | None = None
         end = position = 0
         for line in self._lines():
@@ -260,5 +263,5 @@ class WatchedTasks:
                 yield from (line for line in lines if line.endswith(b"\n"))
 
     def to_record(self, name: str) -> dict[str, Any]:
-        """What the manifest says of them: nothing that would change."""
+        """Return the record for the manifest, without anything that may change."""
         return {"name": name, "digest": "watched", "chosen": 0, "files": [str(self._file)], "unreadable": 0}

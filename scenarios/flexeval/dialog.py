@@ -1,4 +1,4 @@
-"""Dialogs, finished or growing, with the units that metrics are computed on: turns, messages and tool calls."""
+"""Dialogs, finished or growing, and the units that metrics are computed on: turns, messages and tool calls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ROLES = ("system", "user", "assistant", "tool")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that an assistant's message asked for.
+    """A tool call in an assistant message.
 
-    ``arguments`` is the text as it was recorded, JSON as a rule; ``result`` what the tool said, None where the dialog
-    does not hold it. ``index`` counts the dialog's calls from 0, ``message`` is the index of its message.
+    `arguments` is the recorded text, usually JSON. `result` is the tool's result, or None if the dialog lacks it.
+    `index` counts the dialog's calls from 0; `message` is the index of the call's message.
     """
 
     name: str
@@ -29,22 +29,22 @@ class ToolCall:
 
     @property
     def role(self) -> str:
-        """Whoever asked for the call."""
+        """Role that made the call."""
         return "assistant"
 
     @property
     def text(self) -> str:
-        """The call as one line of text."""
+        """Call as one line of text."""
         return f"{self.name}({self.arguments})"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. ``index`` counts the dialog's messages from 0, ``turn`` is the index of its turn (None: a system
-    message, which belongs to no turn).
+    """A message of a dialog.
 
-    ``latency`` in seconds and ``tokens`` (``prompt``, ``completion``) are None and empty where nobody recorded them;
-    ``new`` says that the system under test, or the user played beside it, said it in this run.
+    `index` counts the dialog's messages from 0. `turn` is the index of its turn, None for system messages. `latency`
+    (seconds) is None, and `tokens` (`prompt`, `completion`) is empty, if they were not recorded. `new` is True if the
+    system under test, or its simulated user, wrote the message in this run.
     """
 
     role: str
@@ -61,11 +61,11 @@ class Message:
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """Content of the message."""
         return self.content
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON data; what is empty is left out."""
+        """Return plain JSON data without empty fields."""
         record: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
             record["tool_calls"] = [[call.id, call.name, call.arguments] for call in self.tool_calls]
@@ -80,9 +80,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """All messages that one side says in a row: the user's, or the assistant's with its tools' results between them.
+    """Consecutive messages of one side: the user's, or the assistant's with tool results in between.
 
-    ``index`` counts the dialog's turns from 0. ``before`` are all messages ahead of it, system messages among them.
+    `index` counts the dialog's turns from 0. `before` are all earlier messages, including system messages.
     """
 
     role: str
@@ -92,30 +92,30 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What was said, a paragraph a message; tools' results left out."""
+        """Text of the turn, one paragraph per message, without tool results."""
         return "\n\n".join(message.content for message in self.messages if message.role != "tool" and message.content)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """All calls of its messages, in order."""
+        """Tool calls of the turn, in order."""
         return tuple(call for message in self.messages for call in message.tool_calls)
 
     @property
     def new(self) -> bool:
-        """Whether it was said in this run."""
+        """True if any message was written in this run."""
         return any(message.new for message in self.messages)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The metadata of its messages together; of a key that comes twice the last value counts."""
+        """Merged metadata of the messages; the last value of a key wins."""
         return {key: value for message in self.messages for key, value in message.metadata.items()}
 
 
 @dataclass(frozen=True)
 class Dialog:
-    """A dialog: its messages, and what is known of it. ``id`` is unique among a run's dialogs.
+    """A dialog: its messages and metadata. `id` is unique within a run.
 
-    Messages and tool calls are numbered, and a tool's result put with its call, when it is made with ``from_messages``.
+    `from_messages` numbers messages and tool calls, and attaches tool results to their calls.
     """
 
     id: str
@@ -124,34 +124,34 @@ class Dialog:
 
     @classmethod
     def from_messages(cls, id_: str, messages: Sequence[Message], metadata: Mapping[str, Any] | None = None) -> Dialog:
-        """A dialog of messages whose numbers are not yet known."""
+        """Return a dialog of messages that have no numbers yet."""
         return cls(id_, tuple(_number_messages(messages)), metadata or {})
 
     @property
     def role(self) -> str:
-        """A dialog is nobody's."""
+        """Empty, because a dialog has no role."""
         return ""
 
     @property
     def index(self) -> int:
-        """There is one."""
+        """Always 0, because there is one dialog."""
         return 0
 
     @property
     def new(self) -> bool:
-        """Whether any of it was said in this run."""
+        """True if any message was written in this run."""
         return any(message.new for message in self.messages)
 
     @property
     def text(self) -> str:
-        """All messages but the system's, each behind its role."""
+        """Text of the messages without system messages, each after its role."""
         return "\n\n".join(
             f"{message.role}: {message.content}" for message in self.messages if message.role != "system"
         )
 
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
-        """Its turns, in order."""
+        """Turns, in order."""
         turns: list[Turn] = []
         begin = 0
         while begin < len(self.messages):
@@ -169,11 +169,11 @@ class Dialog:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """All tool calls, in order."""
+        """Tool calls, in order."""
         return tuple(call for message in self.messages for call in message.tool_calls)
 
     def units(self, level: Level) -> Sequence[Dialog | Turn | Message | ToolCall]:
-        """What metrics of a level are computed on, in order."""
+        """Return the units of a level, in order."""
         if level == "conversation":
             return (self,)
         if level == "turn":
@@ -181,17 +181,17 @@ class Dialog:
         return self.messages if level == "message" else self.tool_calls
 
     def extended(self, messages: Sequence[Message]) -> Dialog:
-        """The same dialog with more messages behind it."""
+        """Return the dialog with more messages at its end."""
         return Dialog.from_messages(self.id, (*self.messages, *messages), self.metadata)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON data, from which ``from_record`` makes the dialog again."""
+        """Return plain JSON data for `from_record`."""
         record: dict[str, Any] = {"id": self.id, "messages": [message.to_record() for message in self.messages]}
         return record | ({"metadata": dict(self.metadata)} if self.metadata else {})
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Dialog:
-        """The dialog of a record that ``to_record`` made."""
+        """Return the dialog of a record made by `to_record`."""
         return cls.from_messages(
             str(record["id"]), [message_from_record(message) for message in record["messages"]], record.get("metadata")
         )
@@ -202,7 +202,7 @@ LEVEL_OF: dict[type, Level] = {Dialog: "conversation", Turn: "turn", Message: "m
 
 
 def message_from_record(record: Mapping[str, Any]) -> Message:
-    """The message of a record that ``Message.to_record`` made; not yet numbered."""
+    """Return the message of a record made by `Message.to_record`, without numbers."""
     calls = tuple(ToolCall(name, arguments, id_) for id_, name, arguments in record.get("tool_calls", ()))
     fields = {key: record[key] for key in ("name", "call_id", "latency", "tokens", "metadata", "new") if key in record}
     return Message(record["role"], record["content"], calls, **fields)
@@ -213,7 +213,7 @@ def _side_of(role: str) -> str:
 
 
 def _result_of_call(messages: Sequence[Message], index: int, id_: str) -> str | None:
-    """What the first tool message behind this place says of a call; some endpoints give ids anew in each turn."""
+    """Return the content of the first tool message that answers a call; some endpoints reuse ids in later turns."""
     for message in messages[index + 1 :]:
         if message.role == "tool" and message.call_id == id_:
             return message.content
@@ -233,6 +233,6 @@ def _number_messages(messages: Sequence[Message]) -> Iterator[Message]:
             numbered.append(ToolCall(call.name, call.arguments, call.id, result, calls, index))
             calls += 1
         number = None if message.role == "system" else turn
-        # By hand: ``dataclasses.replace`` takes three times as long, and every message comes here several times.
+        # dataclasses.replace takes three times as long, and every message comes here several times.
         yield Message(message.role, message.content, tuple(numbered), message.name, message.call_id, message.latency,
                       message.tokens, message.metadata, message.new, index, number)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Figures of metrics: means with intervals, percentiles, shares, pass rates and F1, as plain data."""
+"""Figures of metrics as plain data: means with intervals, percentiles, shares, pass rates and F1."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .scales import TRUTH_SCALE, Scale, are_truth_values
 from .spec import Bounds
 
 
-def number_figures(collected: SystemValues, values: SeriesValues, scale: Scale | None = None) -> dict[str, Any]:
-    """Mean with its interval (conversations are clusters), median, 98th percentile and ends of a series' numbers.
+def number_figures(system: SystemValues, values: SeriesValues, scale: Scale | None = None) -> dict[str, Any]:
+    """Return mean with interval (clustered by conversation), median, 98th percentile and range of a series' numbers.
 
-    The interval stays within ``scale``, the ends of the metric's scores; that of numbers which are 0 or 1 alone is a
-    share's. Without a scale it is Student's, from five conversations on.
+    The interval stays within `scale`; for numbers that are all 0 or 1 it is that of a rate. Without a scale it is
+    Student's, from five conversations on.
     """
     numbers = values.numbers
     figures: dict[str, Any] = {"n": len(numbers)}
     if not len(numbers):
         return figures
-    mean = clustered_mean(numbers, collected.dialogs(values.number_tests))
+    mean = clustered_mean(numbers, system.dialogs(values.number_tests))
     assert mean is not None
     truth = are_truth_values(numbers)
     ends = mean.ends(*(TRUTH_SCALE if truth else scale or (-math.inf, math.inf)), rate=truth)
@@ -39,17 +39,13 @@ def number_figures(collected: SystemValues, values: SeriesValues, scale: Scale |
 
 
 def statistic(
-    collected: SystemValues,
+    system: SystemValues,
     values: SeriesValues,
     name: str,
     passes: Bounds | None,
     tests: NDArray[np.bool_] | None = None,
 ) -> float | None:
-    """One figure by the name that thresholds have for it; None where there is nothing to compute it from.
-
-    Args:
-        tests: Of which tests the values are; None: of all.
-    """
+    """Return the figure that a threshold names, or None without suitable values; `tests` masks the values' tests."""
     numbers = values.numbers
     if name == "count":
         return float(len(values.rows))
@@ -58,7 +54,7 @@ def statistic(
         checked = errors + len(values.series.select(None, tests).rows)
         return errors / checked if checked else None
     if name == "pass_rate":
-        rate = pass_rate(collected, values, passes)
+        rate = pass_rate(system, values, passes)
         return None if rate is None else rate["mean"]
     if name.startswith("share:"):
         counts = values.counts()
@@ -76,21 +72,21 @@ def statistic(
     return float({"median": np.percentile(numbers, 50), "min": numbers.min(), "max": numbers.max()}[name])
 
 
-def pass_rate(collected: SystemValues, values: SeriesValues, passes: Bounds | None) -> dict[str, Any] | None:
-    """Return the share of values that pass (numbers without ``passes``: that are not 0), None without values."""
+def pass_rate(system: SystemValues, values: SeriesValues, passes: Bounds | None) -> dict[str, Any] | None:
+    """Return the share of values that pass (without `passes`: numbers other than 0), or None without values."""
     passed = [float(meets_bounds(value, passes)) for value in values.values()]
-    return _rate_record(passed, collected.dialogs(values.tests))
+    return _rate_record(passed, system.dialogs(values.tests))
 
 
 def flat_value(value: Any) -> float | str | tuple[float, str]:
-    """A recorded value as ``SeriesValues.values`` has it; several by name keep no bounds: they are 0."""
+    """Return a recorded value in the form of `SeriesValues.values`; a dict of values becomes 0."""
     if isinstance(value, Mapping):
         return (float(value["score"]), str(value["choice"])) if "choice" in value else 0.0
     return value if isinstance(value, str) else float(value or 0.0)
 
 
 def meets_bounds(value: float | str | tuple[float, str], passes: Bounds | None) -> bool:
-    """Whether a value keeps the bounds; of a rubric, its score or its choice, as the bounds ask."""
+    """Return True if a value, or a rubric's score or choice, meets the bounds."""
     if passes is None:
         return not isinstance(value, str) and bool(value[0] if isinstance(value, tuple) else value)
     if not isinstance(value, tuple):
@@ -107,19 +103,19 @@ def _rate_record(passed: Sequence[float], clusters: Sequence[str]) -> dict[str, 
     return {"n": mean.n, "mean": mean.mean, "low": round(ends.low, 9), "high": round(ends.high, 9)}
 
 
-def tests_passed(collected: SystemValues, checks: Mapping[str, Bounds]) -> tuple[int, int]:
-    """How many tests passed, and how many are decided, of those that ended (``test_figures``)."""
-    bad, undecided = _wrong_and_undecided(collected, checks)
+def tests_passed(system: SystemValues, checks: Mapping[str, Bounds]) -> tuple[int, int]:
+    """Return how many ended tests passed, and how many are decided (see `test_figures`)."""
+    bad, undecided = _wrong_and_undecided(system, checks)
     return int((~bad & ~undecided).sum()), int((~undecided).sum())
 
 
 def _wrong_and_undecided(
-    collected: SystemValues, checks: Mapping[str, Bounds | None]
+    system: SystemValues, checks: Mapping[str, Bounds | None]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """By test, whether a value does not keep its metric's ``passes``, and whether one of these values is an error."""
-    bad, undecided = np.zeros(len(collected.tests), dtype=bool), np.zeros(len(collected.tests), dtype=bool)
+    """Return two masks of tests: those with a value that misses `passes`, and those with an error as a value."""
+    bad, undecided = np.zeros(len(system.tests), dtype=bool), np.zeros(len(system.tests), dtype=bool)
     for name, passes in checks.items():
-        series = collected.series.get(name)
+        series = system.series.get(name)
         if series is None:
             continue
         undecided[list(series.failed_tests)] = True
@@ -132,40 +128,40 @@ def _wrong_and_undecided(
 
 
 def decided_tests(
-    collected: SystemValues, checks: Mapping[str, Bounds], chosen: NDArray[np.bool_] | None
+    system: SystemValues, checks: Mapping[str, Bounds], chosen: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.int64], list[float]]:
-    """Return the tests that are decided, and 1 for each that passes, else 0."""
-    bad, undecided = _wrong_and_undecided(collected, checks)
+    """Return the decided tests, and for each 1 if it passed, else 0."""
+    bad, undecided = _wrong_and_undecided(system, checks)
     decided = np.flatnonzero(~undecided if chosen is None else ~undecided & chosen)
     return decided, (~bad[decided]).astype(float).tolist()
 
 
 def test_figures(
-    collected: SystemValues,
+    system: SystemValues,
     checks: Mapping[str, Bounds | None],
     failed: Mapping[str, int],
     chosen: NDArray[np.bool_] | None = None,  # noqa: PT028 (no test)
 ) -> dict[str, Any] | None:
-    """How many tests pass: those in which every value of every metric with ``passes`` keeps it. A test in which one of
-    these values is an error, and a conversation that failed, is *not decided*: neither passed nor failed.
+    """Count the tests that pass, i.e. in which every value of every metric with `passes` meets it.
 
-    ``passes^k``: the chance that k repeats of one conversation all pass (Yao et al. 2024, section 3).
+    A failed conversation, or a test in which one of these values is an error, is undecided: neither passed nor failed.
+    `pass^k` is the probability that k repeats of a conversation all pass. `failed` counts failed conversations by
+    dialog; `chosen` masks the tests. The result is None if no metric has `passes`.
 
-    :param failed: conversations that failed, by dialog.
-    :param chosen: of which tests alone; None: of all.
-    :return: None where no metric has ``passes``.
+    Source:
+        Yao et al. 2024, section 3.
     """
     if not checks:
         return None
-    bad, undecided = _wrong_and_undecided(collected, checks)
+    bad, undecided = _wrong_and_undecided(system, checks)
     selected = np.ones(len(undecided), dtype=bool) if chosen is None else chosen
     decided = np.flatnonzero(~undecided & selected)
     tries: dict[str, list[int]] = {}
     for test in decided:
-        tries.setdefault(collected.tests[test].dialog, []).append(int(not bad[test]))
+        tries.setdefault(system.tests[test].dialog, []).append(int(not bad[test]))
     tallies = sorted((len(outcomes), sum(outcomes)) for outcomes in tries.values())
     max_tries = max((n for n, _ in tallies), default=0)
-    rate = _rate_record([float(not bad[test]) for test in decided], [collected.tests[test].dialog for test in decided])
+    rate = _rate_record([float(not bad[test]) for test in decided], [system.tests[test].dialog for test in decided])
     hats = {}
     for k in range(1, max_tries + 1):
         mean = pass_hat_k(tallies, k)
@@ -176,7 +172,7 @@ def test_figures(
 
 
 def class_figures(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Precision, recall and F1 of each class against the labels; a class is every label and every answer."""
+    """Return precision, recall and F1 of each class; every label and every answer is a class."""
     counts = Counter(pairs)
     figures = {}
     for name in sorted({category for pair in pairs for category in pair}):
@@ -194,7 +190,7 @@ def class_figures(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def class_f1(classes: Mapping[str, Any], name: str) -> float | None:
-    """The F1 of a class, or the mean of all classes that are labels (macro F1) where ``name`` is empty."""
+    """Return the F1 of a class or, if `name` is empty, the mean over all classes that are labels (macro F1)."""
     if name:
         return None if name not in classes else float(classes[name]["f1"])
     scores = [figures["f1"] for figures in classes.values() if figures["labels"]]

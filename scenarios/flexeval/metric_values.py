@@ -1,4 +1,4 @@
-"""Recorded values of a suite's metrics as columns, collected in any order: the input of all figures."""
+"""Recorded metric values as columns, collected in any order: the input of all figures."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ROLES = ("", "system", "user", "assistant", "tool")
 
 
 class MetricSeries:
-    """One metric's values: numbers, or categories, each with its test (conversation and repeat), role and unit.
+    """Values of one metric: numbers or categories, each with its test (conversation and repeat), role and unit.
 
-    ``errors`` by reason and ``skipped`` (conditions that did not hold) are counted; ``empty`` counts None.
+    `errors` counts errors by reason, `skipped` conditions that did not hold, `empty` values that are None.
     """
 
     def __init__(self) -> None:
-        self.numbers, self.choices = array("d"), array("i")  # nan, -1: the value is of the other kind
+        self.numbers, self.choices = array("d"), array("i")  # nan or -1 if the value is of the other kind
         self.tests, self.roles, self.units = array("i"), array("b"), array("i")
         self.categories: dict[str, int] = {}
         self.labels: dict[int, str] = {}  # by row
@@ -36,7 +36,7 @@ class MetricSeries:
         self.skipped = self.empty = 0
 
     def add(self, test: int, unit: int, role: str, number: float | None, choice: str | None, label: str | None) -> None:
-        """One value."""
+        """Add a value."""
         if label is not None:
             self.labels[len(self.tests)] = label
         self.numbers.append(float("nan") if number is None else number)
@@ -46,16 +46,16 @@ class MetricSeries:
         self.units.append(unit)
 
     def fail(self, test: int, reason: str) -> None:
-        """A value that there should be."""
+        """Count a value that is an error."""
         self.errors[reason] = self.errors.get(reason, 0) + 1
         self.failed_tests[test] += 1
 
     def error_count(self, tests: NDArray[np.bool_] | None) -> int:
-        """Count the values that are errors, of some tests if wanted."""
+        """Count the values that are errors, optionally only of some tests."""
         return sum(count for test, count in self.failed_tests.items() if tests is None or tests[test])
 
     def select(self, role: str | None, tests: NDArray[np.bool_] | None) -> SeriesValues:
-        """Its values, of one role and of some tests if wanted."""
+        """Return the values, optionally only of one role or of some tests."""
         rows = np.ones(len(self.tests), dtype=bool)
         if role is not None:
             rows &= np.frombuffer(self.roles, dtype=np.int8) == ROLES.index(role) if role in ROLES else False
@@ -66,42 +66,42 @@ class MetricSeries:
 
 @dataclass(frozen=True)
 class SeriesValues:
-    """Some rows of a series."""
+    """Selected rows of a series."""
 
     series: MetricSeries
     rows: NDArray[np.intp]
 
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
-        """The numbers among them."""
+        """Numbers among the values."""
         column = self._column(self.series.numbers, np.float64)
         numbers: NDArray[np.float64] = column[~np.isnan(column)]
         return numbers
 
     @cached_property
     def number_tests(self) -> NDArray[np.int64]:
-        """The test of each number."""
+        """Test of each number."""
         column = self._column(self.series.numbers, np.float64)
         tests: NDArray[np.int64] = self._column(self.series.tests, np.intc)[~np.isnan(column)].astype(np.int64)
         return tests
 
     @property
     def units(self) -> NDArray[np.int64]:
-        """The unit of each row."""
+        """Unit of each row."""
         return self._column(self.series.units, np.intc).astype(np.int64)
 
     @property
     def tests(self) -> NDArray[np.int64]:
-        """The test of each row."""
+        """Test of each row."""
         return self._column(self.series.tests, np.intc).astype(np.int64)
 
     @property
     def roles(self) -> list[str]:
-        """The role of each row."""
+        """Role of each row."""
         return [ROLES[code] for code in self._column(self.series.roles, np.int8)]
 
     def values(self) -> list[float | str | tuple[float, str]]:
-        """Each row's value: a number, a category, or a rubric's score with its choice."""
+        """Return each row's value: a number, a category, or a rubric's score with its choice."""
         names = list(self.series.categories)
         values: list[float | str | tuple[float, str]] = []
         for row in self.rows:
@@ -113,13 +113,13 @@ class SeriesValues:
         return values
 
     def counts(self) -> dict[str, int]:
-        """How often each category stands there, by name."""
+        """Return the number of rows per category."""
         codes = self._column(self.series.choices, np.intc)
         counted = np.bincount(codes[codes >= 0], minlength=len(self.series.categories))
         return {name: int(counted[code]) for name, code in sorted(self.series.categories.items()) if counted[code]}
 
     def labelled(self) -> list[tuple[str, str]]:
-        """Label and category of each row that has both; of a number, its shortest form is the category."""
+        """Return label and category of each row with a label; a number's category is its shortest form."""
         names = list(self.series.categories)
         pairs = []
         for row in self.rows:
@@ -130,7 +130,7 @@ class SeriesValues:
         return pairs
 
     def select_rows(self, keep: NDArray[np.bool_]) -> SeriesValues:
-        """Those of its rows."""
+        """Return the rows that a mask keeps."""
         return SeriesValues(self.series, self.rows[keep])
 
     def _column(self, column: Any, kind: Any) -> NDArray[Any]:
@@ -139,16 +139,17 @@ class SeriesValues:
 
 @dataclass(frozen=True, slots=True)
 class DialogTest:
-    """A conversation at one repeat, as it was tested."""
+    """Test of a conversation at one repeat."""
 
     dialog: str
     metadata: Mapping[str, Any]
 
 
 def read_values_by_system(journal: Path, labels: Collection[str]) -> dict[str, SystemValues]:
-    """The values in a run's journal of these systems; what others have is passed over.
+    """Read the values of these systems from a run's journal.
 
-    :raises JournalError: it cannot be read.
+    Raises:
+        JournalError: The journal cannot be read.
     """
     systems = {label: SystemValues() for label in labels}
     with History(journal) as history:
@@ -161,21 +162,21 @@ def read_values_by_system(journal: Path, labels: Collection[str]) -> dict[str, S
 
 
 class SystemValues:
-    """All series of one system under test. ``tests`` are numbered as they came."""
+    """Series of one system under test. `tests` are numbered by arrival."""
 
     def __init__(self) -> None:
         self.series: dict[str, MetricSeries] = {}
         self.tests: list[DialogTest] = []
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """One conversation's record."""
+        """Add a conversation's record."""
         test = len(self.tests)
         self.tests.append(DialogTest(record["dialog"], record["metadata"]))
         for name, metric in record["metrics"].items():
             series = self._series(name)
             series.skipped += metric["skipped"]
             for error in metric["errors"]:
-                message = " ".join(str(error[2]).split())  # whole in the results
+                message = " ".join(str(error[2]).split())  # the results have the full text
                 message = message if len(message) <= _MAX_REASON else f"{message[:_MAX_REASON]}…"
                 series.fail(test, f"{error[1]}: {message}" + (f" (at {error[3]})" if error[3] else ""))
             roles = _role_lookup(record["roles"], metric.get("level", ""))
@@ -202,21 +203,21 @@ class SystemValues:
         return self.series.setdefault(name, MetricSeries())
 
     def matching_tests(self, metadata: Mapping[str, Any]) -> NDArray[np.bool_] | None:
-        """Which tests have this metadata; None stands for all."""
+        """Return a mask of the tests with this metadata; None means all."""
         if not metadata:
             return None
         return np.array([all(str(test.metadata.get(key)) == str(value) for key, value in metadata.items())
                          for test in self.tests], dtype=bool)  # fmt: skip
 
     def means(self, tests: NDArray[np.int64], values: Iterable[float]) -> dict[str, float]:
-        """The mean of values in each conversation, over its units and repeats; ``tests`` has the test of each."""
+        """Return the mean per conversation, over units and repeats, of values of these tests."""
         sums: dict[str, list[float]] = {}
         for dialog, value in zip(self.dialogs(tests), values, strict=True):
             sums.setdefault(dialog, []).append(value)
         return {dialog: own[0] if len(own) == 1 else math.fsum(own) / len(own) for dialog, own in sums.items()}
 
     def dialogs(self, tests: NDArray[np.int64]) -> list[str]:
-        """The conversation of each test."""
+        """Return the conversation of each test."""
         return [self.tests[test].dialog for test in tests]
 
 

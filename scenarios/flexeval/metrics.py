@@ -1,7 +1,7 @@
-"""Metrics of a suite: found by name, ordered by their dependencies, computed in a worker process.
+"""Metrics of a suite: resolved by name, ordered by dependency, computed in a worker process.
 
-The annotation of a function's first argument says on which level it is computed. All function metrics of a stage
-are computed at once for one dialog; a failure is that metric's own.
+The annotation of a function's first argument sets its level. All function metrics of a stage are computed together for
+a dialog; a failure only affects its own metric.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ from .dialog import LEVEL_OF, LEVELS, Dialog, Level, Message, ToolCall, Turn, Un
 from .spec import Condition, Metric, Suite
 
 Function = Callable[..., Any]
-# What the first argument may be, besides the classes of ``units``: the unit's text, or its messages in OpenAI's form.
+# The first argument is a unit, the unit's text, or its messages in OpenAI's format.
 _TAKES_TEXT, _TAKES_MESSAGES = "text", "messages"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFunction:
-    """A function of a metric. ``reference`` finds it again: ``NAME`` of a built-in one, ``FILE.py#NAME`` or
-    ``module:NAME``. ``levels``: those that its annotation allows; ``takes``: unit, text or messages. ``digest`` changes
-    with the code of its file; a built-in one's is its version.
+    """Function of a metric.
+
+    `reference` is `NAME` for a built-in function, else `FILE.py#NAME` or `module:NAME`. `levels` are those that its
+    annotation allows; `takes` is unit, text or messages. `digest` changes with the code of its file, or is the version
+    of a built-in function.
     """
 
     reference: str
@@ -50,9 +52,10 @@ class MetricFunction:
 
 
 def load_function(reference: str) -> Function:
-    """The function of a reference.
+    """Return the function of a reference.
 
-    :raises ConfigurationError: there is none, or nobody has granted its module or file.
+    Raises:
+        ConfigurationError: There is no such function, or its module or file is not permitted.
     """
     file, hash_, name = reference.partition("#")
     if hash_:
@@ -73,13 +76,13 @@ def load_function(reference: str) -> Function:
     if kind := _describe_non_function(function):
         names = ", ".join(_own_functions(holder)) or "none"
         problem = f"there is no function '{name}'" if function is None else f"'{name}' is {kind}, not a function"
-        raise ConfigurationError(f"function '{reference}': {problem}; functions there: {names}")
+        raise ConfigurationError(f"function '{reference}': {problem}; its functions: {names}")
     check_defined_here(holder, function, name)
     return function  # type: ignore[no-any-return]
 
 
 def _attribute(holder: Any, name: str) -> Any:
-    """What a module has under a name; None without it, also where the module's own look-up fails."""
+    """Return a module's attribute, or None if it is missing or the module's own lookup fails."""
     try:
         return getattr(holder, name, None)
     except Exception:
@@ -87,28 +90,29 @@ def _attribute(holder: Any, name: str) -> Any:
 
 
 def _describe_non_function(value: Any) -> str:
-    """What a value is that cannot be a metric; empty for a function."""
+    """Describe a value that cannot be a metric; return an empty string for a function."""
     if isinstance(value, type):
         return "a class"
     try:
         if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
             return "a generator"
         routine = inspect.isroutine(value)
-    except Exception:  # it answers for its attributes itself
+    except Exception:  # the object computes its attributes
         routine = False
     return "" if routine else f"an object of type {type(value).__name__}"
 
 
 def find_function(name: str, files: Sequence[str]) -> MetricFunction:
-    """The function that a metric names: with its file or module, or in one of the suite's files, or built in.
+    """Find the function that a metric names: in its file or module, in the suite's files, or built in.
 
-    :raises ConfigurationError: there is none.
+    Raises:
+        ConfigurationError: There is no such function.
     """
     reference = name
     if "#" not in name and ":" not in name:
         holders = [file for file in files if callable(_attribute(import_file(Path(file)), name))]
         if len(holders) > 1:
-            raise ConfigurationError(f"function '{name}' stands in {' and '.join(holders)}; write FILE.py#{name}")
+            raise ConfigurationError(f"function '{name}' is in {' and '.join(holders)}; write FILE.py#{name}")
         if holders:
             reference = f"{holders[0]}#{name}"
         elif name not in BUILTIN:
@@ -127,7 +131,7 @@ def _unknown_function(name: str, files: Sequence[str]) -> ConfigurationError:
 
 
 def _own_functions(holder: Any) -> list[str]:
-    """The functions that a module defines itself."""
+    """Return the names of the functions that a module defines itself."""
     return [
         name
         for name, value in vars(holder).items()
@@ -136,13 +140,14 @@ def _own_functions(holder: Any) -> list[str]:
 
 
 def check_arguments(function: MetricFunction, arguments: Mapping[str, Any]) -> None:
-    """See that a function takes these arguments besides the unit.
+    """Check that a function takes these arguments besides the unit.
 
-    :raises ConfigurationError: it does not; the message names which.
+    Raises:
+        ConfigurationError: It does not; the message names the argument.
     """
     try:
         signature = inspect.signature(load_function(function.reference))
-    except (TypeError, ValueError):  # of C: it says so when it is called
+    except (TypeError, ValueError):  # a C function has no signature and fails when called
         return
     try:
         signature.bind(None, **arguments)
@@ -152,15 +157,15 @@ def check_arguments(function: MetricFunction, arguments: Mapping[str, Any]) -> N
 
 
 def _levels_and_kind(function: Function, reference: str) -> tuple[tuple[Level, ...], str]:
-    """The levels and the kind of a function's first argument."""
+    """Return the levels and the kind of a function's first argument."""
     try:
-        inspect.unwrap(function)  # which sees a circle, where ``get_type_hints`` does not end
+        inspect.unwrap(function)  # raises on a cycle, where get_type_hints does not terminate
         hints = get_type_hints(function)
         names = list(inspect.signature(function).parameters)
     except Exception as error:  # annotations are evaluated
         raise ConfigurationError(f"function '{reference}': its annotations cannot be read: {error}") from None
     if not names:
-        raise ConfigurationError(f"function '{reference}': takes nothing; its first argument is what it measures")
+        raise ConfigurationError(f"function '{reference}': takes no argument; the first one must be the unit")
     hint = hints.get(names[0], str)
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     levels = tuple(LEVEL_OF[part] for part in parts if isinstance(part, type) and part in LEVEL_OF)
@@ -171,12 +176,12 @@ def _levels_and_kind(function: Function, reference: str) -> tuple[tuple[Level, .
     if hint is list or get_origin(hint) in (list, tuple, Sequence):
         return ("conversation", "turn", "message"), _TAKES_MESSAGES
     raise ConfigurationError(
-        f"function '{reference}': its first argument is a {getattr(hint, '__name__', hint)}; take str, list (of "
-        "messages), or Dialog, Turn, Message or ToolCall of viva.suite"
+        f"function '{reference}': its first argument is a {getattr(hint, '__name__', hint)}; use str, list (of "
+        "messages), or Dialog, Turn, Message or ToolCall from viva.suite"
     )
 
 
-_FILE_DIGEST = re.compile(r"[0-9a-f]{16}")  # of a built-in function's file, which said nothing of the function
+_FILE_DIGEST = re.compile(r"[0-9a-f]{16}")  # earlier versions recorded the file's digest for built-in functions
 
 
 def _source_digest(reference: str, function: Function) -> str:
@@ -185,12 +190,12 @@ def _source_digest(reference: str, function: Function) -> str:
     try:
         file = reference.partition("#")[0] if "#" in reference else inspect.getsourcefile(inspect.unwrap(function))
         return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()[:16]
-    except (OSError, TypeError):  # of C: it has no file
+    except (OSError, TypeError):  # a C function has no file
         return ""
 
 
 def adopt_digests(metrics: Sequence[dict[str, Any]], recorded: Sequence[Mapping[str, Any]]) -> None:
-    """Let built-in functions of version 1 keep the digests that earlier versions of this program recorded for them."""
+    """Keep the digests that earlier versions of viva recorded for built-in functions of version 1."""
     earlier = {record["name"]: record for record in recorded}
     for metric in metrics:
         previous = earlier.get(metric["name"], metric)
@@ -199,14 +204,15 @@ def adopt_digests(metrics: Sequence[dict[str, Any]], recorded: Sequence[Mapping[
             metric["digest"] = previous["digest"]
 
 
-_DEPTH = {level: depth for depth, level in enumerate(LEVELS)}  # a unit lies within one of each level above it
+_DEPTH = {level: depth for depth, level in enumerate(LEVELS)}  # each unit belongs to one unit of every lower depth
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedMetric:
-    """A metric of a suite, resolved. ``name`` is unique; ``level`` on what it is computed; ``reference``, ``takes`` and
-    ``digest`` are of its function (``functions.Found``), empty for a rubric. ``stage`` counts from 0; ``levels`` are
-    those of the metrics that it depends on.
+    """A resolved metric of a suite.
+
+    `name` is unique. `reference`, `takes` and `digest` are those of its `MetricFunction`, or empty for a rubric.
+    `stage` counts from 0. `levels` are the levels of the metrics that it depends on.
     """
 
     name: str
@@ -220,16 +226,16 @@ class ResolvedMetric:
 
     @property
     def by_function(self) -> bool:
-        """Whether a function computes it, not a grader."""
+        """True if a function computes the metric, not a grader."""
         return bool(self.reference)
 
     @property
     def conditions(self) -> list[tuple[Level, Condition]]:
-        """What it depends on, each with the level of the other metric."""
+        """Conditions, each with the level of the other metric."""
         return list(zip(self.levels, self.spec.when, strict=True))
 
     def to_manifest(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return plain data for the manifest."""
         return {
             "name": self.name,
             "level": self.level,
@@ -243,12 +249,12 @@ class ResolvedMetric:
 
     @classmethod
     def from_manifest(cls, record: Mapping[str, Any]) -> ResolvedMetric:
-        """The metric of a record that ``to_manifest`` made; its function is not looked for."""
+        """Return the metric of a record made by `to_manifest`, without loading its function."""
         fields = {key: value for key, value in record.items() if key not in ("metric", "levels")}
         return cls(spec=Metric.model_validate(record["metric"]), levels=tuple(record["levels"]), **fields)
 
     def to_record(self) -> dict[str, Any]:
-        """What a worker process needs, as plain data."""
+        """Return plain data for a worker process."""
         return {
             "name": self.name,
             "level": self.level,
@@ -262,17 +268,19 @@ class ResolvedMetric:
 
 
 def resolve_metrics(suite: Suite, graders: Sequence[str] = (), source: str = "suite") -> list[ResolvedMetric]:
-    """The metrics of a suite in an order in which they can be computed. A rubric that several graders grade is a metric
-    for each of them, ``NAME@GRADER``. ``where`` names the suite in errors.
+    """Return a suite's metrics in dependency order; `source` names the suite in errors.
 
-    :raises ConfigurationError: a function is not there or takes other arguments, two metrics have one name, a
-        condition names none, or conditions go round in a circle.
+    With several graders, a rubric becomes one metric per grader, `NAME@GRADER`.
+
+    Raises:
+        ConfigurationError: A function is missing or takes other arguments, two metrics share a name, or a condition is
+            unknown or circular.
     """
     by_name: dict[str, Metric] = {}
     for metric in [copy for spec in suite.metrics for copy in _expand_graders(spec, graders, source)]:
         if metric.name in by_name:
             raise ConfigurationError(
-                f"{source}: two metrics are called '{metric.name}'; give one of them a `name` of its own"
+                f"{source}: two metrics are called '{metric.name}'; give one of them another `name`"
             )
         by_name[metric.name] = metric
     order = _topological_order(by_name, source)
@@ -283,7 +291,7 @@ def resolve_metrics(suite: Suite, graders: Sequence[str] = (), source: str = "su
 
 
 def _expand_graders(metric: Metric, graders: Sequence[str], source: str) -> list[Metric]:
-    """A metric once for each of its graders."""
+    """Return a copy of the metric for each of its graders."""
     if metric.grader is not None and metric.grader not in graders:
         raise ConfigurationError(
             f"{source}: metric '{metric.name}': there is no grader '{metric.grader}'; known: "
@@ -295,7 +303,7 @@ def _expand_graders(metric: Metric, graders: Sequence[str], source: str) -> list
 
 
 def _topological_order(metrics: Mapping[str, Metric], source: str) -> list[str]:
-    """The names, each behind those that it depends on; otherwise as they stand in the suite."""
+    """Return the names in dependency order, otherwise in the suite's order."""
     order: list[str] = []
     path: list[str] = []
 
@@ -304,14 +312,13 @@ def _topological_order(metrics: Mapping[str, Metric], source: str) -> list[str]:
             return
         if name in path:
             circle = " -> ".join([*path[path.index(name) :], name])
-            raise ConfigurationError(f"{source}: metrics depend on each other in a circle: {circle}")
+            raise ConfigurationError(f"{source}: circular dependency between metrics: {circle}")
         path.append(name)
         for condition in metrics[name].when:
             if condition.metric not in metrics:
                 names = ", ".join(metrics)
                 raise ConfigurationError(
-                    f"{source}: metric '{name}': `when` names the metric '{condition.metric}', which is not there; "
-                    f"there are: {names}"
+                    f"{source}: metric '{name}': `when` names an unknown metric '{condition.metric}'; known: {names}"
                 )
             visit(condition.metric)
         path.pop()
@@ -359,7 +366,7 @@ def _choose_level(metric: Metric, allowed: Sequence[Level]) -> Level:
     if metric.level is None:
         return allowed[0]
     if metric.level not in allowed:
-        raise ConfigurationError(f"its function measures a {' or a '.join(allowed)}, not a {metric.level}")
+        raise ConfigurationError(f"its function takes a {' or a '.join(allowed)}, not a {metric.level}")
     return metric.level
 
 
@@ -371,8 +378,8 @@ def _check_levels(name: str, level: Level, dependency: ResolvedMetric, condition
         )
 
 
-# By metric, what each of its units has: {"values": [[unit, value]], "errors": [[unit, type, message, place]],
-# "skipped": count}. Units are counted from 0 on the metric's level.
+# By metric: {"values": [[unit, value]], "errors": [[unit, type, message, location]], "skipped": count}. Units are
+# counted from 0 on the metric's level.
 MetricRecords = dict[str, dict[str, Any]]
 UnitValues = dict[str, dict[int, Any]]
 
@@ -380,10 +387,13 @@ UnitValues = dict[str, dict[int, Any]]
 def measure(
     dialog: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], all_: bool, earlier: MetricRecords
 ) -> MetricRecords:
-    """The values of metrics (``Measured.to_record``) on a dialog (``Dialog.to_record``).
+    """Compute metrics on a dialog.
 
-    :param all_: whether also of what was said before this run.
-    :param known: what metrics of earlier stages have given.
+    Args:
+        dialog: Record made by `Dialog.to_record`.
+        metrics: Records made by `ResolvedMetric.to_record`.
+        all_: Include messages from before this run.
+        earlier: Values of metrics of earlier stages.
     """
     full_dialog = Dialog.from_record(dialog)
     records: MetricRecords = {}
@@ -397,7 +407,7 @@ def measure(
 
 
 def unit_values(records: MetricRecords) -> UnitValues:
-    """The values by metric and unit."""
+    """Return the values by metric and unit."""
     return {name: dict(record["values"]) for name, record in records.items()}
 
 
@@ -414,7 +424,7 @@ def _compute_metric(
             record["skipped"] += 1
             continue
         key = b"%b %b %d" % (call_key, level.encode(), unit.index)
-        if key not in shared:  # another metric may ask the same of it
+        if key not in shared:  # two metrics may make the same call
             shared[key] = _call_function(
                 function, _function_argument(unit, metric["takes"]), metric["arguments"], metric["seconds"]
             )
@@ -427,7 +437,7 @@ def _compute_metric(
 
 
 def select_units(dialog: Dialog, level: Level, role: str | None, all_: bool) -> Iterator[Unit]:
-    """What a metric is computed on. Where not ``all_``, a conversation counts whole, and of the rest what is new."""
+    """Yield the units for a metric: all of them, or only conversations and new units if not `all_`."""
     for unit in dialog.units(level):
         if (all_ or level == "conversation" or _is_new(dialog, unit)) and role in (None, unit.role):
             yield unit
@@ -444,9 +454,7 @@ def conditions_hold(
     conditions: Sequence[tuple[Level, Condition]],
     values_by_metric: UnitValues,
 ) -> bool:
-    """Whether all conditions, each with the level of its metric, hold for a unit of ``level``. Where the other metric
-    has no value, its condition does not.
-    """
+    """Return True if all conditions hold for a unit; a condition on a missing value does not hold."""
     for other_level, condition in conditions:
         value = values_by_metric[condition.metric].get(
             _containing_index(dialog, unit, level, other_level) + condition.position
@@ -459,7 +467,7 @@ def conditions_hold(
 
 
 def _condition_value(value: Mapping[str, Any], condition: Condition) -> Any:
-    """The value that a condition means, of a function's several or a rubric's score and choice."""
+    """Return the value that a condition refers to: a function's value by name, or a rubric's score or choice."""
     if condition.value is not None:
         return value.get(condition.value)
     if "choice" in value:
@@ -471,7 +479,7 @@ def _condition_value(value: Mapping[str, Any], condition: Condition) -> Any:
 
 
 def _containing_index(dialog: Dialog, unit: Unit, level: Level, other_level: Level) -> int:
-    """The index, on another level, of what holds a unit."""
+    """Return the index of the unit on another level that contains this unit."""
     if other_level == level:
         return unit.index
     if other_level == "conversation":
@@ -494,12 +502,12 @@ def _function_argument(unit: Unit, takes: str) -> Any:
 def _call_function(
     function: Callable[..., Any], argument: Any, arguments: Mapping[str, Any], seconds: float
 ) -> list[Any]:
-    """``[value, None]`` or ``[None, error]``."""
+    """Call a metric function; return `[value, None]` or `[None, error]`."""
     try:
         with _time_limit(seconds):
             value = function(argument, **arguments)
         if hasattr(value, "__await__"):
-            kind, data = result_of_call(lambda: value, ())  # a whole step that hangs is killed
+            kind, data = result_of_call(lambda: value, ())  # a hanging step is killed
             if kind != COMPUTED:
                 return [None, orjson.loads(data)]
             value = orjson.loads(data)
@@ -512,13 +520,14 @@ def _call_function(
 
 
 def normalize_value(value: Any) -> Any:
-    """A function's value as it is recorded: a list of ``{name, value}`` is several values by name.
+    """Return a function's value in its recorded form; a list of `{name, value}` becomes a dict.
 
-    :raises TypeError: it is neither a number, truth value, text, None, nor a flat dict of these.
-    :raises ValueError: a number is not finite, or a text without end.
+    Raises:
+        TypeError: The value is not a number, boolean, text, None, or flat dict of these.
+        ValueError: A number is not finite, or a text is too long.
     """
     if value is None or isinstance(value, bool) or (type(value) is float and math.isfinite(value)):
-        return value  # most values by far
+        return value  # fast path for most values
     if isinstance(value, list | tuple) and value and all(isinstance(entry, dict) and {"name", "value"} <= entry.keys()
                                                           for entry in value):  # fmt: skip
         value = {str(entry["name"]): entry["value"] for entry in value}
@@ -527,24 +536,24 @@ def normalize_value(value: Any) -> Any:
         if isinstance(value, dict)
         else _plain_value(value)
     )
-    to_json_bytes(value)  # numbers that are not finite, texts without end
+    to_json_bytes(value)  # rejects numbers that are not finite and texts that are too long
     return value
 
 
 def _plain_value(value: Any) -> Any:
-    """A number, truth value, text or None, numpy's made Python's."""
+    """Return a number, boolean, text or None, converting numpy scalars."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     if not (value is None or isinstance(value, bool | int | float | str)):
         raise TypeError(
-            f"returned a {type(value).__name__}; return a number, a truth value, a text, None, or a dict of these"
+            f"returned a {type(value).__name__}; return a number, a boolean, text, None, or a dict of these"
         )
     return value
 
 
 @contextmanager
 def _alarm_handler() -> Iterator[None]:
-    """Have the alarm raise in Python code, where that can be: in the main thread."""
+    """Make the alarm signal raise TimeoutError; only possible in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -561,7 +570,7 @@ def _alarm_handler() -> Iterator[None]:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt Python code that takes longer. Code that cannot be interrupted is killed with its process later."""
+    """Interrupt Python code after so many seconds. Other code is killed later, with its process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Study of several suite runs: releases side by side, metric by metric, each compared with the first."""
+"""Study of several suite runs: releases side by side, with each metric compared to the first release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_PLOTTED = 6  # metrics of each kind
 
 
 class FlexEvalStudy(SystemStudy):
-    """Suites."""
+    """Study of suites."""
 
     drawn = True
 
@@ -41,7 +41,7 @@ class FlexEvalStudy(SystemStudy):
             reading.columns = systems[reading.cell.candidate]
 
     def findings(self, report: Record) -> list[Findings]:
-        """Whether each release passes its gate, and how many of its tests do, suite by suite."""
+        """Return, per suite, if each release passes its gate and how many of its tests pass."""
         suites: dict[str, list[Record]] = {}
         for cell in report["cells"]:
             if cell["result"]:
@@ -62,8 +62,8 @@ def _suite_findings(suite: str, cells: Sequence[Record]) -> Findings:
         name = cell["candidate"] if names[cell["candidate"]] == 1 else f"{cell['candidate']} ({cell['name']})"
         broken, tests = result.get("broken") or [], result.get("tests")
         if broken:
-            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-            sentences.append(f"{name} breaks its gate: {', '.join(broken[:3])}{more}.")
+            suffix = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+            sentences.append(f"{name} breaks its gate: {', '.join(broken[:3])}{suffix}.")
         else:
             sentences.append(f"{name} breaks no threshold.")
         rate = (tests or {}).get("rate")
@@ -76,7 +76,7 @@ def _suite_findings(suite: str, cells: Sequence[Record]) -> Findings:
 
 
 class ReleaseSection(Section[Material]):
-    """Every metric of every release, and how far it is from the first release's."""
+    """Section with every metric of every release, and its difference from the first release."""
 
     key = "releases"
     subject = Subject.RESULTS
@@ -84,7 +84,7 @@ class ReleaseSection(Section[Material]):
     anchor = "releases"
 
     def compute(self, material: Material, report: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """By suite and metric the figures of each release, and the others' differences from the first, item by item."""
+        """Return by suite and metric the figures of each release, and paired differences from the first release."""
         suites: dict[str, list[RunReading]] = {}
         for reading in material.readings:
             if reading.result is not None:
@@ -95,7 +95,7 @@ class ReleaseSection(Section[Material]):
             for metric in self._compare_suite(name, readings, len(suites) > 1)
         ]
 
-    def _compare_suite(self, suite: str, readings: Sequence[RunReading], several: bool) -> list[dict[str, Any]]:
+    def _compare_suite(self, suite: str, readings: Sequence[RunReading], has_suites: bool) -> list[dict[str, Any]]:
         names = list(dict.fromkeys(name for reading in readings for name in reading.result.get("metrics", {})))  # type: ignore[union-attr]
         metrics: list[dict[str, Any]] = []
         scales = rubric_scales(readings[0].cell.manifest)
@@ -106,7 +106,7 @@ class ReleaseSection(Section[Material]):
                 if metric is not None and (metric["n"] or metric["errors_total"]):
                     releases.append({"release": _release_name(reading, readings), **metric})
             if releases:
-                prefix = {"suite": suite} if several else {}
+                prefix = {"suite": suite} if has_suites else {}
                 against = self._differences(name, readings, scales.get(name))
                 metrics.append(prefix | {"metric": name, "releases": releases, "against": against})
         comparisons = [difference for metric in metrics for difference in metric["against"]]
@@ -135,7 +135,7 @@ class ReleaseSection(Section[Material]):
                     "p": comparison.p,
                     "n": comparison.n,
                 }
-                # Of numbers without ends it is Student's, as that of each release's mean is.
+                # Without ends the interval is Student's, like that of each release's mean.
                 student = None if ends is not None else _mean_difference(own, base)
                 interval = (
                     comparison.difference if ends is not None else student and extend_to_zero(student, comparison.p)
@@ -162,12 +162,12 @@ class ReleaseSection(Section[Material]):
                 row = [name, figures["release"], f"{signed(figures['difference'], 3)}{ends}"]
                 differences.append([*row, p_value(figures["p"]), p_value(figures["p_corrected"]), f"{figures['n']:,}"])
         head = ["metric", "release", "n", "mean", "p98", "passed", "errors"]
-        against = ["metric", "release", "difference", "p", "Holm p", "conversations"]
+        against = ["metric", "release", "difference", "p", "p (Holm)", "conversations"]
         firsts = {figures["releases"][0]["release"] for figures in report[self.key]}
-        first = firsts.pop() if len(firsts) == 1 else "the first"
+        first = firsts.pop() if len(firsts) == 1 else "the first release"
         return [
             ("Releases side by side", head, rows),
-            (f"Differences from {first}, conversation by conversation (Holm over all rows)", against, differences),
+            (f"Differences from {first}, paired by conversation (Holm over all rows)", against, differences),
         ]
 
     def plots(self, report: Record) -> list[Plot]:
@@ -193,24 +193,22 @@ class ReleaseSection(Section[Material]):
                                  for row, record in f1.items())  # fmt: skip
                 classes.append((row_plots.grouped_bar_plot(name, f1, order, "F1"), f"{name}: {summary}"))
         origin = f"{len(report['cells'])} releases"
-        beyond = "Two of a hundred values lie beyond it."
+        beyond = "Two of a hundred values exceed it."
         plots = [
             ("tails", "98th percentile by release", beyond, tails),
-            ("categories", "Categories by release", "How often each category was given.", kinds),
+            ("categories", "Categories by release", "Number of values per category.", kinds),
             ("classes", "F1 by class", "Agreement with the given labels, each class as the positive one.", classes),
         ]
         return [Plot(anchor, heading, caption, origin, panels) for anchor, heading, caption, panels in plots if panels]
 
 
 def _metric_name(metric: Mapping[str, Any]) -> str:
-    """A metric with its suite, where there are several: others of its name are other metrics."""
+    """Return the metric's name, with its suite if there are several."""
     return f"{metric['suite']}: {metric['metric']}" if "suite" in metric else str(metric["metric"])
 
 
 def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By panel its rows: of each metric its releases, and of a rubric that several graders grade (``NAME@GRADER``) each
-    release by each grader.
-    """
+    """Return the rows by panel: a metric's releases, or for `NAME@GRADER` each release by each grader."""
     panels: dict[str, dict[str, Any]] = {}
     for metric in metrics:
         name, _, grader = _metric_name(metric).partition("@")
@@ -223,38 +221,38 @@ def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _has_percentiles(figures: Mapping[str, Any]) -> bool:
-    """Whether a percentile says something: not of categories, and not of what is only ever 0 or 1."""
+    """Return True if a percentile is informative: not for categories, nor for values that are only 0 or 1."""
     ends = {figures.get(key) for key in ("min", "median", "p98", "max")}
     return figures.get("p98") is not None and not figures.get("counts") and not ends <= {0, 1}
 
 
 def _release_name(reading: RunReading, readings: Sequence[RunReading]) -> str:
-    """The system's label where no two are alike, else the run's name, too."""
+    """Return the system's label if it is unique, else the name of its cell."""
     alike = sum(other_reading.cell.candidate == reading.cell.candidate for other_reading in readings)
     return reading.cell.candidate if alike == 1 else reading.cell.name
 
 
-def _numbers(collected: SystemValues, name: str) -> NDArray[np.float64]:
-    """A metric's numbers, those of all conversations and units."""
-    return collected.series[name].select(None, None).numbers
+def _numbers(system: SystemValues, name: str) -> NDArray[np.float64]:
+    """Return a metric's numbers over all conversations and units."""
+    return system.series[name].select(None, None).numbers
 
 
 def _beyond_range(*means: Mapping[str, float]) -> float:
-    """Further apart than two of these are."""
+    """Return a bound on the distance of any two means."""
     return 2 * max(abs(value) for values in means for value in values.values()) or 1.0
 
 
 def _mean_difference(own: Mapping[str, float], base: Mapping[str, float]) -> Estimate | None:
-    """The mean difference over the conversations of both, with Student's interval; None below five."""
+    """Return the mean difference over shared conversations with Student's interval; None for fewer than five."""
     shared = [item for item in own if item in base]
     mean = clustered_mean([own[item] - base[item] for item in shared], shared)
     return None if mean is None else mean.ends()
 
 
-def _means_by_item(collected: SystemValues, name: str) -> dict[str, float]:
-    """The mean of a metric's numbers in each conversation."""
-    series = collected.series.get(name)
+def _means_by_item(system: SystemValues, name: str) -> dict[str, float]:
+    """Return the mean of a metric's numbers per conversation."""
+    series = system.series.get(name)
     if series is None:
         return {}
     values = series.select(None, None)
-    return collected.means(values.number_tests, values.numbers.tolist())
+    return system.means(values.number_tests, values.numbers.tolist())

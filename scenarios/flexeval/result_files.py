@@ -1,4 +1,4 @@
-"""Results of a suite as files for other programs: a SQLite database, CSV, Parquet, JSON lines, and JUnit XML."""
+"""Result files of a suite for other programs: SQLite, CSV, Parquet, JSON lines, and JUnit XML."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 RESULTS_FILE = "results.sqlite"
 TABLE_COLUMNS: dict[str, dict[str, str]] = {
     "conversations": {
-        "key": "TEXT",  # CANDIDATE/CONVERSATION, from the second repeat on with #REPEAT
+        "key": "TEXT",  # CANDIDATE/CONVERSATION, and #REPEAT from the second repeat on
         "conversation": "TEXT",
         "candidate": "TEXT",
         "repeat": "INTEGER",
         "status": "TEXT",  # finished, failed, stopped, untested
         "reason": "TEXT",
-        "passed": "INTEGER",  # NULL where no metric has `passes`, or one of its values is an error
+        "passed": "INTEGER",  # NULL if no metric has `passes`, or a value is an error
         "messages": "INTEGER",
         "metadata": "TEXT",  # JSON
     },
@@ -48,7 +48,7 @@ TABLE_COLUMNS: dict[str, dict[str, str]] = {
         "turn": "INTEGER",
         "role": "TEXT",
         "content": "TEXT",
-        "new": "INTEGER",  # said in this run
+        "new": "INTEGER",  # written in this run
         "latency": "REAL",  # seconds
         "prompt_tokens": "INTEGER",
         "completion_tokens": "INTEGER",
@@ -76,15 +76,15 @@ TABLE_COLUMNS: dict[str, dict[str, str]] = {
     },
 }
 _Row = dict[str, Any]
-_BATCH_ROWS = 1_000  # rows
+_BATCH_ROWS = 1_000
 
 
 def write_results(path: Path) -> Path:
-    """Make ``results.sqlite`` in a run folder.
+    """Write `results.sqlite` into a run folder and return its path.
 
-    :return: its path.
-    :raises ConfigurationError: there is no run of a suite, or the file cannot be written.
-    :raises JournalError: the journal cannot be read.
+    Raises:
+        ConfigurationError: The folder is not a run of a suite, or the file cannot be written.
+        JournalError: The journal cannot be read.
     """
     target = path / RESULTS_FILE
     part = target.with_name(f".{RESULTS_FILE}.{os.getpid()}.part")
@@ -96,13 +96,13 @@ def write_results(path: Path) -> Path:
                 database.execute(
                     f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
                 )
-            waiting: dict[str, list[list[Any]]] = {table: [] for table in TABLE_COLUMNS}
+            pending: dict[str, list[list[Any]]] = {table: [] for table in TABLE_COLUMNS}
             for table, row in result_rows(path):
-                rows = waiting[table]
+                rows = pending[table]
                 rows.append([row.get(name) for name in TABLE_COLUMNS[table]])
                 if len(rows) == _BATCH_ROWS:
                     _insert_rows(database, table, rows)
-            for table, rows in waiting.items():
+            for table, rows in pending.items():
                 _insert_rows(database, table, rows)
                 database.execute(f"CREATE INDEX {table}_key ON {table} (key)")
             database.commit()
@@ -120,13 +120,10 @@ def _insert_rows(database: sqlite3.Connection, table: str, rows: list[list[Any]]
 
 
 def result_rows(path: Path) -> Iterator[tuple[str, _Row]]:
-    """Every row of a run's results, with the name of its table, in the order of the run.
-
-    :raises ConfigurationError, JournalError: as ``write_results``.
-    """
+    """Yield every row of a run's results with the name of its table, in run order."""
     folder = RunFolder.open(path)
     if "suite" not in folder.manifest:
-        raise ConfigurationError(f"{path}: is no run of a suite")
+        raise ConfigurationError(f"{path}: not a run of a suite")
     labels = list(folder.manifest["models"]["candidate"])
     with History(folder.journal) as history:
         for ended in history.ended():
@@ -136,10 +133,7 @@ def result_rows(path: Path) -> Iterator[tuple[str, _Row]]:
 
 
 def missing_tests(path: Path) -> list[tuple[str, _Row]]:
-    """The tests of a run that were not made, by key, in the order of the run; none where its files are no longer there.
-
-    :raises ConfigurationError, JournalError: as ``write_results``.
-    """
+    """Return the keys and rows of tests that did not run, in run order; none if the run's files are missing."""
     folder = RunFolder.open(path)
     manifest = folder.manifest
     labels, repeats = list(manifest["models"]["candidate"]), manifest["settings"]["repeats"]
@@ -236,7 +230,7 @@ def _metric_rows(key: str, result: Mapping[str, Any]) -> Iterator[tuple[str, _Ro
 
 
 def _value_rows(name: str, value: Any, label: str | None) -> Iterator[_Row]:
-    """A value's rows: one, or of several by name one each."""
+    """Yield a value's rows: one, or one per name of several values."""
     if isinstance(value, Mapping) and "choice" in value:
         row = {"metric": name, "value": value["score"], "category": value["choice"], "label": label}
         yield row | {"reasoning": value["reasoning"]}
@@ -252,10 +246,10 @@ def _value_rows(name: str, value: Any, label: str | None) -> Iterator[_Row]:
 
 
 def export_tables(path: Path, target: Path, kind: str) -> list[Path]:
-    """Write the five tables into a folder as ``csv``, ``parquet`` or ``json`` (lines).
+    """Write the five tables to a folder as `csv`, `parquet` or `json` (lines), and return the files.
 
-    :return: the files.
-    :raises ConfigurationError: a file cannot be written, or pyarrow is not there.
+    Raises:
+        ConfigurationError: A file cannot be written, or pyarrow is not installed.
     """
     database = write_results(path)
     files = []
@@ -303,9 +297,10 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def write_junit(aggregate: SuiteAggregate, path: Path, run: Path) -> None:
-    """Write the gate of a run.
+    """Write the gate of a run as JUnit XML.
 
-    :raises ConfigurationError: the file cannot be written.
+    Raises:
+        ConfigurationError: The file cannot be written.
     """
     report = aggregate.report()
     checks = aggregate.gate()
@@ -331,7 +326,7 @@ def write_junit(aggregate: SuiteAggregate, path: Path, run: Path) -> None:
                     case, "failure", message=_xml_text(check.describe()), type="ThresholdBroken"
                 ).text = _xml_text(check.describe())
         case = Xml.SubElement(
-            suite, "testcase", classname=attributes["name"], name="every conversation was held", time="0"
+            suite, "testcase", classname=attributes["name"], name="every conversation finished", time="0"
         )
         if record["failed"]:
             reasons = [f"{count} x {reason}" for reason, count in record["failure_reasons"].items()]
@@ -340,7 +335,7 @@ def write_junit(aggregate: SuiteAggregate, path: Path, run: Path) -> None:
                 "\n".join(reasons)
             )
         if report["untested"]:
-            Xml.SubElement(case, "system-out").text = f"{report['untested']} tests were not made"
+            Xml.SubElement(case, "system-out").text = f"{report['untested']} tests did not run"
     Xml.indent(suites)
     try:
         write_atomically(path, Xml.tostring(suites, encoding="utf-8", xml_declaration=True) + b"\n")
@@ -349,7 +344,7 @@ def write_junit(aggregate: SuiteAggregate, path: Path, run: Path) -> None:
 
 
 def _xml_text(value: str) -> str:
-    """Without what XML cannot hold."""
+    """Replace characters that XML does not allow."""
     return "".join(
         character if character >= " " or character in "\t\n" else " " for character in escape_controls(value)
     )

@@ -1,6 +1,4 @@
-"""Rubrics: a question to a grader about a conversation, turn, message or call; the grader gives reasons, then a
-choice.
-"""
+"""Rubrics: questions to a grader about a conversation, turn, message or call, answered with reasons and a choice."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ BUILTIN_RUBRICS = ("yeasayer", "on_task", "asks_back", "helpful", "polite", "sta
 
 
 def builtin_rubric(name: str) -> Rubric:
-    """One of ``BUILTIN_RUBRICS``."""
+    """Return one of `BUILTIN_RUBRICS`."""
     return _read_builtin_rubrics()[name]
 
 
@@ -55,33 +53,35 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _OBJECT = re.compile(r'\{\s*"')
-_CHOICE_TOKENS = 20  # alternatives asked for beside each token
+_CHOICE_TOKENS = 20  # alternatives requested per token
 
 
 def fill_prompt(rubric: Rubric, dialog: Dialog, unit: Unit) -> str:
-    """The rubric's prompt for a unit. ``{context}`` is what was said before it, ``{completion}``, ``{content}`` and
-    ``{turn}`` its own text, ``{conversation}`` all up to its end, ``{input}`` the last words of the other side before
-    it, ``{system}`` the system prompt, ``{user}`` all that the user said before it, ``{tool_calls}`` its calls.
+    """Return the rubric's prompt for a unit.
+
+    `{context}` is everything before the unit; `{completion}`, `{content}` and `{turn}` are its own text;
+    `{conversation}` is everything up to its end; `{input}` is the last message of the other side before it; `{system}`
+    is the system prompt; `{user}` are the user's messages so far; `{tool_calls}` are the unit's calls.
     """
-    before, own = _context_and_unit(dialog, unit)
+    context, own = _context_and_unit(dialog, unit)
     texts = {
-        "conversation": transcript_text([*before, *own]),
-        "context": transcript_text(before),
+        "conversation": transcript_text([*context, *own]),
+        "context": transcript_text(context),
         "completion": unit.text,
         "content": unit.text,
         "turn": unit.text,
         "input": next(
-            (message.content for message in reversed(before) if message.role not in (unit.role, "system", "tool")), ""
+            (message.content for message in reversed(context) if message.role not in (unit.role, "system", "tool")), ""
         ),
         "system": "\n\n".join(message.content for message in dialog.messages if message.role == "system"),
         "tool_calls": "\n".join(call.text for message in own for call in message.tool_calls),
-        "user": "\n\n".join(message.content for message in [*before, *own] if message.role == "user"),
+        "user": "\n\n".join(message.content for message in [*context, *own] if message.role == "user"),
     }
     return _PLACEHOLDER.sub(lambda match: texts[match[1]], rubric.prompt)
 
 
 def transcript_text(messages: list[Message]) -> str:
-    """Messages as text, each behind its role; tools' calls and results in their places."""
+    """Return messages as text, each after its role, with tool calls and results in place."""
     lines = []
     for message in messages:
         if message.content:
@@ -91,7 +91,7 @@ def transcript_text(messages: list[Message]) -> str:
 
 
 def _context_and_unit(dialog: Dialog, unit: Unit) -> tuple[list[Message], list[Message]]:
-    """The messages before a unit, and its own."""
+    """Return the messages before a unit, and its own."""
     if isinstance(unit, Dialog):
         return [], list(unit.messages)
     if isinstance(unit, Turn):
@@ -101,7 +101,7 @@ def _context_and_unit(dialog: Dialog, unit: Unit) -> tuple[list[Message], list[M
 
 
 class Grader:
-    """One grader in one conversation. ``role`` is its model's."""
+    """A grader in one conversation; `role` is the role of its model."""
 
     __slots__ = ("_conversation", "_pack", "_sampling", "role")
 
@@ -111,13 +111,16 @@ class Grader:
     async def grade(
         self, rubric: Rubric, question: str, votes: int, hint: Any = None, judged: str = ""
     ) -> dict[str, Any]:
-        """What ``votes`` answers to a filled-in prompt come to: ``choice`` (the most frequent; among equals the one
-        that stands first in the rubric), ``score`` (the mean), ``reasoning`` (of the first vote for the choice),
-        ``expected`` (the mean as the model weighs its choices, where it says so), ``votes`` by choice, ``unread``
-        answers. ``judged`` is the conversation: what is quoted of it is no answer.
+        """Ask the grader `votes` times and combine the answers.
 
-        :raises MalformedOutput: no answer could be read.
-        :raises ConversationStopped, BackendError, LimitReached: as ``Conversation.generate``.
+        The result has `choice` (the most frequent; ties go to the first in the rubric), `score` (the mean), `reasoning`
+        (of the first vote for the choice), `expected` (the mean over the probabilities of choices, if reported),
+        `votes` by choice, and the number of `unread` answers. `judged` is the text of the conversation; quotations of
+        it are not taken for answers.
+
+        Raises:
+            MalformedOutput: No answer could be parsed.
+            ConversationStopped, BackendError, LimitReached: As in `Conversation.generate`.
         """
         votes_read: list[tuple[str, str, float | None]] = []
         problem = ""
@@ -164,7 +167,7 @@ class Grader:
 
 
 def _answer_schema(rubric: Rubric) -> dict[str, Any]:
-    # Reasons come first so that the choice follows from them.
+    # Reasoning comes first, so that the choice follows from it.
     return {
         "type": "object",
         "properties": {
@@ -177,12 +180,13 @@ def _answer_schema(rubric: Rubric) -> dict[str, Any]:
 
 
 def read_choice(rubric: Rubric, completion: Completion, judged: str = "") -> tuple[str, str]:
-    """The choice in a grader's answer, and the reasons before it.
+    """Return the choice in a grader's answer, and the reasons before it.
 
-    A rubric with ``answer: line`` takes the last line, one with ``answer: json`` the field ``choice`` of JSON objects
-    that are no quotations (``unquoted_objects``); either takes the other form where it finds none of its own.
+    With `answer: line` the choice is the last line; with `answer: json` it is the field `choice` of a JSON object that
+    is no quotation (`unquoted_objects`). Each falls back to the other form.
 
-    :raises MalformedOutput: there is none, or several objects name different ones.
+    Raises:
+        MalformedOutput: There is no choice, or objects name different ones.
     """
     body = readable_text(completion.text).strip()
     exact = {choice.strip().casefold(): choice for choice in rubric.choice_scores}
@@ -215,7 +219,7 @@ def _choice_in_objects(body: str, exact: Mapping[str, str], judged: str) -> tupl
 
 
 def _choice_in_last_line(body: str, exact: Mapping[str, str], judged: str) -> tuple[str, str] | None:
-    """The choice that is the last line; words that name no choice may follow it."""
+    """Find a line that is a choice, skipping later lines that name none."""
     lines = body.split("\n")
     for number in range(len(lines) - 1, -1, -1):
         if _OBJECT.search(lines[number]) or lines[number].lstrip().startswith(">"):  # a quotation
@@ -234,9 +238,12 @@ def _is_choice(line: str, choice: str) -> bool:
 
 
 def expected_score(rubric: Rubric, completion: Completion, choice: str) -> float | None:
-    """The mean of the choices' numbers as the model weighs them at the token where the answer's choice begins (Liu et
-    al. 2023, G-Eval, section 2); None where the model reports no probabilities, or the tokens do not tell the choices
-    apart.
+    """Return the mean score over the model's probabilities of the choices at the token where the choice begins.
+
+    None if the model reports no probabilities, or a token matches several choices.
+
+    Source:
+        Liu et al. 2023, G-Eval, section 2.
     """
     logprobs = completion.logprobs
     if not logprobs:
@@ -266,6 +273,6 @@ def _weighted_mean(rubric: Rubric, logprobs: Mapping[str, float], prefix: str) -
 
 
 def grader_sampling(tokens: int, temperature: float | None, votes: int, expected: bool) -> Sampling:
-    """How graders answer: cold where they are asked once, warm where several votes are to differ."""
+    """Return the sampling of graders; by default temperature 0 for a single vote, and 1 for several."""
     chosen = temperature if temperature is not None else 1.0 if votes > 1 else 0.0
     return Sampling(temperature=chosen, max_tokens=tokens, logprobs=_CHOICE_TOKENS if expected else None)

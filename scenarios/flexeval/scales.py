@@ -1,4 +1,4 @@
-"""Scales of metrics: the ends between which values, means and differences lie, and thresholds no value can reach."""
+"""Scales of metrics: the ends of values, means and differences, and thresholds that no value can reach."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .spec import Bounds, Suite, Threshold
 
 Scale: TypeAlias = tuple[float, float]
 TRUTH_SCALE: Scale = (0.0, 1.0)
-TESTS_NAME = "tests"  # the name under which thresholds have all metrics with ``passes`` together
+TESTS_NAME = "tests"  # thresholds use this name for all metrics with `passes` together
 _COUNTED: Scale = (0.0, math.inf)
 _ANY: Scale = (-math.inf, math.inf)
 _NOT_NEGATIVE = (
@@ -38,13 +38,13 @@ _NOT_NEGATIVE = (
     "tool_calls_by_name",
     "tool_call_arguments",
 )
-# Built-in functions whose values are several by name. One of the suite's own may return a single one, like is_role.
-_SEVERAL = ("messages_per_role", "tokens", "tool_call_shape", "tool_calls_by_name")
+# Built-in functions that return several values by name. A dict of the suite's own may have a single key, like is_role.
+_KEYED = ("messages_per_role", "tokens", "tool_call_shape", "tool_calls_by_name")
 _SHARES = ("pass_rate", "errors", "f1", "pass^", "share:", "f1:")
 
 
 def rubric_scales(manifest: Mapping[str, Any]) -> dict[str, Scale]:
-    """By metric, ``NAME.expected`` too, the scale of its rubric; ``manifest`` is that of a suite's run."""
+    """Return the rubric scale of each metric, and of `NAME.expected`, from the manifest of a suite's run."""
     rubrics = Suite.model_validate(manifest["suite"]).rubrics
     scales: dict[str, Scale] = {}
     for metric in manifest["metrics"]:
@@ -58,28 +58,28 @@ def rubric_scales(manifest: Mapping[str, Any]) -> dict[str, Scale]:
 
 
 def are_truth_values(numbers: NDArray[np.float64]) -> bool:
-    """Whether each of them is 0 or 1, and there are any."""
+    """Return True if there are numbers and each is 0 or 1."""
     return len(numbers) > 0 and bool(np.isin(numbers, TRUTH_SCALE).all())
 
 
 def scale_width(scale: Scale | None, series: Iterable[NDArray[np.float64]]) -> float | None:
-    """How far apart two values of a metric can lie, by its scale and the numbers that there are of it; None without
-    ends.
-    """
+    """Return the maximum distance of two values of a metric, by its scale and its numbers; None if unbounded."""
     if all(are_truth_values(numbers) for numbers in series):
         return 1.0
     if scale is None:
         return None
-    return (scale[1] - scale[0]) * (1 + 1e-12)  # a difference of means may be greater by its rounding
+    return (scale[1] - scale[0]) * (1 + 1e-12)  # allow for rounding of a difference of means
 
 
-# -- what can never hold ----------------------------------------------------------------------------------------------
+# -- thresholds that can never hold -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _PossibleValues:
-    """What values a metric can have: numbers on a ``scale`` (None: no numbers), and texts, which are ``choices`` (None:
-    any; empty: none). ``told`` says so in a sentence about the metric. ``named``: it has several values by name.
+    """Possible values of a metric.
+
+    Numbers lie on `scale` (None: no numbers); texts are among `choices` (None: any text; empty: no texts).
+    `description` says so in a sentence. `is_keyed` is True if the metric returns several values by name.
     """
 
     scale: Scale | None = _ANY
@@ -88,14 +88,14 @@ class _PossibleValues:
     is_keyed: bool = False
 
     def has(self, value: bool | float | str) -> bool:
-        """Return True if this can be a value of the metric."""
+        """Return True if the metric can have this value."""
         if isinstance(value, str):
             return self.choices is None or value in self.choices
         return self.scale is not None and self.scale[0] <= value <= self.scale[1]
 
 
 def required_repeats(suite: Suite) -> int:
-    """Return how often each conversation must be tested for all of a suite's ``pass^k``."""
+    """Return the number of repeats that a suite's `pass^k` thresholds need."""
     return max(
         (int(threshold.statistic[5:]) for threshold in suite.thresholds if threshold.statistic.startswith("pass^")),
         default=1,
@@ -105,12 +105,13 @@ def required_repeats(suite: Suite) -> int:
 def check_attainable(
     suite: Suite, metrics: Sequence[ResolvedMetric], source: str, *, recorded: bool = False, repeats: int | None = None
 ) -> None:
-    """See that every threshold, ``passes`` and condition of a suite can hold for some answers.
+    """Check that every threshold, `passes` and condition of a suite can hold for some answers.
 
-    :param repeats: how often each conversation is tested in the run that is to be made.
-    :param recorded: the metrics are those of a run that is there: of them nothing but thresholds is checked, and the
-        files of their functions are not run.
-    :raises ConfigurationError: one can never hold, by what is known of the metric's values.
+    For a `recorded` run only thresholds are checked, and files of functions are not executed. `repeats` is the number
+    of repeats of a planned run.
+
+    Raises:
+        ConfigurationError: A threshold or condition can never hold, given the metric's possible values.
     """
     values_by_metric = {metric.name: _possible_values(metric, suite, own=not recorded) for metric in metrics}
     references = {metric.name: metric.reference for metric in metrics}
@@ -118,13 +119,15 @@ def check_attainable(
         name = threshold.metric
         values = values_by_metric.get(name) or values_by_metric.get(name.rpartition(".")[0]) or _PossibleValues()
         if name in values_by_metric and values.is_keyed:
-            values = _PossibleValues(None, (), f"'{name}' has several values by name; write {name}.KEY")
+            values = _PossibleValues(None, (), f"'{name}' returns several values by name; write {name}.KEY")
         if reason := _unsatisfiable_reason(threshold, values) or _no_figure_reason(
             threshold, values, metrics, own=not recorded
         ):
             raise ConfigurationError(f"{source}: thresholds.{index}: {threshold.name} can never hold: {reason}")
     if repeats is not None and (needed := required_repeats(suite)) > max(repeats, suite.repeats):
-        index = next(at for at, threshold in enumerate(suite.thresholds) if threshold.statistic == f"pass^{needed}")
+        index = next(
+            position for position, threshold in enumerate(suite.thresholds) if threshold.statistic == f"pass^{needed}"
+        )
         problem = (
             f"each conversation is tested {count_of(max(repeats, suite.repeats), 'time')}; write `repeats: {needed}`"
         )
@@ -133,7 +136,7 @@ def check_attainable(
         )
     for metric in [] if recorded else metrics:
         if metric.spec.passes is not None and values_by_metric[metric.name].is_keyed:
-            problem = "has several values by name, and `passes` is of one: let a function return that one"
+            problem = "returns several values by name, but `passes` needs a single one; return only that one"
             raise ConfigurationError(f"{source}: metric '{metric.name}' {problem}")
         if metric.spec.passes is not None and (
             reason := _bounds_reason(metric.spec.passes, values_by_metric[metric.name])
@@ -141,8 +144,8 @@ def check_attainable(
             raise ConfigurationError(f"{source}: metric '{metric.name}': `passes` can never hold: {reason}")
         for condition in metric.spec.when:
             values = values_by_metric[condition.metric]
-            if condition.value is None and references[condition.metric] in _SEVERAL:
-                reason = "it has several values by name; name one with `value`"
+            if condition.value is None and references[condition.metric] in _KEYED:
+                reason = "it returns several values by name; select one with `value`"
             elif not values.is_keyed and condition.value is not None and values.description:
                 reason = f"it has no '{condition.value}': {values.description}"
             else:
@@ -162,13 +165,13 @@ def _possible_values(metric: ResolvedMetric, suite: Suite, *, own: bool) -> _Pos
     scale = min(rubric.choice_scores.values()), max(rubric.choice_scores.values())
     choices = tuple(rubric.choice_scores)
     description = (
-        f"rubric '{metric.spec.rubric}' counts from {scale[0]:g} to {scale[1]:g} (choices: {', '.join(choices)})"
+        f"rubric '{metric.spec.rubric}' scores from {scale[0]:g} to {scale[1]:g} (choices: {', '.join(choices)})"
     )
     return _PossibleValues(scale, choices, description)
 
 
 def _return_values(reference: str) -> _PossibleValues:
-    """What a function returns, by its annotation; of built-in ones also that they count."""
+    """Return a function's possible values, from its annotation or, for built-in counts, from a list."""
     try:
         hint = get_type_hints(load_function(reference)).get("return")
     except (ConfigurationError, NameError, TypeError):
@@ -177,18 +180,18 @@ def _return_values(reference: str) -> _PossibleValues:
     name = reference.rpartition("#")[2].rpartition(":")[2]
     is_dict = any(get_origin(part) is dict or part is dict for part in parts)
     if parts == {bool}:
-        return _PossibleValues(TRUTH_SCALE, (), f"'{name}' returns a truth value, which counts 0 or 1")
+        return _PossibleValues(TRUTH_SCALE, (), f"'{name}' returns a boolean, which counts as 0 or 1")
     if parts and parts <= {int, float} and reference not in _NOT_NEGATIVE:
         return _PossibleValues(_ANY, (), f"'{name}' returns a number, not a text")
     if parts == {str}:
-        return _PossibleValues(None, None, f"'{name}' returns a text, not a number; its shares are `share:TEXT`")
+        return _PossibleValues(None, None, f"'{name}' returns text, not a number; use `share:TEXT`")
     if reference in _NOT_NEGATIVE:
         return _PossibleValues(_COUNTED, (), f"'{name}' is never below 0", is_dict)
     return _PossibleValues(is_keyed=is_dict)
 
 
 def _unsatisfiable_reason(threshold: Threshold, values: _PossibleValues) -> str:
-    """Why a threshold can never hold; empty if it can, for all that is known."""
+    """Return why a threshold can never hold, or an empty string if it may hold."""
     scale, description = _figure_scale(threshold, values)
     if scale is None:
         return description
@@ -200,19 +203,19 @@ def _unsatisfiable_reason(threshold: Threshold, values: _PossibleValues) -> str:
 
 
 def _percent_hint(bound: float | None) -> str:
-    return f"; for {bound:g} per cent write {bound / 100:g}" if bound is not None and 1.0 < bound <= 100.0 else ""
+    return f"; for {bound:g} percent write {bound / 100:g}" if bound is not None and 1.0 < bound <= 100.0 else ""
 
 
 def _no_figure_reason(
     threshold: Threshold, values: _PossibleValues, metrics: Sequence[ResolvedMetric], *, own: bool
 ) -> str:
-    """Return why a threshold never has a figure, whatever its bounds are; empty if it may have one."""
+    """Return why a threshold never has a figure, whatever its bounds; empty if it may have one."""
     name = threshold.statistic
     if threshold.metric == TESTS_NAME:
         if name not in ("mean", "pass_rate") and not name.startswith("pass^"):
-            return f"of tests there is no {name}; write pass_rate, or pass^5"
+            return f"tests have no {name}; write pass_rate, or pass^5"
         if threshold.role is not None:
-            return "a test is of all roles; leave `role` out"
+            return "a test covers all roles; omit `role`"
         return "" if not own or any(entry.spec.passes for entry in metrics) else "no metric has `passes`"
     if threshold.role is not None and threshold.role not in ROLES[1:]:
         near = did_you_mean(threshold.role, ROLES[1:])
@@ -221,16 +224,16 @@ def _no_figure_reason(
     if metric is None:
         return ""
     if threshold.role is not None and metric.spec.role not in (None, threshold.role):
-        return f"'{metric.name}' is measured of the {metric.spec.role} alone"
+        return f"'{metric.name}' is only computed for the {metric.spec.role}"
     if name.startswith("f1") and metric.spec.label is None:
-        return f"f1 compares with right answers: '{metric.name}' needs `label`"
+        return f"f1 needs right answers: give '{metric.name}' a `label`"
     if name.startswith("pass") and values.scale is None and metric.spec.passes is None:
-        return f"{values.description}; say with `passes` which of them pass"
+        return f"{values.description}; give `passes` to say which values pass"
     return ""
 
 
 def unbreakable_notes(suite: Suite, metrics: Sequence[ResolvedMetric]) -> Iterator[str]:
-    """Return a note on each threshold that no figure can break, as where a share is given in per cent."""
+    """Yield a note on each threshold that no figure can break, such as a share given in percent."""
     values_by_metric = {metric.name: _possible_values(metric, suite, own=True) for metric in metrics}
     for index, threshold in enumerate(suite.thresholds):
         scale, description = _figure_scale(threshold, values_by_metric.get(threshold.metric) or _PossibleValues())
@@ -243,11 +246,11 @@ def unbreakable_notes(suite: Suite, metrics: Sequence[ResolvedMetric]) -> Iterat
         absolute = high is None or high > scale[1]
         if bound is not None and math.isfinite(width) and absolute and all(margin >= width for margin in margins):
             hint = _percent_hint(bound) if scale == TRUTH_SCALE else ""
-            yield f"thresholds.{index}: {threshold.name} can never be broken by any figure: {description}{hint}"
+            yield f"thresholds.{index}: no figure can break {threshold.name}: {description}{hint}"
 
 
 def _figure_scale(threshold: Threshold, values: _PossibleValues) -> tuple[Scale | None, str]:
-    """Between which ends a threshold's figure lies, and why; None if there never is a figure."""
+    """Return the scale of a threshold's figure, or None if there is never a figure, and the reason."""
     name = threshold.statistic
     if values.description and values.scale is None and values.choices == ():
         return None, values.description
@@ -266,7 +269,7 @@ def _figure_scale(threshold: Threshold, values: _PossibleValues) -> tuple[Scale 
 
 
 def _bounds_reason(bounds: Bounds, values: _PossibleValues) -> str:
-    """Why no value of a metric keeps these bounds; empty if one may."""
+    """Return why no value of a metric meets these bounds; empty if one may."""
     if bounds.at_least is not None or bounds.at_most is not None:
         if values.scale is None:
             return values.description
@@ -274,16 +277,14 @@ def _bounds_reason(bounds: Bounds, values: _PossibleValues) -> str:
             return reason
     for values_wanted in ([bounds.equals] if bounds.equals is not None else None, bounds.among):
         if values_wanted is not None and not any(values.has(value) for value in values_wanted):
-            problem = (
-                f"no value is {' or '.join(map(repr, values_wanted))}" if values_wanted else "`among` names no value"
-            )
+            problem = f"no value is {' or '.join(map(repr, values_wanted))}" if values_wanted else "`among` is empty"
             return problem + (f": {values.description}" if values.description else "")
     return ""
 
 
 def _range_reason(low: float | None, high: float | None, scale: Scale, description: str) -> str:
     if any(bound is not None and math.isnan(bound) for bound in (low, high)):
-        return "no figure can be compared with nan"
+        return "nan cannot be compared"
     if low == math.inf or high == -math.inf:
         return "no figure is infinite"
     if low is not None and high is not None and low > high:

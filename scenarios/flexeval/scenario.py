@@ -1,4 +1,4 @@
-"""FlexEval's scenario: settings of a suite's run, its tasks and metrics, and how its conversations are shown."""
+"""FlexEval scenario: settings of a suite's run, tasks and metrics, and rendering of conversations."""
 
 from __future__ import annotations
 
@@ -47,25 +47,21 @@ from .suite_report import SuiteAggregate, SuiteScoring
 if TYPE_CHECKING:
     from ..study_sections import StaticFigures, SystemStudy
 
-RECORDED_MODEL = "recorded:conversations"  # the model that never answers: conversations are scored as they stand
+RECORDED_MODEL = "recorded:conversations"  # never called: recorded conversations are scored
 
 
 class FlexEvalSettings(RunSettings):
     """Suites: custom evaluation of deployed systems and of finished dialogs (Christie et al. 2024)."""
 
-    suite: str = Field(description="The suite file; FILE#NAME where it holds several.")
-    candidate: ModelNames = Field(
-        default=[], description="System under test in place of the suite's; may be given several times."
-    )
-    grader: ModelName | None = Field(default=None, description="Model that grades rubrics, in place of the suite's.")
+    suite: str = Field(description="Suite file, or FILE#NAME if it has several.")
+    candidate: ModelNames = Field(default=[], description="System under test instead of the suite's; may be repeated.")
+    grader: ModelName | None = Field(default=None, description="Model that grades rubrics, instead of the suite's.")
     graders: ModelNames = Field(default=[], description="Several graders; each grades every rubric.")
-    interactor: ModelName | None = Field(
-        default=None, description="Model that plays the user, in place of the suite's."
-    )
-    repeats: int = Field(default=1, ge=1, le=1000, description="How often each conversation is tested.")
-    n: int | None = Field(default=None, ge=1, description="Only the first so many conversations.")
+    interactor: ModelName | None = Field(default=None, description="Model that plays the user, instead of the suite's.")
+    repeats: int = Field(default=1, ge=1, le=1000, description="Number of times that each conversation is tested.")
+    n: int | None = Field(default=None, ge=1, description="Only test the first N conversations.")
     watched: str | None = Field(
-        default=None, description="Dialogs of a log that is watched, in place of the suite's conversations."
+        default=None, description="Dialogs of a watched log, instead of the suite's conversations."
     )
     baseline: str | None = Field(default=None, description="Run folder that the gate compares with.")
     pack: FilePath = pack_option("flexeval")
@@ -75,7 +71,7 @@ class FlexEvalSettings(RunSettings):
     @model_validator(mode="before")
     @classmethod
     def _from_the_suite(cls, data: Any, info: ValidationInfo) -> Any:
-        """What is not given is taken from the suite. Settings of a manifest are whole, and no file is read for them."""
+        """Take missing settings from the suite. Settings of a manifest are complete and need no file."""
         if not isinstance(data, Mapping) or not isinstance(data.get("suite"), str) or data.keys() >= _RUN_OPTIONS:
             return data
         suite = read_named_suite(data["suite"], context_folder(info)).suite
@@ -112,8 +108,8 @@ class FlexEvalSettings(RunSettings):
     def _somebody_answers(self) -> FlexEvalSettings:
         if not self.candidate:
             raise ValueError(
-                "system: the suite names no system under test; write `system: MODEL` there, give --candidate MODEL, or "
-                "write `complete: none` to score the conversations as they stand"
+                "system: the suite names no system under test; add `system: MODEL`, give --candidate MODEL, or set "
+                "`complete: none` to score the recorded conversations"
             )
         return self
 
@@ -122,13 +118,13 @@ _RUN_OPTIONS = frozenset({"suite", "candidate", "grader", "graders", "interactor
 
 
 def read_named_suite(name: str, folder: Path = Path()) -> SuiteFile:
-    """Read the suite of ``FILE`` or ``FILE#NAME``."""
+    """Read the suite of `FILE` or `FILE#NAME`."""
     file, _, suite_name = name.partition("#")
     return read_suite(folder / file, suite_name or None)
 
 
 def system_models(suite: Suite) -> list[str]:
-    """The names of the models under test."""
+    """Return the names of the models under test."""
     if suite.complete == "none":
         return [RECORDED_MODEL]
     if isinstance(suite.system, str):
@@ -142,24 +138,24 @@ def system_models(suite: Suite) -> list[str]:
 
 
 def grader_models(suite: Suite) -> dict[str, str]:
-    """The graders' models by label."""
+    """Return the graders' models by label."""
     if suite.grader is None or isinstance(suite.grader, str):
         return {} if suite.grader is None else {"grader": suite.grader}
     return {label: with_label(model, label) for label, model in suite.grader.items()}
 
 
 def with_label(model: str, label: str) -> str:
-    """A model's name that goes by this label in tables and keys."""
+    """Return the model's name with this label, unless it already has one."""
     if ModelSpec.parse(model).options.get("label") is not None:
         return model
     return f"{model}{'&' if ModelSpec.parse(model).options else '?'}label={label}"
 
 
-_MIN_ANSWER = 40  # characters of a value that stand on a mark
+_MIN_ANSWER = 40  # characters of a value shown on a mark
 
 
 def render_conversation(recorded: RecordedConversation, sides: Mapping[str, Side]) -> RenderedConversation:
-    """The dialog, a turn a message, and behind it the graders' answers."""
+    """Render the dialog, one turn per message, followed by the graders' answers."""
     task = recorded.task if isinstance(recorded.task, Mapping) else {}
     result = recorded.result if isinstance(recorded.result, Mapping) else {}
     calls = {role: [entry for entry in recorded.entries if isinstance(entry, Exchange) and entry.role == role]
@@ -174,7 +170,7 @@ def render_conversation(recorded: RecordedConversation, sides: Mapping[str, Side
         ]
         turns = [turn for turn in turns if turn.text or turn.tools or turn.call is not None]
         _add_marks(dialog, turns, result)
-    if "said" not in result:  # it failed, or goes on: what the system has said stands behind what it was given
+    if "said" not in result:  # failed or running: append the system's answers so far
         turns += [render_entry(call, sides) for call in calls[CANDIDATE] if call.completion is not None]
     turns += [_render_grader(entry, sides) for entry in recorded.entries
               if isinstance(entry, Exchange) and entry.role not in calls]  # fmt: skip
@@ -183,7 +179,7 @@ def render_conversation(recorded: RecordedConversation, sides: Mapping[str, Side
 
 
 def summarize_result(result: Mapping[str, Any]) -> ResultSummary:
-    """A test's line in a list: 100 where it passed, 0 where it failed, and each metric's mean."""
+    """Summarize a test: 100 if it passed, 0 if it failed, and the mean of each metric."""
     if "metrics" not in result:
         return ResultSummary(end=f"{result['stopped']['by']}: {result['stopped']['reason']}")
     aspects: dict[str, float] = {}
@@ -214,12 +210,12 @@ def _render_message(message: Message, calls: Mapping[str, list[Exchange]], sides
     if role and calls[role]:
         turn.call = calls[role].pop(0)
         turn.speaker = role
-    turn.round = message.index  # until it is marked: which message it is
+    turn.round = message.index  # index of the message, until marks are added
     return turn
 
 
 def _add_marks(dialog: Dialog, turns: list[RenderedTurn], result: Mapping[str, Any]) -> None:
-    """Put each unit's marks on the turn that holds it, a turn's on its last message."""
+    """Add each unit's marks to the rendered message that contains it, and a turn's to its last message."""
     by_message = {turn.round: turn for turn in turns}
     for turn in turns:
         turn.round = None
@@ -268,12 +264,12 @@ def _format_value(value: Any) -> str:
 
 
 def _render_grader(call: Exchange, sides: Mapping[str, Side]) -> RenderedTurn:
-    """A grader's reasons in place of the form that they came in, which is folded."""
+    """Render a grader's answer as its reasoning, with the raw text folded."""
     turn = render_entry(call, sides)
     turn.side = "judging"
     for _, value in json_objects(turn.text):
         if isinstance(value.get("reasoning"), str) and "choice" in value:
-            turn.details.append(Detail("as it was written", turn.text))
+            turn.details.append(Detail("raw answer", turn.text))
             turn.text = value["reasoning"]
             turn.marks.append(Mark("choice", _format_value(value["choice"])))
             break
@@ -287,7 +283,7 @@ def _unit_value(pair: list[Any]) -> tuple[int, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _GraderRole(Role):
-    """One of several graders; ``index`` is its position in the setting ``graders``."""
+    """Role of one of several graders; `index` is its position in the setting `graders`."""
 
     index: int = 0
 
@@ -296,10 +292,10 @@ class _GraderRole(Role):
 
 
 class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, SupportsStudy):
-    """Suites (Christie et al. 2024): functions and rubrics over conversations, with thresholds for a release."""
+    """Scenario of suites (Christie et al. 2024): functions and rubrics over conversations, with release thresholds."""
 
     name = "flexeval"
-    summary = "Tests a chatbot by a suite of conversations, metrics and thresholds (FlexEval)."
+    summary = "Tests a chatbot with a suite of conversations, metrics and thresholds (FlexEval)."
     plural = "suites"
     data = "suite"
     settings = FlexEvalSettings
@@ -327,8 +323,8 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
         for metric in metrics:
             if not metric.by_function and not graders:
                 raise ConfigurationError(
-                    f"{source}: metric '{metric.name}' is graded by a rubric, and there is no grader; write "
-                    "`grader: MODEL` there, or give --grader MODEL"
+                    f"{source}: metric '{metric.name}' uses a rubric, but there is no grader; add `grader: MODEL` to "
+                    "the suite, or give --grader MODEL"
                 )
         check_thresholds(suite, metrics, source)
         repeats = settings.repeats if settings.watched is None else None
@@ -336,7 +332,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
         if settings.baseline is not None:
             check_baseline(Path(settings.baseline))
         if suite.complete != "dialog" and settings.interactor is not None:
-            raise ConfigurationError("interactor: only a dialog held anew has one; write `complete: dialog`")
+            raise ConfigurationError("interactor: only used with `complete: dialog`; set it in the suite")
         tasks: DialogTasks | WatchedTasks
         if settings.watched is not None:
             tasks = WatchedTasks(Path(settings.watched))
@@ -344,19 +340,17 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
             tasks = DialogTasks(_conversation_paths(suite, file.folder, source), settings.n)
         notes = [*file.notes, *unbreakable_notes(suite, metrics)]
         if repeats is not None and (needed := required_repeats(suite)) > repeats:
-            notes.append(f"pass^{needed} needs {needed} repeats, and is broken without; give --repeats {needed}")
+            notes.append(f"pass^{needed} needs {needed} repeats and fails without them; give --repeats {needed}")
         if settings.baseline is None and any(
             threshold.fall is not None or threshold.rise is not None for threshold in suite.thresholds
         ):
-            notes.append(
-                "thresholds with `fall` or `rise` need a baseline, and are broken without; give --baseline RUN"
-            )
+            notes.append("thresholds with `fall` or `rise` need a baseline and fail without one; give --baseline RUN")
         if settings.baseline is not None and all(
             threshold.fall is threshold.rise is None for threshold in suite.thresholds
         ):
             notes.append(f"baseline {settings.baseline}: no threshold has `fall` or `rise`, so nothing is compared")
         if tasks.unreadable:
-            notes.append(f"{tasks.unreadable} of {len(tasks)} conversations cannot be read; they count as failed")
+            notes.append(f"{tasks.unreadable} of {len(tasks)} conversations are unreadable and count as failed")
         suite_record = suite.model_dump(mode="json", exclude_none=True)
         records = {
             "dataset": tasks.to_record(suite.name),
@@ -367,7 +361,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
         return Prepared(tasks, records, notes)
 
     def _graders(self, settings: FlexEvalSettings, suite: Suite) -> dict[str, str]:
-        """The role of each grader, by its label."""
+        """Return the role of each grader by label."""
         if settings.graders:
             return {label: f"{GRADER}-{label}" for label in model_labels(settings.graders)}
         if settings.grader is None:
@@ -422,10 +416,7 @@ def _conversation_paths(suite: Suite, folder: Path, source: str) -> list[Path]:
 
 
 def check_thresholds(suite: Suite, metrics: list[ResolvedMetric], source: str) -> None:
-    """See that each threshold names a metric that there is.
-
-    :raises ConfigurationError: one does not.
-    """
+    """Check that each threshold names an existing metric."""
     names = {metric.name for metric in metrics}
     for index, threshold in enumerate(suite.thresholds):
         name = threshold.metric

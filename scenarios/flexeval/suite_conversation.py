@@ -1,7 +1,7 @@
-"""One conversation of a suite: the system under test answers where asked to, then metrics are computed in stages.
+"""Conversation of a suite: the system under test answers if needed, then metrics are computed in stages.
 
-The system under test answers the last turn anew, or the whole dialog with a simulated or recorded user. The parts
-that simulated models play are here too: an application that may agree with everything, its user, an erring grader.
+The system answers the last turn again, or the whole dialog with a simulated or recorded user. The personas of simulated
+models are here too: an application that may agree with everything, its user, and an imperfect grader.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _CAREFUL_ANSWERS = (
 
 @dataclass(slots=True, frozen=True)
 class CandidatePersona:
-    """An application: careful as often as it has ``knowledge``, else it agrees with what the user said."""
+    """Simulated application: careful with probability `knowledge`, else it agrees with the user."""
 
     words: str
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """Its answer, longer the more it is ``verbose``."""
+        """Return its answer, whose length grows with the model's verbosity."""
         more = " ".join(SENTENCES[: int(model.verbosity * 2 * chance[3])])
         if chance[1] < model.knowledge:
             return f"{_CAREFUL_ANSWERS[int(chance[2] * len(_CAREFUL_ANSWERS))]} {more}".strip(), None
@@ -50,25 +50,25 @@ class CandidatePersona:
 
 @dataclass(slots=True, frozen=True)
 class UserPersona:
-    """A user who says what was recorded."""
+    """Simulated user who repeats the recorded messages."""
 
     words: str
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """The recorded words."""
+        """Return the recorded message."""
         return self.words or "Go on, please.", None
 
 
 @dataclass(slots=True, frozen=True)
 class GraderPersona:
-    """A grader that sees the right answer where there is one, and otherwise whether the application agreed."""
+    """Simulated grader that knows the right answer if there is one, else checks if the application agreed."""
 
     choices: tuple[tuple[str, float], ...]
     text: str
     label: str | None = None
 
     def simulated(self, model: SimulatedBackend, request: Request, chance: list[float]) -> SimulatedReply:
-        """Its reasons and choice; another one as often as it is ``noisy``."""
+        """Return its reasoning and choice, which is wrong with probability `noise`."""
         names = [name for name, _ in self.choices]
         right = self.label if self.label in names else self._perceived_choice()
         if chance[1] < model.noise:
@@ -90,16 +90,17 @@ CANDIDATE, INTERACTOR = "candidate", "interactor"
 
 
 class DialogRunner:
-    """The part of one conversation in which the system under test speaks."""
+    """Runner of the part of a conversation in which the system under test answers."""
 
     def __init__(self, conversation: Conversation, suite: Suite, pack: PromptPack, *, plays: bool) -> None:
         self._conversation, self._suite, self._pack, self._plays = conversation, suite, pack, plays
         self._sampling = Sampling(temperature=suite.temperature, max_tokens=suite.max_tokens)
 
     async def complete(self, dialog: Dialog) -> Dialog:
-        """The dialog with what the system has answered; as it is where it is scored as it stands.
+        """Return the dialog with the system's answers, or unchanged if recorded conversations are scored.
 
-        :raises TaskError: there is nothing to answer.
+        Raises:
+            TaskError: There is nothing to answer.
         """
         if self._suite.complete == "none":
             self._conversation.tell(lambda: _transcript_lines(dialog.messages))
@@ -113,7 +114,7 @@ class DialogRunner:
         while messages and messages[-1].role != "user":
             messages.pop()
         if not messages:
-            raise TaskError(f"{dialog.id}: no user message to answer; write `complete: none` to score it as it stands")
+            raise TaskError(f"{dialog.id}: no user message to answer; set `complete: none` to score it as recorded")
         view = View()
         for message in messages:
             _append_message(view, message)
@@ -122,11 +123,11 @@ class DialogRunner:
         return Dialog.from_messages(dialog.id, [*messages, answer], dialog.metadata)
 
     async def _rerun(self, dialog: Dialog) -> Dialog:
-        """System messages first, then exchange by exchange: the user's words as recorded, or the interactor's."""
+        """Run the dialog again after its system messages, with recorded user messages or the interactor's."""
         system_messages = [message for message in dialog.messages if message.role == "system"]
         questions = [message for message in dialog.messages if message.role == "user"]
         if not questions:
-            raise TaskError(f"{dialog.id}: no user message to hold the dialog anew from")
+            raise TaskError(f"{dialog.id}: no user message to run the dialog again from")
         exchanges = self._suite.play.exchanges or len(questions)
         view, messages = View(), list(system_messages)
         for message in system_messages:
@@ -161,7 +162,7 @@ class DialogRunner:
 
 
 class _UserPlayer:
-    """The interactor: it plays the user of a recorded dialog."""
+    """Interactor that plays the user of a recorded dialog."""
 
     def __init__(self, conversation: Conversation, suite: Suite, pack: PromptPack, dialog: Dialog) -> None:
         self._conversation, self._pack = conversation, pack
@@ -174,9 +175,10 @@ class _UserPlayer:
         self._sampling = Sampling(temperature=0.7, max_tokens=400)
 
     async def next_message(self, answer: str) -> str:
-        """Its next words, after the system's last answer ("" at the beginning).
+        """Return the user's next message after the system's last answer ("" at the beginning).
 
-        :raises ConversationStopped: it said nothing, twice.
+        Raises:
+            ConversationStopped: The interactor's answer was empty twice.
         """
         self._view.append("user", answer or self._pack.render("user.begin"))
         hint = UserPersona(self._recorded[min(self._turn_count, len(self._recorded) - 1)])
@@ -190,7 +192,7 @@ class _UserPlayer:
 
 
 def _transcript_lines(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """Messages as lines of a transcript."""
+    """Return messages as lines of a transcript."""
     return [
         (message.role, message.content or " ".join(call.text for call in message.tool_calls)) for message in messages
     ]
@@ -215,13 +217,13 @@ def _completion_message(completion: Completion) -> Message:
 
 
 GRADER = "grader"
-_START_SECONDS = 30.0  # seconds that a worker process may take to load what it needs
-_OVERHEAD_SECONDS = 0.05  # seconds for each value beside the function's own time
+_START_SECONDS = 30.0  # seconds for a worker process to start
+_OVERHEAD_SECONDS = 0.05  # seconds per value on top of the function's own time
 
 
 @dataclass(frozen=True, slots=True)
 class DialogTask:
-    """A conversation of the suite, or a line of a file that holds none: then ``problem`` says why."""
+    """A conversation of the suite, or an unreadable line of a file; `problem` then says why."""
 
     id: str
     dialog: Dialog | None
@@ -230,21 +232,21 @@ class DialogTask:
     line: int | None = None
 
     def to_record(self) -> Any:
-        """Plain JSON data."""
+        """Return plain JSON data."""
         if self.dialog is not None:
             return self.dialog.to_record()
         return {"id": self.id, "problem": self.problem, "path": self.path, "line": self.line}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> DialogTask:
-        """The task of a record."""
+        """Return the task of a record."""
         if "problem" in record:
             return cls(record["id"], None, record["problem"], record["path"], record["line"])
         return cls(record["id"], Dialog.from_record(record))
 
 
 class SuiteProtocol:
-    """Holds the conversations of one suite."""
+    """Protocol of the conversations of a suite."""
 
     def __init__(
         self,
@@ -255,8 +257,10 @@ class SuiteProtocol:
         *,
         plays: bool = False,
     ) -> None:
-        """``graders``: the role of each grader, by its label. ``plays``: an interactor is the user of dialogs that are
-        held anew; else their recorded user turns are said again.
+        """Create the protocol.
+
+        `graders` has the role of each grader by label. With `plays`, an interactor plays the user of dialogs that are
+        run again; otherwise recorded user messages are repeated.
         """
         self._suite, self._pack, self._plays = suite, pack, plays
         self._graders = dict(graders)
@@ -269,9 +273,10 @@ class SuiteProtocol:
         self._metric_records = {metric.name: metric.to_record() | {"code": metric.digest} for metric in metrics}
 
     async def hold(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
-        """The record of one conversation.
+        """Run one conversation and return its record.
 
-        :raises TaskError: its line could not be read, or there is nothing in it to answer.
+        Raises:
+            TaskError: Its line is unreadable, or there is nothing to answer.
         """
         if task.dialog is None:
             raise TaskError(f"{task.path}:{task.line}: {task.problem}")
@@ -283,19 +288,19 @@ class SuiteProtocol:
         except ConversationStopped as stop:
             record["stopped"] = {"by": stop.by, "reason": stop.reason}
         record |= {
-            "kept": (kept_count := self._count_recorded(dialog)),  # so many of the recorded messages, and behind them:
+            "kept": (kept_count := self._count_recorded(dialog)),  # number of recorded messages, followed by:
             "said": [message.to_record() for message in dialog.messages[kept_count:]],
             "metadata": {key: value for key, value in dialog.metadata.items() if isinstance(value, str | int | float)},
             "roles": {level: [unit.role for unit in dialog.units(level)] for level in _metric_levels(self._metrics)},
             "labels": self._labels(dialog, records),
             "metrics": records,
             "passed": self._is_passed(records),
-            "usage": {role: used.to_record() for role, used in sorted(conversation.usage.items())},
+            "usage": {role: usage.to_record() for role, usage in sorted(conversation.usage.items())},
         }
         return record | ({"irregular": conversation.irregular} if conversation.irregular else {})
 
     def _is_passed(self, records: MetricRecords) -> bool | None:
-        """Whether every value of every metric with ``passes`` keeps it; None where nothing has, or one is an error."""
+        """Return True if every value of every metric with `passes` meets it; None without `passes` or with an error."""
         checks = [
             (records.get(metric.name), metric.spec.passes) for metric in self._metrics if metric.spec.passes is not None
         ]
@@ -315,7 +320,7 @@ class SuiteProtocol:
 
     async def _measure(self, conversation: Conversation, dialog: Dialog) -> MetricRecords:
         records: MetricRecords = {}
-        graded: dict[tuple[str, str, int, int], Any] = {}  # another metric may have the same rubric
+        graded: dict[tuple[str, str, int, int], Any] = {}  # metrics may share a rubric
         for functions, rubrics in self._stages:
             if functions:
                 records |= await self._compute(conversation, dialog, functions, records)
@@ -326,7 +331,7 @@ class SuiteProtocol:
     async def _compute(
         self, conversation: Conversation, dialog: Dialog, metrics: Sequence[ResolvedMetric], records: MetricRecords
     ) -> MetricRecords:
-        """All function metrics of a stage at once; one by one where that fails, so that only the culprit does."""
+        """Compute the function metrics of a stage together, or one by one if that fails, to isolate the failure."""
         earlier = {name: records[name] for entry in metrics for condition in entry.spec.when
                  if (name := condition.metric) in records}  # fmt: skip
         record, all_ = dialog.to_record(), self._suite.scores_all
@@ -390,7 +395,7 @@ class SuiteProtocol:
         return record
 
     def _labels(self, dialog: Dialog, records: MetricRecords) -> dict[str, list[list[Any]]]:
-        """The right answers, by metric, of the units that have one."""
+        """Return the right answers by metric, for units that have one."""
         labels = {}
         for metric in self._metrics:
             if metric.spec.label is not None and metric.name in records:

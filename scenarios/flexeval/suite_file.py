@@ -1,6 +1,6 @@
-"""Reads a suite file: YAML in our form or upstream's, checked, with the line of each mistake, and made self-contained.
+"""Reader of suite files: YAML in our format or upstream's, validated with line numbers, and made self-contained.
 
-Self-contained: rubric files are read into it, and paths are full ones, so that a manifest that keeps it says all.
+Rubric files are read into the suite, and paths are made absolute, so that a manifest with the suite is complete.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from .upstream_suites import convert_rubrics, convert_suite, is_upstream
 
 @dataclass(frozen=True, slots=True)
 class SuiteFile:
-    """A suite as it was read. ``folder`` is where its relative paths begin; ``notes`` name what could not be taken over
-    from another tool's form.
+    """A suite that was read from a file.
+
+    Its relative paths start in `folder`. `notes` name what could not be converted from another tool's format.
     """
 
     suite: Suite
@@ -35,9 +36,10 @@ class SuiteFile:
 
 
 def read_suite(path: Path, name: str | None = None) -> SuiteFile:
-    """The suite in a file; of a file with several (upstream's form), the one called ``name``.
+    """Read the suite in a file, or the one called `name` in a file with several (upstream's format).
 
-    :raises ConfigurationError: it cannot be read, or says what a suite cannot; the message names file, line and field.
+    Raises:
+        ConfigurationError: The file cannot be read or is invalid; the message names file, line and field.
     """
     value, line = parse_with_lines(read_text(path), str(path))
     notes: list[str] = []
@@ -46,9 +48,9 @@ def read_suite(path: Path, name: str | None = None) -> SuiteFile:
                                  "`viva suite init` writes an example")  # fmt: skip
     if is_upstream(value):
         value, notes = convert_suite(value, path, name)
-        line = lambda _: 1  # noqa: E731 - the fields are no longer those of the file
+        line = lambda _: 1  # noqa: E731 - converted fields have no line
     elif name is not None:
-        raise ConfigurationError(f"{path}: holds one suite; leave '#{name}' out")
+        raise ConfigurationError(f"{path}: contains a single suite; omit '#{name}'")
     suite = validate_yaml(Suite, value, path, line)
     folder = path.parent.absolute()
     return SuiteFile(_self_contained(suite, folder, path, line), folder, notes)
@@ -95,7 +97,7 @@ def _line_below(line: LineOf, keys: tuple[str, ...], path: Sequence[str | int]) 
 
 
 def _applications(suite: Suite) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
-    """The mappings of HTTP applications, each with its place in the file."""
+    """Return the mappings of HTTP applications, each with its keys in the file."""
     if isinstance(suite.system, str):
         return []
     if "url" in suite.system:
@@ -122,15 +124,16 @@ def _read_suite_rubrics(suite: Suite, folder: Path, path: Path, line: LineOf) ->
         file = _existing_path(folder, name, path, line(["rubrics", index]))
         for key, rubric in read_rubrics(file).items():
             if key in rubrics:
-                raise ConfigurationError(f"{file}: rubric '{key}' stands in an earlier file, too; name it otherwise")
+                raise ConfigurationError(f"{file}: rubric '{key}' is also in an earlier file; rename it")
             rubrics[key] = rubric
     return rubrics
 
 
 def read_rubrics(file: Path) -> dict[str, Rubric]:
-    """The rubrics of a YAML file, by name; in upstream's form too (no ``answer``: the prompt asks for a line).
+    """Read the rubrics of a YAML file by name, in our format or upstream's.
 
-    :raises ConfigurationError: it cannot be read; the message names file, line and field.
+    Raises:
+        ConfigurationError: The file cannot be read; the message names file, line and field.
     """
     value, line = parse_with_lines(read_text(file), str(file))
     if not isinstance(value, dict) or not value:
@@ -144,12 +147,12 @@ def read_rubrics(file: Path) -> dict[str, Rubric]:
 def _existing_path(folder: Path, name: str, path: Path, line: int) -> Path:
     file = (folder / name).expanduser()
     if not file.is_file():
-        raise ConfigurationError(f"{path}:{line}: there is no file {file}")
+        raise ConfigurationError(f"{path}:{line}: no such file: {file}")
     return file.resolve()
 
 
 def _permitted_path(folder: Path, name: str, path: Path, line: int, field: str) -> Path:
-    """As ``_existing_path``, of a Python file that is going to run."""
+    """Do as `_existing_path`, for a Python file that will be executed."""
     file = _existing_path(folder, name, path, line)
     permissions().check_code(file, f"{path}:{line}: {field}: ")
     return file

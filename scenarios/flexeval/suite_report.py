@@ -1,4 +1,4 @@
-"""The report of a suite's run: the gate first, then metrics, categories, classes, tests, and errors."""
+"""Report of a suite's run: the gate first, then tests, metrics, categories, classes, and errors."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _MAX_REASONS = 10
 
 
 class SuiteScoring(Scoring):
-    """How a suite's recorded values are reported."""
+    """Scoring options of a suite's report."""
 
-    by: str | None = Field(default=None, description="Split metrics by role, turn (its index), or a key of metadata.")
+    by: str | None = Field(default=None, description="Split metrics by role, turn (its index), or a metadata key.")
     baseline: str | None = Field(default=None, description="Run folder that the gate compares with.")
 
 
 class SystemResults(ModelResults):
-    """One system under test: its values, failures and usage."""
+    """Results of one system under test: values, failures and usage."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.collected = SystemValues()
+        self.values = SystemValues()
         self.failed: Counter[str] = Counter()  # by dialog
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take in one conversation's record."""
+        """Add a conversation's record."""
         if "stopped" in record:
             self.stops.add(f"{record['stopped']['by']}: {record['stopped']['reason']}")
-        self.collected.add(record)
+        self.values.add(record)
         self.add_usage(record)
 
 
 class SuiteAggregate(RunAggregate[SystemResults]):
-    """All systems of a run."""
+    """Results of all systems of a run."""
 
     def __init__(self, manifest: dict[str, Any], scoring: SuiteScoring) -> None:
         super().__init__(manifest, SystemResults, "candidate")
@@ -82,16 +82,16 @@ class SuiteAggregate(RunAggregate[SystemResults]):
 
     def in_brief(self, results: SystemResults) -> str:
         if self._passes:
-            passed, decided = tests_passed(results.collected, self._passes)
+            passed, decided = tests_passed(results.values, self._passes)
             return f"{percent(passed / decided)} of tests passed" if decided else ""
-        if not results.collected.series:
+        if not results.values.series:
             return ""
-        name, series = next(iter(sorted(results.collected.series.items(), key=lambda row: self._sort_key(row[0]))))
-        mean = statistic(results.collected, series.select(None, None), "mean", None)
+        name, series = next(iter(sorted(results.values.series.items(), key=lambda row: self._sort_key(row[0]))))
+        mean = statistic(results.values, series.select(None, None), "mean", None)
         return "" if mean is None else f"{name} {number(mean, 3)}"
 
     def take_thresholds(self, suite: Suite, source: str) -> None:
-        """Have another suite's thresholds and ``alpha`` count in place of the run's own, if they can hold."""
+        """Use another suite's thresholds and `alpha` instead of the run's own, if they can hold."""
         changes = {"thresholds": suite.thresholds, "alpha": suite.alpha}
         self.suite = self.suite.model_copy(update=changes)
         metrics = [ResolvedMetric.from_manifest(metric) for metric in self.manifest["metrics"]]
@@ -100,9 +100,10 @@ class SuiteAggregate(RunAggregate[SystemResults]):
     # -- as data ----------------------------------------------------------------------------------------------------
 
     def gate(self) -> list[ThresholdCheck]:
-        """Every threshold of every system.
+        """Check every threshold for every system.
 
-        :raises ConfigurationError, JournalError: the baseline cannot be read.
+        Raises:
+            ConfigurationError, JournalError: The baseline cannot be read.
         """
         path = self._scoring.baseline or self.manifest["settings"].get("baseline")
         if (
@@ -110,10 +111,10 @@ class SuiteAggregate(RunAggregate[SystemResults]):
             and self._baseline is None
             and any(threshold.fall is not None or threshold.rise is not None for threshold in self.suite.thresholds)
         ):
-            self._baseline = read_run_values(Path(path))  # once: reports, gates and files ask for it
+            self._baseline = read_run_values(Path(path))  # cached: reports, gates and files need it
         return check_gate(
             self.suite.thresholds,
-            {label: results.collected for label, results in self.candidates.items()},
+            {label: results.values for label, results in self.candidates.items()},
             self._passes,
             {label: results.failed for label, results in self.candidates.items()},
             self._baseline,
@@ -122,7 +123,7 @@ class SuiteAggregate(RunAggregate[SystemResults]):
 
     def report(self) -> dict[str, Any]:
         manifest = self.manifest
-        ended = sum(len(results.collected.tests) + results.failures.total for results in self.candidates.values())
+        ended = sum(len(results.values.tests) + results.failures.total for results in self.candidates.values())
         planned = manifest["dataset"]["chosen"] * len(self.candidates) * manifest["settings"]["repeats"]
         if manifest["settings"].get("watched") is not None:  # whatever comes is tested
             planned = ended
@@ -145,29 +146,29 @@ class SuiteAggregate(RunAggregate[SystemResults]):
         }
 
     def figures(self, label: str, results: SystemResults) -> dict[str, Any]:
-        collected = results.collected
+        system = results.values
         common = results.common_figures(self.prices(label))
         irregular, usage = common.pop("irregular"), common.pop("usage")
-        names = sorted(collected.series, key=self._sort_key)
+        names = sorted(system.series, key=self._sort_key)
         return {
-            "conversations": len(collected.tests),
+            "conversations": len(system.tests),
             "failed": results.failures.total,
             **common,
             "stopped": results.stops.to_dict(),
-            "tests": test_figures(collected, self._passes, results.failed),
-            "metrics": {name: self._metric(collected, name) for name in names},
+            "tests": test_figures(system, self._passes, results.failed),
+            "metrics": {name: self._metric(system, name) for name in names},
             "irregular": irregular,
             "usage": usage,
         }
 
     def _sort_key(self, name: str) -> tuple[int, str]:
-        """Where a series stands: as its metric does in the suite, its values by name."""
+        """Return a sort key: the position of the series' metric in the suite, then its name."""
         return self._order.get(name, self._order.get(name.rpartition(".")[0], 0)), name
 
-    def _metric(self, collected: SystemValues, name: str) -> dict[str, Any]:
-        series = collected.series[name]
+    def _metric(self, system: SystemValues, name: str) -> dict[str, Any]:
+        series = system.series[name]
         values = series.select(None, None)
-        figures = self._figures(collected, name, values) | {
+        figures = self._figures(system, name, values) | {
             "errors": dict(sorted(series.errors.items(), key=lambda item: (-item[1], item[0]))[:_MAX_REASONS]),
             "errors_total": sum(series.errors.values()),
             "skipped": series.skipped,
@@ -179,19 +180,19 @@ class SuiteAggregate(RunAggregate[SystemResults]):
             figures["macro_f1"] = class_f1(classes, "")
         if self._scoring.by is not None:
             figures["by"] = {
-                value: self._figures(collected, name, part)
-                for value, part in _split_series(collected, series, self._scoring.by).items()
+                value: self._figures(system, name, part)
+                for value, part in _split_series(system, series, self._scoring.by).items()
             }
         return figures
 
-    def _figures(self, collected: SystemValues, name: str, values: SeriesValues) -> dict[str, Any]:
-        figures = number_figures(collected, values, self._scales.get(name))
+    def _figures(self, system: SystemValues, name: str, values: SeriesValues) -> dict[str, Any]:
+        figures = number_figures(system, values, self._scales.get(name))
         if counts := values.counts():
             figures["counts"] = counts
             figures.setdefault("n", 0)
             figures["n"] = len(values.rows)
         if name in self._passes:
-            figures["pass_rate"] = pass_rate(collected, values, self._passes[name])
+            figures["pass_rate"] = pass_rate(system, values, self._passes[name])
         return figures
 
     # -- as tables --------------------------------------------------------------------------------------------------
@@ -223,14 +224,14 @@ class SuiteAggregate(RunAggregate[SystemResults]):
             "pass rate",
             *([f"pass^{max_tries}"] if max_tries > 1 else []),
         ]
-        return ("Tests passed: every metric with `passes` in every unit", header, rows)
+        return ("Tests passed (all metrics with `passes`, in every unit)", header, rows)
 
     def _main(self, report: Mapping[str, Any]) -> Table:
         rows = []
         for label, results in report["candidates"].items():
             for name, metric in results["metrics"].items():
                 if not (metric["n"] or metric["errors_total"] or metric["skipped"] or metric["empty"]):
-                    continue  # of several values by name each has a row of its own
+                    continue  # several values by name have their own rows
                 row = [label, name, f"{metric['n']:,}", mean_and_interval(metric, 3) if "mean" in metric else DASH]
                 row += [number(metric.get(key), 3) for key in ("median", "p98", "min", "max")]
                 row += [_rate_cell(metric.get("pass_rate")), f"{metric['errors_total']:,}", f"{metric['skipped']:,}"]
@@ -269,25 +270,25 @@ def _drop_columns(row: list[str], columns: list[int]) -> list[str]:
 
 
 def gate_table(report: Mapping[str, Any]) -> Table:
-    """The gate, what is broken first."""
+    """Return the gate as a table, broken thresholds first."""
     rows = []
     for check in sorted(report["gate"], key=lambda row: not row["broken"]):
         value = check["reason"] if check["found"] is None else f"{check['found']:.6g}"
         if check["found"] is not None and check["errors"]:
-            value += f" ({count_of(check['errors'], 'error')} left out)"
+            value += f" ({count_of(check['errors'], 'error')} excluded)"
         baseline = "" if check["was"] is None else f"{check['was']:.6g}"
         distance = f"{check['by']:.4g}" if check["broken"] and check["by"] else ""
         p = "" if check["p"] is None else f"{check['p']:.3g}"
         rows.append(
             ["BROKEN" if check["broken"] else "ok", check["system"], check["name"], value, baseline, distance, p]
         )
-    header = ["", "candidate", "threshold", "found", "before", "beyond by", "p"]
+    header = ["", "candidate", "threshold", "value", "baseline", "exceeds by", "p"]
     empty = [column for column in range(4, 7) if not any(row[column] for row in rows)]
     header, rows = _drop_columns(header, empty), [[cell or DASH for cell in _drop_columns(row, empty)] for row in rows]
     broken = sum(check["broken"] for check in report["gate"])
     title = f"Gate: {broken} of {len(report['gate'])} thresholds broken" if broken else "Gate: every threshold holds"
     if report["untested"]:
-        title += f"; {report['untested']:,} tests were not made"
+        title += f"; {report['untested']:,} tests did not run"
     return (title, header, rows)
 
 
@@ -304,7 +305,7 @@ def _category_table(report: Mapping[str, Any]) -> Table:
             counts = metric.get("counts", {})
             total = sum(counts.values())
             rows += [[label, name, value, f"{count:,}", percent(count / total)] for value, count in counts.items()]
-    return ("How often each category was given", ["candidate", "metric", "category", "n", "share"], rows)
+    return ("Values per category", ["candidate", "metric", "category", "n", "share"], rows)
 
 
 def _class_table(report: Mapping[str, Any]) -> Table:
@@ -317,7 +318,7 @@ def _class_table(report: Mapping[str, Any]) -> Table:
             if metric.get("classes"):
                 rows.append([label, name, "(mean)", number(metric["macro_f1"], 3), DASH, DASH, DASH, DASH])
     header = ["candidate", "metric", "class", "F1", "precision", "recall", "labels", "answers"]
-    return ("Against the given labels, each class as the positive one", header, rows)
+    return ("Agreement with labels, each class as the positive one", header, rows)
 
 
 def _error_table(report: Mapping[str, Any]) -> Table:
@@ -327,7 +328,7 @@ def _error_table(report: Mapping[str, Any]) -> Table:
         for name, metric in results["metrics"].items()
         for reason, count in metric["errors"].items()
     ]
-    return ("Why metrics have no value", ["candidate", "metric", "errors", "reason"], rows)
+    return ("Metric errors", ["candidate", "metric", "errors", "reason"], rows)
 
 
 def _stop_table(report: Mapping[str, Any]) -> Table:
@@ -339,15 +340,15 @@ def _stop_table(report: Mapping[str, Any]) -> Table:
     return ("Why conversations ended early", ["candidate", "reason", "conversations"], rows)
 
 
-def _split_series(collected: SystemValues, series: MetricSeries, key: str) -> dict[str, SeriesValues]:
-    """The values of a series by role, by the index of their unit, or by a key of their conversations' metadata."""
+def _split_series(system: SystemValues, series: MetricSeries, key: str) -> dict[str, SeriesValues]:
+    """Split a series by role, by the index of the unit, or by a metadata key of the conversation."""
     values = series.select(None, None)
     if key == "role":
         keys = values.roles
     elif key == "turn":
         keys = [str(unit) for unit in values.units]
     else:
-        keys = [str(collected.tests[test].metadata.get(key, DASH)) for test in values.tests]
+        keys = [str(system.tests[test].metadata.get(key, DASH)) for test in values.tests]
     import numpy as np
 
     names_of_rows = np.array(keys, dtype=object)

@@ -1,4 +1,4 @@
-"""Suites and rubrics in FlexEval's own (upstream) forms, converted to ours; notes name what has no counterpart."""
+"""Converter of suites and rubrics from FlexEval's own (upstream) formats; notes name what has no counterpart."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ LEVELS_UPSTREAM: dict[str, Level] = {
     "Message": "message",
     "ToolCall": "tool_call",
 }
-_MAX_NAME = 80  # characters of a name
+_MAX_NAME = 80  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class _Counterpart:
-    """What stands for one of upstream's functions: its name here, fixed arguments, its arguments' and values' names
-    where they differ, and how it differs.
+    """Counterpart of an upstream function.
+
+    It has a name, fixed arguments, new names of arguments and values, and a note on how it `differs`.
     """
 
     name: str
@@ -41,26 +42,24 @@ class _Counterpart:
     differs: str = ""
 
 
-_NO_NAMES: Mapping[str, str] = {}  # of values: it is a plain number here
+_NO_NAMES: Mapping[str, str] = {}  # the value is a plain number here
 COUNTERPARTS: dict[str, _Counterpart] = {
     "string_length": _Counterpart(
-        "length", differs="counts the text of a turn or conversation as a whole, what stands between messages included"
+        "length", differs="counts the whole text of a turn or conversation, including separators between messages"
     ),
     "count_tokens": _Counterpart(
         "tokens",
         values={"prompt_tokens": "prompt", "completion_tokens": "completion"},
-        differs="has no value where nobody recorded tokens; there it is 0",
+        differs="has no value if no tokens were recorded; upstream returns 0",
     ),
-    "latency": _Counterpart(
-        "latency", differs="adds up the seconds that were recorded; there it compares times of messages"
-    ),
+    "latency": _Counterpart("latency", differs="sums the recorded seconds; upstream compares message timestamps"),
     "count_messages_per_role": _Counterpart(
-        "messages_per_role", differs="counts system messages of a conversation, too"
+        "messages_per_role", differs="also counts system messages of a conversation"
     ),
     "count_tool_calls": _Counterpart("tool_calls"),
     "count_tool_calls_by_name": _Counterpart("tool_calls_by_name"),
     "count_numeric_tool_call_params_by_name": _Counterpart(
-        "tool_call_arguments", {"numeric": True}, differs="counts the numeric arguments; there it gives their values"
+        "tool_call_arguments", {"numeric": True}, differs="counts the numeric arguments; upstream returns their values"
     ),
     "message_matches_regex": _Counterpart("matches", argument_names={"expression": "pattern"}, values=_NO_NAMES),
     "count_of_parts_matching_regex": _Counterpart(
@@ -68,7 +67,7 @@ COUNTERPARTS: dict[str, _Counterpart] = {
     ),
     "openai_moderation_api": _Counterpart("moderation"),
 }
-# Functions and rubrics of upstream's own that nothing stands for here.
+# Upstream functions and rubrics without a counterpart.
 _UNMAPPED = (
     "count_emojis",
     "count_errors",
@@ -99,7 +98,10 @@ _DEPENDENCY_KEYS = {
 
 @dataclass(slots=True)
 class _UpstreamMetric:
-    """A metric of upstream's. ``place`` names it in errors and notes, ``ours`` is its name here."""
+    """An upstream metric.
+
+    `location` names it in errors and notes, `converted_name` is its new name, `omission` the reason if it is left out.
+    """
 
     kind: str
     raw: Mapping[str, Any]
@@ -118,19 +120,20 @@ class _UpstreamMetric:
 def convert_metrics(
     metrics: Any, own: Sequence[str], rubrics: Sequence[str], source: str, notes: list[str]
 ) -> list[dict[str, Any]]:
-    """The metrics in our form.
+    """Convert upstream metrics to our format, adding notes.
 
-    :param own: names of functions that files of the suite define; they come before upstream's.
-    :param rubrics: names of the suite's rubrics.
-    :param where: the suite, for errors.
-    :raises ConfigurationError: they are no metrics, or a dependency names none or several; the message lists which.
+    Functions defined by the suite's own files (`own`) take precedence over upstream's. `rubrics` are the names of the
+    suite's rubrics; `source` names the suite in errors.
+
+    Raises:
+        ConfigurationError: The metrics are invalid, or a dependency matches none or several.
     """
     items = [
         item
         for kind in ("function", "rubric")
         for item in _read_metrics(_read_list(metrics, kind, f"{source}: metrics"), kind, source)
     ]
-    notes += [f"metrics.{key}: unknown, and left out" for key in sorted(set(metrics) - {"function", "rubric"})]
+    notes += [f"metrics.{key}: unknown; left out" for key in sorted(set(metrics) - {"function", "rubric"})]
     items = _with_unique_names(items, notes)
     parents = {id(item): _find_parents(item, items, source) for item in items}
     for item in items:
@@ -168,17 +171,17 @@ def _read_metrics(values: Sequence[Any], kind: str, source: str) -> list[_Upstre
 
 
 def _with_unique_names(items: Sequence[_UpstreamMetric], notes: list[str]) -> list[_UpstreamMetric]:
-    """The items, each with a name of its own: upstream's, with arguments and level where several share it."""
+    """Drop duplicates and give each item a unique name: upstream's, with arguments and level if it is shared."""
     unique: list[_UpstreamMetric] = []
     for item in items:
-        same = (
+        matches = (
             other for other in unique if (other.name, other.level, other.kwargs) == (item.name, item.level, item.kwargs)
         )
-        twin = next((other for other in same if other.kind == item.kind and other.raw == item.raw), None)
-        if twin is None:
+        duplicate = next((other for other in matches if other.kind == item.kind and other.raw == item.raw), None)
+        if duplicate is None:
             unique.append(item)
         else:
-            notes.append(f"{item}: stands there before, at {twin.location}; left out")
+            notes.append(f"{item}: duplicate of {duplicate.location}; left out")
     by_name = Counter(other.name for other in unique)
     by_arguments = Counter(_name_with_arguments(other) for other in unique)
     uses: Counter[str] = Counter()
@@ -199,7 +202,7 @@ def _name_with_arguments(item: _UpstreamMetric) -> str:
 def _find_parents(
     item: _UpstreamMetric, items: Sequence[_UpstreamMetric], source: str
 ) -> list[tuple[_UpstreamMetric, Mapping[str, Any]]]:
-    """What a metric depends on: each dependency's metric, and the dependency."""
+    """Return the dependencies of a metric, each with the metric that it names."""
     parents = []
     for number, raw in enumerate(_read_list(item.raw, "depends_on", f"{source}: {item}")):
         location = f"{source}: {item}: depends_on[{number}]"
@@ -212,7 +215,7 @@ def _find_parents(
         position = raw.get("relative_object_position", 0)
         if not isinstance(position, int) or isinstance(position, bool) or position > 0:
             raise ConfigurationError(
-                f"{location}: relative_object_position {position!r}: expected 0 (the same one) or less (one before it)"
+                f"{location}: relative_object_position {position!r}: expected 0 (same unit) or less (earlier unit)"
             )
         if raw.get("metric_level") is not None and raw["metric_level"] not in LEVELS_UPSTREAM:
             raise ConfigurationError(
@@ -228,7 +231,7 @@ def _find_parents(
 def _find_parent(
     raw: Mapping[str, Any], child: _UpstreamMetric, items: Sequence[_UpstreamMetric], location: str
 ) -> _UpstreamMetric:
-    """The one metric that a dependency names."""
+    """Return the single metric that a dependency names."""
     candidates = [metric for metric in items if metric is not child]
     if raw.get("name") is not None:
         candidates = [metric for metric in candidates if metric.name == raw["name"]]
@@ -236,7 +239,7 @@ def _find_parent(
         known_names = (
             ", ".join(dict.fromkeys(metric.name for metric in items if metric is not child)) or "no other metric"
         )
-        raise ConfigurationError(f"{location}: there is no metric {raw.get('name')!r}; there are: {known_names}")
+        raise ConfigurationError(f"{location}: unknown metric {raw.get('name')!r}; known: {known_names}")
     namesakes = candidates
     if raw.get("type") is not None:
         candidates = [metric for metric in candidates if metric.kind == raw["type"]]
@@ -245,10 +248,8 @@ def _find_parent(
     if raw.get("kwargs") is not None:
         candidates = [metric for metric in candidates if metric.kwargs == raw["kwargs"]]
     if not candidates:
-        raise ConfigurationError(
-            f"{location}: no metric has what it asks for; of that name there are: {_join_names(namesakes)}"
-        )
-    if len(candidates) > 1:  # earlier versions allowed dependencies within one level alone
+        raise ConfigurationError(f"{location}: no metric matches; metrics of that name: {_join_names(namesakes)}")
+    if len(candidates) > 1:  # earlier versions only allowed dependencies within one level
         candidates = [metric for metric in candidates if metric.level == child.level] or candidates
     if len(candidates) > 1:
         raise ConfigurationError(
@@ -264,15 +265,15 @@ def _join_names(items: Sequence[_UpstreamMetric]) -> str:
 
 def _omission_reason(item: _UpstreamMetric, own: Sequence[str], rubrics: Sequence[str]) -> str:
     if old := next((key for key in _OBSOLETE_KEYS if item.raw.get(key)), None):
-        return f"there is nothing like `{old}` here"
+        return f"`{old}` is not supported"
     if item.kind == "rubric":
         is_known = item.name in rubrics or item.name in BUILTIN_RUBRICS
         return "" if is_known or item.name not in _UNMAPPED_RUBRICS else (
-            "its rubric comes with upstream and not with this program; put it into a file under `rubric_paths`"
+            "its rubric ships with upstream only; put it into a file under `rubric_paths`"
         )  # fmt: skip
     if item.name in own or item.name in BUILTIN or item.name not in _UNMAPPED:
         return ""
-    return "nothing here stands for this function of upstream's; write it into a file under `function_modules`"
+    return "this upstream function has no counterpart; write it into a file under `function_modules`"
 
 
 def _leave_out_dependents(
@@ -297,7 +298,7 @@ def _convert_metric(
     if item.kind == "rubric":
         converted["rubric"] = item.name
         if item.kwargs:
-            notes.append(f"{item}: kwargs: a rubric takes none here; left out")
+            notes.append(f"{item}: kwargs: not supported for rubrics; left out")
     else:
         counterpart = None if item.name in own else COUNTERPARTS.get(item.name)
         converted["function"] = item.name if counterpart is None else counterpart.name
@@ -312,7 +313,7 @@ def _convert_metric(
         if arguments:
             converted["arguments"] = arguments
     converted["level"] = LEVELS_UPSTREAM[item.level]
-    notes += [f"{item}: {key}: unknown, and left out" for key in sorted(set(item.raw) - _METRIC_KEYS)]
+    notes += [f"{item}: {key}: unknown; left out" for key in sorted(set(item.raw) - _METRIC_KEYS)]
     if parents:
         converted["when"] = [_convert_condition(parent, raw, own) for parent, raw in parents]
     return converted
@@ -330,7 +331,7 @@ def _convert_condition(parent: _UpstreamMetric, raw: Mapping[str, Any], own: Seq
         condition["position"] = raw["relative_object_position"]
     low, high = raw.get("metric_min_value"), raw.get("metric_max_value")
     if low is not None or high is None:
-        # Without bounds upstream asks for any number at all, by the same one.
+        # Without bounds upstream accepts any number, with the same lower bound.
         condition["at_least"] = -sys.float_info.max if low is None else low
     if high is not None:
         condition["at_most"] = high
@@ -343,12 +344,12 @@ _FIXED_ANSWERS = {"no_completion_fn": "hello world", "placeholder_completion": "
 
 
 def is_upstream(value: Any) -> bool:
-    """Whether a file's value has one of upstream's forms."""
+    """Return True if a file's value has one of upstream's formats."""
     return isinstance(value, Mapping) and (isinstance(value.get("eval"), Mapping) or bool(suite_names(value)))
 
 
 def suite_names(value: Any) -> list[str]:
-    """The names of the suites in a file's value of the first form."""
+    """Return the names of the suites in a file's value, if it has several."""
     if not isinstance(value, Mapping):
         return []
     return [
@@ -361,15 +362,15 @@ def suite_names(value: Any) -> list[str]:
 
 
 def convert_suite(value: Mapping[str, Any], path: Path, name: str | None = None) -> tuple[dict[str, Any], list[str]]:
-    """The suite of a file in our form, and what did not map, a sentence each.
+    """Convert the suite of a file, or its suite `name`, to our format; return it with notes on what did not map.
 
-    :param name: which suite, where the file holds several.
-    :raises ConfigurationError: there is none of that name, it has no conversations that can be read, or a dependency
-        of its metrics names none or several.
+    Raises:
+        ConfigurationError: There is no such suite, it has no readable conversations, or a metric's dependency matches
+            none or several.
     """
     if isinstance(value.get("eval"), Mapping):
         if name is not None and name != value["eval"].get("name"):
-            raise ConfigurationError(f"{path}: holds one suite; leave '#{name}' out")
+            raise ConfigurationError(f"{path}: contains a single suite; omit '#{name}'")
         suite, own = dict(value["eval"]), dict(value)
         suite_name = str(suite.get("name") or path.stem)
     else:
@@ -385,7 +386,7 @@ def convert_suite(value: Mapping[str, Any], path: Path, name: str | None = None)
     ):
         converted["system"] = model
     if suite.get("completion_llm") and not suite.get("do_completion"):
-        notes.append("completion_llm: not asked, for do_completion is off")
+        notes.append("completion_llm: not used, because do_completion is off")
     if model := _convert_model(suite.get("grader_llm"), "grader_llm", source, notes):
         converted["grader"] = model
     files = _existing_files(own.get("function_modules"), "function_modules", path, notes)
@@ -394,16 +395,14 @@ def convert_suite(value: Mapping[str, Any], path: Path, name: str | None = None)
     known_rubrics = [str(rubric) for file in rubrics for rubric in read_yaml(path.parent / file) or ()]
     converted["metrics"] = convert_metrics(suite.get("metrics"), names, known_rubrics, source, notes)
     if not converted["metrics"]:
-        raise ConfigurationError(f"{source}: none of its metrics maps: {'; '.join(notes)}")
+        raise ConfigurationError(f"{source}: no metric could be converted: {'; '.join(notes)}")
     converted |= {key: paths for key, paths in (("functions", files), ("rubrics", rubrics)) if paths}
     _convert_rest(own, suite, converted, notes)
     return converted, [f"{suite_name}: {note}" for note in notes]
 
 
 def convert_rubrics(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The rubrics of a rubric file in our form: those that say nothing else have their choice on a line, as their
-    prompts ask for it.
-    """
+    """Convert the rubrics of a file to our format; by default their choice is on a line, as their prompts ask."""
     rubrics: dict[str, Any] = {}
     for name, body in value.items():
         if isinstance(body, Mapping) and "choice_scores" in body:
@@ -420,12 +419,12 @@ def _choose_suite(names: Sequence[str], path: Path, name: str | None) -> str:
         return names[0]
     if name in names:
         return str(name)
-    problem = "holds several suites" if name is None else f"holds no suite '{name}'"
-    raise ConfigurationError(f"{path}: {problem}; name one of them as {path.name}#NAME: {', '.join(names)}")
+    problem = "contains several suites" if name is None else f"contains no suite '{name}'"
+    raise ConfigurationError(f"{path}: {problem}; select one as {path.name}#NAME: {', '.join(names)}")
 
 
 def _conversation_files(data: Any, sources: Any, path: Path, source: str, notes: list[str]) -> list[str]:
-    """The files of conversations, those that are not read named."""
+    """Return the files of conversations; unsupported ones are noted."""
     files: list[str] = []
     for key, values in (("data", data), ("data_sources", sources)):
         if values is not None and not isinstance(values, list):
@@ -435,54 +434,52 @@ def _conversation_files(data: Any, sources: Any, path: Path, source: str, notes:
             name = entry.get("path") if isinstance(entry, Mapping) else entry
             if not isinstance(name, str):
                 kind = entry.get("type") if isinstance(entry, Mapping) else entry
-                notes.append(f"{location}: {kind!r:.60} names no file; left out")
+                notes.append(f"{location}: {kind!r:.60} is not a file; left out")
             elif Path(name).suffix in (".db", ".sqlite") or (
                 isinstance(entry, Mapping) and entry.get("format") == "langgraph_sqlite"
             ):
-                notes.append(f"{location}: {name}: checkpoints of LangGraph are not read; left out")
+                notes.append(f"{location}: {name}: LangGraph checkpoints are not supported; left out")
             else:
                 files.append(_resolve_path(name, path, location, notes))
     if not files:
         reasons = f": {'; '.join(notes)}" if notes else ""
-        raise ConfigurationError(f"{source}: names no conversations that can be read{reasons}")
+        raise ConfigurationError(f"{source}: no readable conversations{reasons}")
     return list(dict.fromkeys(files))
 
 
 def _resolve_path(name: str, path: Path, location: str, notes: list[str]) -> str:
-    """A path as it is found from the suite's file. Upstream's paths begin at the folder in which it is started: that
-    may be any folder above the file.
-    """
+    """Resolve a path from the suite's file; upstream's paths may start in any folder above it."""
     folder = path.parent.absolute()
     if Path(name).is_absolute() or (folder / name).exists():
         return name
-    above = next((parent for parent in folder.parents if (parent / name).exists()), None)
-    if above is not None:
-        return str(above / name)
-    beside = Path(name).name
-    if (folder / beside).exists():
-        notes.append(f"{location}: {name} is not there; {beside} beside the suite's file is read")
-        return beside
+    ancestor = next((parent for parent in folder.parents if (parent / name).exists()), None)
+    if ancestor is not None:
+        return str(ancestor / name)
+    file_name = Path(name).name
+    if (folder / file_name).exists():
+        notes.append(f"{location}: {name} does not exist; using {file_name} beside the suite's file")
+        return file_name
     return name
 
 
 def _existing_files(values: Any, field: str, path: Path, notes: list[str]) -> list[str]:
-    """The files of a list that are there."""
+    """Return the existing files of a list; missing ones are noted."""
     files = []
     for number, name in enumerate(values if isinstance(values, list) else []):
         location = f"{field}[{number}]"
         if not isinstance(name, str):
-            notes.append(f"{location}: {name!r:.60} is no file; left out")
+            notes.append(f"{location}: {name!r:.60} is not a file; left out")
             continue
         file = _resolve_path(name, path, location, notes)
         if (path.parent / file).is_file():
             files.append(file)
         else:
-            notes.append(f"{location}: {name} is not there; left out")
+            notes.append(f"{location}: {name} does not exist; left out")
     return files
 
 
 def _function_names(file: Path) -> list[str]:
-    """The functions that a Python file defines, by its text: nothing is run."""
+    """Return the names of the functions in a Python file without executing it."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
@@ -491,17 +488,17 @@ def _function_names(file: Path) -> list[str]:
 
 
 def _convert_model(value: Any, field: str, source: str, notes: list[str]) -> str | None:
-    """The model that stands for one of upstream's completion functions; None where none does."""
+    """Return the model for an upstream completion function, or None if there is none."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("function_name"), str):
         raise ConfigurationError(f"{source}: {field}: expected function_name and kwargs, found {value!r:.60}")
     function, kwargs = value["function_name"], dict(value.get("kwargs") or {})
     if value.get("include_system_prompt") is False:
-        notes.append(f"{field}: include_system_prompt: the system is sent system messages here")
+        notes.append(f"{field}: include_system_prompt: system messages are always sent")
     text = _FIXED_ANSWERS.get(function)
     if function == "echo_completion" and isinstance(kwargs.get("response"), str):
-        # Their suites write \n in plain YAML scalars, where it stays two characters.
+        # Upstream suites write \n in plain YAML scalars, where it stays two characters.
         text = kwargs.pop("response").replace("\\n", "\n")
     model = kwargs.pop("model_name", None) if function != "gpt_3p5_turbo" else "gpt-3.5-turbo"
     converted = None
@@ -513,16 +510,16 @@ def _convert_model(value: Any, field: str, source: str, notes: list[str]) -> str
     elif function in ("jan_completion", "lm_studio_completion") and model and isinstance(kwargs.get("endpoint"), str):
         converted = f"openai:{kwargs.pop('endpoint')}#{model}"
     if converted is None:
-        notes.append(f"{field}: {function}: nothing here stands for it; name a model as `system` or `grader`")
+        notes.append(f"{field}: {function}: no counterpart; name a model as `system` or `grader`")
         return None
-    notes += [f"{field}: {key}: left out; options of models stand in their names or in the suite" for key in kwargs]
+    notes += [f"{field}: {key}: left out; set model options in the model's name or in the suite" for key in kwargs]
     return converted
 
 
 def _convert_rest(
     own: Mapping[str, Any], suite: Mapping[str, Any], converted: dict[str, Any], notes: list[str]
 ) -> None:
-    """Take over what maps of the rest, and name what does not."""
+    """Convert the remaining fields, and note those without a counterpart."""
     config = own.get("config")
     for key, value in config.items() if isinstance(config, Mapping) else ():
         if key == "nb_evaluations_per_thread" and isinstance(value, int) and value > 0:
@@ -530,6 +527,6 @@ def _convert_rest(
         elif key == "random_seed_conversation_sampling" and isinstance(value, int):
             converted["seed"] = value
         else:
-            notes.append(f"config.{key}: has no counterpart here; left out")
+            notes.append(f"config.{key}: no counterpart; left out")
     unknown = [key for key in own if key not in _RUN_KEYS] + [key for key in suite if key not in _SUITE_KEYS]
-    notes += [f"{key}: has no counterpart here; left out" for key in unknown]
+    notes += [f"{key}: no counterpart; left out" for key in unknown]

@@ -1,7 +1,6 @@
-"""The pytest plugin: ``pytest --viva suite.yaml`` runs a suite and has one test a threshold, and one for conversations.
+"""Pytest plugin: `pytest --viva suite.yaml` runs a suite as one test per threshold, and one for all conversations.
 
-The suite is run once, when its first test is; failures read like assertions. pytest loads this module at each start, so
-it imports nothing of ours before a suite is asked for.
+The suite runs once, with its first test. pytest loads this module at every start, so imports of viva are deferred.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class ThresholdBroken(Exception):
-    """A threshold of the suite does not hold; the message is the check in a sentence."""
+    """Failure of a test: a threshold of the suite does not hold, or conversations failed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--viva`` and what may be changed with it."""
+    """Add `--viva` and its options."""
     group = parser.getgroup("viva", "suites of conversations, metrics and thresholds")
     group.addoption("--viva", action="append", default=[], metavar="SUITE", help="run a suite; may be repeated")
-    group.addoption("--viva-candidate", default=None, metavar="MODEL", help="system under test in place of the suite's")
+    group.addoption("--viva-candidate", default=None, metavar="MODEL", help="system under test instead of the suite's")
     group.addoption("--viva-baseline", default=None, metavar="RUN", help="run folder that fall and rise compare with")
     group.addoption(
         "--viva-python-tools", action="append", default=[], metavar="MODULE|FILE.py", help="Python that suites may name"
@@ -35,13 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the suites' tests behind the others."""
+    """Append the suites' tests to the others."""
     for name in config.getoption("--viva"):
         items.extend(SuiteNode.from_parent(session, name=Path(name).name, suite=name).collect())
 
 
 class SuiteNode(pytest.Collector):
-    """A suite; ``held`` is its run's results, there once its first test has run."""
+    """Collector of a suite's tests."""
 
     def __init__(self, suite: str, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -49,9 +48,10 @@ class SuiteNode(pytest.Collector):
         self._results: SuiteAggregate | Exception | None = None
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test for each threshold of each system, and one for the conversations.
+        """Yield a test per threshold and system, and one for the conversations.
 
-        :raises pytest.UsageError: the suite cannot be read.
+        Raises:
+            pytest.UsageError: The suite cannot be read.
         """
         from viva.engine.errors import VivaError
         from viva.orchestration.prepared_run import PreparedRun
@@ -67,7 +67,7 @@ class SuiteNode(pytest.Collector):
         for label in prepared.lineups:
             for name in dict.fromkeys(thresholds):
                 yield ThresholdItem.from_parent(self, name=f"{label}: {name}", system=label, threshold=name)
-        yield ConversationsItem.from_parent(self, name="every conversation was held")
+        yield ConversationsItem.from_parent(self, name="every conversation finished")
 
     def _settings(self) -> FlexEvalSettings:
         from viva.engine.permissions import grant, grant_typed
@@ -81,9 +81,10 @@ class SuiteNode(pytest.Collector):
         return suite_settings(self.suite, {"candidate": candidate and [candidate], "baseline": baseline})
 
     def results(self) -> SuiteAggregate:
-        """The results; the suite is run if it has not been.
+        """Return the results, running the suite on the first call.
 
-        :raises VivaError: the run failed.
+        Raises:
+            VivaError: The run failed.
         """
         if self._results is None:
             self._results = self._run()
@@ -130,14 +131,14 @@ class _Item(pytest.Item):
 
 
 class ThresholdItem(_Item):
-    """One threshold of one system."""
+    """Test of one threshold for one system."""
 
     def __init__(self, system: str, threshold: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._system, self._threshold = system, threshold
 
     def runtest(self) -> None:
-        """:raises ThresholdBroken: it does not hold."""
+        """Fail if the threshold does not hold."""
         checks: list[ThresholdCheck] = self.parent.results().gate()
         own_checks = [check for check in checks if check.system == self._system and check.name == self._threshold]
         broken = [check.describe() for check in own_checks if check.broken]
@@ -146,10 +147,10 @@ class ThresholdItem(_Item):
 
 
 class ConversationsItem(_Item):
-    """That every conversation was held."""
+    """Test that every conversation finished."""
 
     def runtest(self) -> None:
-        """:raises ThresholdBroken: some failed."""
+        """Fail if any conversation failed."""
         report = self.parent.results().report()
         failed = [
             f"{label}: {count} conversations failed: {reason}"

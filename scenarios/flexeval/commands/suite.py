@@ -1,4 +1,4 @@
-"""``viva suite run``, ``check``, ``gate``, ``init``, ``export``, ``watch`` and ``schema``."""
+"""Commands `viva suite run`, `check`, `gate`, `init`, `export`, `watch` and `schema`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..scenario import FlexEvalSettings
 
 RUN_EXAMPLE = """\b
-Exit codes: 0 every threshold holds; 1 one is broken; 2 the suite cannot be run; 3 tests failed or were not made;
+Exit codes: 0 all thresholds hold; 1 a threshold is broken; 2 the suite cannot run; 3 tests failed or did not run;
 130 interrupted.
 
 Examples:
@@ -25,7 +25,7 @@ Examples:
   viva suite run suite.yaml --candidate 'openai:http://127.0.0.1:8000/v1#bot' --baseline runs/last --junit gate.xml"""
 
 _MAX_SHOWN = 10
-SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="The suite file; FILE#NAME where it holds several.")]
+SuiteFile = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or FILE#NAME if it has several.")]
 Baseline = Annotated[
     Path | None, typer.Option("--baseline", metavar="RUN", help="Run folder that `fall` and `rise` compare with.")
 ]
@@ -38,31 +38,35 @@ def run(
     suite: SuiteFile,
     candidate: Annotated[
         list[str] | None,
-        typer.Option("--candidate", "--compare", metavar="MODEL", help="System under test, in place of the suite's."),
+        typer.Option("--candidate", "--compare", metavar="MODEL", help="System under test instead of the suite's."),
     ] = None,
     grader: Annotated[
         str | None,
-        typer.Option("--grader", metavar="MODEL", help="Model that grades rubrics, in place of the suite's."),
+        typer.Option("--grader", metavar="MODEL", help="Model that grades rubrics instead of the suite's."),
     ] = None,
     baseline: Baseline = None,
-    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each is tested.")] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Only the first so many conversations.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Every random choice derives from it.")] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Conversations in flight.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", min=1, help="Number of times that each conversation is tested.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Only test the first N conversations.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of all random choices.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Maximum number of conversations in flight.")
+    ] = None,
     max_cost: Annotated[
-        float | None, typer.Option("--max-cost", metavar="COST", help="Start nothing new beyond this cost.")
+        float | None, typer.Option("--max-cost", metavar="COST", help="Start no more conversations once this is spent.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to make (default: runs/NAME-TIME).")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to create (default: runs/NAME-TIME).")
     ] = None,
     junit: JUnit = None,
     json: Json = False,
     html: Html = None,
     max_failures: Annotated[
-        int, typer.Option("--max-failures", min=0, help="Failed or missing tests that count as success.")
+        int, typer.Option("--max-failures", min=0, help="Number of failed or missing tests to tolerate.")
     ] = 0,
 ) -> None:
-    """Run a suite: exit code 0 where every threshold holds, 1 where one is broken."""
+    """Run a suite. Exit code 0 if all thresholds hold, 1 if one is broken."""
     from viva.cli.output_files import check_output_files
     from viva.orchestration.folders import fresh_folder
     from viva.orchestration.launch import new_run
@@ -77,9 +81,10 @@ def run(
 
 
 def suite_settings(suite: str, options: dict[str, Any]) -> FlexEvalSettings:
-    """The settings of a suite's run with what was given besides; what is empty counts as not given.
+    """Return the settings of a suite's run with these options; empty options are ignored.
 
-    :raises ConfigurationError: the suite, or what was given, is wrong.
+    Raises:
+        ConfigurationError: The suite or an option is invalid.
     """
     from viva.cli.options import read_settings
 
@@ -90,7 +95,7 @@ def suite_settings(suite: str, options: dict[str, Any]) -> FlexEvalSettings:
 
 
 def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path | None, max_failures: int) -> None:
-    """Run, print the report, write the gate, and leave with the exit code that says how it went."""
+    """Run, print the report, write the gate, and exit with the matching code."""
     from viva.cli.exit_codes import DONE, FAILED, FAILURES
     from viva.cli.output import print_json, print_tables
     from viva.cli.run import exit_with, run_launch, write_run_page
@@ -113,7 +118,7 @@ def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path
     missing = missing_tests(launch.folder.path)
     if missing:
         keys = ", ".join(key for key, _ in missing[:_MAX_SHOWN]) + (", …" if len(missing) > _MAX_SHOWN else "")
-        print(f"viva: {len(missing):,} tests were not made: {keys}", file=sys.stderr)
+        print(f"viva: {len(missing):,} tests did not run: {keys}", file=sys.stderr)
     code = None
     if result.outcome.how == "done" or budget.used is not None:
         acceptable = result.outcome.failed + len(missing) <= max_failures
@@ -122,7 +127,7 @@ def run_and_report(launch: Launch, *, junit: Path | None, json: bool, html: Path
 
 
 def report_gate(aggregate: Any, junit: Path | None, path: Path) -> bool:
-    """Say how the gate stands, write it where it is wanted, and give whether it is broken."""
+    """Print the gate, write it as JUnit XML if requested, and return True if it is broken."""
     from ..result_files import write_junit
 
     checks = aggregate.gate()
@@ -140,13 +145,13 @@ def gate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a suite's run.")],
     baseline: Baseline = None,
     thresholds: Annotated[
-        Path | None, typer.Option("--thresholds", help="Suite file whose thresholds count, in place of the run's own.")
+        Path | None, typer.Option("--thresholds", help="Suite file with the thresholds to use instead of the run's.")
     ] = None,
     junit: JUnit = None,
     json: Json = False,
     html: Html = None,
 ) -> None:
-    """Check a recorded run's thresholds; no model is asked. Exit code 1 where one is broken."""
+    """Check a recorded run's thresholds without calling a model. Exit code 1 if one is broken."""
     from viva.cli.exit_codes import FAILED
     from viva.cli.output import print_json, print_tables
     from viva.cli.output_files import check_output_files, write_tables_page
@@ -174,7 +179,7 @@ def gate(
 
 
 def check(suite: SuiteFile) -> None:
-    """Say what a suite would test, and what is wrong with it; no model is asked."""
+    """Check a suite and print what it would test, without calling a model."""
     from viva.cli.options import read_settings
     from viva.orchestration.prepared_run import PreparedRun
     from viva.reports.tables import escape_controls
@@ -199,7 +204,7 @@ def check(suite: SuiteFile) -> None:
 
 
 def schema(
-    indent: Annotated[int, typer.Option("--indent", min=0, max=8, help="Blanks for each level.")] = 2,
+    indent: Annotated[int, typer.Option("--indent", min=0, max=8, help="Spaces per level.")] = 2,
 ) -> None:
     """Print the JSON schema of suite files, for editors (yaml-language-server: $schema=…)."""
     import json
@@ -214,25 +219,25 @@ _TEMPLATES = Path(__file__).parent.parent / "templates"
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Folder to make.")] = Path("suite"),
+    folder: Annotated[Path, typer.Argument(help="Folder to create.")] = Path("suite"),
 ) -> None:
-    """Write a small suite with comments; it runs at once against a simulated application."""
+    """Create a small commented suite that runs at once against a simulated application."""
     import shlex
 
     from viva.engine.errors import ConfigurationError
 
     existing = [name for name in _TEMPLATE_FILES if (folder / name).exists()]
     if existing:
-        raise ConfigurationError(f"{folder}: holds {', '.join(existing)} already; name another folder")
+        raise ConfigurationError(f"{folder} already contains {', '.join(existing)}; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in _TEMPLATE_FILES:
             template = (_TEMPLATES / name).with_suffix(".txt" if name.endswith(".py") else Path(name).suffix)
             (folder / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from None
+        raise ConfigurationError(f"{folder}: cannot be created: {error.strerror}") from None
     for name, description in zip(
-        _TEMPLATE_FILES, ("the suite, with comments", "ten conversations", "metrics of your own"), strict=True
+        _TEMPLATE_FILES, ("the suite, with comments", "ten conversations", "your own metrics"), strict=True
     ):
         typer.echo(f"{folder / name}: {description}")
     typer.echo(f"run it with: viva suite run {shlex.quote(str(folder / 'suite.yaml'))}")
@@ -240,11 +245,13 @@ def init(
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a suite's run.")],
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FOLDER", help="Folder for a CSV file a table.")] = None,
-    parquet: Annotated[
-        Path | None, typer.Option("--parquet", metavar="FOLDER", help="Likewise, Parquet (extra `parquet`).")
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FOLDER", help="Folder for CSV files, one per table.")
     ] = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FOLDER", help="Likewise, JSON lines.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FOLDER", help="Folder for Parquet files (extra `parquet`).")
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FOLDER", help="Folder for JSON Lines files.")] = None,
 ) -> None:
     """Write results.sqlite into the run folder (conversations, turns, messages, tool_calls, metrics), and copies."""
     from ..result_files import export_tables as write
@@ -259,25 +266,23 @@ def export(
 
 def watch(
     log: Annotated[
-        Path, typer.Argument(help="Growing log of OpenTelemetry spans, OpenAI requests or dialogs, one a line.")
+        Path, typer.Argument(help="Growing log of OpenTelemetry spans, OpenAI requests or dialogs, one per line.")
     ],
-    suite: Annotated[
-        str, typer.Option("--suite", metavar="FILE", help="The suite whose metrics and thresholds count.")
-    ],
+    suite: Annotated[str, typer.Option("--suite", metavar="FILE", help="Suite with the metrics and thresholds.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to make, or to go on with.")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder to create or to continue.")
     ] = None,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Seconds between two looks at the log.")
+        float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Seconds between reads of the log.")
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Score what is there, and leave.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON when it ends.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Score the log's current lines, then exit.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON at the end.")] = False,
     html: Html = None,
 ) -> None:
-    """Score new lines of a growing log as they come; Ctrl-C ends it with the report.
+    """Score new lines of a growing log as they arrive; Ctrl-C ends with the report.
 
-    The conversations are scored as they stand; of one that goes on, what is new. The same command with the same --out
-    goes on where it stopped.
+    Recorded conversations are scored; if a conversation grows, its new part is. The same command with the same --out
+    continues where it stopped.
     """
     from viva.cli.exit_codes import FAILED
     from viva.cli.output import print_json, print_tables
@@ -293,9 +298,9 @@ def watch(
     check_output_files({"--html": html}, [log])
     path = (out or fresh_folder("watch")).absolute()
     if once and not log.exists():
-        raise ConfigurationError(f"{log}: there is no such file")
+        raise ConfigurationError(f"{log}: no such file")
     watcher, show = _open_watcher(log, suite, path)
-    later = "" if log.exists() else " (it is not there yet)"
+    later = "" if log.exists() else " (it does not exist yet)"
     print(f"viva: watching {log}{later}; run folder: {path}", file=sys.stderr)
     with gc_tuned():
         show.clock.run(lambda: run_with_signals(lambda ready: watcher.follow(None if once else every, ready), show))
@@ -314,7 +319,7 @@ def watch(
 
 
 class _WatchDisplay:
-    """Says after each batch what has come, and once that a threshold is broken by now."""
+    """Display that prints a line after each batch, and when a threshold breaks or holds again."""
 
     def __init__(self, folder: Any, clock: Any) -> None:
         from viva.orchestration.launch import empty_results
@@ -327,11 +332,11 @@ class _WatchDisplay:
         self._broken: set[str] = set()
 
     def on_event(self, event: Any) -> None:
-        """The listener of every batch."""
+        """Handle an event of any batch."""
         self._tally.hear(event)
 
     def on_batch(self, count: int) -> None:
-        """Say what a batch has brought."""
+        """Print a batch's counts and threshold changes."""
         tally = self._tally
         counts = f"{count:,} new, {tally.done:,} in all" + (f", {tally.failed:,} failed" if tally.failed else "")
         print(f"viva: {counts}; {self._aggregate.headline()}", file=sys.stderr, flush=True)
@@ -345,16 +350,17 @@ class _WatchDisplay:
                 print(f"viva: holds again: {check.describe()}", file=sys.stderr, flush=True)
 
     async def show(self) -> None:
-        """Nothing moves between batches."""
+        """Wait forever, as nothing changes between batches."""
         import anyio
 
         await anyio.sleep_forever()
 
 
 def _open_watcher(log: Path, suite: str, path: Path) -> tuple[Any, _WatchDisplay]:
-    """The watcher of a new folder, or of one that goes on.
+    """Return the watcher of a new folder, or of one to continue.
 
-    :raises ConfigurationError: the suite is wrong, or the folder holds another run.
+    Raises:
+        ConfigurationError: The suite is invalid, or the folder contains another run.
     """
     from viva.engine.clock import RealClock
     from viva.engine.run_folder import RunFolder
@@ -381,7 +387,7 @@ def _open_watcher(log: Path, suite: str, path: Path) -> tuple[Any, _WatchDisplay
 app = typer.Typer(
     cls=CommandGroup,
     name="suite",
-    help="Test a chatbot by a suite of conversations, metrics and thresholds.",
+    help="Test a chatbot with a suite of conversations, metrics and thresholds.",
     no_args_is_help=True,
     context_settings=HELP,
     rich_markup_mode=None,

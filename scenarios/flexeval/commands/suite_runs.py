@@ -1,6 +1,6 @@
-"""Runs of suites beyond ``viva run``: a spend budget that starts nothing more once used up, and the watcher of a log.
+"""Suite runs beyond `viva run`: a budget that starts nothing new once used up, and the watcher of a log.
 
-The watcher reads the new lines of a growing log, keeps the dialogs they make, and runs the suite on them.
+The watcher reads new lines of a growing log, stores their dialogs, and runs the suite on them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _BUDGET_SETTINGS = {"cost": "max_cost", "calls": "max_calls", "tokens": "max_tok
 
 
 class SoftBudget:
-    """Listens to a run and drains it when what it spends reaches a bound, in place of the run's own budgets.
+    """Budget that drains a run when a limit is reached, instead of the run's own budgets.
 
-    ``used`` says which bound was reached; None before.
+    `used` says which limit was reached, or is None.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -66,19 +66,19 @@ class SoftBudget:
         for name, limit in self._limits.items():
             if limit is not None and self._spent[name] >= limit and self._launch.runner is not None:
                 self.used = f"the budget of {limit:g} {name} is used up"
-                print(f"viva: note: {self.used}: nothing more is begun, what is begun is finished", file=sys.stderr)
+                print(f"viva: note: {self.used}: finishing running conversations, starting no more", file=sys.stderr)
                 self._launch.runner.drain()
                 return
 
 
 SPOOL_FILE = "watched.jsonl"
-_MAX_BATCH = 1000  # dialogs of one batch
+_MAX_BATCH = 1000  # dialogs per batch
 
 
 class Watcher:
-    """Follows one log until it is asked to stop. ``taken`` counts dialogs; ``outcome`` is that of the last batch.
+    """Watcher of a log until it is stopped. `count` counts dialogs; `outcome` is that of the last batch.
 
-    ``hear`` listens to every batch's events; ``batch_done`` is called after each with how many dialogs it had.
+    `on_event` receives the events of every batch; `on_batch` is called after each batch with its number of dialogs.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class Watcher:
 
     @property
     def notes(self) -> list[str]:
-        """What happened to the log, a sentence each."""
+        """Notes on what happened to the log."""
         return self._growing.notes
 
     def interrupt(self) -> None:
-        """Finish the calls under way, then stop."""
+        """Finish the calls in flight, then stop."""
         self._stopping.set()
         if self._launch is not None and self._launch.runner is not None:
             self._launch.runner.interrupt()
@@ -118,9 +118,10 @@ class Watcher:
             self._launch.runner.halt()
 
     async def follow(self, seconds: float | None, on_ready: Callable[[Any], None] | None = None) -> None:
-        """Score what is there, and what comes, looking every so many ``seconds``; None: what is there, then stop.
+        """Score the log, reading it every so many `seconds`; with None, score its current lines and return.
 
-        :raises VivaError: the log, a model or the folder cannot be used.
+        Raises:
+            VivaError: The log, a model or the folder cannot be used.
         """
         if on_ready is not None:
             on_ready(self)
@@ -132,10 +133,10 @@ class Watcher:
                 if self.count:
                     await self._run(self._prepared, shared, resumed=True)
                 while not self._stopping.is_set():
-                    more = await self._batch(shared)
-                    if seconds is None and not more:
+                    has_new = await self._batch(shared)
+                    if seconds is None and not has_new:
                         return
-                    if not more:
+                    if not has_new:
                         with anyio.move_on_after(seconds):
                             await self._stopping.wait()
             finally:
@@ -143,7 +144,7 @@ class Watcher:
                 self._growing.close()
 
     async def _batch(self, shared: SharedResources) -> bool:
-        """Take and score what is new; False where nothing was."""
+        """Score a batch of new dialogs; return False if there are none."""
         tasks: list[DialogTask] = []
         for line, text in self._growing.lines():
             tasks += [_make_task(entry, self.count + len(tasks) + position)
@@ -161,9 +162,10 @@ class Watcher:
         return True
 
     def _keep(self, tasks: list[DialogTask]) -> None:
-        """Put dialogs into the folder for good, together with where the next line of the log begins.
+        """Append dialogs to the spool, with the position in the log.
 
-        :raises JournalError: the folder cannot be written.
+        Raises:
+            JournalError: The folder cannot be written.
         """
         try:
             with self._spool.open("ab") as spool:
@@ -183,7 +185,7 @@ class Watcher:
 
 
 class PreparedBatch(PreparedRun):
-    """The watched run, with the tasks of one batch alone; ``first`` is the number of its first conversation."""
+    """The watched run with only the tasks of one batch; `first` is the number of its first conversation."""
 
     def __init__(self, watched: PreparedRun, tasks: list[DialogTask], first: int) -> None:
         vars(self).update(vars(watched))
@@ -193,7 +195,7 @@ class PreparedBatch(PreparedRun):
 
 
 def _make_task(entry: GrownDialog | UnreadableRecord, number: int) -> DialogTask:
-    """The task of what a line has brought; ``number`` tells it from others of the same conversation."""
+    """Return the task of a log entry; `number` distinguishes tasks of the same conversation."""
     if isinstance(entry, UnreadableRecord):
         return DialogTask(f"{entry.id}@{number}", None, entry.message, str(entry.path), entry.line)
     id_ = f"{entry.dialog.id}@{number}".replace("#", ":")

@@ -1,4 +1,4 @@
-"""Logged model calls, each with all that was sent, joined into the dialogs that they are parts of."""
+"""Logged model calls with their full prompts, joined into dialogs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _DIGEST_BYTES = 8
 
 @dataclass(slots=True)
 class LoggedCall:
-    """A call: what was sent and what came back, with latency, counts of tokens and metadata at the answer.
+    """A logged call: its prompt and answer; the answer has latency, token counts and metadata.
 
-    ``conversation`` is the id under which calls belong together, empty where the log names none; ``id`` that of the
-    call itself, empty where it has none. ``metadata`` is the dialog's.
+    `conversation` is the id shared by calls of a conversation, or empty; `id` is that of the call, or empty. `metadata`
+    belongs to the dialog.
     """
 
     conversation: str
@@ -32,27 +32,29 @@ class LoggedCall:
 
 @dataclass(slots=True)
 class JoinedCalls:
-    """The calls that make one dialog. ``digests`` are those of its beginnings, one a message; ``frame`` is that of all
-    of it but the words of answers; ``measured`` is what was logged of the answers, by their place among the messages
-    that are no system message; ``latest`` is where the call stands that holds the whole dialog.
+    """Calls that form one dialog.
+
+    `digests` has a digest of each prefix, one per message. `frame` is a digest of the dialog without the text of
+    answers. `measurements` has latency, tokens and metadata of answers by position, not counting system messages.
+    `latest` is the position of the call that contains the whole dialog.
     """
 
     id: str
     digests: bytes = b""
     frame: bytes = b""
-    measured: dict[int, tuple[float | None, Mapping[str, int], Mapping[str, Any]]] = field(default_factory=dict)
+    measurements: dict[int, tuple[float | None, Mapping[str, int], Mapping[str, Any]]] = field(default_factory=dict)
     latest: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         return len(self.digests) // _DIGEST_BYTES
 
     def dialog(self, call: LoggedCall) -> Dialog:
-        """The dialog as its latest call holds it."""
+        """Return the dialog from its latest call."""
         messages, position = [], 0
         for message in (*call.prompt, *call.answer):
             if message.role != "system":
-                if position in self.measured:
-                    latency, tokens, metadata = self.measured[position]
+                if position in self.measurements:
+                    latency, tokens, metadata = self.measurements[position]
                     message = replace(
                         message, latency=latency, tokens=tokens, metadata={**message.metadata, **metadata}
                     )
@@ -62,10 +64,9 @@ class JoinedCalls:
 
 
 class CallIndex:
-    """Which calls belong together.
+    """Index that joins calls into dialogs.
 
-    :param most: how many conversations are remembered, the latest; None: all. A dialog whose conversation was
-        forgotten begins anew.
+    It remembers the latest `capacity` conversations (None: all); a forgotten conversation starts a new dialog.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -76,26 +77,30 @@ class CallIndex:
         return (joined for dialogs in self._conversations.values() for joined in dialogs)
 
     def add(self, call: LoggedCall, position: tuple[int, int], name: str) -> tuple[JoinedCalls, int] | None:
-        """Take the next call in; ``place`` is its line and its number in the line, ``name`` the id of its dialog where
-        the log gives none.
+        """Add the next call.
 
-        Returns its dialog, and how many messages were known of it, system messages left out; None where nothing of the
-        call is new, or it holds no message.
+        Args:
+            call: The call.
+            position: Line of the call, and its number in the line.
+            name: Id of the dialog if the log has none.
+
+        Returns:
+            The dialog and its number of known messages without system messages; None if the call has nothing new.
         """
-        spoken = [message for message in (*call.prompt, *call.answer) if message.role != "system"]
-        if not spoken:
+        messages = [message for message in (*call.prompt, *call.answer) if message.role != "system"]
+        if not messages:
             return None
-        digests, frames = _prefix_digests(spoken), _prefix_digests(spoken, answers=False)
-        answer_at = len(spoken) - sum(message.role != "system" for message in call.answer)
-        joined = self._related(call, spoken, digests, frames, answer_at)
+        digests, frames = _prefix_digests(messages), _prefix_digests(messages, answers=False)
+        answer_at = len(messages) - sum(message.role != "system" for message in call.answer)
+        joined = self._related(call, messages, digests, frames, answer_at)
         known_count = 0 if joined is None else len(joined)
         if joined is None:
             joined = self._begin(call, name)
-        elif known_count >= len(spoken):
-            self._measure(joined, spoken, answer_at)
+        elif known_count >= len(messages):
+            self._measure(joined, messages, answer_at)
             return None
         joined.digests, joined.frame, joined.latest = digests, frames[-_DIGEST_BYTES:], position
-        self._measure(joined, spoken, answer_at)
+        self._measure(joined, messages, answer_at)
         if not call.conversation:
             self._conversations[_last_digest_key(digests)] = [
                 *self._conversations.get(_last_digest_key(digests), ()),
@@ -105,13 +110,13 @@ class CallIndex:
         return joined, known_count
 
     def _related(
-        self, call: LoggedCall, spoken: Sequence[Message], digests: bytes, frames: bytes, answer_at: int
+        self, call: LoggedCall, messages: Sequence[Message], digests: bytes, frames: bytes, answer_at: int
     ) -> JoinedCalls | None:
-        """The dialog that the call continues, or that already holds it."""
+        """Return the dialog that the call continues, or that already contains it."""
         if not call.conversation:
-            # Nothing but the texts says that two calls belong together: a dialog is continued behind an answer alone.
+            # Only the texts show that two calls belong together, so a dialog only continues after an answer.
             for end in range(answer_at, 0, -1):
-                if spoken[end - 1].role == "assistant":
+                if messages[end - 1].role == "assistant":
                     key = _last_digest_key(digests[: end * _DIGEST_BYTES])
                     if matches := self._conversations.pop(key, None):
                         if matches[1:]:
@@ -126,7 +131,7 @@ class CallIndex:
                     return candidate
                 if match is None or len(candidate) > len(match):
                     match = candidate
-            # Applications trim and rewrite answers before they send them back; of answers given anew the latest counts.
+            # Applications trim or rewrite answers before sending them back; the latest of repeated answers counts.
             elif (
                 len(candidate) <= answer_at
                 and frames[len(candidate.digests) - _DIGEST_BYTES : len(candidate.digests)] == candidate.frame
@@ -147,10 +152,12 @@ class CallIndex:
         self._conversations.move_to_end(call.conversation)
         return dialogs[-1]
 
-    def _measure(self, joined: JoinedCalls, spoken: Sequence[Message], answer_at: int) -> None:
-        for position, message in enumerate(spoken[answer_at:], answer_at):
-            if position not in joined.measured and (message.latency is not None or message.tokens or message.metadata):
-                joined.measured[position] = (message.latency, message.tokens, message.metadata)
+    def _measure(self, joined: JoinedCalls, messages: Sequence[Message], answer_at: int) -> None:
+        for position, message in enumerate(messages[answer_at:], answer_at):
+            if position not in joined.measurements and (
+                message.latency is not None or message.tokens or message.metadata
+            ):
+                joined.measurements[position] = (message.latency, message.tokens, message.metadata)
 
     def _forget(self) -> None:
         while self._capacity is not None and len(self._conversations) > self._capacity:
@@ -158,12 +165,12 @@ class CallIndex:
 
 
 def _last_digest_key(digests: bytes) -> str:
-    """The key of a dialog without a conversation's id: what its last digest says. No id begins with NUL."""
+    """Return the key of a dialog without a conversation id: its last digest after a NUL, which starts no id."""
     return "\0" + digests[-_DIGEST_BYTES:].hex()
 
 
 def _prefix_digests(messages: Sequence[Message], answers: bool = True) -> bytes:
-    """Of each message the digest of everything up to it; without ``answers`` the words of assistants left out."""
+    """Return a digest of every prefix of the messages, one per message; without `answers`, skip assistants' texts."""
     digests, chain = bytearray(), b""
     for message in messages:
         parts: list[Any] = [message.role]

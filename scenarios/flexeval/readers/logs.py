@@ -1,4 +1,4 @@
-"""Logs of live systems as dialogs: a whole file at once, or the new lines of one that grows, from a byte offset on."""
+"""Logs of live systems as dialogs: a whole file, or the new lines of a growing one from a byte offset on."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ from .otel_spans import is_span, span_calls
 from .records import MESSAGE_LISTS, UnreadableRecord, default_id, dialog_from_record, unreadable_record
 from .request_logs import is_request, request_calls
 
-_HEAD_BYTES = 512  # bytes at the beginning that tell a file from one that took its place
+_HEAD_BYTES = 512  # initial bytes that identify a file
 _BOM = b"\xef\xbb\xbf"
 
 
 class GrowingFile:
-    """Close it, or use it as a context manager.
+    """Reader of a growing file. Close it, or use it as a context manager.
 
-    ``notes`` says what happened to the file, a sentence each.
-
-    :param state: an earlier ``state``, to go on behind the lines that were taken until then.
+    `notes` says what happened to the file. An earlier `state` resumes after the lines that were read until then.
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None = None) -> None:
@@ -47,7 +45,7 @@ class GrowingFile:
         self._offset = self._line = 0
         self._inode = (0, 0)
         self._head = ""
-        self._skipping = False  # within a line that is too long
+        self._skipping = False  # inside a line that is too long
         self._file: FileIO | None = None
         if state is not None:
             self._offset, self._line = int(state["offset"]), int(state["line"])
@@ -68,7 +66,7 @@ class GrowingFile:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Where the next line begins, as JSON data: right behind the last line that ``lines`` gave."""
+        """Position after the last line yielded by `lines`, as JSON data."""
         device, inode = self._inode
         return {
             "offset": self._offset,
@@ -80,10 +78,10 @@ class GrowingFile:
         }
 
     def lines(self) -> Iterator[tuple[int, str | BadLine]]:
-        """The complete lines that are new, with their 1-based numbers in the file; none where there are none yet, or
-        there is no file.
+        """Yield new complete lines with their 1-based numbers; none if the file does not exist.
 
-        :raises DatasetError: the file is no text, or cannot be read.
+        Raises:
+            DatasetError: The file is not text, or cannot be read.
         """
         try:
             if not self._ensure_open():
@@ -99,7 +97,7 @@ class GrowingFile:
             raise DatasetError(f"cannot be read: {error.strerror}", path=str(self.path)) from None
 
     def _ensure_open(self) -> bool:
-        """See that the file is open and is the one that was followed; False where there is none."""
+        """Open the file if needed, and restart if it is another one; return False if it does not exist."""
         if self._file is None:
             if not self.path.exists():
                 return False
@@ -110,29 +108,29 @@ class GrowingFile:
                 return False
             status = os.fstat(self._file.fileno())
             if self._offset and (status.st_dev, status.st_ino) != self._inode:
-                self._restart("was replaced since it was last looked at; what the earlier one had besides is not read")
+                self._restart("was replaced since it was last read; unread lines of the old file are lost")
             self._inode = (status.st_dev, status.st_ino)
         if os.fstat(self._file.fileno()).st_size < self._offset or not self._same_head():
-            self._restart("was cut; it is read from its beginning")
+            self._restart("was truncated; it is read from its beginning")
             self._same_head()
         return True
 
     def _same_head(self) -> bool:
-        """Whether the file begins as it did; remembers how it begins, as far as it has become longer."""
+        """Return True if the file starts as before; remember a longer start if it has grown."""
         assert self._file is not None
         head = os.pread(self._file.fileno(), _HEAD_BYTES, 0)
         if not self._head:
             reject_other_formats(self.path, head)
         length, _, digest = self._head.partition(":")
-        same = not self._head or _head_digest(head[: int(length)]) == digest
-        if same and len(head) > int(length or 0):
+        is_same = not self._head or _head_digest(head[: int(length)]) == digest
+        if is_same and len(head) > int(length or 0):
             self._head = f"{len(head)}:{_head_digest(head)}"
-        return same
+        return is_same
 
     def _read_lines(self, last: bool = False) -> Iterator[tuple[int, str | BadLine]]:
-        """The complete lines behind the offset; ``last``: what stands behind the last one is a line, too."""
+        """Yield the complete lines after the offset and, if `last`, an incomplete line at the end."""
         assert self._file is not None
-        file = BufferedReader(self._file)  # a new one each time: what an old one holds may have changed in the file
+        file = BufferedReader(self._file)  # a new buffer each time, as the file may have changed
         try:
             file.seek(self._offset)
             while True:
@@ -155,7 +153,7 @@ class GrowingFile:
                 file.detach()
 
     def _is_replaced(self) -> bool:
-        """Whether another file stands under the name by now."""
+        """Return True if the path is another file now."""
         with suppress(FileNotFoundError):
             status = self.path.stat()
             return (status.st_dev, status.st_ino) != self._inode
@@ -179,23 +177,21 @@ def _head_digest(head: bytes) -> str:
 LogForm: TypeAlias = Literal["dialogs", "spans", "requests"]
 MAX_REMEMBERED = 100_000
 _NO_MESSAGES_NOTE = (
-    "{count} calls of models, the first in this line, were recorded without their messages; switch the recording of "
-    "message content on where they are recorded (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)"
+    "{count} model calls, the first in this line, were recorded without messages; enable the capture of message "
+    "content in the instrumentation (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GrownDialog:
-    """A dialog as a growing log has it now; its first ``known`` messages were there before, system messages not
-    counted.
-    """
+    """A dialog as it is in a growing log now; its first `known_count` messages without system messages are old."""
 
     dialog: Dialog
     known_count: int
 
 
 def detect_form(raw: Raw) -> LogForm | None:
-    """What a record is; None where nothing tells."""
+    """Return the form of a record, or None if it is unclear."""
     if is_span(raw):
         return "spans"
     if is_request(raw):
@@ -204,10 +200,10 @@ def detect_form(raw: Raw) -> LogForm | None:
 
 
 def read_log(path: Path, form: LogForm, records: Callable[[], Iterator[Record]]) -> Iterator[Dialog | UnreadableRecord]:
-    """The dialogs of a log of spans or requests, in the order in which the file completes them.
+    """Yield the dialogs of a log of spans or requests, in order of completion; `records` reads the file from its start.
 
-    :param records: reads the file from its beginning.
-    :raises DatasetError: the file cannot be read at all.
+    Raises:
+        DatasetError: The file cannot be read at all.
     """
     index = CallIndex()
     silent, first = 0, 0
@@ -232,10 +228,9 @@ def read_log(path: Path, form: LogForm, records: Callable[[], Iterator[Record]])
 
 
 class GrowingLog:
-    """Lines of a growing log into the dialogs that they begin or continue.
+    """Converter of lines of a growing log into the dialogs that they start or continue.
 
-    :param form: what the lines are; None: what the first line that can be read is.
-    :param most: of how many conversations it is remembered how far they were; the latest ones.
+    `form` defaults to that of the first readable line. The latest `capacity` conversations are remembered.
     """
 
     def __init__(self, path: Path, form: LogForm | None = None, capacity: int = MAX_REMEMBERED) -> None:
@@ -244,7 +239,7 @@ class GrowingLog:
         self._index = CallIndex(capacity)
 
     def take(self, line: int, text: str | BadLine) -> Iterator[GrownDialog | UnreadableRecord]:
-        """What the next line says; ``line`` is its 1-based number."""
+        """Yield the dialogs of the next line; `line` is its 1-based number."""
         if isinstance(text, BadLine):
             yield UnreadableRecord(str(self._path), line, text.message)
             return

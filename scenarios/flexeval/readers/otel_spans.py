@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of model calls, by the conventions for generative AI, and the messages in them."""
+"""OpenTelemetry spans of model calls, and their messages, by the semantic conventions for generative AI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .logged_calls import LoggedCall
 from .records import link_tool_results, parse_role, read_message, to_text
 
 TOOLS_ATTRIBUTE = "gen_ai.tool.definitions"
-# Attributes that hold messages. ``gen_ai.prompt.name`` is none of them.
+# Attributes that contain messages; gen_ai.prompt.name does not.
 CONTENT_ATTRIBUTE = re.compile(
     r"gen_ai\.(input\.messages|output\.messages|system_instructions|tool\.definitions|(prompt|completion)(\.\d+\..*)?)$"
     r"|events$"
@@ -34,9 +34,10 @@ _TYPED_VALUES = ("stringValue", "boolValue", "doubleValue", "bytesValue")
 
 
 def read_attributes(value: Any, field: str) -> dict[str, Any]:
-    """Attributes as a dict: an object as it is, OTLP's list of keys with typed values made plain.
+    """Return attributes as a dict, converting OTLP's list of keys with typed values.
 
-    :raises FieldError: it is neither.
+    Raises:
+        FieldError: The value is neither an object nor such a list.
     """
     if value is None:
         return {}
@@ -50,9 +51,10 @@ def read_attributes(value: Any, field: str) -> dict[str, Any]:
 def span_messages(
     attributes: Mapping[str, Any], events: Sequence[Mapping[str, Any]], field: str
 ) -> tuple[list[Message], list[Message]]:
-    """What a model was sent, and its answers, one a choice.
+    """Return the prompt of a span, and its answers, one per choice; `field` is the span's path in errors.
 
-    :raises FieldError: a message is not as the conventions say; ``field`` is the path of the span's fields.
+    Raises:
+        FieldError: A message does not follow the conventions.
     """
     bodies = [*_event_bodies(events, field), *_attribute_events(attributes, field)]
     # The conventions moved messages from attributes to events, and back to attributes of another name.
@@ -83,10 +85,10 @@ def span_messages(
 
 
 def _plain_value(value: Any) -> Any:
-    """A value of OTLP/JSON without its type."""
+    """Return an OTLP/JSON value without its type."""
     if not isinstance(value, Mapping):
         return value
-    if "intValue" in value:  # JSON's numbers are too small for it: a text as a rule
+    if "intValue" in value:  # usually text, as it may exceed JSON numbers
         try:
             return int(value["intValue"])
         except (TypeError, ValueError):
@@ -104,7 +106,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _parse_json(value: Any, field: str) -> Any:
-    """A structured attribute: many exporters write it as JSON text."""
+    """Return a structured attribute, which many exporters write as JSON text."""
     if not isinstance(value, str):
         return value
     try:
@@ -132,7 +134,7 @@ def _system_message(attributes: Mapping[str, Any], path: str) -> Message | None:
 
 
 def _split_parts(raw: Any, field: str) -> list[Message]:
-    """A message with parts; results of tools among them are messages of their own."""
+    """Read a message with parts; tool results become separate messages."""
     if not isinstance(raw, Mapping) or "parts" not in raw:
         return [read_message(raw, field)]
     parts = raw["parts"]
@@ -180,7 +182,7 @@ def _part_id(part: Mapping[str, Any]) -> str:
 
 
 def _event_bodies(events: Sequence[Mapping[str, Any]], field: str) -> list[tuple[str, dict[str, Any]]]:
-    """The events with their names and bodies: attributes, or an object as JSON text in one of them."""
+    """Return names and bodies of events; a body is the attributes, or JSON text in one of them."""
     bodies = []
     for index, event in enumerate(events):
         body = read_attributes(event.get("attributes"), f"{field}events[{index}].attributes")
@@ -193,7 +195,7 @@ def _event_bodies(events: Sequence[Mapping[str, Any]], field: str) -> list[tuple
 
 
 def _attribute_events(attributes: Mapping[str, Any], field: str) -> list[tuple[str, dict[str, Any]]]:
-    """The events that an attribute ``events`` holds, as some instrumentations put them."""
+    """Return the events in an attribute `events`, where some instrumentations put them."""
     values = attributes.get("events")
     if values is None or (isinstance(values, str) and not values.lstrip().startswith("[")):
         return []
@@ -232,7 +234,7 @@ def _event_message(body: Mapping[str, Any], field: str) -> Message:
 
 
 def _messages_of_numbered(attributes: Mapping[str, Any], kind: str, path: str) -> list[Message]:
-    """The messages of attributes such as ``gen_ai.prompt.0.content``."""
+    """Read messages from attributes such as `gen_ai.prompt.0.content`."""
     fields_by_number: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
         if (match := _NUMBERED.match(key)) and match[1] == kind:
@@ -254,7 +256,7 @@ def _messages_of_numbered(attributes: Mapping[str, Any], kind: str, path: str) -
 
 
 def _messages_of_text(value: Any, role: str, field: str) -> list[Message]:
-    """A prompt or a completion in one attribute: messages as JSON text, or the text itself."""
+    """Read a prompt or completion in one attribute: messages as JSON text, or plain text."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -281,16 +283,17 @@ _SKIPPED_OPERATIONS = ("embeddings", "execute_tool", "retrieval", "create_agent"
 
 
 def is_span(raw: Raw) -> bool:
-    """Whether a record looks like a span, or an export of spans."""
+    """Return True if a record looks like a span, or an export of spans."""
     if any(key in raw for key in _EXPORT_KEYS):
         return True
     return "attributes" in raw and any(key in raw for key in ("name", "trace_id", "traceId", "context", "span_id"))
 
 
 def span_calls(raw: Raw) -> Iterator[LoggedCall]:
-    """The calls of chat models that a record holds; those without recorded messages come without any.
+    """Yield the chat calls in a record, including those recorded without messages.
 
-    :raises FieldError: it is no span, or one of its fields is not as the conventions say.
+    Raises:
+        FieldError: The record is not a span, or does not follow the conventions.
     """
     for span, resource, field in _each_span(raw):
         attributes = read_attributes(span.get("attributes"), f"{field}attributes")
@@ -303,7 +306,7 @@ def span_calls(raw: Raw) -> Iterator[LoggedCall]:
 
 
 def _each_span(raw: Raw) -> Iterator[tuple[Mapping[str, Any], dict[str, Any], str]]:
-    """Each span with its resource's attributes, and the path of its fields for errors."""
+    """Yield each span with its resource's attributes, and its path for errors."""
     exports = [key for key in _EXPORT_KEYS if key in raw]
     if not exports:
         resource = raw.get("resource")
@@ -376,7 +379,7 @@ def _first_text(span: Mapping[str, Any], *names: str) -> str:
 
 
 def _metadata(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """All attributes that hold no message, under their names; the model also as ``model``."""
+    """Return all attributes without messages, and the model as `model`."""
     metadata = {key: value for key, value in attributes.items() if not CONTENT_ATTRIBUTE.match(key)}
     model = attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")
     return metadata if model is None else {**metadata, "model": model}
@@ -392,10 +395,10 @@ def _read_tokens(attributes: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _read_latency(span: Mapping[str, Any]) -> float | None:
-    """The seconds from a span's begin to its end; None where one of the two is not known."""
-    begin = _nanoseconds(span, "startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")
+    """Return the seconds between a span's start and end, or None if one is unknown."""
+    start = _nanoseconds(span, "startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")
     end = _nanoseconds(span, "endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")
-    return None if begin is None or end is None or end < begin else (end - begin) / 1e9
+    return None if start is None or end is None or end < start else (end - start) / 1e9
 
 
 def _nanoseconds(span: Mapping[str, Any], *names: str) -> int | None:
@@ -403,12 +406,12 @@ def _nanoseconds(span: Mapping[str, Any], *names: str) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        # A moment of this century in nano-, micro- or milliseconds, or in seconds: its size tells.
+        # The magnitude tells if a time is in nano-, micro- or milliseconds, or in seconds.
         return value * (1 if value > 10**17 else 1000 if value > 10**14 else 10**6 if value > 10**11 else 10**9)
     if isinstance(value, float):
         return int(value * 1e9)
     if isinstance(value, list) and len(value) == 2 and all(isinstance(number, int) for number in value):
-        return int(value[0]) * 10**9 + int(value[1])  # seconds and nanoseconds, as JavaScript's exporter writes them
+        return int(value[0]) * 10**9 + int(value[1])  # seconds and nanoseconds, as written by the JavaScript exporter
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Finished conversations of our own runs as dialogs, as the compared role saw them."""
+"""Finished conversations of viva runs as dialogs, from the compared role's view."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ _RUN_FILES = ("manifest.json", "journal.sqlite")
 
 
 def is_run_path(path: Path) -> bool:
-    """Whether a path is a run's folder, or the manifest or journal in it."""
+    """Return True if a path is a run folder, or the manifest or journal in it."""
     folder = path.parent if path.name in _RUN_FILES else path
     return folder.is_dir() and all((folder / name).is_file() for name in _RUN_FILES)
 
 
 def read_run(path: Path) -> Iterator[Dialog | UnreadableRecord]:
-    """The dialogs of all conversations that have ended, those that failed left out. Metadata: ``model``, the compared
-    model's label; ``conversation``, its key; ``run``, the folder's name.
+    """Yield the dialogs of all finished conversations, without failed ones.
 
-    A conversation in which the role was sent prompts of its own, instead of one that grows, gives a dialog for each.
-    One whose prompts are not known any more comes as ``UnreadableRecord``, with its number as its line.
+    Their metadata has `model` (the compared model's label), `conversation` (the key) and `run` (the folder's name). A
+    conversation with separate prompts, instead of a growing one, gives a dialog per prompt. A conversation with unknown
+    prompts gives an `UnreadableRecord` with its number as the line.
 
-    :raises DatasetError: the folder cannot be used.
+    Raises:
+        DatasetError: The folder cannot be used.
     """
     folder = path.parent if path.name in _RUN_FILES else path
     try:
@@ -51,11 +52,11 @@ def read_run(path: Path) -> Iterator[Dialog | UnreadableRecord]:
                 if item is None:
                     yield UnreadableRecord(str(folder), number, "the record of this conversation is damaged")
                     continue
-                calls = history.calls(number)  # in this thread: the portal has one of its own
+                calls = history.calls(number)  # in this thread, because the portal runs in another
                 try:
                     replay = portal.call(reader.replay, calls, number, key, item)
-                except Exception as error:  # of a system that reads its tasks otherwise today
-                    problem = f"conversation {key} cannot be held again: {type(error).__name__}: {error}"
+                except Exception as error:  # today's scenario reads tasks differently
+                    problem = f"conversation {key} cannot be replayed: {type(error).__name__}: {error}"
                     yield UnreadableRecord(str(folder), number, problem)
                     continue
                 yield from _conversation_dialogs(replay, reader.role, key, number, folder, reader.label(key))
@@ -64,14 +65,14 @@ def read_run(path: Path) -> Iterator[Dialog | UnreadableRecord]:
 
 
 class _RunReader:
-    """A run's scenario, ready to hold its conversations again. ``role`` is the one whose models are compared."""
+    """A run's scenario, ready to replay its conversations. `role` is the compared role."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         scenario = scenario_of_manifest(manifest)
         try:
             settings = scenario.settings.model_validate({**scenario.settings.formerly, **manifest["settings"]})
         except (ValidationError, KeyError) as error:
-            raise ConfigurationError(f"its settings cannot be used here: {str(error)[:300]}") from None
+            raise ConfigurationError(f"its settings cannot be used: {str(error)[:300]}") from None
         prompts = manifest.get("prompts")
         if prompts is not None:
             settings.remember_prompts(prompts)
@@ -86,11 +87,11 @@ class _RunReader:
         self._converse = scenario.protocol(settings, pack, {**manifest, "settings": settings.model_dump(mode="json")})
 
     def label(self, key: str) -> str:
-        """The label of the compared model in a conversation's key."""
+        """Return the label of the compared model in a conversation's key."""
         return label_of_key(key, self._labels)
 
     async def replay(self, calls: Sequence[RecordedCall], number: int, key: str, item: Any) -> Replay:
-        """A conversation, held again against its calls."""
+        """Replay a conversation against its recorded calls."""
         task, label = self._task(item), self.label(key)
         suffix = key.removeprefix(f"{label}/{task.id}").removeprefix("#")
         repeat = int(suffix) if suffix.isdigit() else 1
@@ -110,7 +111,7 @@ def _conversation_dialogs(
     for position, entry in enumerate(replay.lines):
         if not isinstance(entry, Exchange) or entry.role != role or entry.completion is None:
             continue
-        if entry.completion.likelihoods is not None:  # a text that was read is no dialog
+        if entry.completion.likelihoods is not None:  # a rated text is no dialog
             continue
         if entry.messages is None:
             unknown = True
@@ -121,12 +122,12 @@ def _conversation_dialogs(
             calls_by_dialog[id(added[0])] = (added[0], call)
             answers.setdefault(id(added[0]), {})[len(messages)] = answer
     if unknown or not calls_by_dialog:
-        problem = replay.problem or f"the {role} was asked nothing in it"
+        problem = replay.problem or f"the {role} was not called"
         yield UnreadableRecord(
-            str(folder), number, f"conversation {key}: what the {role} was sent is not known: {problem}"
+            str(folder), number, f"conversation {key}: the prompts of the {role} are unknown: {problem}"
         )
     for dialog_id, (joined, call) in calls_by_dialog.items():
-        # A protocol may cut an answer before it goes on; what was said is what counts.
+        # A protocol may shorten an answer before it continues; the original answer counts.
         messages = [answers[dialog_id].get(position, message) for position, message in enumerate(call.prompt)]
         yield joined.dialog(LoggedCall(key, "", messages, call.answer, metadata))
 

@@ -1,4 +1,4 @@
-"""Records of conversations as dialogs: OpenAI's chat form, ShareGPT's, or a single prompt."""
+"""Conversation records as dialogs: OpenAI's chat format, ShareGPT's, or a single prompt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TOKEN_KEYS = {
 
 
 def read_messages(values: Any, field: str) -> list[Message]:
-    """Read the messages of a list, and link calls with results; ``field`` is its name in errors."""
+    """Read a list of messages and link calls with results; `field` is its name in errors."""
     if not isinstance(values, list):
         raise FieldError(field, f"expected a list of messages, found {preview(values)}")
     if not values:
@@ -47,9 +47,10 @@ def read_messages(values: Any, field: str) -> list[Message]:
 
 
 def read_message(raw: Any, field: str) -> Message:
-    """One message.
+    """Read a message.
 
-    :raises FieldError: it has no role or no content, or a tool call that is none.
+    Raises:
+        FieldError: It has no role, no content, or an invalid tool call.
     """
     if not isinstance(raw, Mapping):
         raise FieldError(field, f"expected an object with role and content, found {preview(raw)}")
@@ -84,9 +85,10 @@ def read_message(raw: Any, field: str) -> Message:
 
 
 def parse_role(value: Any, field: str) -> str:
-    """The role that a name stands for.
+    """Return the role for a name in `ROLES_BY_NAME`.
 
-    :raises FieldError: it is none of ``ROLES_BY_NAME``.
+    Raises:
+        FieldError: The name is unknown.
     """
     if value is None:
         raise FieldError(field, "is missing")
@@ -97,9 +99,10 @@ def parse_role(value: Any, field: str) -> str:
 
 
 def content_text(content: Any, field: str) -> tuple[str | None, list[str]]:
-    """The text of a content, None where there is none, and the kinds of its parts that are no text.
+    """Return a content's text, or None, and the kinds of its parts that are not text.
 
-    :raises FieldError: it is neither a text nor a list of parts.
+    Raises:
+        FieldError: The content is neither text nor a list of parts.
     """
     if content is None or isinstance(content, str):
         return content, []
@@ -124,9 +127,10 @@ def content_text(content: Any, field: str) -> tuple[str | None, list[str]]:
 
 
 def read_tool_call(raw: Any, field: str) -> ToolCall:
-    """A call in OpenAI's form, new or old, or as ``Message.to_record`` writes it.
+    """Read a call in OpenAI's current or old format, or as written by `Message.to_record`.
 
-    :raises FieldError: it names no function.
+    Raises:
+        FieldError: The call names no function.
     """
     if isinstance(raw, list) and len(raw) == 3 and all(isinstance(element, str) for element in raw):
         return ToolCall(raw[1], raw[2], raw[0])
@@ -142,36 +146,37 @@ def read_tool_call(raw: Any, field: str) -> ToolCall:
 
 
 def to_text(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
+    """Return text unchanged, and anything else as JSON."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def link_tool_results(messages: Sequence[Message]) -> list[Message]:
-    """The messages with an id for every call, and for every tool's result that of the call that it answers: of the
-    calls so far without a result, the first of that function, or the first where the result names none.
+    """Give every call an id, and every tool result the id of the call that it answers.
+
+    A result without an id belongs to the first unanswered call of its function, or the first of all if it has no name.
     """
     linked: list[Message] = []
-    waiting: list[ToolCall] = []
+    unanswered: list[ToolCall] = []
     number = 0
     for message in messages:
         calls = []
         for call in message.tool_calls:
             number += 1
             calls.append(call if call.id else replace(call, id=f"call-{number}"))
-        waiting += calls
+        unanswered += calls
         call_id = message.call_id
         if message.role == "tool" and not call_id:
-            answered = next((call for call in waiting if message.name in ("", call.name)), None)
+            answered = next((call for call in unanswered if message.name in ("", call.name)), None)
             call_id = "" if answered is None else answered.id
         if message.role == "tool":
-            waiting = [call for call in waiting if call.id != call_id]
+            unanswered = [call for call in unanswered if call.id != call_id]
         changed = call_id != message.call_id or calls != list(message.tool_calls)
         linked.append(replace(message, tool_calls=tuple(calls), call_id=call_id) if changed else message)
     return linked
 
 
 def token_usage(raw: Any) -> dict[str, int]:
-    """Counts of tokens, ``prompt`` and ``completion``, by whichever name they go; what is no count is left out."""
+    """Return token counts as `prompt` and `completion`, from any of their usual names; skip invalid counts."""
     counts = {}
     for name, keys in _TOKEN_KEYS.items() if isinstance(raw, Mapping) else ():
         value = next((raw[key] for key in keys if raw.get(key) is not None), None)
@@ -181,14 +186,14 @@ def token_usage(raw: Any) -> dict[str, int]:
 
 
 def parse_seconds(value: Any) -> float | None:
-    """A number of seconds, None where it is none."""
+    """Return a number of seconds, or None if it is invalid."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         return None
     return float(value)
 
 
 def flatten_metadata(fields: dict[str, Any]) -> dict[str, Any]:
-    """What is left of a record as metadata: what stands under ``metadata`` is lifted out, nulls are left out."""
+    """Return the remaining fields of a record as metadata, merging its `metadata` and dropping nulls."""
     inner = fields.pop("metadata", None)
     if isinstance(inner, Mapping):
         fields = {**inner, **fields}
@@ -236,8 +241,9 @@ _SHAREGPT_ROLES = {"claude": "assistant", "bard": "assistant", "bing": "assistan
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRecord:
-    """A line of a file that no dialog could be made of; ``line`` is 1-based. ``id`` is what a dialog of it would be
-    called, empty where it was read by itself.
+    """A line of a file that could not be read as a dialog.
+
+    `line` is 1-based. `id` is the id that its dialog would have, or empty for a single line.
     """
 
     path: str
@@ -250,21 +256,23 @@ class UnreadableRecord:
 
 
 def unreadable_record(path: Path, line: int, error: Exception) -> UnreadableRecord:
-    """What is wrong with a line, as ``UnreadableRecord``."""
+    """Return an `UnreadableRecord` for the error in a line."""
     field = f"field '{error.field}': " if isinstance(error, FieldError) else ""
     return UnreadableRecord(str(path), line, f"{field}{getattr(error, 'message', None) or error}")
 
 
 def default_id(path: Path, line: int) -> str:
-    """The id of a dialog that has none of its own: the file's name without its ending, and the line."""
+    """Return the id of a dialog without one: the file's stem and the line."""
     return f"{path.stem}:{line}"
 
 
 def dialog_from_record(raw: Raw, fallback_id: str) -> Dialog:
-    """The dialog of a record. ``place`` is its id where the record gives none (``id``, ``conversation_id``); all keys
-    besides the messages and the id are its metadata.
+    """Return the dialog of a record; `fallback_id` is used if the record has no `id` or `conversation_id`.
 
-    :raises FieldError: the record holds no messages, or one that cannot be read.
+    All other keys become metadata.
+
+    Raises:
+        FieldError: The record has no messages, or an invalid one.
     """
     fields = dict(raw)
     field = next((name for name in MESSAGE_LISTS if fields.get(name) is not None), None)
@@ -272,7 +280,7 @@ def dialog_from_record(raw: Raw, fallback_id: str) -> Dialog:
         keys = ", ".join(list(fields)[:10]) or "nothing"
         raise FieldError(
             "messages",
-            "is missing; the messages stand under 'messages' or 'input' (OpenAI's form) or 'conversations' "
+            "is missing; expected 'messages' or 'input' (OpenAI's format) or 'conversations' "
             f"(ShareGPT's); found: {keys}",
         )
     values = fields.pop(field)
@@ -318,7 +326,7 @@ def _sharegpt_message(raw: Any, field: str) -> Message:
 
 
 def _sharegpt_calls(value: Any, field: str) -> tuple[ToolCall, ...]:
-    """The calls that a ``function_call`` stands for: an object with name and arguments as JSON text, or a list."""
+    """Read the calls of a `function_call`: JSON text of an object with name and arguments, or of a list."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value)

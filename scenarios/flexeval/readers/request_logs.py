@@ -1,9 +1,8 @@
-"""Logs of requests to a chat endpoint, one exchange a line: the request's body beside the response's.
+"""Logs of requests to a chat endpoint, with one request and its response per line.
 
     {"request": {"model": …, "messages": […]}, "response": {"choices": […], "usage": {…}}, "latency": 1.2}
 
-``body`` may stand for ``request`` (a batch's input line with its output joined to it), and the response may have its
-``body`` inside.
+`body` may replace `request` (a batch's input joined with its output), and the response may be inside a `body`.
 """
 
 from __future__ import annotations
@@ -24,15 +23,16 @@ _CONTENT_KEYS = ("messages", "choices", "usage", "tools", "functions", "object",
 
 
 def is_request(raw: Raw) -> bool:
-    """Whether a record looks like a logged request."""
+    """Return True if a record looks like a logged request."""
     request = _request_body(raw)[1]
     return request is not None and ("messages" in request or "response" in raw)
 
 
 def request_calls(raw: Raw) -> Iterator[LoggedCall]:
-    """The call of a record. Of several choices the first is the answer; the others' texts are in its metadata.
+    """Yield the call of a record. The first choice is the answer; texts of other choices go to its metadata.
 
-    :raises FieldError: it holds no messages.
+    Raises:
+        FieldError: The record has no messages.
     """
     name, request = _request_body(raw)
     if request is None:
@@ -73,7 +73,7 @@ def _request_body(raw: Raw) -> tuple[str, Mapping[str, Any] | None]:
 
 
 def _metadata_holders(raw: Raw, request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What may say to which conversation a request belongs."""
+    """Return the mappings that may contain the id of the conversation."""
     return [
         holder for holder in (raw, raw.get("metadata"), request.get("metadata"), request) if isinstance(holder, Mapping)
     ]
@@ -123,7 +123,7 @@ def _text_completion(choice: Mapping[str, Any], field: str) -> Message:
 def _metadata(
     raw: Raw, name: str, request: Mapping[str, Any], response: Mapping[str, Any], body: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All that was logged besides the messages: of the record, and of the request and the response."""
+    """Return everything besides the messages in the record, the request and the response."""
     outer = {key: value for key, value in raw.items() if key not in (name.split(".")[0], "response")}
     metadata: dict[str, Any] = {}
     for holder in (body, response, request, outer):

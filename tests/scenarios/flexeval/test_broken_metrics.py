@@ -154,12 +154,12 @@ def calm(text): return "calm"
     assert rate["reason"] == every["reason"]
     assert (some["found"], some["errors"], some["broken"]) == (1.0, 1, False)
     assert nothing["reason"] == "2 values are None"
-    assert calm["reason"] == "2 values are no figures to compute it from"
-    assert kept["reason"] == "2 times `when` did not hold"
+    assert calm["reason"] == "none of 2 values can be used for it"
+    assert kept["reason"] == "`when` did not hold 2 times"
     assert tests["reason"].startswith("all 1 tests are undecided")
     told = [row[3] for row in gate_table(report)[2]]
-    assert "1 (1 error left out)" in told
-    assert not any("nothing was measured" in one for one in told)
+    assert "1 (1 error excluded)" in told
+    assert not any("there are no values" in one for one in told)
 
 
 def test_a_schema_by_others_loads_nothing_from_elsewhere(tmp_path: Path) -> None:

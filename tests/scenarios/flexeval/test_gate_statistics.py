@@ -146,8 +146,8 @@ def _checked(tmp_path: Path, thresholds: list[dict[str, Any]], **changes: Any) -
 
 
 _NEVER = [
-    ({"metric": "gated", "statistic": "pass_rate", "at_least": 80}, "between 0 and 1; for 80 per cent write 0.8"),
-    ({"metric": "tests", "statistic": "pass_rate", "at_least": 95}, "lies .*for 95 per cent write 0.95"),
+    ({"metric": "gated", "statistic": "pass_rate", "at_least": 80}, "between 0 and 1; for 80 percent write 0.8"),
+    ({"metric": "tests", "statistic": "pass_rate", "at_least": 95}, "lies .*for 95 percent write 0.95"),
     ({"metric": "tests", "at_least": 2}, "share of tests that pass lies between 0 and 1"),
     ({"metric": "tests", "statistic": "pass^3", "at_least": 1.5}, "between 0 and 1"),
     ({"metric": "words", "statistic": "errors", "at_most": -0.1}, "errors lies between 0 and 1"),
@@ -155,30 +155,30 @@ _NEVER = [
     ({"metric": "kind", "statistic": "f1:good", "at_least": 70}, "f1:good lies between 0 and 1"),
     ({"metric": "kind", "statistic": "share:good", "at_least": 50}, "share:good lies between 0 and 1"),
     ({"metric": "kind", "statistic": "share:great", "at_least": 0.5}, "'great' never has a share: .*bad, fair, good"),
-    ({"metric": "kind", "at_least": 3.5}, "rubric 'kind' counts from 1 to 3"),
-    ({"metric": "kind", "statistic": "p98", "at_most": 0.5}, "rubric 'kind' counts from 1 to 3"),
-    ({"metric": "kind.expected", "statistic": "median", "at_least": 4}, "rubric 'kind' counts from 1 to 3"),
-    ({"metric": "kind", "statistic": "sum", "at_most": 0.5}, "rubric 'kind' counts from 1 to 3"),
+    ({"metric": "kind", "at_least": 3.5}, "rubric 'kind' scores from 1 to 3"),
+    ({"metric": "kind", "statistic": "p98", "at_most": 0.5}, "rubric 'kind' scores from 1 to 3"),
+    ({"metric": "kind.expected", "statistic": "median", "at_least": 4}, "rubric 'kind' scores from 1 to 3"),
+    ({"metric": "kind", "statistic": "sum", "at_most": 0.5}, "rubric 'kind' scores from 1 to 3"),
     ({"metric": "words", "at_most": -1}, "'words' is never below 0"),
     ({"metric": "latency", "statistic": "p98", "at_most": -0.1}, "'latency' is never below 0"),
     ({"metric": "tokens.prompt", "at_most": -1}, "'tokens' is never below 0"),
     ({"metric": "words", "statistic": "count", "at_most": -1}, "a count is never below 0"),
     ({"metric": "words", "at_least": 5, "at_most": 4}, "nothing is at least 5 and at most 4"),
-    ({"metric": "any_number", "at_least": float("nan")}, "no figure can be compared with nan"),
+    ({"metric": "any_number", "at_least": float("nan")}, "nan cannot be compared"),
     ({"metric": "any_number", "at_least": float("inf")}, "no figure is infinite"),
-    ({"metric": "polite", "at_least": 1.01}, "'polite' returns a truth value"),
-    ({"metric": "mood", "at_least": 1}, "'mood' returns a text, not a number"),
-    ({"metric": "mood", "fall": 0}, "'mood' returns a text, not a number"),
-    ({"metric": "tokens", "at_most": 100}, "'tokens' has several values by name; write tokens.KEY"),
+    ({"metric": "polite", "at_least": 1.01}, "'polite' returns a boolean"),
+    ({"metric": "mood", "at_least": 1}, "'mood' returns text, not a number"),
+    ({"metric": "mood", "fall": 0}, "'mood' returns text, not a number"),
+    ({"metric": "tokens", "at_most": 100}, "'tokens' returns several values by name; write tokens.KEY"),
     ({"metric": "any_number", "statistic": "share:calm", "at_least": 0.5}, "'any_number' returns a number, not a text"),
-    ({"metric": "kind", "statistic": "f1", "at_least": 0.5}, "f1 compares with right answers: 'kind' needs `label`"),
+    ({"metric": "kind", "statistic": "f1", "at_least": 0.5}, "f1 needs right answers: give 'kind' a `label`"),
     ({"metric": "mood", "statistic": "pass_rate", "at_least": 0.5}, "say with `passes` which of them pass"),
-    ({"metric": "tests", "statistic": "errors", "at_most": 0.1}, "of tests there is no errors; write pass_rate"),
+    ({"metric": "tests", "statistic": "errors", "at_most": 0.1}, "tests have no errors; write pass_rate"),
     ({"metric": "tests", "statistic": "pass^5", "at_least": 0.9}, "is tested 1 time; write `repeats: 5`"),
     ({"metric": "tests", "role": "user", "at_least": 0.9}, "a test is of all roles"),
     ({"metric": "polite", "role": "assitant", "at_least": 1}, "no role 'assitant'; .*did you mean 'assistant'"),
     ({"metric": "kind", "statistic": "share:goood", "at_least": 0.5}, "'goood' never .*did you mean 'good'"),
-    ({"metric": "parts", "at_most": 100}, "'parts' has several values by name; write parts.KEY"),
+    ({"metric": "parts", "at_most": 100}, "'parts' returns several values by name; write parts.KEY"),
 ]  # fmt: skip
 
 
@@ -212,16 +212,16 @@ def test_thresholds_that_can_hold_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("threshold", "told"),
     [
-        ({"metric": "gated", "statistic": "pass_rate", "at_most": 5}, "pass_rate lies .* for 5 per cent write 0.05"),
-        ({"metric": "words", "statistic": "errors", "at_most": 10}, "errors lies .* for 10 per cent write 0.1"),
-        ({"metric": "gated", "statistic": "pass_rate", "fall": 5, "at_most": 2}, ".*for 5 per cent write 0.05"),
-        ({"metric": "kind", "at_most": 8}, "rubric 'kind' counts from 1 to 3"),
+        ({"metric": "gated", "statistic": "pass_rate", "at_most": 5}, "pass_rate lies .* for 5 percent write 0.05"),
+        ({"metric": "words", "statistic": "errors", "at_most": 10}, "errors lies .* for 10 percent write 0.1"),
+        ({"metric": "gated", "statistic": "pass_rate", "fall": 5, "at_most": 2}, ".*for 5 percent write 0.05"),
+        ({"metric": "kind", "at_most": 8}, "rubric 'kind' scores from 1 to 3"),
     ],
 )
 def test_a_threshold_that_no_figure_can_break_is_noted(tmp_path: Path, threshold: dict[str, Any], told: str) -> None:
     code, said = _checked(tmp_path, [threshold])
     assert code == 0
-    assert re.search(rf"note: thresholds\.0: .* can never be broken by any figure: {told}", said), said
+    assert re.search(rf"note: thresholds\.0: no figure can break .*: {told}", said), said
 
 
 def test_a_metric_that_is_not_there_is_told_with_one_that_is(tmp_path: Path) -> None:
@@ -254,14 +254,14 @@ def test_a_fall_of_tests_is_compared_with_the_baseline() -> None:
 @pytest.mark.parametrize(
     ("metric", "told"),
     [
-        ({"rubric": "kind", "passes": {"at_least": 80}}, "`passes` can never hold: rubric 'kind' counts from 1 to 3"),
+        ({"rubric": "kind", "passes": {"at_least": 80}}, "`passes` can never hold: rubric 'kind' scores from 1 to 3"),
         ({"rubric": "kind", "passes": {"equals": "great"}}, "no value is 'great': rubric 'kind'"),
         ({"rubric": "kind", "passes": {"among": ["great", 7]}}, "no value is 'great' or 7"),
         ({"function": "words", "passes": {"at_least": 3, "at_most": 2}}, "nothing is at least 3 and at most 2"),
-        ({"function": "polite", "passes": {"equals": "yes"}}, "no value is 'yes': 'polite' returns a truth value"),
+        ({"function": "polite", "passes": {"equals": "yes"}}, "no value is 'yes': 'polite' returns a boolean"),
         (
             {"function": "tokens", "passes": {"at_most": 100}},
-            "metric 'tokens' has several values by name, and `passes`",
+            "metric 'tokens' returns several values by name, but `passes`",
         ),
         ({"function": "words", "when": [{"metric": "counted", "at_least": 1}]}, "name one with `value`"),
         ({"function": "words", "when": [{"metric": "gated", "value": "a", "at_least": 1}]}, "it has no 'a': 'words'"),
@@ -330,7 +330,7 @@ def test_a_broken_threshold_says_how_far_it_is_from_its_end() -> None:
     assert told == [
         "mean(words) >= 1000: app: 3.9 is 996.1 below the minimum of 1000 (n = 2)",
         "mean(words) >= 1, <= 3: app: 3.9 is 0.9 above the maximum of 3 (n = 2)",
-        "mean(words) <= 4: app: found 3.9, expected <= 4 (n = 2)",
+        "mean(words) <= 4: app: 3.9, expected <= 4 (n = 2)",
     ]
 
 

@@ -187,7 +187,7 @@ def test_patterns(tmp_path: Path) -> None:
     assert expand_paths(["*.jsonl"], folder) == sorted(one for one in paths if one.parent == folder)
     assert expand_paths(["**/*.jsonl", "a.jsonl"], folder) == sorted(paths)
     assert expand_paths(["odd[1].jsonl", str(paths[0])], folder) == [paths[0], paths[3]]
-    for pattern, told in (("*.csv", r"\*\.csv: there is no such file"), ("deep", "deep: is a folder without a run")):
+    for pattern, told in (("*.csv", r"\*\.csv: no such file"), ("deep", "deep: is a folder without a run")):
         with pytest.raises(DatasetError, match=told):
             expand_paths([pattern], folder)
 

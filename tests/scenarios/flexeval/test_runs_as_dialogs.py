@@ -55,7 +55,7 @@ def test_a_run_without_dialogs_and_a_folder_that_is_no_run(tmp_path: Path) -> No
     found = list(read_dialogs(tmp_path / "probe"))
     assert len(found) == 2
     assert all(
-        isinstance(one, UnreadableRecord) and "the candidate was asked nothing in it" in one.message for one in found
+        isinstance(one, UnreadableRecord) and "the candidate was not called" in one.message for one in found
     )
     (tmp_path / "probe" / "manifest.json").write_text("{}")
     with pytest.raises(DatasetError, match="probe: cannot be read as a run: "):

@@ -69,10 +69,10 @@ def test_a_budget_begins_nothing_more_finishes_what_is_begun_and_names_the_rest(
     )  # fmt: skip
     run = tmp_path / "run"
     code, printed, said = ended(started("suite", "run", suite, "--out", run))
-    assert code == 3  # the gate holds, and some tests were not made
+    assert code == 3  # the gate holds, and some tests did not run
     assert "the budget of 5 calls is used up" in said
-    assert "9 tests were not made: app/t3, app/t4" in said
-    assert b"9 tests were not made" in printed
+    assert "9 tests did not run: app/t3, app/t4" in said
+    assert b"9 tests did not run" in printed
     with closing(sqlite3.connect(run / "results.sqlite")) as database:
         counted = dict(database.execute("SELECT status, count(*) FROM conversations GROUP BY status"))
     assert counted == {"finished": 3, "untested": 9}
@@ -109,7 +109,7 @@ def test_a_fall_against_the_baseline_breaks_the_gate(tmp_path: Path) -> None:
     # Without a baseline there is nothing to hold: that is no green gate.
     code, _, said = ended(started("suite", "gate", tmp_path / "before"))
     assert code == 1
-    assert "there is no baseline to compare with; give --baseline RUN" in said
+    assert "no baseline; give --baseline RUN" in said
     study = Study([tmp_path / "before", tmp_path / "after"])
     assert any(title.startswith("Differences from before") for title, _, _ in study.tables())
 

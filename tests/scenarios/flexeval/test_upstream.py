@@ -81,9 +81,9 @@ def test_all_that_stands_for_a_function_is_built_in_and_takes_what_it_is_given()
     [
         ({"name": "is_role", "metric_name": "user"}, r"matches several metrics: metrics\.function\[0\] \(is_role with "
          r"role: user, Turn\); metrics\.function\[1\] .*add `kwargs`"),
-        ({"name": "is_rule"}, r"depends_on\[0\]: there is no metric 'is_rule'; there are: is_role"),
-        ({"name": "is_role", "kwargs": {"role": "tool"}}, r"no metric has what it asks for; of that name there are"),
-        ({"name": "is_role", "type": "rubric"}, r"no metric has what it asks for"),
+        ({"name": "is_rule"}, r"depends_on\[0\]: unknown metric 'is_rule'; known: is_role"),
+        ({"name": "is_role", "kwargs": {"role": "tool"}}, r"no metric matches; metrics of that name"),
+        ({"name": "is_role", "type": "rubric"}, r"no metric matches"),
         ({"name": "is_role", "relative_object_position": 1}, r"relative_object_position 1: expected 0"),
         ({"name": "is_role", "metric_min_value": "high"}, r"metric_min_value: expected a number, found 'high'"),
         ({"name": "is_role", "metric_level": "Word"}, r"metric_level 'Word' is none of Thread, Turn, Message"),
@@ -118,13 +118,13 @@ def test_what_does_not_map_is_named_with_what_depends_on_it(tmp_path: Path) -> N
     assert [one["name"] for one in suite["metrics"]] == ["is_role"]
     told = "\n".join(notes)
     for expected in (
-        r"\(count_emojis, Turn\): left out: nothing here stands for this function",
+        r"\(count_emojis, Turn\): left out: this upstream function has no counterpart",
         r"\(string_length, Turn\): left out: it depends on count_emojis",
-        r"\(latency, Turn\): left out: there is nothing like `context_only` here",
-        r"function\[4\] \(is_role with role: user, Turn\): stands there before, at metrics\.function\[3\]",
-        r"\(is_request_for_plot, Turn\): left out: its rubric comes with upstream",
-        r"grader_llm: my_grader: nothing here stands for it",
-        r"colour: has no counterpart here",
+        r"\(latency, Turn\): left out: `context_only` is not supported",
+        r"function\[4\] \(is_role with role: user, Turn\): duplicate of metrics\.function\[3\]",
+        r"\(is_request_for_plot, Turn\): left out: its rubric ships with upstream",
+        r"grader_llm: my_grader: no counterpart",
+        r"colour: no counterpart",
     ):
         assert re.search(expected, told), told
 
@@ -163,7 +163,7 @@ def test_a_run_with_its_own_functions_and_rubrics(tmp_path: Path) -> None:
     for expected in (
         "data_sources[1]",
         "config.max_workers",
-        "lib/gone.py is not there",
+        "lib/gone.py does not exist",
         "completion_llm: n: left out",
     ):
         assert expected in told
@@ -177,10 +177,10 @@ def test_several_suites_want_a_name_and_data(tmp_path: Path) -> None:
     path = tmp_path / "evals.yaml"
     path.write_text(yaml.safe_dump({"a": {"metrics": metrics}, "b": {"data": ["x.db"], "metrics": metrics}}))
     for name, told in (
-        (None, "holds several suites; name one of them as evals.yaml#NAME: a, b"),
-        ("c", "holds no suite 'c'"),
-        ("a", "suite 'a': names no conversations that can be read"),
-        ("b", "x.db: checkpoints of LangGraph are not read"),
+        (None, "contains several suites; select one as evals.yaml#NAME: a, b"),
+        ("c", "contains no suite 'c'"),
+        ("a", "suite 'a': no readable conversations"),
+        ("b", "x.db: LangGraph checkpoints are not supported"),
     ):
         with pytest.raises(ConfigurationError, match=re.escape(told)):
             read_suite(path, name)
@@ -188,12 +188,12 @@ def test_several_suites_want_a_name_and_data(tmp_path: Path) -> None:
 
 _FAIL = {
     "config_failure_01": "matches several metrics: .*role: assistant.*role: user",
-    "config_failure_02": "there is no metric 'is_role2'; there are: is_role",
+    "config_failure_02": "unknown metric 'is_role2'; known: is_role",
     "config_failure_03": "missing .*'role'",
     "config_failure_04": "unexpected keyword argument 'some_other_arg'",
     "config_failure_05": "there is no rubric 'no_such_rubric'",
-    "config_failure_06": "measures a tool_call, not a conversation",
-    "test_list_string_function_metrics": "names no conversations that can be read",
+    "config_failure_06": "takes a tool_call, not a conversation",
+    "test_list_string_function_metrics": "no readable conversations",
 }
 
 
@@ -203,7 +203,7 @@ def test_the_sample_suites_map_or_say_why_not() -> None:
         pytest.skip(f"{DATA} is missing (set VIVA_DATA to the folder with the benchmark data)")
     names = suite_names(read_yaml(file))
     for name in names:
-        told = _FAIL.get(name) or ("checkpoints of LangGraph are not read" if name.endswith("_langgraph") else None)
+        told = _FAIL.get(name) or ("LangGraph checkpoints are not supported" if name.endswith("_langgraph") else None)
         if told is None:
             assert resolve_metrics(read_suite(file, name).suite), name
         else:

@@ -70,5 +70,5 @@ def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     log = tmp_path / "live.jsonl"
     code, _, said = ended(started("suite", "watch", log, "--suite", suite, "--out", tmp_path / "run", "--once"))
     assert code == 2
-    assert "live.jsonl: there is no such file" in said
+    assert "live.jsonl: no such file" in said
     assert not (tmp_path / "run").exists()
