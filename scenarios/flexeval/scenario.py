@@ -378,7 +378,7 @@ class FlexEval(Scenario[FlexEvalSettings, DialogTask], SupportsPlugins, Supports
         assert pack is not None
         suite = Suite.model_validate(records["suite"])
         metrics = [ResolvedMetric.from_manifest(metric) for metric in records["metrics"]]
-        return SuiteProtocol(suite, metrics, records["graders"], pack, plays=settings.interactor is not None).hold
+        return SuiteProtocol(suite, metrics, records["graders"], pack, plays=settings.interactor is not None).run
 
     def plugins(self) -> dict[str, dict[str, str]]:
         from .builtin_metrics import BUILTIN

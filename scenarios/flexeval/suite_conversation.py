@@ -107,7 +107,7 @@ class DialogRunner:
             return dialog
         if self._suite.complete == "last":
             return await self._answer_last(dialog)
-        return await self._rerun(dialog)
+        return await self._answer_all(dialog)
 
     async def _answer_last(self, dialog: Dialog) -> Dialog:
         messages = list(dialog.messages)
@@ -122,7 +122,7 @@ class DialogRunner:
         answer = await self._answer(view, dialog)
         return Dialog.from_messages(dialog.id, [*messages, answer], dialog.metadata)
 
-    async def _rerun(self, dialog: Dialog) -> Dialog:
+    async def _answer_all(self, dialog: Dialog) -> Dialog:
         """Run the dialog again after its system messages, with recorded user messages or the interactor's."""
         system_messages = [message for message in dialog.messages if message.role == "system"]
         questions = [message for message in dialog.messages if message.role == "user"]
@@ -272,7 +272,7 @@ class SuiteProtocol:
         self._metrics = metrics
         self._metric_records = {metric.name: metric.to_record() | {"code": metric.digest} for metric in metrics}
 
-    async def hold(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
+    async def run(self, conversation: Conversation, task: DialogTask) -> dict[str, Any]:
         """Run one conversation and return its record.
 
         Raises:
