@@ -24,6 +24,7 @@ _OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benches|engine|scenarios|CONTRIBUTING|
 # Files of the repository that a generated page shows.
 _SHOWN = {
     "engine/backends/options.yaml": "reference/models.md",
+    "engine/backends/http_application_mapping.py": "reference/fields.md#applications",
     "scenarios/functionchat/rule_grading.py": "reference/fields.md#tags-of-tool-use-dialogs",
 }
 

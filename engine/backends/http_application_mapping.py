@@ -103,9 +103,9 @@ class RequestTemplate(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    url: str = Field(min_length=1, description="URL; may hold ${NAME} (environment) and {session}.")
-    method: Method = Field(default="POST", description="HTTP method.")
-    body: Any = Field(default=None, description="JSON body; its texts may hold placeholders such as {message}.")
+    url: str = Field(min_length=1, description="URL; may hold ${NAME} (environment) and placeholders.")
+    method: Method = Field(default="POST", description="HTTP method; GET sends no body.")
+    body: Any = Field(default=None, description="JSON body; its texts may hold placeholders.")
 
     @field_validator("url")
     @classmethod
@@ -143,25 +143,31 @@ class Application(RequestTemplate):
         description="Path to the reply in the answer's JSON, e.g. choices.0.message.content; null: the body is text.",
     )
     stream: Literal["none", "sse", "lines"] = Field(
-        default="none", description="Form of the answer: whole, server-sent events, or a JSON value a line."
+        default="none", description="none: one answer; sse: server-sent events; lines: one JSON value per line."
     )
     done: str | dict[str, Any] | None = Field(
-        default=None, description="What ends the stream: an event's data or name, or members of its JSON object."
+        default=None, description="End of a stream: an event's name or data, or {member: value} of its JSON object."
     )
-    tool_calls: str | None = Field(
-        default=None, min_length=1, description="Path to calls of tools, in OpenAI's form, in the answer."
-    )
+    tool_calls: str | None = Field(default=None, min_length=1, description="Path to tool calls in OpenAI's form.")
     tokens: str | None = Field(
-        default=None, min_length=1, description="Path to the counts of tokens in the answer, e.g. usage."
+        default=None,
+        min_length=1,
+        description="Path to token counts: prompt_tokens and completion_tokens, or input_tokens and output_tokens.",
     )
-    timeout: float = Field(default=120.0, ge=0.001, le=86_400, description="Seconds for one attempt.")
-    cookies: bool = Field(default=False, description="Keep cookies, for each conversation its own.")
-    session: Literal["none", "conversation"] = Field(default="none", description="Whether conversations are sessions.")
+    timeout: float = Field(
+        default=120.0, ge=0.001, le=86_400, description="Seconds per attempt; at most 10 of them to connect."
+    )
+    cookies: bool = Field(default=False, description="Keep cookies, separately per conversation.")
+    session: Literal["none", "conversation"] = Field(
+        default="none", description="conversation: each conversation is a session."
+    )
     session_salt: str = Field(
-        default="", description="Makes other session identifiers; may hold ${NAME} (environment)."
+        default="", description="Changes all session identifiers; may hold ${NAME} (environment)."
     )
-    open: OpenRequest | None = Field(default=None, description="Request that opens a session.")
-    close: RequestTemplate | None = Field(default=None, description="Request that closes a session.")
+    open: OpenRequest | None = Field(
+        default=None, description="Request that opens a session, and id, the path to its identifier."
+    )
+    close: RequestTemplate | None = Field(default=None, description="Request at the end of a conversation.")
 
     @field_validator("headers")
     @classmethod
