@@ -54,9 +54,7 @@ def test_a_run_without_dialogs_and_a_folder_that_is_no_run(tmp_path: Path) -> No
     launch.clock.run(launch.run)
     found = list(read_dialogs(tmp_path / "probe"))
     assert len(found) == 2
-    assert all(
-        isinstance(one, UnreadableRecord) and "the candidate was not called" in one.message for one in found
-    )
+    assert all(isinstance(one, UnreadableRecord) and "the candidate was not called" in one.message for one in found)
     (tmp_path / "probe" / "manifest.json").write_text("{}")
     with pytest.raises(DatasetError, match="probe: cannot be read as a run: "):
         list(read_dialogs(tmp_path / "probe"))
