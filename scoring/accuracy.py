@@ -1,8 +1,8 @@
 """Choice of an option by log-probabilities, and difficulty and discrimination by item.
 
-Choices follow lm-evaluation-harness (``acc``, ``acc_norm``), so that figures compare; of equals the first is
-chosen. Difficulty is that of classical test theory (Lord and Novick 1968, chapter 15; Crocker and Algina 1986,
-chapter 14).
+Choices follow lm-evaluation-harness (`acc`, `acc_norm`), so that figures are comparable; ties go to the first option.
+
+Source: classical test theory (Lord and Novick 1968, chapter 15; Crocker and Algina 1986, chapter 14).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .contamination import POSITIVE_LOGPROB_SLACK, Floats
 
 
 def choose_letter(logprobs: Floats) -> int:
-    """Return the option whose letter is likeliest, of equals the first; -inf is a letter that cannot be said."""
+    """Return the option with the likeliest letter; ties go to the first. -inf is a letter that cannot be produced."""
     return int(_option_array(logprobs).argmax())
 
 
 def choose_raw(option_sums: Floats) -> int:
-    """The option whose text has the highest summed log-probability; ``acc`` of lm-evaluation-harness."""
+    """Return the option whose text has the highest summed log-probability (`acc` of lm-evaluation-harness)."""
     return int(_option_array(option_sums).argmax())
 
 
 def choose_normalized(option_sums: Floats, lengths: Sequence[int]) -> int:
-    """As ``choose_raw``, each sum divided by its option's length; ``acc_norm`` of lm-evaluation-harness.
+    """Return the option with the highest log-probability per unit of length (`acc_norm` of lm-evaluation-harness).
 
-    There the length is that of the option's text in characters (Unicode code points), without the space or other
-    delimiter before it. With lengths in UTF-8 bytes this is the harness's ``acc_bytes``.
+    In the harness the length is the number of characters (Unicode code points) of the option's text, without the
+    delimiter before it. With lengths in UTF-8 bytes this is the harness's `acc_bytes`.
     """
     sums = _option_array(option_sums)
     sizes = np.asarray(lengths, dtype=np.float64)
@@ -50,7 +50,7 @@ def _option_array(values: Floats) -> NDArray[np.float64]:
     if np.isnan(array).any() or array.max() > POSITIVE_LOGPROB_SLACK:
         raise ValueError(f"options: {array.tolist()}; log-probabilities are at most 0")
     if np.isneginf(array).all():
-        raise ValueError("options: all are -inf; none of them can be said")
+        raise ValueError("options: all are -inf; at least one must be possible")
     return array
 
 
@@ -59,12 +59,12 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(slots=True, frozen=True)
 class ItemDifficulty:
-    """One item: its ``mean`` score over the ``n`` candidates scored on it; the lower, the harder.
+    """Difficulty of one item: its `mean` score over the `n` candidates scored on it; lower is harder.
 
-    ``discrimination``, from -1 to 1, is the correlation over candidates of the score on this item with the mean score
-    on all others: near 0 or below, the item measures something else, or its answer key is wrong. None with fewer than
-    three candidates, or where one side has no spread.
-    ``solved_by`` is ``nobody`` or ``everybody`` where the item tells no candidates apart; None else.
+    `discrimination`, from -1 to 1, is the correlation over candidates between the score on this item and the mean score
+    on all others. Near 0 or below, the item measures something else, or its answer key is wrong. None with fewer than
+    three candidates, or if either side has no spread. `solved_by` is `nobody` or `everybody` if the item does not
+    separate candidates, else None.
     """
 
     item: str
@@ -75,13 +75,14 @@ class ItemDifficulty:
 
 
 def item_difficulties(scores: Mapping[str, Mapping[str, float | None]], *, solved: float) -> list[ItemDifficulty]:
-    """All items on which a candidate is scored, hardest first, equal ones by name.
+    """Return all items with a score, hardest first, ties by name.
 
-    ``scores`` are by candidate, then by item (means over seeds, where there are several); None is unscored. A score of
-    at least ``solved`` counts as solved: 1 for right and wrong as 1 and 0, what one holds good enough for others.
+    Candidates must not gain by lacking scores on hard items: a candidate's mean over the other items is taken after
+    subtracting each item's mean. Without gaps this changes no correlation.
 
-    Candidates that lack scores must not gain by lacking the hard ones: the rest of a candidate's scores is taken as the
-    mean of what it has above the items' means. Without gaps that changes no correlation.
+    Args:
+        scores: By candidate, then by item (means over seeds, if there are several); None is unscored.
+        solved: The lowest score that counts as solved.
     """
     candidates, items = sorted(scores), sorted({item for scored in scores.values() for item in scored})
     columns = {item: index for index, item in enumerate(items)}
@@ -117,7 +118,7 @@ def item_difficulties(scores: Mapping[str, Mapping[str, float | None]], *, solve
 
 
 def _item_rest_correlations(table: FloatArray, scored: NDArray[np.bool_], means: FloatArray) -> list[float | None]:
-    """Pearson's r of each column with the mean of the others, columns being measured from their means."""
+    """Return Pearson's r of each column with the mean of the others, all measured from the columns' means."""
     above = np.where(scored, table - means, 0.0)
     other_counts = scored.sum(axis=1, keepdims=True) - scored
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -129,7 +130,7 @@ def _item_rest_correlations(table: FloatArray, scored: NDArray[np.bool_], means:
         x = np.where(both, above - np.nanmean(np.where(both, above, np.nan), axis=0), 0.0)
         y = np.where(both, rest_means - np.nanmean(np.where(both, rest_means, np.nan), axis=0), 0.0)
         r = (x * y).sum(axis=0) / np.sqrt((x * x).sum(axis=0) * (y * y).sum(axis=0))
-    # What is left of equal numbers after subtracting their mean is rounding.
+    # Equal numbers minus their mean leave only rounding.
     scale = np.abs(np.where(scored, table, 0.0)).max()
     flat = (np.abs(x).max(axis=0) <= 1e-12 * scale) | (np.abs(y).max(axis=0) <= 1e-12 * scale)
     usable = (n > 2) & ~flat

@@ -1,7 +1,7 @@
-"""Mergeable aggregates, independent of order: means, tallies, pass^k, failures, clusters of items.
+"""Mergeable, order-independent aggregates: means, tallies, pass^k, failures, clusters of items.
 
-Sums are exact (scaled integers), so any order, any split and any merge give the same bits; that is what makes
-reports byte-identical at every concurrency. Without numpy: every scenario loads this.
+Sums are exact (scaled integers), so any order, split or merge gives the same bits: reports are byte-identical at every
+concurrency. Without numpy, because every scenario loads this module.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fractions import Fraction
 from math import comb
 from typing import Any
 
-# Every finite float is a whole multiple of 2**-1074.
+# Every finite float is an integer multiple of 2**-1074.
 _SCALE = 1074
-# Distinct numbers that are counted before they are summed: scores repeat, and long whole numbers are slow.
+# Distinct numbers to count before summing: scores repeat, and big integers are slow.
 _MAX_PENDING = 1024
 
 
@@ -32,9 +32,9 @@ class Mean:
         self._pending: dict[float, int] = {}
 
     def add(self, value: float) -> None:
-        """Take in one number."""
+        """Add one number."""
         if not math.isfinite(value):
-            raise ValueError(f"{value} has no place in a mean")
+            raise ValueError(f"{value} is not finite; leave it out of the mean")
         self.n += 1
         pending = self._pending
         pending[value] = pending.get(value, 0) + 1
@@ -42,14 +42,14 @@ class Mean:
             self._settle()
 
     def merge(self, other: Mean) -> None:
-        """Take in everything that another one has seen."""
+        """Add everything that another mean has counted."""
         other._settle()
         self.n += other.n
         self._sum += other._sum
         self._squares += other._squares
 
     def _settle(self) -> None:
-        """Sum what was only counted."""
+        """Sum the values that have only been counted so far."""
         for value, count in self._pending.items():
             numerator, denominator = float(value).as_integer_ratio()
             scaled = numerator << (_SCALE - denominator.bit_length() + 1)
@@ -59,18 +59,18 @@ class Mean:
 
     @property
     def clusters(self) -> int:
-        """How many independent units the numbers come from: as many as there are numbers."""
+        """Number of independent units behind the numbers; here the numbers themselves."""
         return self.n
 
     @property
     def mean(self) -> float | None:
-        """The arithmetic mean; None of nothing."""
+        """Arithmetic mean; None if there are no numbers."""
         self._settle()
         return None if self.n == 0 else float(Fraction(self._sum, self.n << _SCALE))
 
     @property
     def variance(self) -> float | None:
-        """The sample variance (divisor n−1); None below two numbers."""
+        """Sample variance (divisor n−1); None below two numbers."""
         if self.n < 2:
             return None
         self._settle()
@@ -79,16 +79,16 @@ class Mean:
 
     @property
     def standard_error(self) -> float | None:
-        """The standard error of the mean, the numbers being independent clusters; None below two."""
+        """Standard error of the mean, each number being an independent cluster; None below two."""
         variance = self.variance
         return None if variance is None else math.sqrt(variance / self.n)
 
 
 class ClusteredStream(Mean):
-    """A mean of numbers of which some come in clusters: those of a cluster are not independent of one another.
+    """Mean of numbers of which some form clusters; numbers of a cluster are not independent of each other.
 
     A number without a cluster is independent of all others. The standard error is that of
-    ``clustered_means.clustered_mean``.
+    `clustered_means.clustered_mean`.
     """
 
     __slots__ = ("_clusters",)
@@ -98,7 +98,7 @@ class ClusteredStream(Mean):
         self._clusters: dict[str, Mean] = {}
 
     def add(self, value: float, cluster: str = "") -> None:
-        """Take in one number."""
+        """Add one number."""
         super().add(value)
         if cluster:
             self._clusters.setdefault(cluster, Mean()).add(value)
@@ -125,7 +125,7 @@ class ClusteredStream(Mean):
         alone = count - len(clusters)
         if count < 2:
             return None
-        # n times the residuals of all clusters, squared and summed; a number alone is a cluster.
+        # n times the residuals of all clusters, squared and summed; a number without cluster is its own.
         summed = total - sum(cluster._sum for cluster in clusters)
         squares = n * n * (self._squares - sum(cluster._squares for cluster in clusters))
         squares += alone * total * total - 2 * n * total * summed
@@ -134,7 +134,7 @@ class ClusteredStream(Mean):
 
 
 class Tally:
-    """Counts by name, mergeable, read out in a fixed order."""
+    """Counts by name, mergeable, read in a fixed order."""
 
     __slots__ = ("counts",)
 
@@ -142,26 +142,34 @@ class Tally:
         self.counts: dict[str, int] = {}
 
     def add(self, name: str, count: int = 1) -> None:
-        """Count ``name``."""
+        """Count `name`."""
         self.counts[name] = self.counts.get(name, 0) + count
 
     def merge(self, other: Tally) -> None:
-        """Take in another's counts."""
+        """Add the counts of another tally."""
         for name, count in other.counts.items():
             self.add(name, count)
 
     def to_dict(self) -> dict[str, int]:
-        """The counts by name, sorted by name."""
+        """Return the counts, sorted by name."""
         return dict(sorted(self.counts.items()))
 
 
 def pass_hat_k(trials: Iterable[tuple[int, int]], k: int) -> Mean:
-    """pass^k of tau-bench (Yao et al. 2024, section 3): the chance that k independent tries of a task all succeed.
+    """Estimate pass^k of tau-bench: the chance that k independent tries of a task all succeed.
 
-    :param trials: by task, how often it was tried (n) and how often that succeeded (c).
-    :return: over the tasks with n ≥ k, the mean of C(c, k) / C(n, k), each of which estimates its task's chance without
-        bias; its standard error is over tasks. Empty where no task was tried k times.
-    :raises ValueError: k is below 1, or a task succeeded more often than it was tried.
+    Args:
+        trials: By task, the number of tries (n) and of successes (c).
+        k: Number of tries, from 1.
+
+    Returns:
+        The mean over tasks with n ≥ k of C(c, k) / C(n, k), an unbiased estimate of each task's chance; its standard
+        error is over tasks. Empty if no task was tried k times.
+
+    Raises:
+        ValueError: if k is below 1, or a task succeeded more often than it was tried.
+
+    Source: Yao et al. 2024, section 3.
     """
     if k < 1:
         raise ValueError(f"k is {k}; it counts tries, from 1")
@@ -176,85 +184,89 @@ def pass_hat_k(trials: Iterable[tuple[int, int]], k: int) -> Mean:
 
 @dataclass(frozen=True, slots=True)
 class ItemClusters:
-    """Items that come cluster by cluster: how many each cluster has, in their order, and the field they share.
+    """Sizes of clusters of items in item order, and the `field` that the items of a cluster share.
 
-    Clusters have to come in random order, whole.
+    Clusters have to come in random order and complete.
     """
 
     field: str
     sizes: tuple[int, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data; ``from_record`` reads it back."""
+        """Return plain data that `from_record` reads back."""
         return {"field": self.field, "sizes": list(self.sizes)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ItemClusters:
-        """:raises KeyError, TypeError, ValueError: it is not one."""
+        """Read what `to_record` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: if the record is malformed.
+        """
         return cls(str(record["field"]), tuple(map(int, record["sizes"])))
 
 
 MAX_REASONS = 50  # in one record; rarer ones are counted together
 OTHER_REASONS = "other reasons"
 _MAX_REASON = 400  # characters of one reason
-# What differs from one failure to the next and says nothing about the cause: numbers, and ids that servers make up.
+# Parts that vary between failures of one cause: numbers, and ids that servers generate.
 _VARIABLE_PART = re.compile(r"\d+(?:\.\d+)?|\b(?=\w*\d)[\w-]{16,}\b")
-# What would move a cursor or hide text where a file of reasons is shown in a terminal.
+# Could move the cursor or hide text when a terminal prints the reasons.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 class Failures:
-    """Failed conversations, counted. Reasons that differ in numbers or ids alone count as one."""
+    """Counts of failed conversations. Reasons that differ only in numbers or ids count as one."""
 
     __slots__ = ("_reasons", "_types")
 
     def __init__(self) -> None:
         self._types: dict[str, int] = {}
-        self._reasons: dict[str, tuple[str, int]] = {}  # without what passes: the least text, and how many
+        self._reasons: dict[str, tuple[str, int]] = {}  # by normalised reason: smallest text, count
 
     @property
     def total(self) -> int:
-        """Failed conversations."""
+        """Number of failed conversations."""
         return sum(self._types.values())
 
     def add(self, error: Mapping[str, Any]) -> None:
-        """Take in one error's record, as the journal holds it."""
+        """Count one error record of a journal."""
         name = str(error.get("type", "unknown"))
         self._types[name] = self._types.get(name, 0) + 1
         self.count(failure_reason(error), 1)
 
     def merge(self, other: Failures) -> None:
-        """Take in all that another has counted."""
+        """Add everything that another instance has counted."""
         for name, count in other._types.items():
             self._types[name] = self._types.get(name, 0) + count
         for text, count in other._reasons.values():
             self.count(text, count)
 
     def count(self, reason: str, count: int) -> None:
-        """Take in a reason that was counted elsewhere."""
+        """Add a reason that was counted elsewhere."""
         key = _VARIABLE_PART.sub("#", reason)
         before, so_far = self._reasons.get(key, (reason, 0))
         self._reasons[key] = (min(before, reason), so_far + count)
 
     def by_type(self) -> dict[str, int]:
-        """Counts by type of error, sorted by type."""
+        """Return counts by type of error, sorted by type."""
         return dict(sorted(self._types.items()))
 
     def reasons(self) -> dict[str, int]:
-        """Counts by reason, the most frequent first; ``OTHER_REASONS`` stands for what is beyond ``MAX_REASONS``."""
+        """Return counts by reason, most frequent first; beyond `MAX_REASONS` they are summed under `OTHER_REASONS`."""
         ranked = sorted(self._reasons.values(), key=lambda entry: (entry[0] == OTHER_REASONS, -entry[1], entry[0]))
         top = dict(ranked[:MAX_REASONS])
         remainder = sum(count for _, count in ranked[MAX_REASONS:])
         return top | ({OTHER_REASONS: remainder} if remainder else {})
 
     def to_record(self) -> dict[str, dict[str, int]]:
-        """``failures``, by type; and ``failure_reasons`` where anything failed."""
+        """Return `failures` by type and, if anything failed, `failure_reasons`."""
         reasons = self.reasons()
         return {"failures": self.by_type()} | ({"failure_reasons": reasons} if reasons else {})
 
 
 def failure_reason(error: Mapping[str, Any]) -> str:
-    """Return an error's record as one line: its type, its message, and where it happened if that is known."""
+    """Return an error record as one line: type, message, and the place in the code if known."""
     text = " ".join(f"{error.get('type', 'unknown')}: {error.get('message', '')}".split()).removesuffix(":")
     text = _CONTROLS.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
     cut = text if len(text) <= _MAX_REASON else text[: _MAX_REASON - 1] + "…"
@@ -262,7 +274,7 @@ def failure_reason(error: Mapping[str, Any]) -> str:
 
 
 def merge_reasons(records: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The counts of several records' ``failure_reasons`` together."""
+    """Sum the `failure_reasons` of several records."""
     failures = Failures()
     for record in records:
         for reason, count in record.items():

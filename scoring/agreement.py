@@ -1,6 +1,6 @@
-"""Agreement of ratings of the same things: votes, Cohen's and Fleiss' kappa, Krippendorff's alpha.
+"""Agreement between raters: votes, Cohen's and Fleiss' kappa, Krippendorff's alpha.
 
-Ratings come as rows, one for each thing rated, with one entry for each rater; None where a rater said nothing.
+Ratings come as rows, one for each unit, with one entry for each rater; None is a missing rating.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ R = TypeVar("R", bound=Rating)
 
 @dataclass(slots=True, frozen=True)
 class Agreement:
-    """A coefficient: 1 for full agreement, 0 for what chance gives, below 0 for less than that.
+    """Agreement coefficient: 1 for full agreement, 0 for chance level, below 0 for less than chance.
 
-    ``value`` is None where it is not defined: nothing to compare, or all ratings the same, so that chance agrees fully.
-    ``n`` is the number of things on which it rests.
+    `value` is None if undefined: nothing to compare, or all ratings are the same, so that chance alone agrees fully.
+    `n` is the number of units behind it.
     """
 
     value: float | None
@@ -35,9 +35,9 @@ class Agreement:
 
 @dataclass(slots=True, frozen=True)
 class Voting:
-    """How votes on ``items`` things went: all of one mind, more than for any other rating, or a tie between the most.
+    """Outcome of votes on `items` units: unanimous, decided by a plurality, or tied.
 
-    ``unanimous`` is part of ``decided``; things that nobody rated are not among the items, and one voter is unanimous.
+    `unanimous` is part of `decided`. Units without a vote are not counted; a single voter is unanimous.
     """
 
     items: int
@@ -47,16 +47,16 @@ class Voting:
 
 
 def majority_ratings(row: Sequence[R | None]) -> list[R]:
-    """Return the rating with most votes; several, sorted, if they tie; none if nobody voted."""
+    """Return the rating with most votes; all of them, sorted, if several tie; none if nobody voted."""
     votes = Counter(rating for rating in row if rating is not None)
     top_count = max(votes.values(), default=0)
     return sorted(rating for rating, count in votes.items() if count == top_count)
 
 
 def count_votes(rows: Sequence[Row]) -> Voting:
-    """How the votes on many things went."""
+    """Count how many votes were unanimous, decided or tied."""
     items = unanimous = decided = 0
-    for row, count in Counter(map(tuple, rows)).items():  # many things are rated alike
+    for row, count in Counter(map(tuple, rows)).items():  # many units are alike
         winners = majority_ratings(row)
         items += count * bool(winners)
         unanimous += count * (len({rating for rating in row if rating is not None}) == 1)
@@ -70,10 +70,16 @@ def cohen_kappa(
     scale: Sequence[R],
     weights: Literal["quadratic"] | None = None,
 ) -> Agreement:
-    """Cohen's kappa of two raters over the things that both have rated (Cohen 1960).
+    """Return Cohen's kappa of two raters over the units that both have rated.
 
-    ``scale`` names all ratings there are, in order. ``quadratic`` weighs a disagreement by the square of the places
-    between the two on the scale (Cohen 1968), so that near misses count little; it is for ordered ratings.
+    Args:
+        first: Ratings of one rater; None is missing.
+        second: Ratings of the other rater, in the same order.
+        scale: All possible ratings, in order.
+        weights: `quadratic` weights a disagreement by its squared distance on the scale (Cohen 1968), so that near
+            misses count little; for ordered ratings only.
+
+    Source: Cohen 1960.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} ratings against {len(second)}")
@@ -90,7 +96,7 @@ def cohen_kappa(
 
 
 def kappas_of_tables(tables: Floats, size: int, weights: Literal["quadratic"] | None = None) -> Floats:
-    """Cohen's kappa of each row of ``tables``, a flattened table of ``size`` × ``size`` counts; nan where undefined."""
+    """Return Cohen's kappa of each row of `tables`, a flattened `size` × `size` table of counts; nan if undefined."""
     square = tables.reshape(len(tables), size, size)
     places = np.arange(size)
     cost = (places[:, None] - places[None, :]) ** 2 if weights == "quadratic" else 1.0 - np.eye(size)
@@ -101,16 +107,19 @@ def kappas_of_tables(tables: Floats, size: int, weights: Literal["quadratic"] | 
 
 
 def fleiss_kappa(rows: Sequence[Row]) -> Agreement:
-    """Fleiss' kappa of any number of raters, ratings being names without order (Fleiss 1971).
+    """Return Fleiss' kappa of any number of raters for nominal ratings.
 
-    It is for the same number of ratings on each thing: things that lack one are left out (alpha takes them in).
+    Every unit needs the same number of ratings: incomplete units are left out (alpha uses them).
 
-    :raises ValueError: rows differ in length, or have fewer than two places.
+    Raises:
+        ValueError: if rows differ in length or have fewer than two entries.
+
+    Source: Fleiss 1971.
     """
     raters = _raters(rows)
     alike = things = 0
     total = Counter[Rating | None]()
-    for row, times in Counter(tuple(row) for row in rows if None not in row).items():  # many things are rated alike
+    for row, times in Counter(tuple(row) for row in rows if None not in row).items():  # many units are alike
         things += times
         for rating, number in Counter(row).items():
             alike += times * number * (number - 1)
@@ -124,18 +133,20 @@ def fleiss_kappa(rows: Sequence[Row]) -> Agreement:
 
 
 def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreement:
-    """Krippendorff's alpha of any number of raters with missing ratings (Krippendorff 2018, "Content analysis", 4th
-    ed., section 12.3): 1 - observed / expected disagreement, over the ratings of things that at least two have rated.
+    """Return Krippendorff's alpha: 1 - observed / expected disagreement, for any number of raters with missing ratings.
 
-    Two ratings disagree, on the scale
+    Only units with at least two ratings count. The disagreement of two ratings is
 
-    ``nominal``    by 1 if they are not the same;
-    ``ordinal``    by the square of the number of ratings that lie between them, half of their own included, which is
-                   the squared difference of their mid-ranks among all ratings;
-    ``interval``   by the square of their difference.
+    `nominal`    1 if they differ;
+    `ordinal`    the squared number of ratings between them, half of their own included: the squared difference of their
+                 mid-ranks among all ratings;
+    `interval`   their squared difference.
 
-    :raises ValueError: rows differ in length or have fewer than two places, or ratings are no finite numbers where the
-        scale needs numbers.
+    Raises:
+        ValueError: if rows differ in length or have fewer than two entries, or ratings are not finite numbers on a
+            scale that needs numbers.
+
+    Source: Krippendorff 2018, "Content analysis", 4th ed., section 12.3.
     """
     _raters(rows)
     units = [[rating for rating in row if rating is not None] for row in rows]
@@ -155,12 +166,12 @@ def krippendorff_alpha(rows: Sequence[Row], scale: Scale = "ordinal") -> Agreeme
 
 
 def _count_differences(ratings: Sequence[Rating]) -> float:
-    """In how many ordered pairs the two differ."""
+    """Return the number of ordered pairs that differ."""
     return float(len(ratings) ** 2 - sum(count * count for count in Counter(ratings).values()))
 
 
 def _sum_squared_distances(ratings: Sequence[Rating]) -> float:
-    """The sum of squared differences over ordered pairs: 2 n times the sum of squares about the mean."""
+    """Return the sum of squared differences over ordered pairs: 2 n times the sum of squares about the mean."""
     numbers = [float(rating) for rating in ratings]
     mean = math.fsum(numbers) / len(numbers)
     return 2.0 * len(numbers) * math.fsum((number - mean) ** 2 for number in numbers)
@@ -174,7 +185,7 @@ def _numbers(units: Sequence[Sequence[Rating]]) -> list[list[Rating]]:
 
 
 def _ranks(units: Sequence[Sequence[Rating]]) -> list[list[Rating]]:
-    """The mid-ranks of the ratings among all of them, in the same shape."""
+    """Return the mid-ranks of the ratings among all of them, in the same shape."""
     ranks = iter(mid_ranks([rating for unit in units for rating in unit]).tolist())
     return [[next(ranks) for _ in unit] for unit in units]
 
@@ -182,7 +193,7 @@ def _ranks(units: Sequence[Sequence[Rating]]) -> list[list[Rating]]:
 def _raters(rows: Sequence[Row]) -> int:
     lengths = {len(row) for row in rows}
     if len(lengths) > 1:
-        raise ValueError(f"rows of {sorted(lengths)} ratings; each row has one place for each rater")
+        raise ValueError(f"rows of {sorted(lengths)} ratings; each row needs one entry for each rater")
     raters = next(iter(lengths), 2)
     if raters < 2:
         raise ValueError(f"{raters} rater; agreement needs at least two")

@@ -1,9 +1,10 @@
-"""Certificate of a judge: corrected figures, its errors, which answers to label next, and its drift.
+"""Certificate of a judge: corrected figures, its errors, the answers to label next, and its drift.
 
-Rogan and Gladen's rate (1978) needs only that the judge finds as many of the good and of the bad answers here as
-where it was compared with people. Answers are drawn with known probabilities in proportion to how far the grade
-is expected to lie from what the judge's score tells. The test of drift is a conformal test martingale (Vovk,
-Nouretdinov and Gammerman 2003, "Testing exchangeability on-line", ICML).
+Rogan and Gladen's rate (1978) assumes that the judge finds as many of the good and of the bad answers here as where it
+was compared with people. Answers are drawn with known probabilities, in proportion to how far the grade is expected to
+lie from what the judge's score predicts. Drift is tested by a conformal test martingale.
+
+Source: Vovk, Nouretdinov and Gammerman 2003, "Testing exchangeability on-line", ICML.
 """
 
 from __future__ import annotations
@@ -36,30 +37,30 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 _RATE_DRAWS = 4_000
 _RATE_SEED = 28
-# A judge that tells good from bad no better than this has no rate computed from its words.
+# A judge that separates good from bad no better than this gets no rate from its verdicts.
 _MIN_INFORMATION = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
-    """A share, 0–1, of so many independent answers; not whole numbers where answers have weights or clusters."""
+    """Proportion, 0–1, of `n` independent answers; `n` is not whole if answers have weights or clusters."""
 
     value: float
     n: float
 
     def draws(self, source: np.random.Generator) -> Floats:
-        """Values that the true share may have."""
+        """Draw plausible values of the true proportion."""
         part = self.value * self.n
         return source.beta(part + 0.5, self.n - part + 0.5, _RATE_DRAWS)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeConfusion:
-    """What people's pass and fail say of a judge's.
+    """People's pass and fail against the judge's.
 
-    ``sensitivity`` and ``specificity``: which share of the answers that people pass (fail) the judge passes (fails).
-    ``passed`` and ``failed``: which share of the answers that the judge passes (fails) people pass. A share of which
-    there is no answer has n = 0 and the value 0.5.
+    `sensitivity` (`specificity`): proportion of the answers that people pass (fail) that the judge passes (fails), too.
+    `passed` (`failed`): proportion of the answers that the judge passes (fails) that people pass. A proportion of no
+    answer has n = 0 and the value 0.5.
     """
 
     sensitivity: Proportion
@@ -69,7 +70,7 @@ class JudgeConfusion:
 
 
 def judge_confusion(sample: GradedSample) -> JudgeConfusion:
-    """The shares of a sample's graded answers; scores and grades are 0 and 1."""
+    """Compute the proportions from a sample's graded answers; scores and grades are 0 and 1."""
     f, y = sample.scores, sample.known_grades()
     if not (np.isin(f, (0.0, 1.0)).all() and np.isin(y, (0.0, 1.0)).all()):
         raise ValueError("pass rates need scores and grades of 0 (fail) and 1 (pass)")
@@ -83,16 +84,21 @@ def judge_confusion(sample: GradedSample) -> JudgeConfusion:
 
 
 def rogan_gladen(passed: Proportion, sensitivity: Proportion, specificity: Proportion, level: float = 0.95) -> Estimate:
-    """The rate (passed + specificity - 1) / (sensitivity + specificity - 1), within 0–1, with its interval.
+    """Return (passed + specificity - 1) / (sensitivity + specificity - 1), within 0–1, with its interval.
 
-    ``passed`` is the judge's pass rate, of other answers than the two shares were counted on. A judge that tells
-    nothing (sensitivity + specificity near 1) makes the interval all of 0–1.
+    A judge without information (sensitivity + specificity near 1) makes the interval all of 0–1.
+
+    Args:
+        passed: The judge's pass rate on other answers than those behind the two proportions.
+        sensitivity: As in `JudgeConfusion`.
+        specificity: As in `JudgeConfusion`.
+        level: Confidence level.
     """
     check_level(level)
     source = np.random.default_rng(_RATE_SEED)
     q, se, sp = (proportion.draws(source) for proportion in (passed, sensitivity, specificity))
     information = se + sp - 1.0
-    # Draws of a judge that tells nothing, or the opposite, say nothing of the rate: they lie at either end.
+    # Draws of an uninformative or inverted judge say nothing about the rate: put them at either end.
     sides = np.where(np.arange(_RATE_DRAWS) % 2 == 0, 0.0, 1.0)
     rates = np.where(information > _MIN_INFORMATION, (q + sp - 1.0) / np.maximum(information, _MIN_INFORMATION), sides)
     plain = sensitivity.value + specificity.value - 1.0
@@ -101,16 +107,16 @@ def rogan_gladen(passed: Proportion, sensitivity: Proportion, specificity: Propo
 
 
 def ungraded_pass_rate(sample: GradedSample) -> Proportion:
-    """The judge's pass rate among the answers without a grade; among all where each has one."""
+    """Return the judge's pass rate among the answers without a grade; among all if every answer has one."""
     ungraded = ~sample.graded if not sample.graded.all() else np.ones_like(sample.graded)
     return _weighted_proportion(sample, ungraded, sample.scores == 1.0, ungraded.astype(np.float64))
 
 
 def _weighted_proportion(sample: GradedSample, base: Mask, subset: Mask, weights: Floats | None = None) -> Proportion:
-    """The weighted share of ``which`` ``among`` answers, and of how many independent ones it is worth.
+    """Return the weighted proportion of `subset` in `base` with its effective sample size.
 
-    That is Kish's effective number of clusters for weights, times or over what clustering adds to the variance (the
-    design effect), its degrees of freedom adjusted to those of the clusters; never more than there are answers.
+    That is Kish's effective number of answers, divided by the design effect of the clustering, with degrees of freedom
+    adjusted to the clusters; never more than there are answers.
 
     Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of positive
         counts estimated from survey data", Survey Methodology 24, section 2.
@@ -127,7 +133,7 @@ def _weighted_proportion(sample: GradedSample, base: Mask, subset: Mask, weights
     residuals = sample.totals(w * (subset - value), w)
     variance = float((residuals[:, 0] ** 2).sum()) / w.sum() ** 2 * clusters / max(clusters - 1, 1)
     plain = value * (1.0 - value)
-    if plain == 0.0 or variance == 0.0:  # nothing to see it by: as if each cluster were of one mind
+    if plain == 0.0 or variance == 0.0:  # no variance to estimate: as if each cluster were unanimous
         return Proportion(value, float(w.sum() ** 2 / (residuals[:, 1] ** 2).sum()))
     freedom = student_quantile(0.975, max(answers - 1.0, 1.0)) / student_quantile(0.975, max(clusters - 1.0, 1.0))
     return Proportion(value, min(answers, plain / variance * float(freedom) ** 2))
@@ -141,7 +147,7 @@ def _rate_interval(value: float, draws: Floats, level: float) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class GradeRange:
-    """Scores and grades: numbers from ``low`` to ``high`` (infinite where unknown), or pass and fail (1, 0)."""
+    """Scale of scores and grades: numbers from `low` to `high` (infinite if unknown), or pass and fail (1, 0)."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -153,15 +159,17 @@ class GradeRange:
             object.__setattr__(self, "high", 1.0)
 
     def clip(self, estimate: Estimate, *, difference: bool = False) -> Estimate:
-        """An estimate with its ends within the bounds, or those of a difference."""
+        """Clip an estimate's ends to the bounds, or to those of a difference."""
         low, high = (self.low - self.high, self.high - self.low) if difference else (self.low, self.high)
         return Estimate(*(min(max(end, low), high) for end in (estimate.value, estimate.low, estimate.high)))
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectedFigure:
-    """One figure. ``judged`` is what the judge's scores alone say; ``corrected`` is None of too few labels, and so are
-    ``labels_alone`` (what the grades say without the judge) and ``worth`` (so many of these would be as exact).
+    """Figure as judged and as corrected.
+
+    `judged` rests on the judge's scores alone, `labels_alone` on the grades alone; `worth` is the number of labels that
+    would be as exact without the judge. With too few labels, `corrected`, `labels_alone` and `worth` are None.
     """
 
     answers: int
@@ -175,9 +183,9 @@ class CorrectedFigure:
 
 @dataclass(frozen=True, slots=True)
 class JudgeError:
-    """How far a judge is off. ``mean``: score - grade; ``absolute``: its size on average; ``r`` between the two.
+    """Error of a judge: `mean` and mean `absolute` of score - grade, and `r`, the correlation of the two.
 
-    Of pass and fail: ``errors`` and ``rogan_gladen``, the rate by sensitivity and specificity.
+    For pass and fail also `errors` and `rogan_gladen`, the rate by sensitivity and specificity.
     """
 
     mean: Estimate | None
@@ -189,7 +197,7 @@ class JudgeError:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The figures by candidate, their gaps, and the differences of pairs, first − second."""
+    """Figures and judge errors by candidate, and the differences of pairs, first − second."""
 
     candidates: dict[str, CorrectedFigure]
     gaps: dict[str, JudgeError]
@@ -197,10 +205,10 @@ class Certificate:
 
 
 def certify(samples: Mapping[str, GradedSample], scale: GradeRange, level: float = 0.95) -> Certificate:
-    """Correct the means of candidates and their differences; clusters are numbered alike in all samples.
+    """Correct the means of candidates and their differences; samples number their clusters alike.
 
-    The intervals of differences hold together for all pairs (Bonferroni), each at 1 - (1 - ``level``)/pairs: with five
-    equal candidates, one in five studies would find two of them apart by intervals of single pairs.
+    The intervals of differences hold jointly for all pairs (Bonferroni), each at 1 - (1 - `level`) / pairs. Single-pair
+    intervals would separate two of five equal candidates in one study out of five.
     """
     figures = {name: _corrected_figure(sample, scale, level) for name, sample in samples.items()}
     gaps = {name: _judge_error(sample, scale, level) for name, sample in samples.items() if sample.labels}
@@ -218,7 +226,7 @@ def certify(samples: Mapping[str, GradedSample], scale: GradeRange, level: float
 def corrected_correlation(
     covariate: Floats, sample: GradedSample, *, ranks: bool, level: float = 0.95
 ) -> CorrectedFigure | None:
-    """Correlate grades with something known of each answer; None if there are too few labels or no spread."""
+    """Correlate grades with a covariate of each answer; None if there are too few labels or no spread."""
     compute = corrected_spearman if ranks else corrected_pearson
     judge = compute(covariate, _judge_sample(sample)) if sample.scores.std() > 0.0 and covariate.std() > 0.0 else None
     try:
@@ -245,7 +253,7 @@ def _judge_sample(sample: GradedSample) -> GradedSample:
 def _corrected_figure(sample: GradedSample, scale: GradeRange, level: float) -> CorrectedFigure:
     count = len(sample.scores)
     judged = _figure_interval(_labels_alone([_judge_sample(sample)]), scale, level)
-    if judged is None:  # one cluster alone
+    if judged is None:  # a single cluster
         mean = float(sample.scores.mean())
         judged = scale.clip(Estimate(mean, -math.inf, math.inf))
     plain, tuned = _labels_alone([sample]), _with_judge([sample])
@@ -280,7 +288,7 @@ def _corrected_difference(
 
 
 def _labels_alone(samples: Sequence[GradedSample]) -> PoweredEstimate | None:
-    """Return the mean of the grades alone, or the difference of two; None where too few clusters have grades."""
+    """Return the mean of the grades alone, or the difference of two; None if too few clusters have grades."""
     count = max(sample.count for sample in samples)
     signs = [1.0, -1.0][: len(samples)]
     try:
@@ -310,9 +318,9 @@ def _effective_labels(
     scale: GradeRange,
     level: float,
 ) -> float:
-    """Return how many labels alone would give as short an interval as these ``labels`` do with the judge.
+    """Return how many labels alone would give an interval as short as these `labels` with the judge.
 
-    The widths of labels alone fall with some power of their number, between 1/2 and 1; four times as many tell which.
+    The width of labels alone falls with a power of their number between 1/2 and 1, estimated from four times as many.
     """
     if math.isinf(scale.high - scale.low):
         return tuned.worth(labels)
@@ -338,19 +346,19 @@ def _judge_error(sample: GradedSample, scale: GradeRange, level: float) -> Judge
     return JudgeError(mean, absolute, None if r is None else r[0], confusion, rate)
 
 
-# This share of each probability is the same for all answers (Zrnic and Candès take mixtures with the even one, too).
+# This fraction of each probability is the same for all answers (Zrnic and Candès mix in the uniform one, too).
 SPREAD_FLOOR = 0.2
-# As many labels of average spread are mixed into each answer's estimate: a few labels are a poor guide.
+# Weight of the average spread, in labels: a few labels are a poor guide.
 _PRIOR = 5.0
-# Answers whose scores are closer than this share of the scores' spread tell about each other.
+# Kernel width, as a fraction of the scores' spread.
 _NEAR_SCORE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class LabelDraw:
-    """A draw of answers: which are ``chosen`` now, and with which probability each answer would have been.
+    """Draw of answers: the `chosen` ones, and the probability with which each answer would have been chosen.
 
-    ``probabilities`` are those of this draw alone, for answers with a grade those that they would have had.
+    `probabilities` are those of this draw alone; for graded answers, those that they would have had.
     """
 
     chosen: NDArray[np.bool_]
@@ -358,10 +366,10 @@ class LabelDraw:
 
 
 def expected_spread(sample: GradedSample) -> Floats:
-    """How far each answer's grade is expected to lie from its part in the correction (root mean square).
+    """Return the expected distance (root mean square) of each answer's grade from its part in the correction.
 
-    A kernel mean of the squared residuals of the labels over the judge's score, shrunk to the mean of all. Everywhere
-    the same where too few labels tell anything.
+    A kernel mean of the labels' squared residuals over the judge's score, shrunk to the overall mean; constant if there
+    are too few labels.
     """
     try:
         power = corrected_mean(sample).powers[0]
@@ -385,10 +393,11 @@ def expected_spread(sample: GradedSample) -> Floats:
 def draw_answers(
     spreads: Floats, graded: NDArray[np.bool_], count: int, *, seed: int, floor: float = SPREAD_FLOOR
 ) -> LabelDraw:
-    """Draw exactly ``count`` of the answers that are not ``graded``, with probabilities in proportion to ``spreads``.
+    """Draw exactly `count` of the ungraded answers, with probabilities in proportion to `spreads`.
 
-    Systematic sampling in random order (Madow 1949) has exactly the probabilities that it is given. They are at most 1:
-    what is cut off there goes to the others.
+    Probabilities are capped at 1; the excess goes to the other answers.
+
+    Source: systematic sampling in random order (Madow 1949).
     """
     ungraded = np.flatnonzero(~graded)
     if not 1 <= count <= ungraded.size:
@@ -409,17 +418,17 @@ def draw_answers(
 
 
 def combine_probabilities(before: Floats, now: Floats) -> Floats:
-    """The probability of being in either of two draws, the second being made without regard to the first.
+    """Return the probability of being in either of two draws, the second made independently of the first.
 
-    The second draw's probabilities follow from the labels of the first through few numbers, and one label moves these
-    by a share of 1 / labels: that is what the probabilities are wrong by, and the only bias of figures that use them.
+    The second draw's probabilities depend on the labels of the first through a few numbers, which one label moves by
+    1 / labels: that is the only bias of figures that use them.
     """
     both: Floats = 1.0 - (1.0 - before) * (1.0 - now)
     return both
 
 
 def _scale_to_count(targets: Floats, count: int) -> float:
-    """What ``wanted`` is multiplied by so that the probabilities, at most 1 each, add up to ``count``."""
+    """Return the factor at which probabilities in proportion to `targets`, capped at 1, add up to `count`."""
     values = np.sort(targets)[::-1]
     for certain in range(count):
         factor = (count - certain) / float(values[certain:].sum())
@@ -435,11 +444,11 @@ _TIE_SEED = 28
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What ``labels`` new gaps (grade - score) say of drift.
+    """Evidence of drift in `labels` new gaps (grade - score).
 
-    ``evidence``: the most that 1 grew to; ``p`` = 1 / evidence is an anytime-valid p-value. ``found_at``: after how
-    many labels the level was reached; None: not so far. ``gap`` is the mean of the new gaps with an interval that
-    holds at any time, ``calibration`` the mean of the calibration's.
+    `evidence` is the maximum that a stake of 1 grew to; `p` = 1 / evidence is an anytime-valid p-value. `found_at`:
+    number of labels at which the level was reached, None if it was not. `gap` is the mean of the new gaps with an
+    anytime-valid interval, `calibration` the mean gap of the calibration.
     """
 
     labels: int
@@ -459,10 +468,17 @@ def measure_drift(
     high: float,
     level: float = 0.95,
 ) -> Drift | None:
-    """Test new gaps, in the order in which they were made, against the calibration's; None where either has none.
+    """Test new gaps, in the order in which they were made, against the calibration's; None if either is empty.
 
-    ``low`` and ``high`` bound the gaps. Labels of both must have been drawn with even probabilities (``even_out``).
-    Ties are broken at random with a fixed seed: the same gaps give the same evidence.
+    Labels of both must have been drawn with even probabilities (`even_out`). Ties are broken at random with a fixed
+    seed, so the same gaps give the same evidence.
+
+    Args:
+        calibration: Earlier gaps (grade - score).
+        gaps: New gaps.
+        low: Lower bound of all gaps.
+        high: Upper bound of all gaps.
+        level: Confidence level.
     """
     check_level(level)
     reference, new = np.asarray(calibration, dtype=np.float64), np.asarray(gaps, dtype=np.float64)
@@ -471,7 +487,7 @@ def measure_drift(
     if not ((reference >= low) & (reference <= high)).all() or not ((new >= low) & (new <= high)).all():
         raise ValueError(f"gaps lie in {low:g}–{high:g}")
     ranks = _conformal_ranks(reference, new)
-    # One half bets on gaps that are larger or smaller, the other on gaps that spread more or less.
+    # One half bets on larger or smaller gaps, the other on more or less spread.
     course = 0.5 * _jumper_capital(ranks) + 0.5 * _jumper_capital(np.abs(2.0 * ranks - 1.0))
     evidence = float(course.max())
     reached = np.flatnonzero(course >= 1.0 / (1.0 - level))
@@ -492,13 +508,16 @@ def measure_drift(
 
 
 def even_out(weights: Floats, seed: int = _TIE_SEED) -> Floats:
-    """Return which labels to keep (a mask) so that what is left was drawn with even probabilities."""
+    """Return a mask of labels to keep so that the rest was drawn with even probabilities."""
     mask: Floats = np.random.default_rng(seed).random(weights.size) * weights.max(initial=0.0) <= weights
     return mask
 
 
 def _conformal_ranks(reference: Floats, new: Floats) -> Floats:
-    """Each new gap's place among all before it, 0–1, uniform if they are exchangeable; ties at random."""
+    """Return each new gap's rank among all before it, scaled to 0–1.
+
+    Ranks are uniform if the gaps are exchangeable; ties are broken at random.
+    """
     source = np.random.default_rng(_TIE_SEED)
     ranks = np.empty(new.size)
     for position, gap in enumerate(new):
@@ -509,7 +528,7 @@ def _conformal_ranks(reference: Floats, new: Floats) -> Floats:
 
 
 def _jumper_capital(uniform: Floats) -> Floats:
-    """The capital after each number, from 1: bets move slowly between five slopes."""
+    """Return the capital after each number, starting at 1; bets move slowly between five slopes."""
     shares = np.full(_BETS.size, 1.0 / _BETS.size)
     course = np.empty(uniform.size)
     for step, value in enumerate(uniform):

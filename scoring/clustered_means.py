@@ -1,6 +1,6 @@
-"""Means of scores that are not independent: cluster-robust errors, and intervals.
+"""Means of scores that are not independent: cluster-robust errors and intervals.
 
-Items are drawn, conversations on an item come along: so items are the clusters.
+Items are sampled and bring their conversations with them, so items are the clusters.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from numpy.typing import NDArray
 from .intervals import Estimate, bounded_interval, check_level, normal_quantile, student_half, student_quantile
 
 Values = Sequence[float] | NDArray[np.floating]
-# Of fewer clusters of values without known ends no interval is told.
+# Values without known ends have no interval with fewer clusters.
 MIN_CLUSTERS = 5
-# A standard error up to this share of the mean is that of rounding.
+# A standard error up to this fraction of the mean is rounding.
 _ROUNDING = 1e-12
 
 
 @dataclass(slots=True, frozen=True)
 class ClusteredMean:
-    """The mean over ``n`` values in ``clusters`` clusters, and its standard error (None below two clusters).
+    """Mean over `n` values in `clusters` clusters, and its standard error (None below two clusters).
 
-    Every value weighs the same, so a cluster weighs as many times as it has values. ``even`` is the number of clusters
-    of one size that would weigh as evenly: n² / sum of squared sizes (Kish 1965), ``clusters`` where all have one size.
-    ``strata``: how many groups of clusters have a mean of their own.
+    Every value has the same weight, so a cluster weighs as many times as it has values. `even` is the effective number
+    of clusters, n² / sum of squared sizes (Kish 1965). `strata`: number of groups of clusters with a mean of their own.
     """
 
     mean: float
@@ -39,11 +38,11 @@ class ClusteredMean:
 
     @property
     def freedom(self) -> int:
-        """The degrees of freedom of the standard error."""
+        """Degrees of freedom of the standard error."""
         return self.clusters - self.strata
 
     def interval(self, level: float = 0.95) -> Estimate | None:
-        """Return the mean with Student's interval, a point if no cluster departs from it; None below two clusters."""
+        """Return the mean with Student's interval; a point if no cluster departs from it; None below two clusters."""
         check_level(level)
         if self.se is None:
             return None
@@ -53,14 +52,14 @@ class ClusteredMean:
     def ends(
         self, low: float = -math.inf, high: float = math.inf, *, rate: bool = False, level: float = 0.95
     ) -> Estimate | None:
-        """Return the mean with an interval of values from ``low`` to ``high``; None where none can be told.
+        """Return the mean with an interval for values from `low` to `high`; None if there is no valid one.
 
-        Between finite ends it is that of ``within``. Otherwise it is Student's, cut at the end that is known; below
-        ``MIN_CLUSTERS`` clusters it says little more than where its normal distribution was assumed, and where no
-        cluster departs from the mean by more than rounding, nothing.
+        With finite ends it is `bounded_interval`. Otherwise it is Student's, cut at a known end: None below
+        `MIN_CLUSTERS` clusters, where it would depend on normality, and if no cluster departs from the mean by more
+        than rounding.
         """
         if math.isfinite(low) and math.isfinite(high):
-            # A mean of rounded numbers may lie beyond their greatest one, by the last bit.
+            # A mean of rounded numbers may exceed their maximum by the last bit.
             return self.bounded_interval(min(low, self.mean), max(high, self.mean), rate=rate, level=level)
         student = self.interval(level)
         if student is None or self.clusters < MIN_CLUSTERS or (self.se or 0.0) <= _ROUNDING * abs(self.mean):
@@ -68,12 +67,17 @@ class ClusteredMean:
         return Estimate(self.mean, max(student.low, min(low, self.mean)), min(student.high, max(high, self.mean)))
 
     def bounded_interval(self, low: float, high: float, *, rate: bool = False, level: float = 0.95) -> Estimate:
-        """The mean of values from ``low`` to ``high`` with an interval that stays between them (``bounded_interval``).
+        """Return the mean with an interval that stays between `low` and `high` (`intervals.bounded_interval`).
 
-        ``rate``: all values are one of the two. With one value in each cluster that is Wilson's interval; with more,
-        Wilson's of the effective sample size, its degrees of freedom adjusted (Korn and Graubard 1998), which is never
-        less than ``even``. Other values take Student's quantile, ``freedom`` degrees. There is an interval of one
-        cluster too: it has seen one thing, and says so by its width.
+        There is an interval for a single cluster, too: a wide one.
+
+        Args:
+            low: Lowest possible value.
+            high: Highest possible value.
+            rate: All values are either `low` or `high`. With one value a cluster this is Wilson's interval; with more,
+                Wilson's at the effective sample size with adjusted degrees of freedom (Korn and Graubard 1998), at
+                least `even`. Other values take Student's quantile.
+            level: Confidence level.
         """
         check_level(level)
         if not low <= self.mean <= high or low == high:
@@ -92,17 +96,20 @@ class ClusteredMean:
 
 
 def clustered_mean(values: Values, labels: Sequence[str], strata: Sequence[str] | None = None) -> ClusteredMean | None:
-    """The mean of ``values`` with its cluster-robust standard error; None of nothing.
+    """Return the mean of `values` with its cluster-robust standard error; None if there are none.
 
-    ``labels`` names each value's cluster. The error is the sandwich of Liang and Zeger 1986 for a mean, with the factor
-    for few clusters: se² = G/(G-1) · sum over clusters of (sum of the cluster's residuals)² / n² (Cameron and Miller
-    2015, section II.C and VI.B; for evaluations of language models, Miller 2024, "Adding error bars to evals", section
-    2.2). With one value in each cluster it is the ordinary standard error. The order of the values does not matter, to
-    the last bit.
+    The sandwich estimator for a mean with the few-clusters factor: se² = G/(G-1) · sum over clusters of (sum of the
+    cluster's residuals)² / n². With one value a cluster it is the ordinary standard error. The order of the values does
+    not matter, to the last bit.
 
-    ``strata`` names each value's stratum, such as its dataset: residuals are then from the stratum's mean, and the
-    factor is that of each stratum (Cochran 1977, section 5.6), for other strata are not drawn anew. Without two
-    clusters in each stratum they do not count.
+    Args:
+        values: Finite numbers.
+        labels: Each value's cluster.
+        strata: Each value's stratum, such as its dataset: residuals are then taken from the stratum's mean, with the
+            factor of each stratum (Cochran 1977, section 5.6). Ignored unless every stratum has two clusters.
+
+    Source: Liang and Zeger 1986; Cameron and Miller 2015, sections II.C and VI.B; for evaluations of language models,
+        Miller 2024, "Adding error bars to evals", section 2.2.
     """
     groups = _values_by_cluster(values, labels)
     if not groups:
@@ -135,9 +142,11 @@ def _stratified(values: Values, labels: Sequence[str], strata: Sequence[str]) ->
 
 
 def clustered_counts(values: Sequence[float], clusters: Mapping[tuple[int, ...], int]) -> ClusteredMean | None:
-    """``clustered_mean`` of few distinct values; None of nothing.
+    """Return `clustered_mean` of a few distinct values; None if there are none.
 
-    ``clusters`` says how many clusters there are in which each of ``values`` occurs so often.
+    Args:
+        values: The distinct values.
+        clusters: The number of clusters in which each of `values` occurs so often.
     """
     alike = sorted((counts, times) for counts, times in clusters.items() if times and any(counts))
     if not alike:
@@ -157,7 +166,7 @@ def _sum(values: Sequence[float], counts: Sequence[int]) -> float:
 
 
 def _clustered_error(mean: float, squares: float, n: int, clusters: int, squared_sizes: int) -> ClusteredMean:
-    """From the sum of squares of the clusters' summed residuals."""
+    """Build the mean from the sum of squares of the clusters' summed residuals."""
     se = math.sqrt(clusters / (clusters - 1) * squares) / n if clusters > 1 else None
     return ClusteredMean(mean, se, n, clusters, n * n / squared_sizes)
 

@@ -1,9 +1,8 @@
-"""Paired comparison of candidates: sign-flip and t-tests, corrections for many pairs, effects of biases.
+"""Paired comparison of candidates: sign-flip and t-tests, corrections for multiple tests, effects of biases.
 
-Comparing item by item takes the items' difficulty out of the difference (Miller 2024, "Adding error bars to
-evals", section 3). If two candidates could be exchanged on each item, the difference of an item is as likely to
-have one sign as the other (Fisher 1935). Effects are means of one number a case against 0: of what should not
-matter on verdicts.
+Comparing item by item removes the items' difficulty from the difference (Miller 2024, "Adding error bars to evals",
+section 3). If two candidates are exchangeable on each item, either sign of an item's difference is equally likely
+(Fisher 1935). Effects are means of one number per case against 0: the influence on verdicts of what should not matter.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from .intervals import Estimate, check_level, extend_to_zero, student_half, stud
 Floats = NDArray[np.float64]
 
 MAX_SIGN_FLIPS = 100  # items
-_MAX_EXHAUSTIVE = 13  # up to so many items all signs are tried
+_MAX_EXHAUSTIVE = 13  # items up to which all signs are tried
 _RANDOM_FLIPS = 9_999
 _ROUNDING = 1e-9
 
 
 def sign_flip_p(sums: Floats) -> float:
-    """Return the two-sided p-value of a mean of 0, from the sums of differences of 1 to ``MAX_SIGN_FLIPS`` items.
+    """Return the two-sided p-value of a mean of 0, from the sums of differences of 1 to `MAX_SIGN_FLIPS` items.
 
-    Of n items p is at least 2/2^n, and 1/10,000 where signs are drawn (beyond 13 items).
+    With n items p is at least 2/2^n; at least 1/10,000 if signs are drawn at random (beyond 13 items).
     """
     signs = _all_signs(len(sums)) if len(sums) <= _MAX_EXHAUSTIVE else _random_signs(len(sums))
-    own = 0 if len(sums) <= _MAX_EXHAUSTIVE else 1  # drawn signs may not include those that were seen
+    own = 0 if len(sums) <= _MAX_EXHAUSTIVE else 1  # drawn signs may not include the observed ones
     observed, slack = abs(math.fsum(sums)), _ROUNDING * math.fsum(np.abs(sums))
     extreme = int((np.abs(signs @ sums) >= observed - slack).sum())
     return (extreme + own) / (len(signs) + own)
@@ -50,14 +49,14 @@ def _all_signs(n: int) -> Floats:
 
 @lru_cache(maxsize=8)
 def _random_signs(n: int) -> Floats:
-    # Always the same ones, so that a table's p-values are the same at every run.
+    # Fixed seed: a table's p-values are the same on every run.
     bits = np.random.Generator(np.random.PCG64(1935)).integers(0, 2, (_RANDOM_FLIPS, MAX_SIGN_FLIPS))
     return np.ascontiguousarray(2 * bits[:, :n] - 1, dtype=np.float64)
 
 
 Correction = Literal["holm", "benjamini-hochberg"]
 Test = Literal["sign flips", "t"]
-# A candidate's scores by item and by what else tells two conversations on it apart (seed, evaluator); None: unscored.
+# A candidate's scores by item and by what distinguishes conversations on it (seed, evaluator); None: unscored.
 Scores = Mapping[tuple[str, str], float | None]
 # Mean differences of an item up to this are rounding, not a win.
 _DIFFERENCE_ROUNDING = 1e-9
@@ -65,16 +64,15 @@ _DIFFERENCE_ROUNDING = 1e-9
 
 @dataclass(slots=True, frozen=True)
 class Comparison:
-    """``first`` against ``second`` on the items on which both are scored.
+    """Comparison of `first` and `second` on the items on which both are scored.
 
-    ``mean`` is that of first minus second, None without common items; ``difference`` the same with its interval, and
-    ``se`` its standard error, both clustered by item; ``p`` two-sided, of there being no difference, by ``test``;
-    ``p_corrected`` the same for the whole table that the pair stands in. These five are None below two items.
+    `mean` is that of first minus second, None without common items; `difference` adds its interval, and `se` is its
+    standard error, both clustered by item; `p` is the two-sided p-value by `test`; `p_corrected` is corrected for all
+    pairs of the table. All but `mean` are None below two items.
 
-    ``n`` items were compared, in ``clusters`` clusters and ``pairs`` pairs of conversations; ``dropped`` items both
-    have talked about, but no pair of conversations is scored on both sides. ``won``, ``tied`` and ``lost`` are the
-    shares of the items, 0–1, on which the first has the higher, the same, the lower mean score; None without common
-    items.
+    `n` items were compared, in `clusters` clusters and `pairs` pairs of conversations; on `dropped` items both have
+    conversations, but no pair is scored on both sides. `won`, `tied` and `lost` are the fractions of items, 0–1, on
+    which the first has the higher, the same or the lower mean score; None without common items.
     """
 
     first: str
@@ -104,20 +102,24 @@ def compare(
     clusters: Mapping[str, str] | None = None,
     strata: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Candidates ``first`` and ``second`` on conversations that both have held, paired by item and seed or evaluator.
+    """Compare two candidates on conversations that both have had, paired by item and by seed or evaluator.
 
-    The differences are taken conversation by conversation and clustered by item. The interval is that of the mean of
-    values between ± ``highest`` (``ClusteredMean.bounded_interval``), the highest score where the lowest is 0; it is
-    that of this pair alone, whatever else is compared. Up to ``MAX_SIGN_FLIPS`` items ``p`` is that of the sign-flip
-    test, which
-    is exact where the candidates could be exchanged on each item; beyond, difference / se is taken for Student's t with
-    n - 1 degrees of freedom. No p-value is less than 2/2^n.
+    Differences are taken conversation by conversation and clustered by item. The interval is that of the mean of values
+    between ± `highest` (`ClusteredMean.bounded_interval`), for this pair alone. Up to `MAX_SIGN_FLIPS` items `p` comes
+    from the sign-flip test, which is exact if the candidates are exchangeable on each item; beyond, difference / se is
+    compared with Student's t with n - 1 degrees of freedom. No p-value is less than 2/2^n.
 
-    ``clusters`` names the cluster of items that are not independent of one another: it then takes the place of the item
-    in error, interval and p. ``strata`` names what items were drawn from, such as a dataset, where they are of several.
+    The tests reject a mean of 0 too often if one candidate loses rarely but heavily, because many samples contain no
+    such loss; the interval allows for them. So a small p with an interval that includes 0 means too few items.
 
-    The tests refute a mean of 0 too often where one candidate has few and large losses, for many samples hold none of
-    them; the interval makes room for those. So where p is small and the interval holds 0, there are too few items.
+    Args:
+        first: A key of `scores`.
+        second: Another key of `scores`.
+        scores: By candidate.
+        level: Confidence level.
+        highest: The highest possible score, the lowest being 0.
+        clusters: The cluster of items that are not independent; replaces the item in error, interval and p.
+        strata: The stratum that each item was drawn from, such as a dataset.
     """
     check_level(level)
     first_scores, second_scores = scores[first], scores[second]
@@ -170,11 +172,11 @@ def compare(
 
 
 def mean_difference_p(mean: ClusteredMean, by_item: Mapping[str, Sequence[float]]) -> tuple[float | None, Test | None]:
-    """The two-sided p-value of a mean of 0, and the test that gives it; None below two items. As in ``compare``."""
+    """Return the two-sided p-value of a mean of 0 and its test, as in `compare`; None below two items."""
     if mean.se is None:
         return None, None
     if mean.clusters <= MAX_SIGN_FLIPS:
-        items = sorted(by_item)  # signs are drawn by place
+        items = sorted(by_item)  # signs are drawn by position
         return sign_flip_p(np.array([math.fsum(by_item[item]) for item in items])), "sign flips"
     ratio = abs(mean.mean) / mean.se if mean.se else math.inf if mean.mean else 0.0
     smallest = max(sys.float_info.min, math.ldexp(1.0, 1 - mean.clusters))
@@ -183,10 +185,10 @@ def mean_difference_p(mean: ClusteredMean, by_item: Mapping[str, Sequence[float]
 
 @dataclass(slots=True, frozen=True)
 class Shortfall:
-    """How far ``first`` lies below ``second`` on the ``n`` items on which both are scored.
+    """Shortfall of `first` below `second` on the `n` items on which both are scored.
 
-    ``first`` and ``second`` are the means over these items, an item weighing as much as another. ``p`` is the chance of
-    such a fall, or a larger one, beyond the margin that was allowed; 1 of a single item, which shows no spread.
+    `first` and `second` are means over these items, all weighing the same. `p` is the one-sided p-value of a fall by
+    more than the allowed margin; 1 for a single item, which has no spread.
     """
 
     first: float
@@ -196,18 +198,15 @@ class Shortfall:
 
 
 def measure_shortfall(first: Scores, second: Scores, margin: float = 0.0) -> Shortfall | None:
-    """The one-sided test of ``compare``: does ``first`` lie below ``second`` by more than ``margin``? None without
-    common items.
+    """Test one-sidedly whether `first` lies below `second` by more than `margin`; None without common items.
 
-    An item's scores are averaged first. Items on which nothing changed say nothing about the direction, so that up to
-    ``MAX_SIGN_FLIPS`` items *that changed* (beyond ``margin`` or less) are tested by sign flips: the chance of a
-    false alarm is
-    at most ``p`` where both could be exchanged on each item, however skewed their scores and however many the ties.
-    Beyond, it is Student's t, whose error falls with the number of items. Neither test knows the shape of what it has
-    not seen: where most items fall a little and a few rise far, so that the mean stays, small samples look like a fall.
+    An item's scores are averaged first. Unchanged items say nothing about the direction, so up to `MAX_SIGN_FLIPS`
+    *changed* items are tested by sign flips: the false-alarm rate is at most `p` if the two are exchangeable, however
+    skewed their scores and however many the ties. Beyond, it is Student's t, whose error falls with the number of
+    items. If most items fall a little and a few rise far, small samples look like a fall although the mean stays.
     """
     first_means, second_means = _item_means(first), _item_means(second)
-    shared = sorted(first_means.keys() & second_means.keys())  # signs are drawn by place
+    shared = sorted(first_means.keys() & second_means.keys())  # signs are drawn by position
     if not shared:
         return None
     n = len(shared)
@@ -248,7 +247,7 @@ def compare_all(
     clusters: Mapping[str, str] | None = None,
     strata: Mapping[str, str] | None = None,
 ) -> list[Comparison]:
-    """Every pair of candidates, in the order of ``scores``, with p-values corrected over the pairs."""
+    """Compare every pair of candidates, in the order of `scores`, with p-values corrected over the pairs."""
     comparisons = [
         compare(first, second, scores, level, clusters=clusters, strata=strata)
         for first, second in combinations(scores, 2)
@@ -258,13 +257,12 @@ def compare_all(
 
 
 def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm") -> list[float | None]:
-    """p-values for reading many tests at once, in the same order; None, a test that could not be made, stays None.
+    """Correct p-values for multiple tests, in the same order; None (no test) stays None.
 
-    ``holm``                 Holm 1979, step-down Bonferroni: the chance of any false finding at all, whatever the tests
-                             have to do with each other. The default: one false "better" spoils a table of models.
-    ``benjamini-hochberg``   Benjamini and Hochberg 1995: the expected share of false ones among the findings
-                             (scipy.stats.false_discovery_control); for tests that are independent or hang together
-                             positively.
+    `holm`                 Holm 1979, step-down Bonferroni: bounds the chance of any false finding, whatever the
+                           dependence between tests. The default: one false "better" spoils a table of models.
+    `benjamini-hochberg`   Benjamini and Hochberg 1995: bounds the expected fraction of false findings
+                           (scipy.stats.false_discovery_control), for independent or positively dependent tests.
     """
     defined = [p for p in ps if p is not None]
     for p in defined:
@@ -283,7 +281,7 @@ def adjust_p_values(ps: Sequence[float | None], correction: Correction = "holm")
 
 
 def _holm(ps: Sequence[float]) -> list[float]:
-    """The k-th smallest times the number of those not smaller, never less than one before it."""
+    """Return each p times the number of those not smaller, in rank order, made monotone."""
     adjusted, reached = [0.0] * len(ps), 0.0
     for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         reached = max(reached, min(1.0, (len(ps) - rank) * ps[index]))
@@ -293,10 +291,7 @@ def _holm(ps: Sequence[float]) -> list[float]:
 
 @dataclass(slots=True, frozen=True)
 class Effect:
-    """An effect with its interval, and the two-sided p-value of there being none (None where nothing is tested).
-
-    ``n`` is the number of cases that it rests on.
-    """
+    """Effect with its interval and two-sided p-value (None if nothing is tested), over `n` cases."""
 
     value: float | None
     low: float | None
@@ -309,10 +304,10 @@ NO_EFFECT = Effect(None, None, None, None, 0)
 
 
 def mean_effect(values: Mapping[str, float], *, wins: bool = False, level: float = 0.95) -> Effect:
-    """The mean over cases of values from -1 to 1, which is 0 where nothing has an effect.
+    """Return the mean over cases of values from -1 to 1, which is 0 without an effect.
 
-    The interval is Student's, or where values are ``wins``, which few cases may hold none of, that of values between
-    -1 and 1 (``ClusteredMean.bounded_interval``); p is that of sign flips up to 100 cases, else of Student's t.
+    The interval is Student's; for `wins`, which may be rare, the bounded one (`ClusteredMean.bounded_interval`). p
+    comes from sign flips up to 100 cases, else from Student's t.
     """
     cases = sorted(values)
     mean = clustered_mean([values[case] for case in cases], cases)
@@ -324,18 +319,19 @@ def mean_effect(values: Mapping[str, float], *, wins: bool = False, level: float
 
 
 def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level: float = 0.95) -> Effect:
-    """The mean of values from -1 to 1 where the truth is -1 or 1 for each case, both sides weighing the same.
+    """Return the mean of values from -1 to 1, giving either truth (-1 or 1) the same weight.
 
-    A judge who errs without favour says 1 as often where the truth is -1 as it says -1 where the truth is 1, so its
-    effect is 0 however often it errs, and however often either is true (equal opportunity: Hardt et al. 2016; for
-    self-preference, Wataoka et al. 2024). Welch's interval and t-test of the sum of the two means, halved. Cases
-    without such a truth are left out; no effect is known where a side has fewer than two cases.
+    A judge without bias errs equally often in either direction, so its effect is 0 whatever its error rate and whatever
+    the mix of truths (equal opportunity). Welch's interval and t-test of the sum of the two means, halved. Cases
+    without such a truth are left out; undefined if a side has fewer than two cases.
+
+    Source: Hardt et al. 2016; for self-preference, Wataoka et al. 2024.
     """
     sides = [[values[case] for case in sorted(values) if truth.get(case) == side] for side in (1, -1)]
     if min(map(len, sides)) < 2:
         return Effect(None, None, None, None, sum(map(len, sides)))
     means = [math.fsum(side) / len(side) for side in sides]
-    # A quarter of a square more keeps the error above 0 where all cases of a side are alike.
+    # An extra quarter keeps the error above 0 if all cases of a side are equal.
     errors = [
         (math.fsum((value - mean) ** 2 for value in side) + 0.25) / (len(side) * (len(side) - 1))
         for side, mean in zip(sides, means, strict=True)
@@ -348,7 +344,7 @@ def balanced_effect(values: Mapping[str, float], truth: Mapping[str, int], level
 
 
 def spread_effect(grades: Mapping[str, Sequence[float]], level: float = 0.95) -> Effect:
-    """The mean over cases of the standard deviation of repeated grades from 0 to 1; nothing is tested.
+    """Return the mean over cases of the standard deviation of repeated grades from 0 to 1; no test.
 
     Cases with fewer than two grades are left out.
     """
@@ -362,7 +358,7 @@ def spread_effect(grades: Mapping[str, Sequence[float]], level: float = 0.95) ->
 
 
 def _student_interval(mean: ClusteredMean, level: float) -> Estimate:
-    """Student's interval; that of values between bounds of one case, which has none."""
+    """Return Student's interval; the bounded one for a single case."""
     return mean.interval(level) or mean.bounded_interval(-1.0, 1.0, level=level)
 
 

@@ -1,10 +1,12 @@
-"""Confidence sequences for means of bounded scores: intervals that may be looked at after every score.
+"""Confidence sequences for means of bounded scores: intervals that may be checked after every score.
 
-The hedged capital process of Waudby-Smith and Ramdas 2024 ("Estimating means of bounded random variables by betting",
-JRSS B 86(1), sections 4.2 to 4.4 and Appendix B). To test whether the mean is m, one bets against it: 1 is staked, and
-a score x multiplies the capital by 1 + bet·(x - m), the bet being set before x is seen. Where the mean is m no
-betting scheme makes money on average, so by Ville's inequality the capital ever reaches 1/alpha with probability alpha
-at most. All m whose capital never reached it are the sequence, and it covers the mean at all times at once.
+To test whether the mean is m, one bets against it: 1 is staked, and a score x multiplies the capital by
+1 + bet·(x - m), the bet being fixed before x is seen. If the mean is m, no betting scheme makes money on average, so by
+Ville's inequality the capital ever reaches 1/alpha with probability at most alpha. The sequence consists of all m whose
+capital never reached it; it covers the mean at all times simultaneously.
+
+Source: hedged capital process of Waudby-Smith and Ramdas 2024 ("Estimating means of bounded random variables by
+    betting", JRSS B 86(1), sections 4.2 to 4.4 and Appendix B).
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from numpy.typing import NDArray
 
 from .intervals import check_level
 
-# Each of these numbers of scores has a bet of its own that is best there; the capital is spread evenly over them.
+# For each of these numbers of scores there is a bet that is optimal there; the capital is split evenly between them.
 # In simulations with 50 to 500 skewed, binary or narrow scores, intervals are 1.3 to 1.5 times as wide as Student's at
 # the same n, 1.8 times for 50 narrow ones; the paper's default, one bet for all n, makes it 1.3 to 2.1 times.
 TARGETS = (30.0, 120.0, 480.0)
-# A bet may lose at most this share of the capital on one score (c in the paper, which takes 1/2 or 3/4).
+# A bet may lose at most this fraction of the capital on one score (c in the paper, which uses 1/2 or 3/4).
 MAX_LOSS = 0.9
 _DIRECTIONS = np.array([1.0, -1.0])[:, None, None]
 
@@ -30,39 +32,43 @@ Numbers = Sequence[float] | NDArray[np.float64]
 
 
 class ConfidenceSequences:
-    """Confidence sequences of ``rows`` means at once, fed one score for each row at a time.
+    """Confidence sequences of `rows` means at once, fed one score for each row at a time.
 
-    What a sequence covers, with probability ``level`` at all times together, is the mean that the next score is
-    expected to have, given all before: with items in random order, the mean over all items such as these. The rows are
-    independent of each other; that all of them cover at once needs a higher level (Bonferroni).
+    With probability `level`, at all times simultaneously, a sequence covers the expectation of the next score given all
+    before: with items in random order, the mean over all items like these. Each row covers by itself; joint coverage
+    needs a higher level (Bonferroni).
 
-    Scores that are not independent come as one observation: their mean, with their number as its weight. What is
-    covered then is the mean over all such scores. Where m is that mean, weight · (mean - m) is 0 on average over
-    observations in random order, whatever their sizes, and bets are made on that.
+    Dependent scores come as one observation: their mean, with their number as its weight. The target is then the mean
+    over all such scores, because weight · (mean - m) is 0 on average over observations in random order, whatever their
+    sizes.
 
-    The means tried are ``steps`` + 1 even ones from ``low`` to ``high``, both in the unit of the scores. A mean between
-    two of them counts as excluded only if both are, so the grid makes an interval wider, by less than two steps.
+    Candidate means are `steps` + 1 evenly spaced values from `low` to `high`, in units of the scores. A mean between
+    two of them is excluded only if both are, so the grid widens an interval by less than two steps.
     """
 
     def __init__(
         self, rows: int, *, low: float = 0.0, high: float = 100.0, level: float = 0.95, steps: int = 2000
     ) -> None:
-        """:raises ValueError: ``level`` is not between 0 and 1, or ``low`` is not below ``high``."""
+        """Start with nothing excluded.
+
+        Raises:
+            ValueError: if `level` is not between 0 and 1, or `low` is not below `high`.
+        """
         check_level(level)
         if not low < high:
-            raise ValueError(f"low is {low}, high is {high}; scores need room between them")
+            raise ValueError(f"low is {low}, high is {high}; low must be below high")
         self.low, self.high = low, high
         self.counts = np.zeros(rows, dtype=np.int64)
         self._steps = steps
-        # Either direction has half the stake: the hedge of the paper with theta = 1/2.
+        # Each direction gets half the stake: the paper's hedge with theta = 1/2.
         enough = 2.0 / (1.0 - level)
         self._enough = enough * len(TARGETS)
-        # sqrt(2 log(1/a) / (n variance)) is the best bet for n scores, a being the bet's share of the error.
+        # sqrt(2 log(1/a) / (n variance)) is the best bet for n scores; a is the bet's part of the error.
         self._stake = np.sqrt(2.0 * math.log(self._enough) / np.array(TARGETS))
         self._weight = np.zeros(rows)
         self._sum = np.full(rows, 0.5)
         self._spread = np.full(rows, 0.25)
-        # Highest mean excluded from below, lowest from above, as places in the grid; -1 and steps + 1: none is.
+        # Highest mean excluded from below, lowest from above, as grid positions; -1 and steps + 1: none.
         self._under = np.full(rows, -1)
         self._over = np.full(rows, steps + 1)
         # By row, direction (0: on scores above m, 1: below), target, and m.
@@ -70,10 +76,12 @@ class ConfidenceSequences:
         self._set_grid(0, steps)
 
     def add(self, scores: Numbers, weights: Numbers | None = None) -> None:
-        """Take in the next score of each row; nan: this row has none now, and learns nothing.
+        """Add the next score of each row; nan if a row has none now.
 
-        ``weights`` are shares, from 0 to 1, of the largest weight that any observation of this sequence can have; that
-        must be known beforehand. Without them all weigh the same.
+        Args:
+            scores: One for each row.
+            weights: Fractions, 0–1, of the largest weight that any observation of this sequence can have, which must be
+                known beforehand. Default: all weigh the same.
         """
         values = np.asarray(scores, dtype=np.float64)
         if values.shape != self.counts.shape:
@@ -95,12 +103,12 @@ class ConfidenceSequences:
 
     @property
     def lows(self) -> NDArray[np.float64]:
-        """The lower end of each row's interval; it and all below are excluded, unless it is ``low``."""
+        """Lower end of each row's interval; it and all below are excluded, unless it is `low`."""
         return self._scores(np.maximum(self._under, 0))
 
     @property
     def highs(self) -> NDArray[np.float64]:
-        """The upper end of each row's interval; it and all above are excluded, unless it is ``high``."""
+        """Upper end of each row's interval; it and all above are excluded, unless it is `high`."""
         return self._scores(np.minimum(self._over, self._steps))
 
     def _scores(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -108,45 +116,45 @@ class ConfidenceSequences:
         return scores
 
     def _bet(self, unit: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
-        """Let each mean's capital win or lose on the scores, in 0–1, by bets that do not know them yet."""
+        """Let each mean's capital win or lose on the scores, scaled to 0–1, by bets fixed beforehand."""
         deviations = np.sqrt(self._spread / (self.counts + 1))
         bets = (1.0 / deviations)[:, None] * self._stake
         factors = np.minimum(bets[:, None, :, None], self._largest)
-        factors *= weights[:, None, None, None]  # 0 where there is no score
+        factors *= weights[:, None, None, None]  # 0 without a score
         factors *= unit[:, None, None, None] * _DIRECTIONS - self._signed
         factors += 1.0
         self._capital *= factors
-        # Beyond what is enough nothing more is won: it was excluded long since, and sums stay finite.
+        # Cap the capital once a mean is excluded, so that sums stay finite.
         np.minimum(self._capital, 2.0 * self._enough, out=self._capital)
 
     def _learn(self, unit: NDArray[np.float64], valid: NDArray[np.bool_], weights: NDArray[np.float64]) -> None:
-        """The running mean and variance on which the next bets rest (the paper's equation 15)."""
+        """Update the running mean and variance behind the next bets (the paper's equation 15)."""
         self.counts += valid
         self._weight += weights
         self._sum += weights * unit
         self._spread += (weights * (unit - self._sum / (self._weight + 1.0))) ** 2
 
     def _exclude(self) -> None:
-        """Exclude the means whose capital is enough, for ever: the sequence is the intersection over time.
+        """Exclude the means whose capital is large enough, for good: the sequence is the intersection over time.
 
-        Capital that bets on scores above m falls as m rises, so what it excludes is everything up to a mean.
+        Capital that bets on scores above m falls as m rises, so it excludes everything up to some mean.
         """
         excluded = np.count_nonzero(self._capital.sum(axis=2) >= self._enough, axis=2)
         below = self._first - 1 + excluded[:, 0]
         above = self._last + 1 - excluded[:, 1]
-        # Should both sides exclude every mean, which has a probability below 1 - level, a point is left.
+        # If both sides exclude every mean (probability below 1 - level), keep a point.
         self._under = np.maximum(self._under, np.minimum(below, self._over))
         self._over = np.minimum(self._over, np.maximum(above, self._under))
-        # What every row has excluded is forgotten, once it is a tenth of what is held.
+        # Drop what every row has excluded, once it is a tenth of the grid.
         first, last = max(0, int(self._under.min())), min(self._steps, int(self._over.max()))
         if last - first < 0.9 * (self._last - self._first):
             self._capital = self._capital[:, :, :, first - self._first : last - self._first + 1].copy()
             self._set_grid(first, last)
 
     def _set_grid(self, first: int, last: int) -> None:
-        """Try the means from one place of the grid to another."""
+        """Restrict the grid to positions from `first` to `last`."""
         self._first, self._last = first, last
         means = np.arange(first, last + 1) / self._steps
-        with np.errstate(divide="ignore"):  # against a mean of 0 or 1 any bet is safe
+        with np.errstate(divide="ignore"):  # any bet against a mean of 0 or 1 is safe
             self._largest = MAX_LOSS / np.array([[means], [1.0 - means]])
         self._signed = _DIRECTIONS * means

@@ -1,9 +1,9 @@
 """Contamination detectors over token log-probabilities: LM loss, zlib ratio, Min-K% Prob, Min-K%++, AUC.
 
-Detectors (Yu et al. 2024, section 4.2, Table 3): LM loss, perplexity, zlib ratio, Min-K% Prob and Min-K%++. How well
-they tell members of the training data from other texts: AUC, and true positives at few false ones; the gap of mean
-losses between two sets. Log-probabilities are in nats, one for each token that was predicted: the first token of a text
-has none, unless something stands before it.
+Detectors (Yu et al. 2024, section 4.2, Table 3) are compared by how well they separate members of the training data
+from other texts: AUC, and the true positive rate at a low false positive rate; and by the gap of mean losses between
+two sets. Log-probabilities are in nats, one for each predicted token: the first token of a text has none, unless there
+is context before it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Floats: TypeAlias = Sequence[float] | NDArray[np.floating]
 
 # Percentages of the public Min-K% Prob code (Shi et al. 2024); Yu et al. 2024 report the same range.
 MIN_K = (5, 10, 20, 30, 40, 50, 60)
-# +1: members score high as it stands; -1: they score low, so ``Signals.scores`` turns the sign.
+# +1: members score high; -1: they score low, and `Signals.scores` flips the sign.
 DIRECTIONS = {"loss": -1, "perplexity": -1, "zlib_ratio": -1, "min_k": 1, "min_k_plus_plus": 1}
-# How far single precision may carry a log-probability above 0, or a row's probabilities from a sum of 1.
+# Tolerance for single precision: log-probabilities above 0, probabilities that do not sum to 1.
 POSITIVE_LOGPROB_SLACK = 1e-3
-_ROUNDING = 1e-12  # to the root of a variance that is itself a root at 0 and 1
+_ROUNDING = 1e-12  # keeps root finding off 0 and 1, where the variance is 0
 
 
 def loss(logprobs: Floats) -> float:
-    """The LM loss: mean negative log-probability per token, in nats."""
+    """Return the LM loss: mean negative log-probability per token, in nats."""
     return 0.0 - _mean(_check_logprobs(logprobs))
 
 
 def perplexity(logprobs: Floats) -> float:
-    """exp of the loss."""
+    """Return exp of the loss."""
     nats = loss(logprobs)
     try:
         return math.exp(nats)
@@ -46,9 +46,11 @@ def perplexity(logprobs: Floats) -> float:
 
 
 def zlib_ratio(text: str, logprobs: Floats) -> float:
-    """The LM loss over the size of the zlib-compressed text in bytes (Carlini et al. 2021, section 5.2).
+    """Return the LM loss over the size of the zlib-compressed text in bytes.
 
-    The loss is the mean per token, as the public code of Min-K% Prob and Min-K%++ has it.
+    The loss is the mean per token, as in the public code of Min-K% Prob and Min-K%++.
+
+    Source: Carlini et al. 2021, section 5.2.
     """
     if not text:
         raise ValueError("text: empty; the zlib ratio needs the text that the logprobs belong to")
@@ -56,31 +58,44 @@ def zlib_ratio(text: str, logprobs: Floats) -> float:
 
 
 def min_k(logprobs: Floats, k: float) -> float:
-    """Min-K% Prob (Shi et al. 2024): the mean log-probability of the k% least likely tokens.
+    """Return Min-K% Prob: the mean log-probability of the k% least likely tokens.
 
-    Of n tokens, max(1, int(n * k / 100)) count; the public code has no value where int(n * k / 100) is 0.
+    Of n tokens, max(1, int(n * k / 100)) count; the public code has no value if int(n * k / 100) is 0.
+
+    Source: Shi et al. 2024.
     """
     return _mean_of_lowest(np.sort(_check_logprobs(logprobs)), k)
 
 
 def min_k_plus_plus(logprobs: Floats, means: Floats, deviations: Floats, k: float) -> float:
-    """Min-K%++ (Zhang et al. 2024): ``min_k`` of (log p - mu) / sigma, by the same rule of count.
+    """Return Min-K%++: `min_k` of (log p - mu) / sigma, with the same number of tokens.
 
-    ``means`` and ``deviations`` are mu and sigma of each token's position, see ``moments``. Where sigma is 0 all that
-    can be said at that position is equally likely, and the token counts 0.
+    If sigma is 0, all possible tokens are equally likely, and the token counts as 0.
+
+    Args:
+        logprobs: One for each token.
+        means: mu of each token's position, see `moments`.
+        deviations: sigma of each token's position.
+        k: A percentage.
+
+    Source: Zhang et al. 2024.
     """
     return _mean_of_lowest(np.sort(_standardize(_check_logprobs(logprobs), means, deviations)), k)
 
 
 def moments(row: Floats) -> tuple[float, float]:
-    """Mean and standard deviation of log p over the vocabulary at one position (Zhang et al. 2024).
+    """Return mean and standard deviation of log p over the vocabulary at one position, in double precision.
 
-    mu = E_{z~p}[log p(z)] and sigma = sqrt(E[(log p)^2] - mu^2), in double precision. ``row`` holds the log-probability
-    of each word of the vocabulary; -inf is a word that cannot be said and adds nothing.
+    mu = E_{z~p}[log p(z)] and sigma = sqrt(E[(log p)^2] - mu^2).
+
+    Args:
+        row: The log-probability of each token of the vocabulary; -inf is an impossible token and adds nothing.
+
+    Source: Zhang et al. 2024.
     """
     array = np.asarray(row, dtype=np.float64)
     if array.ndim != 1 or not array.size:
-        raise ValueError(f"row: of shape {array.shape}; one log-probability for each word of the vocabulary is needed")
+        raise ValueError(f"row: of shape {array.shape}; one log-probability for each token of the vocabulary is needed")
     peak = float(array.max())
     if not peak <= POSITIVE_LOGPROB_SLACK:  # nan too
         raise ValueError(f"row: its largest value is {peak:.6g}; log-probabilities are at most 0 (are these logits?)")
@@ -90,7 +105,7 @@ def moments(row: Floats) -> tuple[float, float]:
         raise ValueError(f"row: its probabilities sum to {total:.6g}, not 1; the whole vocabulary is needed")
     possible = weights > 0.0
     weights = weights[possible] / total
-    # Measured from the peak, and squared after centring: a certain or an even row gives exactly 0, none less than 0.
+    # Relative to the peak, and squared after centring: a certain or uniform row gives exactly 0, none is below 0.
     offsets = array[possible] - peak
     centre = float(weights @ offsets)
     return peak + centre, math.sqrt(float(weights @ (offsets - centre) ** 2))
@@ -98,10 +113,10 @@ def moments(row: Floats) -> tuple[float, float]:
 
 @dataclass(slots=True, frozen=True)
 class Signals:
-    """All detector values of one text, as their functions give them.
+    """Detector values of one text.
 
-    ``min_k`` and ``min_k_plus_plus`` hold one value for each k of ``MIN_K``; the latter is None where the vocabulary's
-    moments are not known. All of it is plain JSON data: ``Signals(**asdict(signals))`` is the record again.
+    `min_k` and `min_k_plus_plus` hold one value for each k of `MIN_K`; the latter is None if the vocabulary's moments
+    are unknown. All plain JSON data: `Signals(**asdict(signals))` is the record again.
     """
 
     tokens: int
@@ -115,7 +130,7 @@ class Signals:
     def from_logprobs(
         cls, text: str, logprobs: Floats, means: Floats | None = None, deviations: Floats | None = None
     ) -> Signals:
-        """Every detector on one text; Min-K%++ if ``means`` and ``deviations`` are given."""
+        """Compute every detector on one text; Min-K%++ only with `means` and `deviations`."""
         if (means is None) != (deviations is None):
             raise ValueError(f"{'means' if means is None else 'deviations'}: missing; Min-K%++ needs both moments")
         array = _check_logprobs(logprobs)
@@ -133,7 +148,7 @@ class Signals:
         return replace(signals, min_k_plus_plus=[_mean_of_lowest(standardised, k) for k in MIN_K])
 
     def scores(self) -> dict[str, float]:
-        """Return scores by detector, larger ones for likely members; names end in ``_5`` to ``_60`` if k matters."""
+        """Return scores by detector, higher for likely members; names end in `_5` to `_60` if they depend on k."""
         scores = {name: DIRECTIONS[name] * float(getattr(self, name)) for name in ("loss", "perplexity", "zlib_ratio")}
         for name, values in (("min_k", self.min_k), ("min_k_plus_plus", self.min_k_plus_plus)):
             if values is not None:
@@ -144,14 +159,15 @@ class Signals:
 def auc(
     scores: Floats, member: Sequence[bool], *, level: float = 0.95, clusters: Sequence[str] | None = None
 ) -> Estimate:
-    """Area under the ROC curve of ``scores`` against ``member``, with a score interval (Newcombe 2006, method 5).
+    """Return the area under the ROC curve of `scores` against `member`, with a score interval.
 
-    It is the chance that a member scores above a non-member, a tie counting half. The interval holds the areas A from
-    which the value is no more than z standard errors away, by the variance of Hanley and McNeil 1982 at A itself; so it
-    has a width where members and others part completely, and stays between 0 and 1. Where the variance of DeLong et al.
-    1988 is larger at the value (classes of very different spread, or texts of one of ``clusters`` that are alike:
-    Obuchowski 1997), that of A is larger by the same factor. Where members and others part completely no such factor is
-    seen, and clusters count in place of texts. The order of the pairs does not matter.
+    The AUC is the chance that a member scores above a non-member, a tie counting half. The interval holds the areas A
+    that are within z standard errors of the value, by the variance of Hanley and McNeil 1982 at A itself, so it has a
+    width even at perfect separation and stays between 0 and 1. That variance is scaled up if the variance at the value
+    is larger by DeLong et al. 1988 (classes of very different spread) or by Obuchowski 1997 (correlated texts in
+    `clusters`). At perfect separation no such factor can be estimated, and clusters are counted instead of texts.
+
+    Source: Newcombe 2006, method 5.
     """
     from scipy.optimize import brentq
 
@@ -170,20 +186,20 @@ def auc(
 
 
 def chance_error(scores: Floats, member: Sequence[bool], clusters: Sequence[str] | None = None) -> float:
-    """The standard error that the ``auc`` would have if members and others were alike."""
+    """Return the standard error that the `auc` would have if members and non-members were alike."""
     inside, outside = _dense_ranks(scores, member)
     return math.sqrt(_variance_of_auc(_area(inside, outside), inside, outside, scores, member, clusters)(0.5))
 
 
 def area_power(area: float, error: float, members: int, non_members: int, level: float) -> float:
-    """Return the chance that the one-sided test at ``level`` finds a true ``area``; ``error``: ``chance_error``."""
+    """Return the power of the one-sided test at `level` against a true `area`; `error` is `chance_error`."""
     factor = error**2 / _hanley_mcneil(0.5, members, non_members)
     true_error = math.sqrt(factor * _hanley_mcneil(area, members, non_members))
     return normal_share((area - 0.5 + error * normal_quantile(level)) / true_error)
 
 
 def sample_factor(area: float, error: float, members: int, non_members: int, level: float, power: float) -> float:
-    """How many times as many texts find a true ``area`` with this ``power``; the rest as in ``area_power``."""
+    """Return how many times as many texts give this `power` against a true `area`; see `area_power`."""
     factor = error**2 / _hanley_mcneil(0.5, members, non_members)
     true_error = math.sqrt(factor * _hanley_mcneil(area, members, non_members))
     return ((normal_quantile(1 - level) * error + normal_quantile(power) * true_error) / (area - 0.5)) ** 2
@@ -197,7 +213,7 @@ def _variance_of_auc(
     member: Sequence[bool],
     clusters: Sequence[str] | None,
 ) -> Callable[[float], float]:
-    """The variance of an AUC as a function of the true area, ``value`` being the one seen."""
+    """Return the variance of an AUC as a function of the true area, given the observed `value`."""
     sizes = len(inside), len(outside)
     observed = _delong(inside, outside)
     if clusters is not None and len(set(clusters)) < len(clusters):
@@ -214,12 +230,12 @@ def _variance_of_auc(
 
 
 def _obuchowski(scores: NDArray[np.float64], member: NDArray[np.bool_], clusters: NDArray[np.int64]) -> float:
-    """The variance of an AUC where texts of a cluster are not independent (Obuchowski 1997, Biometrics 53, 567)."""
+    """Return the variance of an AUC with dependent texts in a cluster (Obuchowski 1997, Biometrics 53, 567)."""
     parts = np.zeros(len(scores))
     for side in (member, ~member):
         opposite = np.sort(scores[~side])
         above = (np.searchsorted(opposite, scores[side], "left") + np.searchsorted(opposite, scores[side], "right")) / 2
-        # Of others it is the share of members below: turned, so that what a cluster of both does not cancel.
+        # For non-members it is the fraction of members below: flipped, so that mixed clusters do not cancel.
         above = above / len(opposite) if side is member else 1 - above / len(opposite)
         parts[side] = (above - above.mean()) / side.sum()
     sums = np.bincount(clusters, weights=parts)
@@ -228,20 +244,20 @@ def _obuchowski(scores: NDArray[np.float64], member: NDArray[np.bool_], clusters
 
 
 def _hanley_mcneil(area: float, members: int, non_members: int) -> float:
-    """The variance of an AUC, sample sizes being averaged as Newcombe does, so that it is symmetric in the classes."""
+    """Return the variance of an AUC, with averaged sample sizes as in Newcombe: symmetric in the classes."""
     more = (members + non_members) / 2 - 1
     shape = 1 + more * ((1 - area) / (2 - area) + area / (1 + area))
     return area * (1 - area) * shape / (members * non_members)
 
 
 def _area(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> float:
-    """The share of pairs in which the member is ranked above the other text, a tie counting half."""
+    """Return the fraction of pairs in which the member ranks above the other text, a tie counting half."""
     twice = np.searchsorted(outside, inside, "left").sum() + np.searchsorted(outside, inside, "right").sum()
     return int(twice) / (2 * len(inside) * len(outside))
 
 
 def _delong(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> float:
-    """The variance of an AUC from the spread of the shares of the other class that each text is ranked above."""
+    """Return the variance of an AUC from the spread of each text's rank in the other class."""
     above = [
         (np.searchsorted(opposite, own, "left") + np.searchsorted(opposite, own, "right")) / (2 * len(opposite))
         for own, opposite in ((inside, outside), (outside, inside))
@@ -250,7 +266,7 @@ def _delong(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> float:
 
 
 def tpr_at_fpr(scores: Floats, member: Sequence[bool], fpr: float = 0.05) -> float:
-    """The largest share of members found by a threshold that takes at most the share ``fpr`` of non-members for one.
+    """Return the highest true positive rate of any threshold with a false positive rate of at most `fpr`.
 
     Reported as TPR@5%FPR by Shi et al. 2024 and Zhang et al. 2024. No interpolation between thresholds.
     """
@@ -290,12 +306,12 @@ def _reject(name: str, values: NDArray[np.float64], wrong: NDArray[np.bool_], ru
 
 
 def _mean(array: NDArray[np.float64]) -> float:
-    # Exactly rounded: the same bits on every platform.
+    # fsum is exactly rounded: the same bits on every platform.
     return math.fsum(array.tolist()) / len(array)
 
 
 def _mean_of_lowest(ordered: NDArray[np.float64], k: float) -> float:
-    """The mean of the lowest k% of ascending values."""
+    """Return the mean of the lowest k% of ascending values."""
     if not 0 < k <= 100:
         raise ValueError(f"k is {k}; it is a percentage above 0 and at most 100")
     return _mean(ordered[: max(1, int(len(ordered) * k / 100))])
@@ -319,7 +335,7 @@ def _standardize(array: NDArray[np.float64], means: Floats, deviations: Floats) 
 
 
 def _dense_ranks(scores: Floats, member: Sequence[bool]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Dense ranks of the scores, ascending: those of members, and those of non-members."""
+    """Return dense ranks of the scores, ascending: those of members, and those of non-members."""
     values, labels = np.asarray(scores, dtype=np.float64), np.asarray(member)
     if values.ndim != 1 or values.shape != labels.shape:
         raise ValueError(f"member: {labels.size} labels for {values.size} scores")

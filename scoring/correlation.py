@@ -1,8 +1,7 @@
 """Scores against benchmark accuracies: correlations, robust lines, and the models that lie off them.
 
-Yu et al. 2024, appendix C, Table 7 (coefficients, with and without a suspected model) and Figure 4: a model far
-below the line of interview score on benchmark accuracy answers better than it understands, which suggests
-contamination.
+Yu et al. 2024, appendix C, Table 7 (coefficients, with and without a suspected model) and Figure 4: a model far below
+the line of interview score on benchmark accuracy answers better than it understands, which suggests contamination.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from numpy.typing import NDArray
 from .intervals import Floats, mid_ranks, normal_share, student_quantile, student_tail
 
 DEPARTURE_LEVEL = 0.05  # of all tests together
-MIN_POINTS = 10  # items, or clusters of items: from fewer no error can be estimated
+MIN_POINTS = 10  # items, or clusters of items: fewer are too few to estimate an error
 _UNBOUNDED = 1e6  # degrees of freedom
 
-_NORMAL_MAD = 1.4826  # the median absolute value of a normal distribution times this is its standard deviation
-_ROUGH_THRESHOLD = 2.5  # expected spreads within which a point has a part in the final line
+_NORMAL_MAD = 1.4826  # standard deviation over median absolute value of a normal distribution
+_ROUGH_THRESHOLD = 2.5  # expected spreads within which a point counts for the final line
 
 
 @dataclass(slots=True, frozen=True)
 class Point:
-    """One model: ``x`` and ``y`` with the standard errors of each (0 where they are not known)."""
+    """One model: `x` and `y` with their standard errors (0 if unknown)."""
 
     name: str
     x: float
@@ -41,11 +40,11 @@ class Point:
 
 @dataclass(slots=True, frozen=True)
 class Regression:
-    """A line through points that does not follow outliers.
+    """Line through points that outliers do not influence.
 
-    ``residuals`` are y less the line; ``deviations`` the same in units of each point's expected spread; ``inliers`` the
-    points that the final line is drawn through. ``below`` and ``above`` are the names of those beyond ``threshold``
-    such units; where points were tested (``departures``), of those whose corrected p is less than 0.05.
+    `residuals` are y minus the line; `deviations` are residuals in units of each point's expected spread; `inliers` are
+    the points behind the final line. `below` and `above` name the points beyond `threshold` such units; if points were
+    tested (`departures`), those with a corrected p below 0.05.
     """
 
     slope: float
@@ -73,19 +72,20 @@ class Regression:
 
 
 def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
-    """A line that outliers do not draw to themselves, and each point's distance from it.
+    """Fit a line that outliers do not attract, and return each point's distance from it.
 
-    Reweighted least squares (Rousseeuw and Leroy 1987): the line of least trimmed squares, through the h = (n+3)/2
-    points that lie closest to a line, tells which points lie within 2.5 expected spreads; the final line is that of
-    least squares through those. So two outliers among six points are found; where half lie elsewhere, no line can say
-    which half.
+    Reweighted least squares: the line of least trimmed squares, through the h = (n+3)/2 points closest to a line,
+    decides which points lie within 2.5 expected spreads; the final line is the least-squares line of those. So two
+    outliers among six points are found; if half the points lie elsewhere, no line can tell which half.
 
     A point's expected spread joins that of the residuals (first the h-th smallest, scaled for a normal distribution;
-    then the standard deviation of those kept) with the point's own standard errors. Give those where points are few:
-    six points with normal noise about a line have one flagged in 8% of samples with them, in most samples without,
-    for so few residuals say little of the noise.
+    then the standard deviation of the inliers) with the point's own standard errors. Provide those if points are few:
+    with them, one of six points with normal noise about a line is flagged in 8% of samples; without, in most.
 
-    :raises ValueError: fewer than three points, two of one name, or all at the same x.
+    Raises:
+        ValueError: if there are fewer than three points, two of one name, or all at the same x.
+
+    Source: Rousseeuw and Leroy 1987.
     """
     if len(points) < 3:
         raise ValueError(f"{len(points)} points; a line with outliers needs at least three")
@@ -108,17 +108,17 @@ def robust_line(points: Sequence[Point], threshold: float = 3.0) -> Regression:
 
 
 def _trimmed_count(count: int) -> int:
-    """How many points a line of least trimmed squares rests on."""
+    """Return the number of points behind a line of least trimmed squares."""
     return min(count, (count + 3) // 2)
 
 
 @dataclass(slots=True, frozen=True)
 class Departure:
-    """A point's distance from the line through the points kept, itself left out: the test of whether it belongs there.
+    """Distance of a point from the line through the other inliers, with the test of whether it belongs to that line.
 
-    ``value`` is y less the line, ``se`` its expected spread if it belongs there, with ``freedom`` degrees; ``models``
-    is the part of ``se`` that more items would not narrow. ``tries``: by how much a p-value is corrected, because the
-    line was searched for; None where so many points are off already that no line could tell of one more.
+    `value` is y minus the line, `se` its expected spread under the null hypothesis, with `freedom` degrees of freedom;
+    `models` is the part of `se` that more items would not reduce. `tries` is the correction for having searched for the
+    line; None if so many points are off already that no further one could be tested.
     """
 
     value: float
@@ -129,25 +129,25 @@ class Departure:
     tries: int | None
 
     def corrected_for(self, tables: int) -> Departure:
-        """Return the same test as one of those of this point in so many tables, by Bonferroni."""
+        """Return the same test as one of this point's tests in `tables` tables (Bonferroni)."""
         return self if self.tries is None else replace(self, tries=self.tries * tables)
 
     @property
     def p(self) -> float:
-        """The chance of lying as far off on that side, corrected."""
+        """Corrected p-value of lying as far off on that side."""
         if self.tries is None:
             return 1.0
         ratio = abs(self.value) / self.se if self.se else math.inf if self.value else 0.0
         return min(1.0, self.tries * max(sys.float_info.min, float(student_tail(ratio, self.freedom))))
 
     def power(self, fall: float) -> float:
-        """The probability that the test finds a point that lies ``fall`` off."""
+        """Return the probability that the test detects a point that lies `fall` off."""
         if self.tries is None or not self.se:
             return 0.0
         return float(student_tail(self._critical(self.freedom) - fall / self.se, self.freedom))
 
     def item_factor(self, fall: float, power: float) -> float | None:
-        """How many times as many items find that with this ``power``; None where no number of them would."""
+        """Return how many times as many items would detect `fall` with this `power`; None if no number would."""
         if self.tries is None:
             return None
         target = fall / (self._critical(self.limit) + float(student_quantile(power, self.limit)))
@@ -161,11 +161,11 @@ class Departure:
 
 @dataclass(slots=True, frozen=True)
 class ItemErrors:
-    """What the items say of one point: for each cluster of items its share of the error of ``x`` and of ``y`` (the sum
-    of its residuals over the number of values), and the number of ``clusters`` that have values.
+    """Contribution of items to one point's error.
 
-    ``x_least`` and ``y_least``: errors that are not undercut, whatever the spread seen: few values may be alike by
-    chance.
+    By cluster of items: its share of the error of `x` and of `y` (the sum of its residuals over the number of values),
+    and the number of `clusters` that have values. `x_least` and `y_least` are lower limits of the errors, because a few
+    values may be alike by chance.
     """
 
     x: Floats
@@ -178,17 +178,17 @@ class ItemErrors:
 def departures(
     line: Regression, points: Sequence[Point], errors_of: Mapping[str, ItemErrors], *, scatter: float, tests: int = 1
 ) -> dict[str, Departure]:
-    """Test each point against the line of the others that were kept; points that cannot be tested are left out.
+    """Test each point against the line of the other inliers; points that cannot be tested are left out.
 
-    A point's expected spread joins the error from the items, point and line being compared item by item (on as many
-    degrees of freedom as there are clusters less one), and how far points lie about a line beyond that: ``scatter``, or
-    more where the kept points show more (on as many degrees as there are of them less two), with the line's own error
-    at that place (the prediction interval of least squares). A few points that happen to lie on a line do not say that
-    all do, so ``scatter`` is allowed in any case. The degrees of the sum are Satterthwaite's (1946).
+    A point's expected spread joins two parts: the error from the items, compared item by item (degrees of freedom:
+    clusters less one); and `scatter`, the spread of models about a line beyond that, or more if the inliers show more
+    (degrees: inliers less two), with the prediction error of least squares. A few points that happen to lie on a line
+    do not prove that all do, so `scatter` is always allowed for. The joint degrees of freedom are Satterthwaite's
+    (1946).
 
-    The kept points were searched for, so p is corrected by Bonferroni for every set of points that the search could
-    have left out and each of its members; and for ``tests`` kinds of test. So the chance of finding any point of a
-    clean table below its line is at most 0.05 / ``tests``, if points lie normally about a line by no more than that.
+    The inliers were searched for, so p is corrected (Bonferroni) for every set of points that the search could have
+    left out, each of its members, and `tests` kinds of test. So the chance of finding any point of a clean table below
+    its line is at most 0.05 / `tests`, if models scatter normally about a line by no more than that.
     """
     max_outliers = len(points) - _trimmed_count(len(points))
     sets = sum(outliers * math.comb(len(points), outliers) for outliers in range(1, max_outliers + 1))
@@ -215,7 +215,7 @@ def _departure(
     errors = ys - ys.mean() - slope * centred
     freedom = len(inliers) - 2
     own = errors_of[point.name]
-    # What the items alone make of the points' places, cluster by cluster.
+    # Error of the points that is due to the items, cluster by cluster.
     noise = np.array([_point_noise(errors_of[inlier.name], slope) for inlier in inliers])
     by_items = float(((_point_noise(own, slope) - weights @ noise) ** 2).sum())
     by_items += _excess_variance(own.y_least, own.y) + slope**2 * _excess_variance(own.x_least, own.x)
@@ -223,7 +223,7 @@ def _departure(
     observed = (float(errors @ errors) - float((remainder**2).sum())) / freedom
     stretch = 1 + 1 / len(inliers) + (point.x - xs.mean()) ** 2 / total
     clusters = max(2, min(own.clusters, *(errors_of[inlier.name].clusters for inlier in inliers)))
-    # Of few items nobody knows what part of the scatter is theirs.
+    # With few items their part of the scatter is unknown.
     scattered = observed > scatter**2 and clusters >= MIN_POINTS
     by_points = (observed if scattered else scatter**2) * stretch
     unsure = by_items**2 / (clusters - 1) + (by_points**2 / freedom if scattered else 0.0)
@@ -240,7 +240,7 @@ def _point_noise(errors: ItemErrors, slope: float) -> Floats:
 
 
 def _excess_variance(floor: float, parts: Floats) -> float:
-    """By how much the square of the least error exceeds the variance seen."""
+    """Return by how much the square of the minimum error exceeds the observed variance."""
     return max(0.0, floor**2 - float((parts**2).sum()))
 
 
@@ -261,10 +261,12 @@ class _Line:
 
 
 def _least_trimmed(points: Sequence[Point], coverage: int) -> _Line:
-    """The line with the smallest sum of its ``held`` smallest squared residuals.
+    """Return the line with the smallest sum of its `coverage` smallest squared residuals.
 
-    From the line through each pair of points, the nearest points and their own line are taken in turn until the sum no
-    longer falls (the concentration steps of Rousseeuw and Van Driessen 2006).
+    From the line through each pair of points, alternate between the nearest points and their own line until the sum no
+    longer falls.
+
+    Source: concentration steps of Rousseeuw and Van Driessen 2006.
     """
     best: tuple[float, _Line] | None = None
     for first, second in combinations(sorted(points, key=lambda point: (point.x, point.y, point.name)), 2):
@@ -280,7 +282,7 @@ def _least_trimmed(points: Sequence[Point], coverage: int) -> _Line:
                 break
             line, total = _least_squares(nearest), current
     if best is None:
-        raise ValueError("x: all points lie at one place")
+        raise ValueError("x: all points are equal")
     return best[1]
 
 
@@ -290,9 +292,9 @@ def _least_squares(points: Sequence[Point]) -> _Line:
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float] | None:
-    """Pearson's r and its two-sided p-value; None where one side has no spread, or of fewer than three pairs.
+    """Return Pearson's r and its two-sided p-value; None without spread on a side, or below three pairs.
 
-    r is known to about sixteen digits, so no p-value is less than that of r = 1 - 2**-53: it is never 0.
+    r is exact to about sixteen digits, so p is at least that of r = 1 - 2**-53: never 0.
     """
     from scipy.special import betainc
 
@@ -311,18 +313,15 @@ def _linear_coefficient(xs: Floats, ys: Floats) -> float:
     return float(np.clip(x @ y / math.sqrt(float(x @ x) * float(y @ y)), -1.0, 1.0))
 
 
-# Up to so many pairs Spearman's p-value comes from all n! orders (40,320); beyond, from the t distribution.
+# Pairs up to which Spearman's p comes from all n! orders (40,320); beyond, from the t distribution.
 MAX_EXACT = 8
-_MAX_EXACT_KENDALL = 33  # pairs, as scipy has it
-_MAX_PAIRWISE = 500  # pairs that are compared all with all at once
+_MAX_EXACT_KENDALL = 33  # pairs, as in scipy
+_MAX_PAIRWISE = 500  # pairs up to which all are compared at once
 
 
 @dataclass(slots=True, frozen=True)
 class ModelScores:
-    """What one model reached on one dataset: static accuracy and score, each in the unit of its source.
-
-    ``accuracy_se`` and ``score_se`` are their standard errors, 0 where they are not known.
-    """
+    """Static accuracy and score of one model on one dataset, with standard errors (0 if unknown)."""
 
     model: str
     dataset: str
@@ -334,7 +333,7 @@ class ModelScores:
 
 @dataclass(slots=True, frozen=True)
 class Coefficient:
-    """A coefficient from -1 to 1, and the two-sided p-value of there being no relation."""
+    """Coefficient from -1 to 1, and the two-sided p-value of no relation."""
 
     value: float
     p: float
@@ -342,7 +341,7 @@ class Coefficient:
 
 @dataclass(slots=True, frozen=True)
 class Correlation:
-    """The three coefficients of ``n`` pairs; each None where one side has no spread, or of fewer than three pairs."""
+    """The three coefficients of `n` pairs; each is None without spread on a side, or below three pairs."""
 
     n: int
     pearson: Coefficient | None
@@ -352,7 +351,7 @@ class Correlation:
 
 @dataclass(slots=True, frozen=True)
 class Correlations:
-    """Table 7's columns for one choice of models: all datasets' pairs pooled, and each dataset by itself."""
+    """Columns of Table 7 for one choice of models: all datasets pooled, and each dataset by itself."""
 
     overall: Correlation
     datasets: dict[str, Correlation]
@@ -360,10 +359,10 @@ class Correlations:
 
 @dataclass(slots=True, frozen=True)
 class DatasetLine:
-    """The line of score on accuracy over one dataset's models.
+    """Line of score on accuracy over one dataset's models.
 
-    ``spread`` is the expected spread of the residuals, in units of the score: without standard errors a point is
-    flagged beyond ``line.threshold * spread``, with them its own are joined to it.
+    `spread` is the expected spread of the residuals, in units of the score: without standard errors a point is flagged
+    beyond `line.threshold * spread`; with them, its own are added.
     """
 
     line: Regression
@@ -371,19 +370,20 @@ class DatasetLine:
 
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> Correlation:
-    """Pearson, Spearman and Kendall of pairs."""
+    """Return Pearson, Spearman and Kendall of pairs."""
     result = pearson(xs, ys)
     linear = None if result is None else Coefficient(*result)
     return Correlation(len(xs), linear, spearman(xs, ys), kendall(xs, ys))
 
 
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
-    """Spearman's rho (1904): Pearson's r of the ranks, ties having the mean of theirs. None as with ``pearson``.
+    """Return Spearman's rho (1904): Pearson's r of the mid-ranks. None as with `pearson`.
 
-    Up to ``MAX_EXACT`` pairs the p-value is that of the permutation test: twice the share of orders with as high, or
-    as low, a rho. Beyond, rho * sqrt((n-2) / (1-rho²)) is taken for t with n-2 degrees of freedom (Kendall and
-    Stuart, vol. 2, section 31.19), which is poor for few pairs, and calls pairs that are all in order certain (p = 0):
-    no p-value is less than 2/n!, the chance that n pairs are in order or in the opposite one.
+    Up to `MAX_EXACT` pairs, p is that of the permutation test: twice the fraction of orders with as extreme a rho.
+    Beyond, rho * sqrt((n-2) / (1-rho²)) is compared with t with n-2 degrees of freedom, which is poor for few pairs; p
+    is at least 2/n!, the chance that n pairs are in order or in reverse order.
+
+    Source: Kendall and Stuart, vol. 2, section 31.19.
     """
     if not _have_spread(xs, ys):
         return None
@@ -396,7 +396,7 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
     products, observed = (
         x_ranks[_all_orders(n)] @ y_ranks,
         x_ranks @ y_ranks,
-    )  # rho, but for a factor that no order changes
+    )  # rho up to a constant factor
     tail = min((products <= observed).mean(), (products >= observed).mean())
     return Coefficient(rho, min(1.0, 2.0 * float(tail)))
 
@@ -407,11 +407,12 @@ def _all_orders(n: int) -> NDArray[np.int64]:
 
 
 def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
-    """Kendall's tau-b (1938, 1945): concordant less discordant pairs of pairs, over the root of those not tied in x
-    times those not tied in y. None as with ``pearson``.
+    """Return Kendall's tau-b (1938, 1945). None as with `pearson`.
 
-    The p-value is exact where nothing is tied and n is at most 33, else by the normal approximation with the variance
-    for ties (Kendall 1970, "Rank correlation methods", 4th ed., chapters 4 and 5).
+    Concordant minus discordant pairs of pairs, over the root of those not tied in x times those not tied in y. p is
+    exact without ties up to n = 33, else by the normal approximation with the variance for ties.
+
+    Source: Kendall 1970, "Rank correlation methods", 4th ed., chapters 4 and 5.
     """
     if not _have_spread(xs, ys):
         return None
@@ -432,7 +433,7 @@ def kendall(xs: Sequence[float], ys: Sequence[float]) -> Coefficient | None:
 
 
 def _orders_as_discordant(n: int, discordant: int) -> float:
-    """Return twice the share of the orders of n things with so few discordant pairs, at most 1."""
+    """Return twice the fraction of the orders of n things with at most so many discordant pairs, at most 1."""
     orders = np.ones(1)
     for size in range(2, n + 1):
         orders = np.convolve(orders, np.ones(size))
@@ -440,7 +441,7 @@ def _orders_as_discordant(n: int, discordant: int) -> float:
 
 
 def _score_variance(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return the variance of concordant less discordant pairs if there is no relation, with ties."""
+    """Return the variance of concordant minus discordant pairs without a relation, corrected for ties."""
     n = len(xs)
     ties = [np.unique(values, return_counts=True)[1].astype(np.float64) for values in (xs, ys)]
     pairs, triples, scores = (
@@ -451,9 +452,10 @@ def _score_variance(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> Correlations:
-    """Return coefficients of accuracy and score over all models but ``without`` (Yu et al. 2024, Table 7).
+    """Return coefficients of accuracy and score over all models except `without` (Yu et al. 2024, Table 7).
 
-    Overall pools all datasets, as the paper does; its p-values are too small: a model's figures are not independent.
+    Overall pools all datasets, as in the paper; its p-values are too small, because a model's figures are not
+    independent.
     """
     rows = [row for row in figures if row.model not in without]
     return Correlations(
@@ -462,15 +464,18 @@ def correlate(figures: Iterable[ModelScores], without: Collection[str] = ()) -> 
 
 
 def fit_lines(figures: Iterable[ModelScores]) -> dict[str, DatasetLine | None]:
-    """The robust line of score on accuracy in each dataset (Yu et al. 2024, Figure 4); None where accuracies are equal.
+    """Fit the robust line of score on accuracy in each dataset; None if accuracies are equal.
 
-    :raises ValueError: a dataset has fewer than three models, or one of them twice.
+    Raises:
+        ValueError: if a dataset has fewer than three models, or one of them twice.
+
+    Source: Yu et al. 2024, Figure 4.
     """
     return {name: _fit_line(group) for name, group in group_by_dataset(figures).items()}
 
 
 def group_by_dataset(figures: Iterable[ModelScores]) -> dict[str, list[ModelScores]]:
-    """The figures of each dataset, in the order in which datasets first appear."""
+    """Return the figures of each dataset, in order of first appearance."""
     groups: dict[str, list[ModelScores]] = {}
     for figure in figures:
         groups.setdefault(figure.dataset, []).append(figure)
@@ -488,7 +493,7 @@ def _have_spread(xs: Sequence[float], ys: Sequence[float]) -> bool:
 
 
 def _smallest_p(n: int) -> float:
-    """The least p-value of a test over all orders of ``n`` pairs, and above 0 where that is too small for a float."""
+    """Return the smallest p-value of a test over all orders of `n` pairs, above 0 even if too small for a float."""
     return max(math.exp(math.log(2.0) - math.lgamma(n + 1)), sys.float_info.min)
 
 
@@ -499,7 +504,7 @@ def _fit_line(group: Sequence[ModelScores]) -> DatasetLine | None:
     if len(points) > 2 and len({point.x for point in points}) < 2:
         return None
     line = robust_line(points)
-    # A point's deviation is its residual over spread and own errors joined: the furthest one tells the spread best.
+    # A deviation is the residual over the joint spread and own errors; the largest gives the spread most precisely.
     furthest = max(points, key=lambda point: abs(line.residuals[point.name]))
     residual, deviation = line.residuals[furthest.name], line.deviations[furthest.name]
     joined = residual / deviation if deviation else 0.0

@@ -1,4 +1,4 @@
-"""Dispute criteria: when grades of one answer are in dispute, from plain data or a user's Python file."""
+"""Dispute criteria: rules for when grades of one answer are in dispute, from plain data or a user's Python file."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _GRADER, _ANSWER = "grader_dispute", "answer_dispute"  # the functions of a user
 
 @dataclass(slots=True, frozen=True)
 class DisputeCriteria:
-    """When grades of one answer are in dispute. Those up to ``wrong`` count as wrong, others as right.
+    """Rules for when grades of one answer are in dispute. Grades up to `wrong` count as wrong, others as right.
 
-    ``grader`` (F): a grader disputes an answer where they are ``alone`` on their side, all others being on the other
-    one; or where their grade is ``apart`` from the median of the others by ``distance`` at least. Where there are two
-    graders, one on each side, both dispute it; one grader alone disputes nothing.
+    `grader` (F): a grader disputes an answer if `alone` on one side, all others being on the other; or if `apart` from
+    the median of the others by at least `distance`. With two graders, one on each side, both dispute it; a single
+    grader disputes nothing.
 
-    ``answer`` (G): an answer is in dispute where ``halves`` of its graders are on either side. Of an odd number the
-    larger half has one more and the smaller half at least two, for one against two is the dispute of a grader. Or
-    where its highest and lowest grade ``spread`` over ``distance`` at least.
+    `answer` (G): an answer is in dispute if its graders split into `halves`. With an odd number the larger half has one
+    more and the smaller at least two, because one against two is a grader's dispute. Or if its highest and lowest grade
+    `spread` over at least `distance`.
 
-    ``weights``: of G and of F in a question's dispute level. ``models``: judge models' grades count beside people's;
-    else, where people graded, they open no dispute. ``of_grader`` and ``of_answer`` are functions in place of
-    the rules: of a grade and the others' grades, and of all grades, sorted.
+    `weights`: of G and of F in a question's dispute level. `models`: judge models' grades count beside people's;
+    otherwise they open no dispute if people graded. `of_grader` and `of_answer` are functions that replace the rules:
+    of a grade and the others' grades, and of all grades, sorted.
     """
 
     wrong: float = 0.0
@@ -46,12 +46,12 @@ class DisputeCriteria:
 
     @classmethod
     def from_rules(cls, rules: Mapping[str, Any] | None) -> DisputeCriteria:
-        """Read plain data: ``wrong``, ``grader``, ``question`` (the rule of answers), ``distance``, ``weights`` and
-        ``models``.
+        """Read plain data: `wrong`, `grader`, `question` (the rule of answers), `distance`, `weights` and `models`.
 
-        What is not named has its default; other entries are left alone.
+        Missing entries have their default; unknown entries are ignored.
 
-        :raises ConfigurationError: a value is none there is.
+        Raises:
+            ConfigurationError: if a value is invalid.
         """
         settings = dict(rules or {})
         default = cls()
@@ -72,10 +72,10 @@ class DisputeCriteria:
         return cls(wrong, grader, answer, distance, (first, second), settings.get("models") is True)
 
     def with_file(self, file: Path) -> DisputeCriteria:
-        """The same with the functions of a Python file in place of the rules: ``grader_dispute(grade, others)`` and
-        ``answer_dispute(grades)``, or one of them.
+        """Replace rules by functions of a Python file: `grader_dispute(grade, others)`, `answer_dispute(grades)`.
 
-        :raises ConfigurationError: the file cannot be run, or has neither function.
+        Raises:
+            ConfigurationError: if the file cannot be run, or has neither function.
         """
         module = import_file(file)
         functions = [getattr(module, name, None) for name in (_GRADER, _ANSWER)]
@@ -87,9 +87,9 @@ class DisputeCriteria:
         return replace(self, of_grader=of_grader, of_answer=of_answer)
 
     def is_disputed(self, grades: Sequence[float]) -> bool:
-        """Whether one answer is in dispute by these rules: by any of its graders (F), or as a whole (G).
+        """Return True if one answer is in dispute: by any of its graders (F), or as a whole (G).
 
-        Functions of a user's file are asked too. Up to one grade nothing is in dispute.
+        Functions of a user's file are called too. Below two grades nothing is in dispute.
         """
         if len(grades) < 2:
             return False
@@ -120,7 +120,7 @@ def is_split_in_half(graders: int, right: int) -> bool:
 
 
 def _cached_function(function: Callable[..., Any], file: Path) -> Callable[..., bool]:
-    """A user's function, remembered by its arguments, for few different ones occur."""
+    """Wrap a user's function with a cache, because few different arguments occur."""
 
     @cache
     def call(*arguments: Any) -> bool:

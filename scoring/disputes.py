@@ -1,7 +1,6 @@
 """Disputes of graders over answers, and the dispute levels of graders and questions.
 
-An answer is one candidate's to one question. A missing grade is no grade: it disputes nothing, and the others
-are compared without it.
+An answer is one candidate's to one question. A missing grade disputes nothing, and the others are compared without it.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ Flags = NDArray[np.bool_]
 
 @dataclass(slots=True, frozen=True)
 class DisputeFlags:
-    """What is in dispute. ``rows``: F of each row of the table. The others have an entry for each answer that has a
-    grade: its ``question`` and ``candidate`` (places in the table's lists), how many ``graders`` it has, whether it is
-    ``divided`` (G), whether the grades are not all the same (``differs``), and how many graders dispute it (``alone``).
-    ``answer``: the place of each row's answer, -1 of a missing grade.
+    """Disputes of a table. `rows`: F of each row of the table.
+
+    The others have an entry for each graded answer: its `question` and `candidate` (positions in the table's lists),
+    its number of `graders`, whether it is `divided` (G), whether its grades differ (`differs`), and how many graders
+    dispute it (`alone`). `answer`: the position of each row's answer, -1 for a missing grade.
     """
 
     rows: Flags
@@ -39,12 +39,15 @@ class DisputeFlags:
 
     @property
     def disputed(self) -> Flags:
-        """Which answers are in dispute, divided or by a grader."""
+        """Mask of answers in dispute, divided or by a grader."""
         return self.divided | (self.alone > 0)
 
 
 def find_disputes(table: GradeTable, criteria: DisputeCriteria | None = None) -> DisputeFlags:
-    """F and G of every answer of a table; of its original grades, for decided ones no longer disagree."""
+    """Return F and G of every answer of a table.
+
+    Use the original grades: grades that were decided later no longer disagree.
+    """
     rule = criteria or DisputeCriteria()
     present = ~np.isnan(table.values)
     keys = table.question[present] * max(1, len(table.candidates)) + table.candidate[present]
@@ -89,7 +92,7 @@ def _other_grades(sorted_grades: Floats, at: int) -> tuple[float, ...]:
 
 
 def _medians_of_others(grouped: Sequence[Floats]) -> Floats:
-    """For each grade of each answer, sorted, the median of the answer's other grades; nan where there is none."""
+    """Return, for each grade of each answer, sorted, the median of the answer's other grades; nan if there are none."""
     results = [np.empty(len(group)) for group in grouped]
     for size in {len(group) for group in grouped}:
         alike = [at for at, group in enumerate(grouped) if len(group) == size]
@@ -104,8 +107,10 @@ def _medians_of_others(grouped: Sequence[Floats]) -> Floats:
 
 @dataclass(slots=True, frozen=True)
 class GraderLevels:
-    """Dispute levels of graders. ``by_dimension``: C(i,j), graders × dimensions, nan where a grader graded nothing;
-    ``disputed`` and ``graded``: its numerators and denominators. ``level``: C(i), nan where nothing was graded.
+    """Dispute levels of graders.
+
+    `by_dimension`: C(i,j), graders × dimensions, nan if a grader graded nothing; `disputed` and `graded`: its
+    numerators and denominators. `level`: C(i), nan if nothing was graded.
     """
 
     by_dimension: Floats
@@ -115,11 +120,11 @@ class GraderLevels:
 
 
 def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, float] | None = None) -> GraderLevels:
-    """C(i,j): the share of the answers of dimension j graded by i that i disputes; C(i) = sum of w_j C(i,j).
+    """Compute C(i,j), the fraction of the answers of dimension j graded by i that i disputes; C(i) = sum of w_j C(i,j).
 
-    Where everybody grades everything the denominator is K_j Q, as in the source; where they do not, it is
-    what i graded, for an answer that i never saw cannot be disputed by i. Weights are those of the dimensions that
-    i graded, divided by their sum; all equal where none are given.
+    If everybody grades everything, the denominator is K_j Q, as in the source; otherwise it is what i graded, because i
+    cannot dispute an answer that i never saw. Weights are those of the dimensions that i graded, normalised; default:
+    equal.
     """
     graders, dimensions = len(table.graders), len(table.dimensions)
     present = flags.answer >= 0
@@ -135,8 +140,10 @@ def grader_levels(table: GradeTable, flags: DisputeFlags, weights: Mapping[str, 
 
 @dataclass(slots=True, frozen=True)
 class QuestionLevels:
-    """Dispute levels of questions, in the table's order: C(k), the number of ``divided`` answers (sum of G), the
-    number of ``alone`` grades (sum of F), and how many ``graders`` gave grades; nan and 0 where nobody did.
+    """Dispute levels of questions, in the table's order.
+
+    C(k), the number of `divided` answers (sum of G), the number of `alone` grades (sum of F), and the number of
+    `graders`; nan and 0 if nobody graded.
     """
 
     level: Floats
@@ -146,9 +153,9 @@ class QuestionLevels:
 
 
 def question_levels(table: GradeTable, flags: DisputeFlags, criteria: DisputeCriteria | None = None) -> QuestionLevels:
-    """C(k) = w1 · sum over candidates of G + w2 · sum over graders and candidates of F / n.
+    """Compute C(k) = w1 · sum over candidates of G + w2 · sum over graders and candidates of F / n.
 
-    n is how many graders gave the question a grade.
+    n is the number of graders of the question.
     """
     first, second = (criteria or DisputeCriteria()).weights
     questions = len(table.questions)
@@ -163,16 +170,17 @@ def question_levels(table: GradeTable, flags: DisputeFlags, criteria: DisputeCri
 
 
 def dimension_weights(dimensions: Sequence[str], weights: Mapping[str, float] | None) -> Floats:
-    """The weight of each dimension, all equal where none is given.
+    """Return the weight of each dimension; default: all equal.
 
-    :raises ConfigurationError: a dimension has no weight, or one that is no number from 0 on.
+    Raises:
+        ConfigurationError: if a dimension has no weight, or an invalid one.
     """
     if not weights:
         return np.ones(len(dimensions))
     for name in dimensions:
         if name not in weights:
-            raise ConfigurationError(f"dimension '{name}' has no weight; there are weights of: {', '.join(weights)}")
+            raise ConfigurationError(f"dimension '{name}' has no weight; there are weights for: {', '.join(weights)}")
     values = np.array([float(weights[name]) for name in dimensions])
     if not (np.isfinite(values) & (values >= 0)).all():
-        raise ConfigurationError(f"weights: {values.tolist()}; expected numbers from 0 on")
+        raise ConfigurationError(f"weights: {values.tolist()}; expected numbers of at least 0")
     return values

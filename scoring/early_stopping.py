@@ -1,11 +1,11 @@
 """Early stopping of interviews by anytime-valid intervals: the rules, and the watch that applies them.
 
-A rule looks at anytime-valid intervals (``confidence_sequences``), so looking after every item does no harm. It
-looks only at the longest prefix of the items' seeded order that every candidate has finished: which conversations
-end sooner, and how many run at once, has no part in the decision.
+A rule uses anytime-valid intervals (`confidence_sequences`), so checking it after every item is safe. It looks only at
+the longest prefix of the items' seeded order that every candidate has finished: which conversations end sooner, and how
+many run at once, has no influence on the decision.
 
-Items count as independent, unless they come in clusters (of a subject, of a passage that several ask about): then whole
-clusters do, each of them one observation, and the rule is looked at where a cluster ends.
+Items count as independent, unless they come in clusters (a subject, a passage that several items ask about): then each
+whole cluster is one observation, and the rule is checked at the end of a cluster.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from .intervals import check_level
 
 _ALLOWED = (
     "'decided', {half_width: 2.0} or {decided: true}, each mapping with a level (0.95) and the cluster of items that "
-    "are not independent (subject or passage) where wanted"
+    "are not independent (subject or passage), if needed"
 )
-# A difference ranges over twice what a score does, and only its sign decides: a coarser grid does.
+# Only the sign of a difference matters, so a coarser grid is enough.
 _PAIR_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """The rule as the user wrote it: exactly one of the two.
+    """Stopping rule as the user wrote it: exactly one of the two.
 
-    ``half_width``  until each candidate's interval is at most twice this wide, in points of the score.
-    ``decided``     until every pair of candidates is told apart: the interval of the difference excludes 0.
+    `half_width`  until each candidate's interval is at most twice this wide, in points of the score.
+    `decided`     until every pair of candidates is separated: the interval of the difference excludes 0.
 
-    ``level`` is the probability with which an interval covers its mean however often it is looked at; under ``decided``
-    that all pairs' intervals do at once. ``cluster`` is the items' field that says which of them belong together; None:
-    items are independent of one another.
+    `level` is the probability with which an interval covers its mean however often it is checked; under `decided`, with
+    which all pairs' intervals do. `cluster` is the items' field that names their cluster; None: items are independent.
     """
 
     half_width: float | None = None
@@ -47,7 +46,11 @@ class StoppingRule:
     cluster: str | None = None
 
     def __post_init__(self) -> None:
-        """:raises ValueError: both rules are given, or none; a value is out of its range."""
+        """Check the rule.
+
+        Raises:
+            ValueError: if both rules are set, or neither; or a value is out of range.
+        """
         if (self.half_width is not None) == self.decided:
             problem = "both half_width and decided" if self.decided else "neither half_width nor decided"
             raise ValueError(f"until: {problem}; allowed is exactly one: {_ALLOWED}")
@@ -60,9 +63,7 @@ class StoppingRule:
 
     @classmethod
     def parse(cls, value: Any) -> StoppingRule:
-        """The rule in a settings file: ``decided``, ``{half_width: 2.0}`` or ``{decided: true}``, mappings with
-        ``level`` where another than 0.95 is wanted.
-        """
+        """Parse a settings file's rule: `decided`, `{half_width: 2.0}` or `{decided: true}`, maybe with `level`."""
         if value == "decided":
             return cls(decided=True)
         if not isinstance(value, Mapping):
@@ -81,7 +82,7 @@ class StoppingRule:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data; ``parse`` reads it back."""
+        """Return plain data that `parse` reads back."""
         rule: dict[str, Any] = {"decided": True} if self.decided else {"half_width": self.half_width}
         return {**rule, "level": self.level, **({} if self.cluster is None else {"cluster": self.cluster})}
 
@@ -99,19 +100,16 @@ def _check_name(name: str, value: Any) -> str | None:
 
 
 class StoppingWatch:
-    """The decision, fed with conversations in any order.
+    """Stopping decision, fed with conversations in any order.
 
-    ``planned`` is the number of items; each candidate is to hold one conversation on each. Under ``half_width`` the
-    rule holds when each candidate's interval is narrow enough, each at the level by itself. Under ``decided`` it holds
-    when every pair is told apart, not merely the best from the rest: a sweep is reported as a table whose rows are read
-    against each other, and two equal candidates are then compared on all that was planned. Each pair's interval has the
-    level 1 - (1 - level) / pairs (Bonferroni), so that all hold at once.
+    Under `half_width` the rule holds when each candidate's interval is narrow enough, each at the level by itself.
+    Under `decided` it holds when every pair is separated, not only the best from the rest: a sweep's table is read pair
+    by pair, and two equal candidates are then compared on all planned items. Each pair's interval has the level
+    1 - (1 - level) / pairs (Bonferroni), so that all hold jointly.
 
-    With ``clusters`` the first of them are the first so many items, and so on. What intervals cover is the mean over
-    conversations all the same; their observations are the clusters' means, weighed by how many conversations each has.
-
-    Unscored conversations take their place and teach nothing: intervals are of the mean over scored conversations,
-    and of the mean difference over items on which both are scored.
+    With `clusters`, the target remains the mean over conversations; observations are the clusters' means, weighted by
+    their number of conversations. Unscored conversations count as finished but add no information: intervals are of the
+    mean over scored conversations, and of the mean difference over items on which both are scored.
     """
 
     def __init__(
@@ -123,8 +121,11 @@ class StoppingWatch:
         high: float = 100.0,
         clusters: ItemClusters | None = None,
     ) -> None:
-        """:raises ValueError: no candidates, two of one name, or only one to decide about; ``planned`` is below 0,
-        ``low`` not below ``high``, or clusters do not have so many items.
+        """Start a watch over `planned` items, one conversation each for every candidate.
+
+        Raises:
+            ValueError: if there are no candidates, two of one name, or only one to decide about; if `planned` is below
+                0, `low` is not below `high`, or clusters do not add up to `planned`.
         """
         if not candidates or len(set(candidates)) < len(candidates):
             raise ValueError(f"candidates: {list(candidates)}; at least one is needed, each name once")
@@ -141,9 +142,9 @@ class StoppingWatch:
         self._ends = None if clusters is None else list(accumulate(clusters.sizes))
         self._largest = 1 if clusters is None else max(clusters.sizes, default=1)
         self._finished = 0  # conversations, in all
-        self._next = 0  # the first item that not all candidates have finished
+        self._next = 0  # first item that some candidate has not finished
         self._prefix = 0
-        self._open: list[list[float]] = []  # scores of the items from the prefix on: those of an unfinished cluster
+        self._open: list[list[float]] = []  # scores of the items of an unfinished cluster
         self._means = [Mean() for _ in candidates]
         self._ahead: dict[int, dict[str, float]] = {}
         self._own = ConfidenceSequences(len(candidates), low=low, high=high, level=until.level)
@@ -156,22 +157,24 @@ class StoppingWatch:
             )
 
     def add(self, candidate: str, position: int, score: float | None) -> None:
-        """Take in a finished conversation: ``place`` is its item's in the seeded order, from 0.
+        """Add a finished conversation; after the stop it is only counted.
 
-        ``score`` is None where there is none: a failed conversation, or one without a readable verdict. After the
-        stop a conversation is counted and no more.
+        Args:
+            candidate: One of the candidates.
+            position: Its item's position in the seeded order, from 0.
+            score: None if there is none: a failed conversation, or one without a readable verdict.
         """
         if candidate not in self.candidates:
             raise ValueError(f"candidate {candidate!r}; watched are {list(self.candidates)}")
         if not 0 <= position < self.planned:
-            raise ValueError(f"place {position}; planned are {self.planned} items, counted from 0")
+            raise ValueError(f"position {position}; planned are {self.planned} items, counted from 0")
         if score is not None and not self.low <= score <= self.high:  # nan too
             raise ValueError(
-                f"{candidate!r} at place {position}: score {score}; scores lie in {self.low:g}–{self.high:g}"
+                f"{candidate!r} at position {position}: score {score}; scores lie in {self.low:g}–{self.high:g}"
             )
         row = self._ahead.setdefault(position, {})
         if position < self._next or candidate in row:
-            raise ValueError(f"{candidate!r} at place {position}: told twice")
+            raise ValueError(f"{candidate!r} at position {position}: reported twice")
         row[candidate] = math.nan if score is None else score
         self._finished += 1
         while self.stopped_at is None and len(self._ahead.get(self._next, ())) == len(self.candidates):
@@ -183,8 +186,7 @@ class StoppingWatch:
                 self._open = []
 
     def _learn(self, items: list[list[float]]) -> None:
-        """Take in the next item of the order, or all items of the next cluster, now that all candidates have finished
-        them."""
+        """Add the next item of the order, or all items of the next cluster, once all candidates have finished them."""
         self._prefix = self._next
         for scores in items:
             for mean, score in zip(self._means, scores, strict=True):
@@ -199,8 +201,10 @@ class StoppingWatch:
             self.stopped_at = self._prefix
 
     def _observed(self, items: list[list[float]]) -> tuple[list[float], list[float]]:
-        """One observation for each row from the items of a cluster: the mean of those that have a value, and their
-        number as a share of the largest cluster's."""
+        """Return one observation for each row from the items of a cluster.
+
+        That is the mean of its values, and their number as a fraction of the largest cluster's.
+        """
         means, weights = [], []
         for column in zip(*items, strict=True):
             values = [value for value in column if not math.isnan(value)]
@@ -216,17 +220,17 @@ class StoppingWatch:
 
     @property
     def prefix(self) -> int:
-        """How many items the decision rests on: all before the first unfinished one (or its cluster), or the stop."""
+        """Number of items behind the decision: all before the first unfinished one (or its cluster), or the stop."""
         return self._prefix
 
     @property
     def overshoot(self) -> int:
-        """Conversations finished beyond the prefix at which the rule held; depends on timing, so no report has it."""
+        """Conversations finished beyond the stop. Depends on timing, so no report contains it."""
         return 0 if self.stopped_at is None else self._finished - self.stopped_at * len(self.candidates)
 
     @property
     def saved(self) -> int | None:
-        """Planned conversations that the decision did not need, overshoot among them; None before the rule holds."""
+        """Planned conversations that the decision did not need, overshoot included; None before the rule holds."""
         return None if self.stopped_at is None else (self.planned - self.stopped_at) * len(self.candidates)
 
     @property
@@ -237,10 +241,9 @@ class StoppingWatch:
 
     @property
     def better(self) -> list[tuple[str, str, float, float]]:
-        """Pairs told apart: better one, worse one, and the interval of the difference in points, in the candidates'
-        order. Empty under ``half_width``.
+        """Separated pairs in the candidates' order: better one, worse one, interval of the difference in points.
 
-        A lower end of 0 says that the difference is above 0: an interval's ends are not part of it.
+        Empty under `half_width`. A lower end of 0 means that the difference is above 0: the ends are excluded.
         """
         pairs: list[tuple[str, str, float, float]] = []
         if self._differences is None:
@@ -255,10 +258,10 @@ class StoppingWatch:
         return pairs
 
     def to_record(self) -> dict[str, Any]:
-        """Plain data, six decimals: the rule, what it takes to be independent, where it held, what that saved, and the
-        means and intervals of the conversations on which it rests (``n`` scored ones in ``observations``).
+        """Return plain data, with six decimals: rule, independent unit, stop, saving, means and intervals.
 
-        Once the rule holds, nothing in it depends on when conversations ended.
+        `n` is the number of scored conversations in `observations` observations. Once the rule holds, nothing in the
+        record depends on when conversations ended.
         """
         intervals = {}
         for row, (name, (low, high)) in enumerate(self.intervals.items()):

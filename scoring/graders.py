@@ -1,9 +1,8 @@
-"""People's grades as a table of numbers, how severe its graders are, and how far they agree.
+"""People's grades as a table of numbers, the severity of graders, and their agreement.
 
-Severity is an additive model: a grade is what its answer deserves, plus the leniency of its grader, plus noise.
-What answers deserve is left free, so a grader is only ever compared with others on the same answers. Agreement
-is Krippendorff's alpha, Gwet's AC1 and AC2 and the plain share of pairs that agree, with intervals by the
-jackknife over questions.
+Severity is an additive model: a grade is what its answer deserves, plus the leniency of its grader, plus noise. What
+answers deserve is free, so a grader is only compared with others on the same answers. Agreement is Krippendorff's
+alpha, Gwet's AC1 and AC2, and the plain fraction of agreeing pairs, with jackknife intervals over questions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Codes = NDArray[np.int64]
 
 
 class GradeRow(NamedTuple):
-    """One grade. ``top``: the highest grade that the question allows, ``low`` the lowest. ``value`` None: missing."""
+    """One grade. `low` and `top`: lowest and highest grade that the question allows. `value` None: missing."""
 
     dimension: str
     question: str
@@ -40,9 +39,9 @@ class GradeRow(NamedTuple):
 class GradeTable:
     """Grades by dimension, question, candidate and grader, one row a grade (the paper's Table 2 in long form).
 
-    Names stand once, in the order in which they are given or first met; each column holds places in these lists. A
-    missing grade is a row whose value is NaN. ``models``: the graders that are models. ``clusters``: the cluster of
-    each question; the question itself where nothing else is said.
+    Names are listed once, in given order or order of first appearance; each column holds positions in these lists. A
+    missing grade is a row with the value nan. `models`: the graders that are models. `clusters`: the cluster of each
+    question; default: the question itself.
     """
 
     dimensions: list[str]
@@ -77,7 +76,7 @@ class GradeTable:
         models: Iterable[str] = (),
         clusters: dict[str, str] | None = None,
     ) -> GradeTable:
-        """The table of these rows. Names that are given come first, in their order, also where no row has them."""
+        """Build the table from rows. Names passed as arguments come first, in their order, even if no row has them."""
         names = [dict.fromkeys(dimensions), {}, dict.fromkeys(candidates), dict.fromkeys(graders)]
         indexes: list[dict[str, int]] = [{name: code for code, name in enumerate(group)} for group in names]
         codes: list[list[int]] = [[], [], [], []]
@@ -101,7 +100,7 @@ class GradeTable:
         )
 
     def select(self, rows: NDArray[np.bool_]) -> GradeTable:
-        """The table of some of its rows, with all names."""
+        """Return the table of the selected rows, with all names."""
         return GradeTable(
             self.dimensions, self.questions, self.candidates, self.graders,
             self.dimension[rows], self.question[rows], self.candidate[rows], self.grader[rows],
@@ -109,25 +108,25 @@ class GradeTable:
         )  # fmt: skip
 
     def cluster_codes(self) -> Codes:
-        """The code of each row's cluster, a whole number from 0 in the order of ``clusters``."""
+        """Return the code of each row's cluster, numbered from 0 in the order of `clusters`."""
         codes = {name: code for code, name in enumerate(dict.fromkeys(self.clusters))}
         return np.array([codes[name] for name in self.clusters], dtype=np.int64)[self.question]
 
     def without_models(self) -> GradeTable:
-        """The grades that people gave."""
+        """Return the grades that people gave."""
         people = np.array([name not in self.models for name in self.graders], dtype=np.bool_)
         return self.select(people[self.grader]) if len(self) else self
 
 
-# scipy.stats and scipy.sparse take a while to load: the functions that need them import them.
+# scipy.stats and scipy.sparse load slowly, so the functions that need them import them.
 
 
 @dataclass(slots=True, frozen=True)
 class GraderSeverity:
-    """How many grades a grader gives less than the mean of their group would give to the same answers; below 0: more.
+    """Severity of a grader: by how much it grades below the mean of its group on the same answers.
 
-    None where the grader shares no answer with anybody. ``answers`` are those that others graded, too; ``group`` is the
-    number of the group, from 1, in the order of graders; None where there is no severity.
+    Negative is lenient; None if the grader shares no answer with anybody. `answers` are those that others graded, too;
+    `group` is the number of the group, from 1, in the order of graders; None without a severity.
     """
 
     grader: str
@@ -141,10 +140,10 @@ class GraderSeverity:
 
 @dataclass(slots=True, frozen=True)
 class SeverityFit:
-    """The fitted model. ``groups``: how many groups of graders there are that cannot be compared with one another.
+    """Fitted severity model.
 
-    ``noise`` is the standard deviation of a grade about what the model says, in grades. ``by_grader`` are the fitted
-    severities, 0 where there are none.
+    `groups`: number of groups of graders that cannot be compared with one another. `noise`: standard deviation of
+    grades about the model. `by_grader`: fitted severities, 0 if there is none.
     """
 
     graders: list[GraderSeverity]
@@ -155,7 +154,7 @@ class SeverityFit:
     _scores: Any  # clusters × graders, sparse: sums of residuals
 
     def correct(self, table: GradeTable, rows: NDArray[np.bool_] | None = None) -> GradeTable:
-        """The table with each grade raised by its grader's severity; only these ``rows``, if they are given."""
+        """Return the table with each grade raised by its grader's severity; only in `rows`, if given."""
         raised = self.by_grader[table.grader] if len(table) else np.empty(0)
         if rows is not None:
             raised = np.where(rows, raised, 0.0)
@@ -164,7 +163,7 @@ class SeverityFit:
         return result
 
     def influence(self, weights: Floats) -> Floats:
-        """What each cluster, by its code, adds to the error of the sum of ``weights`` (by grader) times severity."""
+        """Return each cluster's contribution to the error of the sum of `weights` (by grader) times severity."""
         solved = -(weights @ self._solution)
         return np.asarray(self._scores @ solved, dtype=np.float64)
 
@@ -172,9 +171,9 @@ class SeverityFit:
 def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
     """Fit the model to a table of original grades; graders that are models are measured against people's mean.
 
-    Intervals are Student's, with the sandwich of residuals by cluster (Liang and Zeger 1986) and as many degrees of
-    freedom as the grader has clusters, less 1; never narrower than noise that is equal everywhere would make them, for
-    which one more grade that is one step off is counted, so that full agreement of a few does not pass for certainty.
+    Intervals are Student's, with the sandwich of residuals by cluster (Liang and Zeger 1986) and the grader's clusters
+    less 1 as degrees of freedom. They are never narrower than homoscedastic noise would make them, which includes one
+    extra grade that is one step off, so that full agreement of a few does not pass for certainty.
     """
     from scipy.sparse import coo_matrix
 
@@ -220,7 +219,7 @@ def fit_severity(table: GradeTable, level: float = 0.95) -> SeverityFit:
 
 
 def _comparable_rows(table: GradeTable) -> tuple[Codes, Codes]:
-    """The rows whose answer has grades of two graders at least, and the number of each row's answer."""
+    """Return the rows whose answer has grades of at least two graders, and the number of each row's answer."""
     present = np.flatnonzero(~np.isnan(table.values))
     keys = table.question[present] * max(1, len(table.candidates)) + table.candidate[present]
     _, answer, counts = np.unique(keys, return_inverse=True, return_counts=True)
@@ -230,12 +229,12 @@ def _comparable_rows(table: GradeTable) -> tuple[Codes, Codes]:
 
 
 def _answer_means(values: Floats, answer: Codes, sizes: Floats) -> Floats:
-    """The mean over each row's answer."""
+    """Return the mean over each row's answer."""
     return np.asarray((np.bincount(answer, values, len(sizes)) / sizes)[answer], dtype=np.float64)
 
 
 def _connected_groups(laplacian: Floats) -> Codes:
-    """The number, from 1, of each grader's group; 0 of who shares no answer with anybody."""
+    """Return the number, from 1, of each grader's group; 0 for graders who share no answer with anybody."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
@@ -247,7 +246,7 @@ def _connected_groups(laplacian: Floats) -> Codes:
 
 
 def _group_inverse(laplacian: Floats, group: Codes) -> Floats:
-    """The inverse on what is identified: within each group, up to a constant."""
+    """Return the inverse on what is identified: within each group, up to a constant."""
     inverse = np.zeros_like(laplacian)
     for number in range(1, int(group.max(initial=0)) + 1):
         inside = np.ix_(group == number, group == number)
@@ -257,7 +256,7 @@ def _group_inverse(laplacian: Floats, group: Codes) -> Floats:
 
 
 def _centring_matrix(group: Codes, models: Sequence[bool]) -> Floats:
-    """The matrix that sets the mean of each group's people to 0; of all where there are none."""
+    """Return the matrix that centres each group on its people; on all its members if it has no people."""
     matrix = np.eye(len(group))
     person = ~np.array(models, dtype=np.bool_)
     for number in range(1, int(group.max(initial=0)) + 1):
@@ -268,21 +267,23 @@ def _centring_matrix(group: Codes, models: Sequence[bool]) -> Floats:
 
 
 def _grade_step(table: GradeTable) -> float:
-    """The smallest distance between two grades that were given; the width of the scale where there is but one."""
+    """Return the smallest distance between two used grades; the width of the scale if there is only one."""
     values = np.unique(table.values[~np.isnan(table.values)])
     if len(values) > 1:
         return float(np.diff(values).min())
     return float((table.tops - table.lows).max(initial=1.0))
 
 
-_MAX_CATEGORIES = 16  # of more distinct grades no interval is computed
+_MAX_CATEGORIES = 16  # with more distinct grades no interval is computed
 _ROUNDING = 1e-12
 
 
 @dataclass(slots=True, frozen=True)
 class AgreementCoefficient:
-    """A coefficient of agreement; None where it is not defined, as where all grades are the same. The ends are None
-    where there are too few clusters, or none departs from the others. ``se``: the jackknife's standard error.
+    """Coefficient of agreement with its jackknife interval and `se`.
+
+    `value` is None if undefined, such as if all grades are the same; the ends are None with too few clusters, or if no
+    cluster departs from the others.
     """
 
     value: float | None
@@ -293,10 +294,10 @@ class AgreementCoefficient:
 
 @dataclass(slots=True, frozen=True)
 class GraderAgreement:
-    """``answers`` with two grades at least, on which all figures rest.
+    """Agreement on `answers` with at least two grades.
 
-    ``same``: the share of pairs of grades of one answer that are the same. ``alpha`` by scale. ``ac1`` takes grades as
-    names, ``ac2`` weighs a disagreement by the square of its distance; categories are the grades that were given.
+    `same`: fraction of pairs of grades of one answer that are the same. `alpha` by scale. `ac1` is nominal, `ac2`
+    weights a disagreement by its squared distance; categories are the grades in use.
     """
 
     answers: int
@@ -307,7 +308,7 @@ class GraderAgreement:
 
 
 def grader_agreement(table: GradeTable, level: float = 0.95) -> GraderAgreement:
-    """The agreement of all graders of a table whose grades have one scale."""
+    """Return the agreement of all graders of a table whose grades have one scale."""
     check_level(level)
     counts, cluster, values = _grade_counts(table)
     several = counts.sum(axis=1) > 1
@@ -326,7 +327,7 @@ def grader_agreement(table: GradeTable, level: float = 0.95) -> GraderAgreement:
 
 
 def exact_agreement(counts: Floats, cluster: Codes, level: float = 0.95) -> Estimate | None:
-    """The share of pairs of grades of one answer that are the same. ``counts``: answers × categories."""
+    """Return the fraction of pairs of grades of one answer that are the same. `counts`: answers × categories."""
     number = counts.sum(axis=1)
     alike, pairs = (counts * (counts - 1)).sum(axis=1), number * (number - 1)
     ratio = weighted_ratio(alike, pairs, np.zeros(len(cluster), dtype=np.int64), cluster, np.ones(1))
@@ -334,7 +335,7 @@ def exact_agreement(counts: Floats, cluster: Codes, level: float = 0.95) -> Esti
 
 
 def _grade_counts(table: GradeTable) -> tuple[Floats, Codes, Floats]:
-    """How often each answer was given each grade, the answers' clusters, and the grades."""
+    """Return how often each answer got each grade, the answers' clusters, and the grades."""
     present = np.flatnonzero(~np.isnan(table.values))
     values, category = np.unique(table.values[present], return_inverse=True)
     keys = table.question[present] * max(1, len(table.candidates)) + table.candidate[present]
@@ -345,13 +346,13 @@ def _grade_counts(table: GradeTable) -> tuple[Floats, Codes, Floats]:
 
 
 def _coincidence_matrices(counts: Floats) -> Floats:
-    """Of each answer the coincidence matrix of its grades, each row with all of its pairs weighing as its grades do."""
+    """Return each answer's coincidence matrix; an answer's pairs weigh as much as its grades."""
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(counts.shape[1])
     return np.asarray(pairs / (counts.sum(axis=1) - 1)[:, None, None], dtype=np.float64)
 
 
 def _sum_by_cluster(sums: Floats, cluster: Codes) -> Floats:
-    """Sums of answers as sums of clusters."""
+    """Sum answers' values by cluster."""
     codes, places = np.unique(cluster, return_inverse=True)
     totals = np.zeros((len(codes), *sums.shape[1:]))
     np.add.at(totals, places, sums)
@@ -359,7 +360,7 @@ def _sum_by_cluster(sums: Floats, cluster: Codes) -> Floats:
 
 
 def _alpha(coincidences: Floats, values: Floats, scale: Scale) -> Floats:
-    """Alpha of each of many coincidence matrices; nan where chance alone would agree fully."""
+    """Return alpha of each coincidence matrix; nan if chance alone would agree fully."""
     marginal = coincidences.sum(axis=-1)
     if scale == "nominal":
         distances = np.broadcast_to(1.0 - np.eye(len(values)), coincidences.shape)
@@ -381,7 +382,7 @@ def _quadratic_weights(values: Floats) -> Floats:
 
 
 def _gwet_sums(counts: Floats, weights: Floats) -> Floats:
-    """By answer: its share of agreeing pairs, whether it has pairs, its shares of categories, and one of itself."""
+    """Return by answer: its fraction of agreeing pairs, whether it has pairs, its fractions of categories, and a 1."""
     number = counts.sum(axis=1)
     several = number > 1
     agreed = (counts * (counts @ weights - 1)).sum(axis=1)
@@ -390,7 +391,7 @@ def _gwet_sums(counts: Floats, weights: Floats) -> Floats:
 
 
 def _gwet(sums: Floats, weights: Floats) -> Floats:
-    """AC1 of identity weights, AC2 of others (Gwet 2014, "Handbook of inter-rater reliability", section 4.4)."""
+    """Return AC1 for identity weights, else AC2 (Gwet 2014, "Handbook of inter-rater reliability", section 4.4)."""
     categories = len(weights)
     if categories < 2:
         return np.full(len(sums), np.nan)
@@ -402,7 +403,7 @@ def _gwet(sums: Floats, weights: Floats) -> Floats:
 
 
 def _jackknife(by_cluster: Floats, coefficient: Callable[[Floats], Floats], level: float) -> AgreementCoefficient:
-    """A coefficient of the sums of all clusters, with Student's interval by the jackknife, at most 1."""
+    """Return a coefficient of the summed clusters, with Student's jackknife interval, at most 1."""
     total = by_cluster.sum(axis=0, keepdims=True)
     value = float(coefficient(total)[0])
     n = len(by_cluster)
@@ -420,9 +421,7 @@ def _jackknife(by_cluster: Floats, coefficient: Callable[[Floats], Floats], leve
 
 
 def mean_coefficient(parts: Sequence[tuple[AgreementCoefficient, int]], level: float = 0.95) -> AgreementCoefficient:
-    """The mean of coefficients over things of different scales, weighted by numbers of answers; undefined ones are left
-    out.
-    """
+    """Return the mean of coefficients on different scales, weighted by answers; undefined ones are left out."""
     terms = [(coefficient, n) for coefficient, n in parts if coefficient.value is not None and n]
     if not terms:
         return AgreementCoefficient(None)

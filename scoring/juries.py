@@ -1,9 +1,10 @@
-"""Juries: several scores of the same answers pooled into one, and what that gains over the best judge.
+"""Juries: several scores of the same answers pooled into one, and the gain over the best judge.
 
-``mean`` of the judges' standardised scores; ``median`` of them; ``majority``: the rating that most judges gave,
-the mean of those that tie; ``fitted``: weights, none below 0, fitted out of fold. Averages and correlation
-weights are those of Shu et al. 2023 (section 3.2): AVG and CorrW; in them None is a gap, and the sources that
-have a score stand in for it.
+`mean` or `median` of the judges' standardised scores; `majority`: the most frequent rating, the mean of those that tie;
+`fitted`: non-negative weights, fitted out of fold. Averages and correlation weights may have gaps (None), which the
+other columns fill.
+
+Source: Shu et al. 2023, section 3.2: AVG and CorrW.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ FOLDS = 5
 
 @dataclass(slots=True, frozen=True)
 class Gain:
-    """What a jury reaches, and how much more that is than what the best single judge does.
+    """Coefficient of a jury, and its gain over the best single judge.
 
-    ``best`` is that judge here. In each resample the best one is chosen anew, so the interval takes the choice into
-    account; the gain is, if anything, put too low, for the single judge is chosen on the rows that it is tested on.
+    `best` is that judge on these rows. The best judge is chosen anew in each resample, so the interval accounts for the
+    choice; the gain is, if anything, too low, because the single judge is chosen on the rows that it is tested on.
     """
 
     value: float | None
@@ -42,11 +43,15 @@ class Gain:
 
 
 def pool(scores: Mapping[str, Sequence[float]], pooling: Pooling, rows: RatedRows) -> Floats | None:
-    """The pooled score of each row; None where it cannot be made (``fitted``: fewer than two groups).
+    """Return the pooled score of each row; None if it cannot be computed (`fitted`: fewer than two groups).
 
-    ``scores`` has by judge a score for each row. Only ``fitted`` reads the ratings in ``rows``.
+    Args:
+        scores: By judge, a score for each row.
+        pooling: How to pool.
+        rows: The ratings, which only `fitted` uses.
 
-    :raises ValueError: there are fewer than two judges.
+    Raises:
+        ValueError: if there are fewer than two judges.
     """
     if len(scores) < 2:
         raise ValueError(f"{len(scores)} judge; a jury has at least two")
@@ -61,7 +66,7 @@ def pool(scores: Mapping[str, Sequence[float]], pooling: Pooling, rows: RatedRow
 
 
 def fitted_weights(scores: Mapping[str, Sequence[float]], rows: RatedRows) -> dict[str, float]:
-    """The weights of ``fitted`` on all rows, of standardised scores, in shares of 1: to be shown, not to be tested."""
+    """Return the weights of `fitted` on all rows, as fractions of 1: for display, not for tests."""
     matrix = np.array([np.asarray(values, dtype=np.float64) for values in scores.values()]).T
     spread = matrix.std(axis=0)
     weights = _fit_weights((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0), rows.human)[0]
@@ -78,9 +83,10 @@ def jury_gains(
     resamples: int = 1_000,
     level: float = 0.95,
 ) -> dict[Key, Gain]:
-    """The gain of a jury at each level and by each coefficient; empty where the jury cannot be made.
+    """Return the gain of a jury at each level and by each coefficient; empty if the jury cannot be computed.
 
-    :raises ValueError: there are fewer than two judges.
+    Raises:
+        ValueError: if there are fewer than two judges.
     """
     pooled = pool(scores, pooling, rows)
     if pooled is None:
@@ -112,7 +118,7 @@ def _fitted_out_of_fold(scores: Floats, rows: RatedRows) -> Floats | None:
     folds = min(FOLDS, int(blocks.max(initial=-1)) + 1)
     if folds < 2:
         return None
-    # Blocks are dealt out by their code: groups of one fold are spread over the file.
+    # Deal blocks by code, so that a fold's groups are spread over the file.
     fold = blocks % folds
     pooled = np.empty(len(scores))
     for number in range(folds):
@@ -123,7 +129,7 @@ def _fitted_out_of_fold(scores: Floats, rows: RatedRows) -> Floats | None:
 
 
 def _fit_weights(scores: Floats, human: Floats) -> tuple[Floats, float]:
-    """Weights of at least 0 and a constant by least squares (scipy.optimize.nnls on centred numbers)."""
+    """Return non-negative least-squares weights and a constant (scipy.optimize.nnls on centred numbers)."""
     from scipy.optimize import nnls
 
     means = scores.mean(axis=0)
@@ -136,7 +142,7 @@ _MIN_ROWS = 3  # pairs below which there is no correlation
 
 
 def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | None = None) -> list[float | None]:
-    """Row by row the mean of what the columns have there, weighted; None where no column with a weight has a score."""
+    """Return the weighted mean of each row's scores; None if no column with a weight has one."""
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"columns of {sorted({len(column) for column in columns})} scores")
     column_weights = [1.0] * len(columns) if weights is None else list(weights)
@@ -156,17 +162,17 @@ def average_columns(columns: Sequence[ScoreColumn], weights: Sequence[float] | N
 
 
 def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the mean of (weight, value); a power of two brings tiny weights near 1, or products would be lost."""
+    """Return the mean of (weight, value). A power of two scales tiny weights to near 1, to keep the products."""
     _, power = math.frexp(max(weight for weight, _ in pairs))
     scaled = [(math.ldexp(weight, -power), value) for weight, value in pairs]
     return math.fsum(weight * value for weight, value in scaled) / math.fsum(weight for weight, _ in scaled)
 
 
 def correlation_weights(columns: Sequence[ScoreColumn], ratings: ScoreColumn) -> list[float]:
-    """Each column's Spearman correlation with the ratings, over the rows that have both.
+    """Return each column's Spearman correlation with the ratings, over the rows that have both.
 
-    A column that runs against the ratings, or has no correlation, weighs 0: which of two near 0 is below it is chance,
-    and a weight of the wrong sign turns good scores round. Where no column is left, all weigh 1.
+    A column with a negative or undefined correlation weighs 0: near 0 the sign is chance, and a weight of the wrong
+    sign would invert good scores. If no column is left, all weigh 1.
     """
     weights = []
     for column in columns:
@@ -185,9 +191,9 @@ def correlation_weights(columns: Sequence[ScoreColumn], ratings: ScoreColumn) ->
 
 
 def assign_folds(groups: Sequence[str], folds: int, seed: int) -> list[int]:
-    """Return the fold of each row; rows of a group share a fold, and folds hold equally many groups but for one."""
+    """Return the fold of each row; rows of a group share a fold, and folds differ by at most one group."""
     if folds < 2:
-        raise ValueError(f"{folds} fold; weights that are fitted elsewhere need two at least")
+        raise ValueError(f"{folds} fold; out-of-fold weights need at least two")
     ordered = sorted(set(groups), key=lambda group: (seeds.uniform(seed, "fold", group), group))
     positions = {group: position % folds for position, group in enumerate(ordered)}
     return [positions[group] for group in groups]
@@ -196,10 +202,9 @@ def assign_folds(groups: Sequence[str], folds: int, seed: int) -> list[int]:
 def average_out_of_fold(
     columns: Sequence[ScoreColumn], ratings: ScoreColumn, folds: Sequence[int]
 ) -> list[float | None]:
-    """The average by ``correlation_weights``, each row's weights fitted on the rows of the other folds.
+    """Return the average by `correlation_weights`, each row's weights fitted on the rows of the other folds.
 
-    Weights that are fitted on the rows they are tested on follow their noise, and their correlation with the ratings is
-    too good; these do not.
+    Weights fitted on the tested rows follow their noise, and overstate the correlation with the ratings.
     """
     averages: list[float | None] = [None] * len(folds)
     for fold in sorted(set(folds)):

@@ -1,14 +1,15 @@
 """Drift of a judge under load: permutation tests of its verdicts at each rate, and the size of each change.
 
-A judge that load does not touch gives, to the same request, answers that are draws of the same kind in every pass:
-which of them came under which load cannot be told from what they say. So passes may be exchanged request by request,
-and a figure is compared with what it is under such exchanges: a permutation test within blocks (Good 2005,
-"Permutation, parametric and bootstrap tests of hypotheses", 3rd edition). It is exact for any kind of noise, for the
-judge's own is in all passes. Requests of one cluster are exchanged alike.
+If load does not affect a judge, its answers to the same request are exchangeable between passes. So passes are
+exchanged request by request, and a figure is compared with its values under such exchanges: a permutation test within
+blocks, exact whatever the judge's own noise, which all passes share. Requests of one cluster are exchanged together.
 
-All figures of all rates are tested at once by the most conspicuous of them (Westfall and Young 1993, "Resampling-based
-multiple testing"), which makes use of how they hang together: all rates are compared with the same unloaded passes.
-Rates that are flagged are then taken out and the others are tested once more without them, until none is flagged.
+All figures at all rates are tested at once by their minimum p-value, which accounts for their dependence: all rates are
+compared with the same unloaded passes. Flagged rates are removed and the others tested again without them, until none
+is flagged.
+
+Source: Good 2005, "Permutation, parametric and bootstrap tests of hypotheses", 3rd edition; Westfall and Young 1993,
+    "Resampling-based multiple testing".
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ from .load_verdicts import (
 )
 
 EXCHANGES = 1_999
-_MAX_BLOCK = 2_000_000  # numbers held at a time
+_MAX_BLOCK = 2_000_000  # numbers in memory at a time
 _ROUNDING = 1e-9
-# Scores are whole numbers, so that many exchanges give one sum, and a test with ties keeps well below its level.
-# Weights of requests that have nothing to do with the answers break them.
+# Whole-number scores make many exchanges give the same sum, and a test with ties is conservative.
+# Weights of requests, independent of their answers, break the ties.
 _TIE_BREAK, _GOLDEN = 1e-3, (5.0**0.5 - 1.0) / 2
 
 
 @dataclass(slots=True, frozen=True)
 class RateTest:
-    """The tests of one rate, corrected for the number of rates and figures.
+    """Tests of one rate, corrected for the number of rates and figures.
 
-    ``p`` is that of nothing being changed at this rate, None where nothing could be tested; ``figures`` those of each
-    figure, in the order of the tables, 1 of one that could not be tested.
+    `p` is that of no change at this rate, None if nothing could be tested; `figures` are those of each figure, in the
+    order of the tables, 1 for a figure that could not be tested.
     """
 
     p: float | None = None
@@ -64,11 +65,17 @@ class RateTest:
 def exchange_tests(
     tables: Sequence[PassTable], rates: int, *, alpha: float = 0.05, draws: int = EXCHANGES, seed: int = 1993
 ) -> list[RateTest]:
-    """The tests of each rate. ``tables`` have a column for each rate, then one for each of the two unloaded passes.
+    """Test each rate for a change.
 
-    The chance that a rate at which nothing has changed is flagged (p up to ``alpha``) is ``alpha``, over all such rates
-    together; less where few different figures are possible. No p-value is below 1/(draws + 1). The same numbers and the
-    same seed give the same p-values.
+    The chance that any unchanged rate is flagged (p up to `alpha`) is at most `alpha`. No p-value is below 1/(draws +
+    1). The same numbers and seed give the same p-values.
+
+    Args:
+        tables: Each with a column for each rate, then one for each of the two unloaded passes.
+        rates: Number of rates.
+        alpha: Level at which a rate is flagged.
+        draws: Number of random exchanges.
+        seed: Of the exchanges.
     """
     results = [RateTest()] * rates
     remaining = list(range(rates))
@@ -98,7 +105,7 @@ def _columns_of_rates(table: PassTable, columns: Sequence[int]) -> PassTable:
 
 
 def _test_round(tables: Sequence[PassTable], rates: int, draws: int, seed: int) -> list[RateTest]:
-    """One p-value for each rate and figure, corrected for all of them; the first exchange changes nothing."""
+    """Return corrected p-values for each rate and figure; the first exchange is the identity."""
     statistics = np.concatenate([_statistics(table, rates, draws, seed) for table in tables], axis=2)
     upwards = np.array([figure.upwards for table in tables for figure in table.figures])
     ps, tested = _tail_probabilities(statistics, upwards)
@@ -113,22 +120,23 @@ def _test_round(tables: Sequence[PassTable], rates: int, draws: int, seed: int) 
 
 
 def _tail_probabilities(statistics: Floats, upwards: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
-    """By exchange, rate and figure how conspicuous a statistic is, as the p-value that it had if it were normal; and by
-    rate and figure whether exchanges make any difference. Whatever the shape, the smaller the more conspicuous.
+    """Return normal p-values by exchange, rate and figure, and by rate and figure whether exchanges change anything.
+
+    The p-values only rank statistics of different figures, so the normal shape need not hold.
     """
     from scipy.special import ndtr
 
     spread = np.sqrt((statistics**2).mean(axis=0))  # the mean over all exchanges is 0
     tested = spread > _ROUNDING * np.abs(statistics).max(axis=0, initial=1e-300)
     scaled = statistics / np.where(tested, spread, 1.0)
-    # Rounding must not tell equal sums apart.
+    # Round, so that float noise does not separate equal sums.
     scaled = np.asarray(np.round(np.where(upwards, scaled, np.abs(scaled)), 9), dtype=np.float64)
     ps = np.where(upwards, ndtr(-scaled), 2.0 * ndtr(-scaled))
     return np.asarray(np.where(tested, ps, 2.0), dtype=np.float64), tested
 
 
 def _statistics(table: PassTable, rates: int, draws: int, seed: int) -> Floats:
-    """By exchange, rate and figure: the sum of the contributions of all requests."""
+    """Return by exchange, rate and figure the sum of the contributions of all requests."""
     sums = np.zeros((draws + 1, rates, len(table.figures)))
     if not table.figures:
         return sums
@@ -136,7 +144,7 @@ def _statistics(table: PassTable, rates: int, draws: int, seed: int) -> Floats:
     clusters = 1 + int(table.clusters.max(initial=-1))
     size = max(1, _MAX_BLOCK // max(1, max(clusters, len(table.clusters)) * (rates + 2)))
     for at in range(0, draws + 1, size):
-        # Every table draws the same keys, so that requests and pairs of a cluster are exchanged alike.
+        # Every table draws the same keys, so that requests and pairs of a cluster are exchanged together.
         generator = np.random.Generator(np.random.PCG64([seed, at]))
         keys = generator.random((min(size, draws + 1 - at), clusters, rates + 2), dtype=np.float32)
         if at == 0:
@@ -154,7 +162,7 @@ def _statistics(table: PassTable, rates: int, draws: int, seed: int) -> Floats:
 
 
 def _patterns(answered: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], list[int]]]:
-    """Requests that were answered in the same passes, and these passes: only among them answers can be exchanged."""
+    """Group requests by the passes that answered them: answers can only be exchanged among these."""
     patterns, codes = np.unique(answered, axis=0, return_inverse=True)
     groups = []
     for number, pattern in enumerate(patterns):
@@ -165,15 +173,21 @@ def _patterns(answered: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], list
 
 
 class RunningChange:
-    """A confidence sequence of the mean change (``betting``): it covers the mean at all times at once.
+    """Confidence sequence of the mean change, valid at all times simultaneously.
 
-    Changes are fed with the place at which their request was sent, in any order; they are taken in by that order, for
-    which requests are answered first may have to do with what they say. Steps of a run share the error: the k-th of
-    them has alpha/(k (k + 1)), whatever their number.
+    Changes may arrive in any order but are used in the order in which their requests were sent, because the order of
+    answers may depend on their content. The steps of a run share the error: the k-th has alpha/(k (k + 1)), whatever
+    their number.
     """
 
     def __init__(self, bound: float, *, step: int = 1, alpha: float = 0.05) -> None:
-        """``bound``: the largest size of a change. ``step`` counts from 1."""
+        """Start without changes.
+
+        Args:
+            bound: The largest possible size of a change.
+            step: Number of the step, from 1.
+            alpha: Error of all steps together.
+        """
         self._betting = ConfidenceSequences(
             1, low=-bound, high=bound, level=1.0 - alpha / (step * (step + 1)), steps=1000
         )
@@ -183,7 +197,7 @@ class RunningChange:
         self.found_at: int | None = None
 
     def add(self, position: int, change: float | None) -> None:
-        """Add the change of the request sent at this place, counted from 0; None if there is none to compare."""
+        """Add the change of the request sent at this position, from 0; None if there is nothing to compare."""
         self._ahead[position] = math.nan if change is None else change
         while self._next in self._ahead:
             value = self._ahead.pop(self._next)
@@ -197,34 +211,34 @@ class RunningChange:
 
     @property
     def low(self) -> float:
-        """The lower end of the interval of the mean change."""
+        """Lower end of the interval of the mean change."""
         return float(self._betting.lows[0])
 
     @property
     def high(self) -> float:
-        """Its upper end."""
+        """Upper end of the interval of the mean change."""
         return float(self._betting.highs[0])
 
 
-# ``scores``: the mean score. ``verdicts``: how far a verdict lies from an unloaded one of the same request. ``spread``:
-# the standard deviation of scores. ``unreadable``: the share of answers without a verdict. ``reference``: the mean
-# distance from right scores or labels. ``position``: how far the answer that stands first is favoured.
+# `scores`: mean score. `verdicts`: distance of a verdict from an unloaded one of the same request. `spread`: standard
+# deviation of scores. `unreadable`: fraction of answers without a verdict. `reference`: mean distance from correct
+# scores or labels. `position`: bias towards the answer that stands first.
 FigureName = Literal["scores", "verdicts", "spread", "unreadable", "reference", "position"]
 Scales: TypeAlias = Mapping[str, tuple[float, float]]
-LABEL_FIGURE = "label"  # the aspect of figures of labels
+LABEL_FIGURE = "label"  # aspect of label figures
 
 
 @dataclass(slots=True, frozen=True)
 class ChangedFigure:
-    """One figure of a judge at one rate, beside the same of its unloaded passes.
+    """One figure of a judge at one rate, compared with its unloaded passes.
 
-    ``loaded`` and ``unloaded`` are its values (of ``verdicts`` the mean distance from unloaded verdicts, and that of
-    the two unloaded passes from one another), ``change`` the difference with its clustered interval. ``floor`` is the
-    second unloaded pass less the first: what the judge's own noise makes of the figure (None of ``verdicts``, whose
-    unloaded value is that noise, and of ``spread``). ``bound`` is the largest size that a change can have. ``unseen``
-    (of ``scores`` and ``verdicts``): the largest change, as a share of ``bound``, that requests which were not met
-    leave open, at the level of the interval. ``n`` requests (pairs, of ``position``) in ``items`` clusters. ``p`` is
-    corrected for all rates and figures, and of figures that may change to either side not below Student's.
+    `loaded` and `unloaded` are its values (for `verdicts`: the mean distance from unloaded verdicts, and that between
+    the two unloaded passes), `change` is the difference with its clustered interval. `floor` is the second unloaded
+    pass minus the first: the judge's own noise (None for `verdicts`, whose unloaded value is that noise, and for
+    `spread`). `bound` is the largest possible change. `unseen` (of `scores` and `verdicts`): the largest change, as a
+    fraction of `bound`, that is not excluded for unseen requests, at the level of the interval. `n` requests (pairs,
+    for `position`) in `items` clusters. `p` is corrected for all rates and figures, and for two-sided figures not below
+    Student's.
     """
 
     name: FigureName
@@ -242,24 +256,25 @@ class ChangedFigure:
 
 @dataclass(slots=True, frozen=True)
 class RateJudgement:
-    """A judge at one rate: ``p`` of nothing being changed there, corrected for all rates (None where nothing could be
-    compared), and all its figures, the main score's first.
+    """A judge at one rate: its figures, the main score's first, and `p` of no change.
+
+    `p` is corrected for all rates; None if nothing could be compared.
     """
 
     p: float | None
     figures: list[ChangedFigure]
 
     def flagged(self, alpha: float) -> bool:
-        """Whether the judge does not judge there as it does unloaded."""
+        """Return True if the judge's verdicts change significantly at this rate."""
         return self.p is not None and self.p <= alpha
 
     def figure(self, name: FigureName) -> ChangedFigure | None:
-        """The first figure of a name: that of the main score where there are several."""
+        """Return the first figure of a name: that of the main score if there are several."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
     @property
     def unseen(self) -> float | None:
-        """The largest change of main score and verdicts that is left open, as a share of the scale, if compared."""
+        """Largest change of main score and verdicts that is not excluded, as a fraction of the scale, or None."""
         figures = [self.figure("scores"), self.figure("verdicts")]
         return max(
             (figure.unseen for figure in figures if figure is not None and figure.unseen is not None), default=None
@@ -267,12 +282,12 @@ class RateJudgement:
 
     @property
     def drift(self) -> Estimate | None:
-        """How far the judge is from its unloaded self, as a share of its scale: the larger of two changes of its main
-        score. One is the size of the change of the mean; the other is how much farther verdicts lie from unloaded ones
-        than these from each other, which grows too where a judge flattens, or another one of the same mean answers.
+        """Distance of the judge from its unloaded self, as a fraction of its scale.
 
-        Where it gives labels alone, the share of verdicts that change beyond those that change between unloaded
-        passes. An end is 0 where the change may be none. None where there is neither.
+        For scores it is the larger of two changes of the main score: the change of the mean, and by how much farther
+        verdicts lie from unloaded ones than these from each other, which also grows if a judge flattens or another
+        model with the same mean answers. For labels alone it is the excess of changed verdicts over those between
+        unloaded passes. An end is 0 if no change is possible. None if there is neither.
         """
         changes = []
         if (figure := self.figure("scores")) is not None:
@@ -289,7 +304,7 @@ class RateJudgement:
 
 @dataclass(slots=True, frozen=True)
 class _NamedFigure:
-    """A figure in all passes, and what it is of. ``bound`` is that of its contributions."""
+    """Figure in all passes with its name and aspect; `bound` is that of its contributions."""
 
     name: FigureName
     aspect: str
@@ -309,11 +324,20 @@ def judge_rates(
     draws: int = EXCHANGES,
     seed: int = 1993,
 ) -> list[RateJudgement]:
-    """A judge at each rate beside two unloaded passes. Intervals are at the level 1 - ``alpha``, each by itself, and
-    hold 0 where the figure's p, which is of all figures and rates at once, is not below ``alpha``.
+    """Compare a judge at each rate with two unloaded passes.
 
-    ``scales`` has the ends of the scales that are known; of others the least and the greatest score that was given are
-    taken for them. Figures that rest on no request are left out.
+    Intervals have the level 1 - `alpha`, each by itself, and include 0 if the figure's p, corrected for all figures and
+    rates, is not below `alpha`. Figures without a request are left out.
+
+    Args:
+        rates: The judge's verdicts at each rate.
+        first: The first unloaded pass.
+        second: The second unloaded pass.
+        requests: All requests by id.
+        scales: Known ends of scales; for others the lowest and highest score in use.
+        alpha: Level of the test.
+        draws: Number of random exchanges.
+        seed: Of the exchanges.
     """
     columns = VerdictColumns((*rates, first, second), requests)
     clusters, answered, favours = columns.positions()
@@ -340,7 +364,7 @@ def _named_figures(columns: VerdictColumns, scales: Scales) -> list[_NamedFigure
         width = _scale_width(aspect, scales, scores)
         add("scores", aspect, PassValues("level", scores), width)
         add("verdicts", aspect, PassValues("distance", scores, upwards=True), width)
-        if len(np.unique(scores[~np.isnan(scores)])) > 2:  # that of two values says the same as their mean
+        if len(np.unique(scores[~np.isnan(scores)])) > 2:  # with two values the spread follows from the mean
             add("spread", aspect, PassValues("spread", scores), width**2)
     labels, names = columns.labels()
     if len(names) > 2 or (names and not aspects):
@@ -359,14 +383,14 @@ def _position_figure(clusters: Codes, favours: Floats) -> _NamedFigure:
 
 
 def sort_aspects(passes: Sequence[VerdictPass]) -> list[str]:
-    """All aspects, the main one first; the mean of several where none of them is of the whole."""
+    """Return all aspects, the main one first: the mean of several if none of them is an overall score."""
     names = aspects_of(passes)
     main = main_aspect(names)
     return [*([main] if main else []), *(name for name in names if name != main)]
 
 
 def _scale_width(aspect: str, scales: Scales, values: Floats) -> float:
-    """The width of a scale, at least that of the values; 1 where neither has any."""
+    """Return the width of a scale, at least that of the values; 1 if neither has any."""
     scale_ends = [scales[aspect]] if aspect in scales else list(scales.values()) if aspect == MEAN_ASPECT else []
     numbers = [end for ends in scale_ends for end in ends if math.isfinite(end)]
     numbers += [float(np.nanmin(values)), float(np.nanmax(values))] if (~np.isnan(values)).any() else []
@@ -382,7 +406,7 @@ def _judgement_at_rate(index: int, test: RateTest, candidates: Sequence[_NamedFi
     verdicts = any(changed.name in ("scores", "verdicts") for changed in figures)
     if not verdicts and all(changed.unloaded == 1.0 for changed in figures if changed.name == "unreadable"):
         return RateJudgement(None, figures)  # no unloaded answer is a verdict
-    # Where no answer differs from another there is nothing to exchange, and no verdict has changed.
+    # If all answers are equal there is nothing to exchange, and no verdict has changed.
     return RateJudgement(1.0 if test.p is None and verdicts else test.p, figures)
 
 
@@ -422,9 +446,10 @@ def _changed_figure(figure: _NamedFigure, index: int, p: float, level: float) ->
 
 
 def _p_of_direction(mean: ClusteredMean) -> float:
-    """Return Student's p of a mean of 0.
+    """Return Student's p-value of a mean of 0.
 
-    An exchange of passes refutes that nothing has changed; verdicts that change to either side alike raise no score.
+    Exchanging passes rejects that nothing has changed; verdicts that change evenly in both directions do not move a
+    score.
     """
     if mean.se is None:
         return 1.0
@@ -432,8 +457,9 @@ def _p_of_direction(mean: ClusteredMean) -> float:
 
 
 def _change_interval(mean: ClusteredMean, figure: _NamedFigure, level: float) -> Estimate:
-    """Student's interval within the bounds. That of values between the bounds for failures, which are rare, and where
-    nothing has changed on any request: requests that were not met may change.
+    """Return Student's interval within the bounds.
+
+    Failures, which are rare, and figures without any change get the bounded interval: unseen requests may change.
     """
     student = mean.interval(level)
     if figure.name == "unreadable" or student is None or student.low == student.high:
@@ -443,7 +469,7 @@ def _change_interval(mean: ClusteredMean, figure: _NamedFigure, level: float) ->
 
 @dataclass(slots=True, frozen=True)
 class FailureShare:
-    """The share of answers that failed in one way, loaded and unloaded, and the difference with its interval."""
+    """Fraction of answers that failed in one way, loaded and unloaded, and the difference with its interval."""
 
     kind: str
     loaded: float
@@ -458,7 +484,7 @@ def failure_shares(
     requests: Mapping[str, JudgedRequest],
     level: float = 0.95,
 ) -> list[FailureShare]:
-    """Each way in which an answer can be no verdict, on the requests that were answered in all three passes."""
+    """Return each kind of failed verdict, on the requests that were answered in all three passes."""
     columns = VerdictColumns((loaded, first, second), requests)
     shares = []
     for kind in VERDICT_FAILURES:

@@ -1,10 +1,11 @@
-"""Latency and throughput of a load test: histograms, goodput, cost, warm-up, and queues that grow.
+"""Latency and throughput of a load test: histograms, goodput, cost, warm-up, and growing queues.
 
-Latencies count from the intended start of a request, so that neither a slow server nor a slow client hides its
-delay (G. Tene calls the error of counting from the dispatch *coordinated omission*). Quantiles are exact to
-three significant digits. The warm-up is cut by MSER-5 (White, "An effective truncation heuristic for bias
-reduction in simulation output", Simulation 69:6, 1997). A queue grows if requests arrive faster than they are
-answered, so growth is tested at the number in flight at even times.
+Latencies count from the intended start of a request, so that neither a slow server nor a slow client hides its delay
+(no *coordinated omission*, in G. Tene's words). Quantiles are exact to three significant digits. The warm-up is cut by
+MSER-5. A queue grows if requests arrive faster than they are answered, so growth is tested on the number of requests in
+flight at regular times.
+
+Source: White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69:6, 1997.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _DIGITS = 3
 
 
 class LatencyHistogram:
-    """A distribution of seconds from a microsecond to a day."""
+    """Distribution of latencies from a microsecond to a day, in seconds."""
 
     __slots__ = ("_counts", "longest", "total")
 
@@ -49,7 +50,7 @@ class LatencyHistogram:
             self.longest = seconds
 
     def merge(self, other: LatencyHistogram) -> None:
-        """Take over all that the other has counted."""
+        """Add everything that another histogram has counted."""
         self._counts.add(other._counts)
         self.total += other.total
         self.longest = max(self.longest, other.longest)
@@ -59,15 +60,15 @@ class LatencyHistogram:
 
     @property
     def mean(self) -> float | None:
-        """Seconds; None without any latency."""
+        """Mean in seconds; None without any latency."""
         return self.total / len(self) if len(self) else None
 
     def quantile(self, probability: float) -> float | None:
-        """The latency that ``share`` (0 to 1) of the requests do not exceed, in seconds; None without any latency."""
+        """Return a quantile in seconds; None without any latency."""
         return self._at([probability])[0] if len(self) else None
 
     def shares(self, points: int = 200) -> list[tuple[float, float]]:
-        """The cumulative distribution as ``(seconds, share)``, at most about ``points`` of them, closer in the tail."""
+        """Return the cumulative distribution as about `points` pairs `(seconds, probability)`, denser in the tail."""
         count = len(self)
         if not count:
             return []
@@ -76,8 +77,10 @@ class LatencyHistogram:
         return sorted(set(zip(self._at(steps), steps, strict=True)))
 
     def _at(self, probabilities: Sequence[float]) -> list[float]:
-        """Quantiles of one latency or more. The package's own goes through its counts one by one, which would hold up
-        whoever looks on while requests are sent; and it takes the nearest rank, which for few requests is one below.
+        """Return quantiles of at least one latency.
+
+        The package's own quantile loops over its counts, which would block whatever runs while requests are sent, and
+        takes the nearest rank, which is one too low for few requests.
         """
         counts = self._counts
         below = np.cumsum(np.frombuffer(counts.counts, dtype=np.uint64, count=counts.counts_len))
@@ -87,14 +90,18 @@ class LatencyHistogram:
         return [min(self.longest, end * _UNIT) for end in ends]
 
     def to_record(self) -> dict[str, Any]:
-        """JSON data from which ``from_record`` makes an equal histogram."""
+        """Return JSON data from which `from_record` builds an equal histogram."""
         data = self._counts.encode()
         text = data.decode() if isinstance(data, bytes) else str(data)
         return {"hdr": text, "unit": "us", "total": self.total, "longest": self.longest}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> LatencyHistogram:
-        """:raises ValueError: the record is damaged."""
+        """Build a histogram from `to_record`.
+
+        Raises:
+            ValueError: if the record is damaged.
+        """
         histogram = cls()
         try:
             base64.b64decode(record["hdr"], validate=True)
@@ -110,8 +117,9 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 @dataclass(slots=True, frozen=True)
 class RequestTiming:
-    """One request, in seconds from its step's start; ``first_token`` None where no text came. ``error`` "" is success;
-    ``throttled`` are seconds between tries.
+    """Timing of one request, in seconds from its step's start.
+
+    `first_token` is None if no text came; `error` is "" on success; `throttled` is the time spent between tries.
     """
 
     intended: float
@@ -127,8 +135,9 @@ class RequestTiming:
 
 @dataclass(slots=True)
 class SpeedStatistics:
-    """Add requests with ``add``; ``limits`` (seconds by the names of ``LATENCY_FIGURES``) say which of them are
-    goodput.
+    """Speed of a step's requests.
+
+    `limits` (seconds by the names of `LATENCY_FIGURES`) define goodput.
     """
 
     limits: dict[str, float] = field(default_factory=dict)
@@ -166,14 +175,14 @@ class SpeedStatistics:
         self.good += self._meets_limits(latencies)
 
     def is_good(self, timing: RequestTiming) -> bool:
-        """Whether a request was answered within all limits."""
+        """Return True if a request was answered within all limits."""
         return not timing.error and (not self.limits or self._meets_limits(_request_latencies(timing)))
 
     def _meets_limits(self, latencies: dict[str, float]) -> bool:
         return all(name not in latencies or latencies[name] < limit for name, limit in self.limits.items())
 
     def merge(self, other: SpeedStatistics) -> None:
-        """Take over all that the other has counted."""
+        """Add everything that another instance has counted."""
         for name, histogram in self.latencies.items():
             histogram.merge(other.latencies[name])
         self.failed.merge(other.failed)
@@ -183,14 +192,16 @@ class SpeedStatistics:
 
     @property
     def answered(self) -> int:
-        """Requests that did not fail."""
+        """Number of requests that did not fail."""
         return self.requests - sum(self.errors.values())
 
     def record(self, seconds: float, price_in: float = 0.0, price_out: float = 0.0) -> dict[str, Any]:
-        """The figures as JSON data.
+        """Return the figures as JSON data.
 
-        :param seconds: how long the requests were let in: what rates are counted over. :param price_in, price_out: per
-            million tokens.
+        Args:
+            seconds: Time during which requests were admitted; the basis of rates.
+            price_in: Price of a million prompt tokens.
+            price_out: Price of a million completion tokens.
         """
         cost = (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
         answered = self.answered
@@ -216,7 +227,7 @@ class SpeedStatistics:
 
 
 def _request_latencies(timing: RequestTiming) -> dict[str, float]:
-    """Of an answered request, without the dispatch delay."""
+    """Return the latencies of an answered request, without the dispatch delay."""
     latencies = {"e2e": timing.finished - timing.intended, "service": timing.finished - timing.dispatched}
     if timing.first_token is not None:
         latencies["ttft"] = timing.first_token - timing.intended
@@ -230,7 +241,7 @@ _COUNTS = ("requests", "good", "no_first_token", "prompt_tokens", "completion_to
 
 
 def latency_summary(histogram: LatencyHistogram) -> dict[str, Any]:
-    """Count, mean, quantiles and maximum in seconds; nothing but the count where it is 0."""
+    """Return count, mean, quantiles and maximum in seconds; only the count if it is 0."""
     if not len(histogram):
         return {"count": 0}
     quantiles = {name: histogram.quantile(probability) for name, probability in _QUANTILES.items()}
@@ -240,16 +251,16 @@ def latency_summary(histogram: LatencyHistogram) -> dict[str, Any]:
 Floats = NDArray[np.float64]
 
 _BATCH_SIZE = 5
-_MAX_BATCHES = 4096  # batches that are kept; beyond, pairs are merged
-_MIN_BATCHES = 10  # batches: fewer say nothing about steadiness
-_TREND_PARTS = 12  # that are compared for a trend
+_MAX_BATCHES = 4096  # batches in memory; beyond, pairs are merged
+_MIN_BATCHES = 10  # batches needed to assess steadiness
+_TREND_PARTS = 12  # parts compared for a trend
 _TREND_DEVIATIONS = 5.0  # standard errors of a slope
-_TREND_CHANGE = 0.2  # from the first part to the last, as a share of the mean
+_TREND_CHANGE = 0.2  # from the first part to the last, as a fraction of the mean
 
 
 @dataclass(slots=True)
 class BatchMeans:
-    """A series as means of equal batches, in bounded memory; ``begins`` has the time of each batch's first value."""
+    """Series as means of equal batches, in bounded memory; `begins` has the time of each batch's first value."""
 
     means: list[float] = field(default_factory=list)
     begins: list[float] = field(default_factory=list)
@@ -259,7 +270,7 @@ class BatchMeans:
     _count: int = 0
 
     def add(self, time: float, value: float) -> None:
-        """The next value of the series; times ascend."""
+        """Add the next value of the series; times ascend."""
         if not self._count:
             self._begin = time
         self._sum += value
@@ -278,8 +289,10 @@ class BatchMeans:
 
 @dataclass(slots=True, frozen=True)
 class Steadiness:
-    """``cut``: how many values to leave out at the beginning, and ``begin`` the time of the first one behind them (None
-    where nothing is cut). ``steady``: whether the rest is; None where there are too few values to tell.
+    """Steady part of a series.
+
+    `cut`: number of values to leave out at the beginning; `begin`: time of the first one after them (None if nothing is
+    cut). `steady`: whether the rest is steady; None if there are too few values.
     """
 
     cut: int
@@ -288,12 +301,12 @@ class Steadiness:
 
 
 def find_steady_state(series: BatchMeans) -> Steadiness:
-    """Where a series becomes steady, and whether it does."""
+    """Find where a series becomes steady, if it does."""
     means = np.asarray(series.means)
     count = means.size
     if count < _MIN_BATCHES:
         return Steadiness(0, None, None)
-    # Sums over what each cut leaves, all at once; centred first, so that squares do not cancel.
+    # Sums over the rest after each cut, all at once; centred first to avoid cancellation.
     centred = (means - means.mean())[::-1]
     remaining = np.arange(1, count + 1)
     sums, squares = np.cumsum(centred), np.cumsum(centred**2)
@@ -305,8 +318,9 @@ def find_steady_state(series: BatchMeans) -> Steadiness:
 
 
 def _has_trend(means: Floats) -> bool:
-    """Whether the means rise or fall surely, and by more than a part of their level. Long batches are compared: the
-    latencies of neighbours in a queue are alike, and no trend.
+    """Return True if the means rise or fall significantly, and by more than a fraction of their level.
+
+    Long batches are compared, because latencies of neighbours in a queue are correlated without being a trend.
     """
     parts = min(_TREND_PARTS, means.size // 2)
     if parts < 4:
@@ -320,32 +334,32 @@ def _has_trend(means: Floats) -> bool:
     return change > _TREND_CHANGE * abs(levels.mean()) and abs(slope) > _TREND_DEVIATIONS * error
 
 
-_MAX_SAMPLES = 256  # samples that are kept; beyond, every other one is dropped
+_MAX_SAMPLES = 256  # samples in memory; beyond, every other one is dropped
 _MIN_SAMPLES = 16  # increments that a test needs
-_MIN_SECONDS = 10.0  # of growth: a server may stand still for a moment
-_FIRST_SAMPLES = 32  # answers that say what a latency is before there is a queue
-_LATENCIES = 4.0  # so many of these have to be over before growth counts
+_MIN_SECONDS = 10.0  # of growth: a server may stall for a moment
+_FIRST_SAMPLES = 32  # answers that define the latency before a queue builds up
+_LATENCIES = 4.0  # of these latencies must have passed before growth counts
 _GROWTH_DEVIATIONS = 4.0  # standard errors
-_SHORT_QUEUE = 0.10  # share of the arrivals that were not answered, for stopping early
-_SHORT_QUEUE_AT_END = 0.03  # the same at the end, when all of the step is known
+_SHORT_QUEUE = 0.10  # fraction of arrivals without an answer, for stopping early
+_SHORT_QUEUE_AT_END = 0.03  # the same at the end of the step
 
 
 @dataclass(slots=True)
 class QueueWatch:
-    """The queue of one judge in one step. Times in seconds from the start."""
+    """Queue of one judge in one step. Times are in seconds from the start."""
 
     _samples: list[tuple[float, int, int]] = field(default_factory=list)  # time, arrived, in flight
     _first: list[float] = field(default_factory=list)
-    _stride: int = 1  # how many samples are made for one that is kept
+    _stride: int = 1  # samples taken for each one stored
     _sample_count: int = 0
 
     def answered(self, latency: float) -> None:
-        """An answer came, so many seconds after its request was due."""
+        """Record an answer and its latency from the time its request was due."""
         if len(self._first) < _FIRST_SAMPLES:
             self._first.append(latency)
 
     def sample(self, time: float, arrived: int, in_flight: int) -> None:
-        """How many requests have come so far, and how many of them are in flight; call it at even times."""
+        """Record the number of arrived requests and of those in flight; call it at regular times."""
         self._sample_count += 1
         if self._sample_count % self._stride == 0:
             self._samples.append((time, arrived, in_flight))
@@ -354,7 +368,7 @@ class QueueWatch:
                 self._stride *= 2
 
     def is_growing(self, *, at_end: bool = False) -> bool:
-        """Whether arrivals exceed answers for good. ``at_end``: all requests of the step have come."""
+        """Return True if arrivals exceed answers persistently. `at_end`: all requests of the step have arrived."""
         if len(self._samples) < 2 or not self._first:
             return False
         end = self._samples[-1][0]
@@ -371,13 +385,13 @@ class QueueWatch:
 
 
 def _has_answers_throughout(window: list[tuple[float, int, int]]) -> bool:
-    """Whether answers came in each quarter: a server that stands still is not over-saturated."""
+    """Return True if answers came in each quarter: a stalled server is not a saturated one."""
     answered = [arrived - in_flight for _, arrived, in_flight in window]
     marks = [answered[quarter * (len(answered) - 1) // 4] for quarter in range(5)]
     return all(later > earlier for earlier, later in itertools.pairwise(marks))
 
 
 def _is_growing(increments: list[int]) -> bool:
-    """Return True if the mean increment is above zero beyond its noise."""
+    """Return True if the mean increment is significantly above zero."""
     mean, spread = fmean(increments), stdev(increments)
     return mean > 0 and mean > _GROWTH_DEVIATIONS * spread / math.sqrt(len(increments))

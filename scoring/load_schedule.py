@@ -1,9 +1,8 @@
 """Schedule of a load test: arrival times, the rates to try, and the objective that a rate has to meet.
 
-Arrival times are absolute, in seconds from the start, and follow from a rate and a seed alone; they are made one
-by one. Rates follow from the results so far alone, so a resumed load test goes on as if it had never stopped. An
-objective such as ``p95_e2e<3s, parse_fail<1%, drift<0.05`` is met if every one of its terms is; a term whose
-figure is unknown is not met.
+Arrival times are absolute, in seconds from the start, generated one by one from a rate and a seed. Rates depend only on
+the results so far, so a resumed load test continues as if it had never stopped. An objective such as
+`p95_e2e<3s, parse_fail<1%, drift<0.05` is met if every term is; a term with an unknown figure is not met.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from viva.engine.errors import ConfigurationError
 
 
 def constant_arrivals(rate: float) -> Iterator[float]:
-    """Even gaps, the first request at 0; products, not sums, so that rounding does not add up."""
+    """Generate evenly spaced arrivals, the first at 0. Products, not sums, so that rounding does not accumulate."""
     return (number / rate for number in itertools.count())
 
 
 def poisson_arrivals(rate: float, *seed: object) -> Iterator[float]:
-    """A Poisson process: independent exponential gaps with a mean of 1/rate."""
+    """Generate a Poisson process: independent exponential gaps with a mean of 1/rate."""
     draw = seeds.generator(*seed, "poisson").expovariate
     return itertools.accumulate(draw(rate) for _ in itertools.repeat(None))
 
 
 def bursty_arrivals(rate: float, burst: float, *seed: object) -> Iterator[float]:
-    """Independent gamma gaps with a mean of 1/rate and a squared coefficient of variation of ``burst``.
+    """Generate independent gamma gaps with a mean of 1/rate and a squared coefficient of variation of `burst`.
 
-    1 is a Poisson process; above 1 requests come in bursts with pauses between them, below 1 more evenly.
+    1 is a Poisson process; above 1 requests come in bursts with pauses in between, below 1 more evenly.
     """
     draw = seeds.generator(*seed, "bursty").gammavariate
     shape, scale = 1.0 / burst, burst / rate
@@ -41,10 +40,14 @@ def bursty_arrivals(rate: float, burst: float, *seed: object) -> Iterator[float]
 
 
 def replay_arrivals(times: Sequence[float], rate: float | None = None) -> Iterator[float]:
-    """Recorded times, sorted, from the first one on; again from the beginning after the last.
+    """Repeat recorded times endlessly, sorted, from the first one on.
 
-    :param rate: stretches or compresses time so that this is the mean rate; None keeps the recorded speed.
-    :raises ValueError: there are fewer than two times, or all are the same.
+    Args:
+        times: Recorded times.
+        rate: Mean rate to stretch or compress the recording to; None keeps the recorded speed.
+
+    Raises:
+        ValueError: if there are fewer than two times, or all are equal.
     """
     ordered = sorted(times)
     span = ordered[-1] - ordered[0] if len(ordered) > 1 else 0.0
@@ -52,14 +55,15 @@ def replay_arrivals(times: Sequence[float], rate: float | None = None) -> Iterat
         raise ValueError("replayed arrivals need at least two recorded times that differ")
     own = (len(ordered) - 1) / span
     factor = 1.0 if rate is None else own / rate
-    period = span + 1.0 / own  # the mean gap before the first request comes again
+    period = span + 1.0 / own  # mean gap before the recording repeats
     return (factor * (lap * period + time - ordered[0]) for lap in itertools.count() for time in ordered)
 
 
 @dataclass(slots=True, frozen=True)
 class RateResult:
-    """A rate (requests a second, or number in flight), whether it met the objective, and whether the queue grew without
-    bound.
+    """Result of a rate (requests per second, or requests in flight).
+
+    `met`: the rate met the objective; `saturated`: its queue grew without bound.
     """
 
     rate: float
@@ -68,20 +72,20 @@ class RateResult:
 
 
 class RatePlan(Protocol):
-    """What says which rate comes next."""
+    """Protocol of a plan that chooses the next rate."""
 
     def next(self, tried: Sequence[RateResult]) -> float | None:
-        """The next rate, None at the end."""
+        """Return the next rate, None at the end."""
 
 
 @dataclass(slots=True, frozen=True)
 class RateList:
-    """The given rates in ascending order, up to the first at which the queue grows without bound."""
+    """Listed rates in ascending order, up to the first at which the queue grows without bound."""
 
     rates: tuple[float, ...]
 
     def next(self, tried: Sequence[RateResult]) -> float | None:
-        """The next rate, None at the end."""
+        """Return the next rate, None at the end."""
         if any(result.saturated for result in tried):
             return None
         done = {result.rate for result in tried}
@@ -90,8 +94,10 @@ class RateList:
 
 @dataclass(slots=True, frozen=True)
 class RateSearch:
-    """Doubles from ``low`` until a rate fails or ``high`` is reached, then halves the gap (by its geometric mean) until
-    the two ends differ by less than ``tolerance`` as a share. If ``low`` fails, it halves down to a hundredth of it.
+    """Search for the highest rate that meets the objective.
+
+    Doubles from `low` until a rate fails or `high` is reached, then bisects geometrically until the ends differ by less
+    than the fraction `tolerance`. If `low` fails, halves it down to a hundredth.
     """
 
     low: float
@@ -99,11 +105,11 @@ class RateSearch:
     tolerance: float = 0.05
 
     def next(self, tried: Sequence[RateResult]) -> float | None:
-        """The next rate, None where the highest one is known well enough."""
+        """Return the next rate, None once the highest one is known well enough."""
         if not tried:
             return _round_rate(self.low)
         failed = [result.rate for result in tried if not result.met]
-        # One that met the objective above a rate that failed was lucky: what counts is below the lowest failure.
+        # A rate that met the objective above one that failed was lucky: only those below the lowest failure count.
         worst = min(failed, default=None)
         met = [result.rate for result in tried if result.met and (worst is None or result.rate < worst)]
         best = max(met, default=None)
@@ -120,7 +126,7 @@ class RateSearch:
 
 
 def highest_rate(tried: Sequence[RateResult]) -> float | None:
-    """The highest rate that met the objective below every rate that did not; None where none did."""
+    """Return the highest rate that met the objective below every rate that did not; None if none did."""
     worst = min((result.rate for result in tried if not result.met), default=None)
     return max((result.rate for result in tried if result.met and (worst is None or result.rate < worst)), default=None)
 
@@ -129,7 +135,7 @@ def _round_rate(rate: float) -> float:
     return float(f"{rate:.4g}")
 
 
-# Latencies, in seconds: what is timed, and from when to when.
+# Latencies in seconds: what is timed.
 LATENCY_FIGURES = {
     "e2e": "from the intended start to the last token",
     "ttft": "time to first token, from the intended start",
@@ -137,7 +143,7 @@ LATENCY_FIGURES = {
     "service": "from dispatch to the last token",
     "dispatch": "dispatch delay: from the intended start to dispatch",
 }
-# Shares and other figures, by name.
+# Fractions and other figures, by name.
 SHARE_FIGURES = {
     "error": "failed requests",
     "throttled": "requests that the endpoint throttled",
@@ -166,7 +172,7 @@ _SIGNS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(slots=True, frozen=True)
 class ObjectiveTerm:
-    """One condition; ``bound`` in seconds, as a share, or as a plain number. ``text`` is how it was written."""
+    """One condition; `bound` in seconds, as a fraction, or as a plain number. `text` is the original text."""
 
     figure: str
     sign: str
@@ -175,32 +181,33 @@ class ObjectiveTerm:
 
     @property
     def latency(self) -> str:
-        """What of ``LATENCY_FIGURES`` the term bounds; "" for other figures."""
+        """Name in `LATENCY_FIGURES` of the bounded latency; "" for other figures."""
         match = _STATISTIC.match(self.figure)
         return match[2] if match else ""
 
     @property
     def quantile(self) -> float | None:
-        """The share of requests that the bound is for (``p95``: 0.95); None for means, maxima and other figures."""
+        """Quantile that the bound applies to (`p95`: 0.95); None for means, maxima and other figures."""
         match = _STATISTIC.match(self.figure)
         return float(match[1][1:]) / 100 if match and match[1].startswith("p") else None
 
     def is_met(self, value: float | None) -> bool:
-        """Whether a figure meets the condition; an unknown one does not."""
+        """Return True if a figure meets the condition; None does not."""
         return value is not None and _SIGNS[self.sign](value, self.bound)
 
 
 @dataclass(slots=True, frozen=True)
 class Objective:
-    """All conditions of one objective."""
+    """Conditions of one objective."""
 
     terms: tuple[ObjectiveTerm, ...]
 
     @classmethod
     def parse(cls, text: str) -> Objective:
-        """Read terms separated by commas.
+        """Parse terms separated by commas.
 
-        :raises ConfigurationError: a term is not FIGURE<BOUND, or its figure or unit is unknown.
+        Raises:
+            ConfigurationError: if a term is not FIGURE<BOUND, or its figure or unit is unknown.
         """
         return cls(tuple(_parse_term(part) for part in text.split(",")))
 
@@ -208,11 +215,11 @@ class Objective:
         return ", ".join(term.text for term in self.terms)
 
     def missed_terms(self, figures: Mapping[str, float | None]) -> tuple[ObjectiveTerm, ...]:
-        """The terms that these figures do not meet."""
+        """Return the terms that these figures do not meet."""
         return tuple(term for term in self.terms if not term.is_met(figures.get(term.figure)))
 
     def limits(self) -> dict[str, float]:
-        """For each timed thing the most seconds that one request may take to count as goodput."""
+        """Return for each latency the limit in seconds below which a request counts as goodput."""
         limits: dict[str, float] = {}
         for term in self.terms:
             if term.latency and term.sign in ("<", "<="):
@@ -233,8 +240,8 @@ def _parse_term(part: str) -> ObjectiveTerm:
     if not timed and figure not in SHARE_FIGURES and figure not in PLAIN_FIGURES:
         names = ", ".join([*SHARE_FIGURES, *PLAIN_FIGURES])
         raise ConfigurationError(
-            f"objective '{part.strip()}': unknown figure '{figure}'; known are p50_, p95_, p99_, mean_ or max_ with "
-            f"{', '.join(LATENCY_FIGURES)} (p95_e2e), and {names}"
+            f"objective '{part.strip()}': unknown figure '{figure}'; use p50_, p95_, p99_, mean_ or max_ with "
+            f"{', '.join(LATENCY_FIGURES)} (p95_e2e), or {names}"
         )
     if timed != (unit in ("s", "ms", "us", "µs")) or (unit == "%" and figure in ("throughput", "goodput", "cost")):
         expectation = (
@@ -246,5 +253,5 @@ def _parse_term(part: str) -> ObjectiveTerm:
     try:
         bound = float(number) * _UNITS[unit]
     except ValueError:
-        raise ConfigurationError(f"objective '{part.strip()}': '{number}' is no number") from None
+        raise ConfigurationError(f"objective '{part.strip()}': '{number}' is not a number") from None
     return ObjectiveTerm(figure, sign, bound, part.strip())

@@ -1,8 +1,8 @@
 """Verdicts of a judge on the same requests in several passes: as columns, their changes, their agreement.
 
-A change compares a pass under load with two unloaded ones on the same requests. It is 0 on average if the three
-answers to a request are draws of the same kind, whatever the judge's own noise. Agreement is with unloaded
-passes, over seeds, with reference labels, and over the two orders of a pair.
+A change compares a pass under load with two unloaded ones on the same requests. It is 0 on average if the three answers
+to a request are exchangeable, whatever the judge's own noise. Agreement is with unloaded passes, between seeds, with
+reference labels, and between the two orders of a pair.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .intervals import Estimate
 Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
-# ``level``: the loaded value less the mean of the unloaded ones. ``distance``: how far the loaded value lies from the
-# unloaded ones, less how far those lie apart. ``spread``: the squared deviation from the mean of all, likewise.
+# `level`: loaded value minus the mean of the unloaded ones. `distance`: distance of the loaded value from the
+# unloaded ones, minus the distance between those. `spread`: likewise for the squared deviation from the overall mean.
 Kind = Literal["level", "distance", "spread"]
 
 
 @dataclass(slots=True, frozen=True)
 class PassValues:
-    """The values of one figure: a row for each request, a column for each pass, nan where an answer has none.
+    """Values of one figure: a row for each request, a column for each pass, nan if an answer has none.
 
-    The last two columns are the unloaded passes. ``upwards``: only a rise counts, else both directions do.
-    ``nominal``: values are codes of names, of which only equality means anything.
+    The last two columns are the unloaded passes. `upwards`: only a rise counts, else both directions. `nominal`: values
+    are codes of names, which can only be equal or not.
     """
 
     kind: Kind
@@ -41,19 +41,21 @@ class PassValues:
 
     @property
     def centre(self) -> float:
-        """The mean over all passes, which does not change when passes are exchanged; 0 of nothing."""
+        """Mean over all passes, which exchanging passes does not change; 0 if there are no values."""
         defined = self.values[~np.isnan(self.values)]
         return float(defined.mean()) if defined.size else 0.0
 
     def rate(self, column: int) -> Floats:
-        """The values of one rate beside the unloaded ones, in three columns."""
+        """Return the values of one rate and of the unloaded passes, in three columns."""
         return self.values[:, [column, -2, -1]]
 
 
 @dataclass(slots=True, frozen=True)
 class PassTable:
-    """Figures of the same requests. ``clusters`` has the cluster of each, numbered from 0 over all tables of a judge;
-    ``answered`` says in which passes it was answered at all, for only these can be exchanged.
+    """Figures of the same requests.
+
+    `clusters` has the cluster of each, numbered from 0 over all tables of a judge; `answered` tells which passes
+    answered it, because only those can be exchanged.
     """
 
     clusters: Codes
@@ -62,7 +64,7 @@ class PassTable:
 
 
 def contribution(figure: PassValues, loaded: Floats, first: Floats, second: Floats) -> Floats:
-    """What requests add to a figure, nan where one of the three passes has no value."""
+    """Return what requests add to a figure, nan if one of the three passes has no value."""
     if figure.kind == "level":
         return np.asarray(loaded - (first + second) / 2)
     if figure.kind == "distance":
@@ -73,30 +75,30 @@ def contribution(figure: PassValues, loaded: Floats, first: Floats, second: Floa
 
 
 def loaded_distance(figure: PassValues, loaded: Floats, first: Floats, second: Floats) -> Floats:
-    """How far values under load lie from unloaded ones, on average over the two."""
+    """Return the mean distance of values under load from the two unloaded ones."""
     return (distance(figure, loaded, first) + distance(figure, loaded, second)) / 2
 
 
 def distance(figure: PassValues, left: Floats, right: Floats) -> Floats:
-    """How far values lie apart; of names 1 where they are not the same."""
+    """Return the distance of values; for names 1 if they differ."""
     apart = np.abs(left - right)
     return np.where(np.isnan(apart), np.nan, apart > 0.0) if figure.nominal else np.asarray(apart)
 
 
-# The score that a judge is spoken of by, where it gives several: the first of these names, else the mean of all.
+# A judge's overall score, if it gives several: the first of these names, else the mean of all.
 _OVERALL_ASPECTS = ("overall_score", "overall", "score", "rating", "total", "verdict")
 MEAN_ASPECT = "mean"
-# Signs of a pairwise label: 1 where the answer that stands first wins.
+# Signs of a pairwise label: 1 if the answer that stands first wins.
 PAIR_SIGNS = {"A": 1.0, "B": -1.0, "tie": 0.0}
 VERDICT_FAILURES = ("parse", "truncated", "refused", "empty")
 
 
 @dataclass(slots=True, frozen=True)
 class JudgedRequest:
-    """What is known of a request without any answer.
+    """Properties of a request, known before any answer.
 
-    ``item`` names what requests about the same thing have in common, ``pair`` is the id of the request with the same
-    answers in the other order; both are "" where there is none. ``reference``: the right score or label.
+    `item` is shared by requests about the same thing; `pair` is the id of the request with the same answers in the
+    other order; "" if there is none. `reference`: the correct score or label.
     """
 
     item: str = ""
@@ -106,19 +108,19 @@ class JudgedRequest:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """What one answer said: ``scores`` by aspect and a ``label``, or the ``failure``: one of ``VERDICT_FAILURES``."""
+    """One parsed answer: `scores` by aspect and a `label`, or the `failure`, one of `VERDICT_FAILURES`."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
     label: str = ""
     failure: str = ""
 
 
-# A judge's verdicts by the request's id, in the order in which they were asked for.
+# A judge's verdicts by request id, in the order of the requests.
 VerdictPass: TypeAlias = Mapping[str, Verdict]
 
 
 def main_aspect(aspects: Iterable[str]) -> str:
-    """Return the score that a judge is spoken of by, ``MEAN_ASPECT`` if no name says that it is of the whole, or ""."""
+    """Return a judge's overall aspect, `MEAN_ASPECT` if no name looks overall, or "" if there are none."""
     names = list(dict.fromkeys(aspects))
     if len(names) < 2:
         return names[0] if names else ""
@@ -126,23 +128,23 @@ def main_aspect(aspects: Iterable[str]) -> str:
 
 
 def aspects_of(passes: Iterable[VerdictPass]) -> list[str]:
-    """All aspects that have scores, in the order in which they first appear."""
+    """Return all aspects that have scores, in order of first appearance."""
     return list(dict.fromkeys(name for verdicts in passes for verdict in verdicts.values() for name in verdict.scores))
 
 
 def aspect_score(verdict: Verdict, aspect: str) -> float | None:
-    """A score; that of ``MEAN_ASPECT`` is the mean of all. None where there is none."""
+    """Return a score; for `MEAN_ASPECT` the mean of all. None if there is none."""
     if aspect == MEAN_ASPECT and MEAN_ASPECT not in verdict.scores:
         return sum(verdict.scores.values()) / len(verdict.scores) if verdict.scores else None
     return verdict.scores.get(aspect)
 
 
 class VerdictColumns:
-    """Passes of one judge side by side, the unloaded ones last; values are nan where an answer has none.
+    """Passes of one judge side by side, the unloaded ones last; values are nan if an answer has none.
 
-    ``ids`` are the requests that were answered in both of the last two passes, ``answered`` says in which others,
-    ``clusters`` has their clusters. These are numbered over all of ``asked``: a request without item, and the two
-    orders of a pair without item, are a cluster of their own.
+    `ids` are the requests that both of the last two passes answered, `answered` tells which others did, `clusters` has
+    their clusters. These are numbered over all `requests`: a request without item, and the two orders of a pair without
+    item, form a cluster of their own.
     """
 
     def __init__(self, passes: Sequence[VerdictPass], requests: Mapping[str, JudgedRequest]) -> None:
@@ -153,13 +155,13 @@ class VerdictColumns:
         self.answered = self._matrix(self.ids, lambda id_, verdicts: float(id_ in verdicts)) > 0.0
 
     def scores(self, aspect: str) -> Floats:
-        """The scores of one aspect."""
+        """Return the scores of one aspect."""
         return self._matrix(
             self.ids, lambda id_, verdicts: aspect_score(verdicts[id_], aspect) if id_ in verdicts else None
         )
 
     def labels(self) -> tuple[Floats, list[str]]:
-        """The codes of labels, and their names in the order of codes."""
+        """Return the codes of labels, and their names in the order of codes."""
         names = sorted({verdicts[id_].label for id_ in self.ids for verdicts in self.passes if id_ in verdicts} - {""})
         codes = {name: float(code) for code, name in enumerate(names)}
         return self._matrix(
@@ -167,18 +169,20 @@ class VerdictColumns:
         ), names
 
     def failures(self, kinds: Sequence[str] = VERDICT_FAILURES) -> Floats:
-        """1 where an answer failed in one of these ways, else 0."""
+        """Return 1 if an answer failed in one of these ways, else 0."""
         return self._matrix(
             self.ids, lambda id_, verdicts: float(verdicts[id_].failure in kinds) if id_ in verdicts else None
         )
 
     def errors(self, aspect: str) -> Floats:
-        """How far scores lie from the reference; of labels 1 where it is another one."""
+        """Return the distance of scores from the reference; for labels 1 if they differ."""
         return self._matrix(self.ids, lambda id_, verdicts: self._error(id_, verdicts, aspect))
 
     def positions(self) -> tuple[Codes, Flags, Floats]:
-        """By pair: its cluster, in which passes both orders were answered, and how far the answer that stands first is
-        favoured there: 1 where it wins in both orders, -1 where it loses in both, 0 where the same answer wins.
+        """Return by pair its cluster, the passes that answered both orders, and the position bias.
+
+        The bias is 1 if the answer that stands first wins in both orders, -1 if it loses in both, 0 if the same answer
+        wins.
         """
         pairs = {id_: self.requests[id_].pair for id_ in self.ids}
         ids = [id_ for id_, partner in pairs.items() if pairs.get(partner) == id_ and id_ < partner]
@@ -206,7 +210,7 @@ class VerdictColumns:
 
 
 def request_clusters(requests: Mapping[str, JudgedRequest]) -> dict[str, int]:
-    """The cluster of each request, numbered from 0."""
+    """Return the cluster of each request, numbered from 0."""
     numbers: dict[tuple[str, str], int] = {}
     clusters = {}
     for id_, request in requests.items():
@@ -225,9 +229,10 @@ _SCORE_TOLERANCE = 1e-9  # scores that lie closer are the same
 
 @dataclass(slots=True, frozen=True)
 class VerdictAgreement:
-    """``same``: the share of pairs of verdicts that are the same, with its clustered interval. ``beyond_chance``: of
-    labels Cohen's kappa, of scores Krippendorff's alpha on the interval scale; None where it is not defined. ``n``
-    requests.
+    """Agreement of pairs of verdicts on `n` requests.
+
+    `same`: the fraction of equal verdicts, with its clustered interval. `beyond_chance`: Cohen's kappa for labels,
+    Krippendorff's alpha on the interval scale for scores; None if undefined.
     """
 
     same: Estimate
@@ -238,7 +243,7 @@ class VerdictAgreement:
 def verdict_agreement(
     first: VerdictPass, second: VerdictPass, requests: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
 ) -> VerdictAgreement | None:
-    """How far two passes agree on the requests that have a verdict in both; ``aspect`` "" compares labels."""
+    """Return the agreement of two passes on requests with a verdict in both; `aspect` "" compares labels."""
     pairs: list[tuple[Rating, Rating]] = []
     ids = []
     for id_ in first:
@@ -252,7 +257,7 @@ def verdict_agreement(
 def seed_agreement(
     repeats: Mapping[str, Sequence[Verdict]], requests: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
 ) -> VerdictAgreement | None:
-    """How far verdicts on a request under several seeds agree: of all pairs of them. None where none was repeated."""
+    """Return the agreement of all pairs of verdicts on a request under several seeds; None without repeats."""
     pairs: list[tuple[Rating, Rating]] = []
     ids = []
     for id_, verdicts in repeats.items():
@@ -266,7 +271,7 @@ def seed_agreement(
 def reference_agreement(
     verdicts: VerdictPass, requests: Mapping[str, JudgedRequest], aspect: str, level: float = 0.95
 ) -> VerdictAgreement | None:
-    """How far a pass agrees with the references of its requests."""
+    """Return the agreement of a pass with the references of its requests."""
     pairs: list[tuple[Rating, Rating]] = []
     ids = []
     for id_, verdict in verdicts.items():
@@ -280,8 +285,10 @@ def reference_agreement(
 
 @dataclass(slots=True, frozen=True)
 class PositionBias:
-    """``favour``: how far the answer that stands first is favoured, -1 to 1; ``consistent``: the share of pairs whose
-    two orders say the same of the answers. ``n`` pairs.
+    """Position bias over `n` pairs.
+
+    `favour`: how far the answer that stands first is favoured, -1 to 1; `consistent`: the fraction of pairs with the
+    same verdict in both orders.
     """
 
     favour: Estimate
@@ -292,7 +299,7 @@ class PositionBias:
 def position_bias(
     verdicts: VerdictPass, requests: Mapping[str, JudgedRequest], level: float = 0.95
 ) -> PositionBias | None:
-    """The position bias of one pass; None without a pair whose two orders have a label."""
+    """Return the position bias of one pass; None without a pair whose two orders have a label."""
     clusters, _, favours = VerdictColumns((verdicts,), requests).positions()
     defined = ~np.isnan(favours[:, 0])
     labels = [str(code) for code in clusters[defined]]

@@ -1,9 +1,9 @@
 """Meta-evaluation of judges: correlation with people at three levels, tests of two judges, confusion.
 
-``item`` is over all rows, as they are (turn level of dialogue papers); ``group`` within each group of rows that
-share a source, averaged over groups (summary level); ``system`` between the means of systems. A resample of n
-pairs is a vector of n counts; a coefficient of it is computed from the counts, without copying pairs. Agreement
-itself misleads if one label is common, so labels are compared by kappa.
+`item` is over all rows (turn level in dialogue papers); `group` within each group of rows that share a source, averaged
+over groups (summary level); `system` between the means of systems. A resample of n pairs is a vector of n counts; its
+coefficient is computed from the counts, without copying pairs. Plain agreement misleads if one label is common, so
+labels are compared by kappa.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Floats: TypeAlias = NDArray[np.float64]
 CoefficientName = Literal["pearson", "spearman", "kendall"]
 COEFFICIENTS: tuple[CoefficientName, ...] = ("pearson", "spearman", "kendall")
 
-# scipy.stats takes half a second to load: the functions that need it import it.
+# scipy.stats takes half a second to load, so the functions that need it import it.
 
-_SPREAD_ROUNDING = 1e-12  # a variance of standardised values up to this is none
-# Pairs of pairs that are held at a time; beyond that many of one vector, Kendall's tau is computed row by row.
+_SPREAD_ROUNDING = 1e-12  # variance of standardised values up to which there is no spread
+# Pairs of pairs in memory at a time; with more in one vector, Kendall's tau is computed row by row.
 _MAX_PAIR_BLOCK = 9_000_000
 
 
 def rowwise_coefficient(name: CoefficientName, xs: Floats, ys: Floats) -> Floats:
-    """A coefficient of each row of ``xs`` with the same row of ``ys``; nan where one side has no spread.
+    """Return a coefficient of each row of `xs` with the same row of `ys`; nan if a side has no spread.
 
     Both are matrices of the same shape. Kendall's is tau-b.
     """
@@ -47,9 +47,9 @@ def rowwise_coefficient(name: CoefficientName, xs: Floats, ys: Floats) -> Floats
 
 
 def weighted_coefficient(name: CoefficientName, counts: Floats, xs: Floats, ys: Floats) -> Floats:
-    """A coefficient of ``xs`` and ``ys`` for each row of ``counts``, which says how often each pair occurs.
+    """Return a coefficient of `xs` and `ys` for each row of `counts`, the frequencies of the pairs.
 
-    It equals the coefficient of the pairs repeated so often; nan where one side then has no spread.
+    It equals the coefficient of the repeated pairs; nan if a side then has no spread.
     """
     if len(xs) < 2:
         return np.full(len(counts), np.nan)
@@ -62,7 +62,7 @@ def weighted_coefficient(name: CoefficientName, counts: Floats, xs: Floats, ys: 
 
 
 def _standardize_rows(rows: Floats) -> Floats:
-    """Rows of mean 0 and variance 1; nan where a row has no spread."""
+    """Return rows with mean 0 and variance 1; nan if a row has no spread."""
     rows = np.asarray(rows, dtype=np.float64)
     centred = rows - rows.mean(axis=1, keepdims=True)
     spread = np.sqrt((centred**2).mean(axis=1, keepdims=True))
@@ -114,7 +114,7 @@ def _weighted(counts: Floats, xs: Floats, ys: Floats) -> Floats:
 
 
 def _weighted_ranks(counts: Floats, values: Floats) -> Floats:
-    """The mid-rank of each value among the values repeated so often, for each row of counts; in shares of the total."""
+    """Return the mid-rank of each value among the repeated values, by row of counts, as fractions of the total."""
     _, places = np.unique(values, return_inverse=True)
     order = np.argsort(places, kind="stable")
     starts = np.flatnonzero(np.diff(places[order], prepend=-1))
@@ -128,7 +128,7 @@ def _kendall_of_counts(counts: Floats, xs: Floats, ys: Floats) -> Floats:
     if n * n > _MAX_PAIR_BLOCK:
         repeated = [np.repeat(np.arange(n), row.astype(np.int64)) for row in counts]
         return np.concatenate([_kendall_rows(xs[None, at], ys[None, at]) for at in repeated])
-    # Whole numbers below 2^24 are exact in single precision, whose products take half of the time.
+    # Integers below 2^24 are exact in single precision, which takes half the time.
     weights = counts.astype(np.float32)
     x_signs, y_signs = (np.sign(values[:, None] - values[None, :]).astype(np.float32) for values in (xs, ys))
 
@@ -146,7 +146,7 @@ Permutation = Literal["both", "inputs"]
 Key: TypeAlias = tuple[Level, CoefficientName]
 Values: TypeAlias = dict[Key, Floats]
 
-_MAX_RESAMPLE_BLOCK = 2_000_000  # numbers of resampled rows that are held at a time
+_MAX_RESAMPLE_BLOCK = 2_000_000  # resampled numbers in memory at a time
 _TIE_ROUNDING = 1e-12
 _DEFINED = 0.9  # of resamples must have a coefficient, or there is no interval
 
@@ -155,8 +155,7 @@ _DEFINED = 0.9  # of resamples must have a coefficient, or there is no interval
 class RatedRows:
     """Human ratings with the group and the system of each row, as codes from 0.
 
-    ``groups`` is None where nothing says which rows share a source: each row is then drawn by itself, and there is no
-    group level. ``systems`` is None likewise.
+    `groups` is None if unknown: each row is then resampled by itself, and there is no group level. Likewise `systems`.
     """
 
     human: Floats
@@ -167,7 +166,7 @@ class RatedRows:
     def from_labels(
         cls, human: Sequence[float], groups: Sequence[str] | None = None, systems: Sequence[str] | None = None
     ) -> RatedRows:
-        """From texts that name groups and systems."""
+        """Build from names of groups and systems."""
         for name, labels in (("groups", groups), ("systems", systems)):
             if labels is not None and len(labels) != len(human):
                 raise ValueError(f"{len(human)} ratings with {len(labels)} {name}")
@@ -177,7 +176,7 @@ class RatedRows:
 
     @property
     def levels(self) -> list[Level]:
-        """The levels at which these rows can be looked at."""
+        """Levels that these rows support."""
         levels: list[Level] = ["item"]
         if self.groups is not None and len(self.groups) > int(self.groups.max(initial=0)) + 1:
             levels.append("group")
@@ -187,19 +186,19 @@ class RatedRows:
 
     @property
     def block_count(self) -> int:
-        """The number of blocks that are drawn from."""
+        """Number of blocks to resample."""
         return len(np.unique(self.blocks()))
 
     def blocks(self) -> NDArray[np.int64]:
-        """What is drawn together: the group of each row, else the row itself."""
+        """Return the resampling unit of each row: its group, else the row itself."""
         return np.arange(len(self.human)) if self.groups is None else self.groups
 
 
 @dataclass(slots=True, frozen=True)
 class LevelFigure:
-    """A coefficient at one level with its percentile interval; None where it is not defined.
+    """Coefficient at one level with its percentile interval; None if undefined.
 
-    ``n`` counts what it rests on: rows, groups that have one, or systems.
+    `n` is the number of rows, of groups that have one, or of systems behind it.
     """
 
     value: float | None
@@ -210,8 +209,9 @@ class LevelFigure:
 
 @dataclass(slots=True, frozen=True)
 class JudgeDifference:
-    """How much better the first judge follows the ratings than the second: the difference of a coefficient, its
-    percentile interval, and the two-sided p-value of the permutation test.
+    """Difference of two judges' coefficients, first minus second, with its percentile interval.
+
+    `p` is the two-sided p-value of the permutation test.
     """
 
     value: float | None
@@ -229,7 +229,7 @@ def level_figures(
     level: float = 0.95,
     names: Sequence[CoefficientName] = COEFFICIENTS,
 ) -> dict[Key, LevelFigure]:
-    """The coefficients of ``scores`` with the ratings at each level that the rows have."""
+    """Return the coefficients of `scores` with the ratings at each level of the rows."""
     check_level(level)
     values = _check_scores(rows, scores)
     points, counts = point_values(rows, values, names)
@@ -252,12 +252,11 @@ def compare_judges(
     level: float = 0.95,
     names: Sequence[CoefficientName] = COEFFICIENTS,
 ) -> dict[Key, JudgeDifference]:
-    """The first judge against the second on the same rows, at each level.
+    """Compare two judges on the same rows, at each level.
 
-    Where rows of a group have errors in common, exchanging row by row refutes too often; exchanging groups does not.
-
-    The p-value counts how many of ``resamples`` random exchanges of the two judges' scores, standardised before, give
-    a difference as far from 0; it is at least 1 / (``resamples`` + 1).
+    p is the fraction of `resamples` random exchanges of the two judges' standardised scores with as large a difference,
+    at least 1 / (`resamples` + 1). If rows of a group share errors, exchanging rows rejects too often; exchanging
+    groups does not.
     """
     check_level(level)
     first_scores, second_scores = _check_scores(rows, first), _check_scores(rows, second)
@@ -285,7 +284,7 @@ def compare_judges(
 def point_values(
     rows: RatedRows, scores: Floats, names: Sequence[CoefficientName] = COEFFICIENTS
 ) -> tuple[dict[Key, float | None], dict[Key, int]]:
-    """The coefficients themselves, and what each rests on."""
+    """Return the coefficients, and the number of units behind each."""
     points: dict[Key, float | None] = {}
     counts: dict[Key, int] = {}
     for level in rows.levels:
@@ -310,7 +309,7 @@ def bootstrap_values(
     resamples: int = 1_000,
     names: Sequence[CoefficientName] = COEFFICIENTS,
 ) -> list[Values]:
-    """Every judge's coefficients over the same resamples of whole groups; nan where one is not defined.
+    """Return every judge's coefficients over the same resamples of whole groups; nan if undefined.
 
     The same seed gives the same resamples.
     """
@@ -334,8 +333,10 @@ def bootstrap_values(
 
 
 def percentile_interval(values: Floats, level: float, blocks: int) -> tuple[float | None, float | None]:
-    """The ends of the percentile interval; None where fewer than ``MIN_CLUSTERS`` blocks were drawn from, where too few
-    resamples have a value, or where all have the same, which says nothing of what was not met.
+    """Return the ends of the percentile interval, or None.
+
+    There is no interval with fewer than `MIN_CLUSTERS` blocks, if too few resamples have a value, or if all have the
+    same one, which says nothing about unseen blocks.
     """
     defined = values[~np.isnan(values)]
     if (
@@ -378,7 +379,7 @@ def _resample_level(
 
 
 def _row_coefficients(rows: RatedRows, level: Level, name: CoefficientName, scores: Floats) -> Floats:
-    """A coefficient for each row of ``scores``, each a whole set of scores."""
+    """Return a coefficient for each row of `scores`, each a full set of scores."""
     if level == "group":
         coefficients = _coefficients_within_groups(rows, name, scores)
         defined = ~np.isnan(coefficients)
@@ -395,7 +396,7 @@ def _row_coefficients(rows: RatedRows, level: Level, name: CoefficientName, scor
 
 
 def _coefficients_within_groups(rows: RatedRows, name: CoefficientName, scores: Floats) -> Floats:
-    """The coefficient within each group (rows) for each set of scores (columns)."""
+    """Return the coefficient within each group (rows) for each set of scores (columns)."""
     assert rows.groups is not None
     order = np.argsort(rows.groups, kind="stable")
     groups = np.split(order, np.cumsum(np.bincount(rows.groups))[:-1])
@@ -416,7 +417,7 @@ def _exchange_judges(
     resamples: int,
     names: Sequence[CoefficientName],
 ) -> Values:
-    """The difference of each coefficient after each exchange."""
+    """Return the difference of each coefficient after each exchange."""
     first, second = (_standardize(values) for values in (first_scores, second_scores))
     blocks = rows.blocks() if permutation == "inputs" else np.arange(len(first_scores))
     generator = np.random.default_rng([seed, 1])
@@ -432,7 +433,7 @@ def _exchange_judges(
 
 
 def _draws(n: int, blocks: int, seed: int, resamples: int) -> Iterator[Floats]:
-    """How often each block occurs in each resample, a batch of resamples at a time."""
+    """Generate the count of each block in each resample, in batches."""
     generator = np.random.default_rng([seed, 0])
     for size in _batches(n, resamples):
         yield generator.multinomial(blocks, np.full(blocks, 1 / blocks), size=size).astype(np.float64)
@@ -451,7 +452,7 @@ def _group_members(codes: NDArray[np.int64]) -> Floats:
 
 
 def _round_means(means: Floats) -> Floats:
-    """Means without the noise of their sums, which would be ranked as if it were a difference."""
+    """Round means so that float noise does not break ties."""
     scale = float(np.abs(means).max(initial=0.0)) or 1.0
     return np.asarray(np.round(means / scale, 12), dtype=np.float64)
 
@@ -479,10 +480,10 @@ def _check_scores(rows: RatedRows, scores: Sequence[float]) -> Floats:
 
 @dataclass(slots=True, frozen=True)
 class Confusion:
-    """``counts[i][j]``: the first said ``labels[i]`` where the second said ``labels[j]``.
+    """Confusion of two raters on the `n` units that both have labelled.
 
-    ``agreement``: the share of the same label, 0–1. ``kappa``: Cohen's, with its percentile interval; None where it is
-    not defined. ``n``: what both have labelled.
+    `counts[i][j]`: units that the first labelled `labels[i]` and the second `labels[j]`. `agreement`: fraction of equal
+    labels, 0–1. `kappa`: Cohen's, with its percentile interval; None if undefined.
     """
 
     labels: list[Rating]
@@ -504,9 +505,16 @@ def label_confusion(
     resamples: int = 1_000,
     level: float = 0.95,
 ) -> Confusion:
-    """The labels of two raters of the same things; None where one said nothing, and such things are left out.
+    """Compare the labels of two raters of the same units; units with a missing label (None) are left out.
 
-    ``weights`` as in ``agreement.cohen``, for labels that have an order, which is then that of their values.
+    Args:
+        first: Labels of one rater.
+        second: Labels of the other.
+        groups: Resampling unit of each label; default: the label itself.
+        weights: As in `agreement.cohen_kappa`, for labels that are ordered by value.
+        seed: Of the resamples.
+        resamples: Number of bootstrap resamples.
+        level: Confidence level.
     """
     if len(first) != len(second) or (groups is not None and len(groups) != len(first)):
         raise ValueError(f"{len(first)} labels against {len(second)}")
@@ -532,7 +540,7 @@ def label_confusion(
 
 
 def sort_labels(labels: set[Rating]) -> list[Rating]:
-    """Labels in the order of a scale: numbers by value, then texts."""
+    """Sort labels as on a scale: numbers by value, then texts."""
     return sorted(labels, key=lambda label: (isinstance(label, str), label if isinstance(label, str) else float(label)))
 
 

@@ -1,14 +1,15 @@
 """Prediction-powered inference: means, differences and correlations of grades, corrected for a judge.
 
-A figure has three parts: the statistic of the grades alone (the ``direct`` one), and what the judge's scores say of
-it on the graded answers and on all. The corrected figure is direct + power · (score on all - score on graded), which
-is right on average whatever the judge does and whatever the power is (Angelopoulos, Bates, Fannjiang, Jordan and Zrnic
-2023, "Prediction-powered inference", Science 382; with the power tuned: Angelopoulos, Duchi and Zrnic 2023, PPI++,
-arXiv 2311.01453). The power with the least variance comes from the same deviations as the variance.
+A figure has three parts: the statistic of the grades alone (`direct`), and that of the judge's scores on the graded
+answers and on all. The corrected figure is direct + power · (score on all - score on graded), which is unbiased
+whatever the judge does and whatever the power is. The power with the least variance comes from the same deviations as
+the variance.
 
-Grades that end at a scale have an interval that allows for what no label shows (``PoweredEstimate.interval``): with
-few labels of a judge that does not see rare failures, most samples hold none of them, and then neither grades nor
-scores tell.
+Grades with known ends of their scale have an interval that allows for unseen grades (`PoweredEstimate.interval`): with
+few labels and a judge that misses rare failures, most samples contain none, and neither grades nor scores show them.
+
+Source: Angelopoulos, Bates, Fannjiang, Jordan and Zrnic 2023, "Prediction-powered inference", Science 382; with the
+    power tuned: Angelopoulos, Duchi and Zrnic 2023, PPI++, arXiv 2311.01453.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from .intervals import Estimate, Floats, check_level, mid_ranks, student_half
 
 @dataclass(frozen=True, slots=True)
 class GradedSample:
-    """One candidate's answers. All arrays have one place for each answer.
+    """One candidate's answers, as arrays with one entry for each answer.
 
-    ``scores``: the judge's. ``grades``: people's, nan where an answer has none. ``weights``: 1 / the probability with
-    which the answer was chosen to be graded (Horvitz and Thompson 1952), up to a common factor; 0 where it has no
-    grade. ``clusters``: the number of the answer's cluster; answers of one cluster (an item) are not independent.
-    Samples that are compared number their clusters alike, so that what they share is seen.
+    `scores`: the judge's. `grades`: people's, nan if missing. `weights`: 1 / the probability with which the answer was
+    chosen to be graded (Horvitz and Thompson 1952), up to a common factor; 0 without a grade. `clusters`: the number of
+    the answer's cluster; answers of one cluster (an item) are not independent. Samples to be compared number their
+    clusters alike, so that shared ones are recognised.
     """
 
     scores: Floats
@@ -47,19 +48,24 @@ class GradedSample:
         clusters: Sequence[int] | NDArray[np.int64] | None = None,
         probabilities: Sequence[float] | Floats | None = None,
     ) -> GradedSample:
-        """A sample; without ``clusters`` every answer is one, without ``probabilities`` all graded ones weigh the same.
+        """Build a sample.
 
-        Probabilities of answers without a grade do not matter and may be nan.
+        Args:
+            scores: The judge's scores.
+            grades: People's grades, nan if missing.
+            clusters: Default: every answer is a cluster.
+            probabilities: Default: all graded answers weigh the same. Those of answers without a grade are ignored.
 
-        :raises ValueError: the lengths differ, a score is not finite, a grade is infinite, or a graded answer's
-            probability is not above 0 and at most 1.
+        Raises:
+            ValueError: if the lengths differ, a score is not finite, a grade is infinite, or a graded answer's
+                probability is not above 0 and at most 1.
         """
         score = np.asarray(scores, dtype=np.float64)
         grade = np.asarray(grades, dtype=np.float64)
         number = np.arange(score.size) if clusters is None else np.asarray(clusters, dtype=np.int64)
         chosen = np.ones(score.size) if probabilities is None else np.asarray(probabilities, dtype=np.float64)
         if len({array.shape for array in (score, grade, number, chosen)}) > 1 or score.ndim != 1:
-            raise ValueError("scores, grades, clusters and probabilities need one place for each answer")
+            raise ValueError("scores, grades, clusters and probabilities need one entry for each answer")
         graded = ~np.isnan(grade)
         if not np.isfinite(score).all() or np.isinf(grade).any():
             raise ValueError("scores and grades are finite numbers; leave out answers that the judge did not score")
@@ -71,31 +77,31 @@ class GradedSample:
 
     @property
     def graded(self) -> NDArray[np.bool_]:
-        """Which answers have a grade."""
+        """Mask of answers with a grade."""
         return self.weights > 0.0
 
     @property
     def labels(self) -> int:
-        """How many answers have a grade."""
+        """Number of answers with a grade."""
         return int(self.graded.sum())
 
     @property
     def count(self) -> int:
-        """One more than the highest cluster number."""
+        """Highest cluster number plus one."""
         return int(self.clusters.max()) + 1 if self.clusters.size else 0
 
     def known_grades(self) -> Floats:
-        """The grades, 0 where there is none, so that they may stand in weighted sums."""
+        """Return the grades, 0 if missing, for use in weighted sums."""
         return np.where(self.graded, self.grades, 0.0)
 
     def totals(self, *columns: Floats, count: int | None = None) -> Floats:
-        """The sums of columns over each cluster's answers, one row a cluster; ``count``: so many clusters there are."""
+        """Return the sums of columns by cluster, one row a cluster; `count` is the number of clusters."""
         size = self.count if count is None else count
         return np.stack([np.bincount(self.clusters, column, size) for column in columns], axis=1)
 
 
 def number_names(names: Sequence[Hashable], shared: dict[Hashable, int] | None = None) -> NDArray[np.int64]:
-    """A number for each name, equal for equal names; ``known`` is added to, so that samples can share it."""
+    """Assign numbers to names, equal names alike; `shared` is extended, so that samples can share it."""
     numbers: dict[Hashable, int] = {} if shared is None else shared
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
@@ -104,20 +110,20 @@ _DRAWS, _MOST_DRAWS = 4_000, 50_000
 _TAIL_DRAWS = 20  # draws that should lie beyond an end of an interval
 _ROUNDING = 1e-12
 _SEED = 28
-# More clusters than that are drawn in as many groups, of those that deviate by nearly as much.
+# More clusters are drawn in this many groups of similar deviation.
 _WEIGHT_GROUPS = 64
-# What the cluster that nobody graded weighs: 1 makes the interval of Clopper and Pearson of yes-or-no grades, which
-# covers more often than its level, 1/2 about that of Jeffreys, which for some rates does so less often.
+# Weight of the ungraded cluster: for yes-or-no grades 1 gives the interval of Clopper and Pearson, which is
+# conservative, 1/2 about that of Jeffreys, which undercovers at some rates.
 _UNSEEN = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A statistic's three parts, each with its deviations: by how much it changes when a cluster is left out.
+    """Three parts of a statistic, each with its deviations: the changes when each cluster is left out.
 
-    ``direct``: of the grades alone; ``on_graded`` and ``on_all``: of the judge's scores on the graded answers and on
-    all. Deviations are whole - without the cluster, one place for each cluster; ``weights`` are the clusters' weights
-    among those with grades, 0 for those without. ``evenness``: mean weight of a graded answer over the greatest one.
+    `direct`: of the grades alone; `on_graded` and `on_all`: of the judge's scores on the graded answers and on all.
+    Deviations are full - without the cluster, one for each cluster; `weights` are the clusters' weights among those
+    with grades, 0 for those without. `evenness`: mean weight of a graded answer over the largest one.
     """
 
     direct: float
@@ -131,13 +137,14 @@ class Parts:
 
     @property
     def clusters(self) -> float:
-        """How many clusters of equal weight the grades are worth: Kish's 1965 effective number."""
+        """Effective number of clusters with grades (Kish 1965)."""
         return float(self.weights.sum() ** 2 / (self.weights**2).sum())
 
     @property
     def spread(self) -> float:
-        """The variance of what clusters add to ``on_all``, over that among the clusters with grades: few of these may
-        by chance have scores that vary more or less than all do.
+        """Variance of the clusters' contributions to `on_all`, over that among the clusters with grades.
+
+        A few of these may by chance have scores that vary more or less than all do.
         """
         shares = self.weights / self.weights.sum()
         here = float(shares @ (self.all_deviations - shares @ self.all_deviations) ** 2)
@@ -148,10 +155,10 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One sample's mean in a figure: ``sign`` times ``value``, from as many graded ``clusters``.
+    """One sample's mean in a figure: `sign` times `value`, from as many graded `clusters`.
 
-    ``clusters`` are those of equal probability: of answers that were the least likely to be graded, so many labels were
-    drawn as if evenly.
+    `clusters` is the number with equal probability: as if the labels of the answers least likely to be graded had been
+    drawn evenly.
     """
 
     value: float
@@ -161,12 +168,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class PoweredEstimate:
-    """A corrected figure. ``powers``: one for each sample; 0 leaves the judge out, 1 takes its scores as they are.
+    """Corrected figure. `powers`: one for each sample; 0 ignores the judge, 1 trusts its scores fully.
 
-    ``leaning``: by how much the figure would change with the powers of PPI++, which rest on the spread of all scores
-    instead of that among the graded. ``deviations`` are those of the figure, in clusters of which ``graded`` have
-    grades; ``freedom`` the degrees of freedom of its standard error ``se``. ``direct_se`` is the standard error of the
-    grades alone.
+    `leaning`: the change of the figure with the powers of PPI++, which use the spread of all scores instead of that
+    among the graded. `deviations` are those of the figure, by cluster, of which `graded` have grades; `freedom` is the
+    degrees of freedom of its standard error `se`. `direct_se` is the standard error of the grades alone.
     """
 
     value: float
@@ -183,14 +189,16 @@ class PoweredEstimate:
     def interval(
         self, level: float = 0.95, low: float = -math.inf, high: float = math.inf, *, times: float = 1.0
     ) -> Estimate:
-        """Return the figure with its interval at a level. Grades lie between ``low`` and ``high``.
+        """Return the figure with its interval at a level, for grades between `low` and `high`.
 
-        Where the graded answers happen to lack a kind of answer that the scores show elsewhere, nobody knows how the
-        judge does on these: the end to which the figure leans is further out by the leaning, as independent errors
-        add.
+        If the graded answers happen to lack a kind of answer that the scores show elsewhere, the judge's error on it is
+        unknown: the end to which the figure leans is extended by the leaning, as independent errors add.
 
         Args:
-            times: as if as many times as many clusters, all like these, had grades; only with finite ends of the scale.
+            level: Confidence level.
+            low: Lowest possible grade.
+            high: Highest possible grade.
+            times: Assume that so many times as many clusters, all like these, had grades; only with a finite scale.
         """
         check_level(level)
         quantile = student_half(1.0, self.freedom, level)
@@ -206,12 +214,12 @@ class PoweredEstimate:
         )
 
     def _skewed(self, quantile: float) -> tuple[float, float]:
-        """Return how far the ends are off by Student's t, transformed for the skew of the deviations.
+        """Return the distances of the ends by Student's t, transformed for the skew of the deviations.
 
-        Without it few labels of skewed gaps would miss on one side. Deviations of 0 say nothing of what no label shows.
+        Otherwise a few labels of skewed gaps would miss on one side. Deviations of 0 say nothing about unseen grades.
 
-        Source: Hall 1992, "On the removal of skewness by transformation", JRSS B 54, equation 3.5, by the cubic that
-            can be inverted.
+        Source: Hall 1992, "On the removal of skewness by transformation", JRSS B 54, equation 3.5, by the invertible
+            cubic.
         """
         squares = float((self.deviations**2).sum())
         if squares <= (_ROUNDING * self.value) ** 2:
@@ -221,20 +229,19 @@ class PoweredEstimate:
         return self.se * max(high, 0.0), self.se * max(-low, 0.0)
 
     def _bounded(self, level: float, low: float, high: float, times: float) -> tuple[float, float]:
-        """Return how far the ends are off, allowing for grades at the ends of the scale that no label shows.
+        """Return the distances of the ends, allowing for unseen grades at the ends of the scale.
 
-        The clusters with grades get random weights, exponential ones made to sum to 1. For the lower end so does, in
-        each sample, a cluster that nobody graded, with the grades that are the worst for the figure, for the upper end
-        one with the best. Of yes-or-no grades that is nearly the interval of Clopper and Pearson; where the scale is
-        far away or labels are many, it is that of the Bayesian bootstrap, and so Student's. The judge's score of what
-        nobody graded is taken to be its usual one.
+        The clusters with grades get random exponential weights that sum to 1. In each sample one ungraded cluster joins
+        them, with the worst grades for the lower end of the figure and the best for the upper one. For yes-or-no grades
+        this is nearly the interval of Clopper and Pearson; with a distant scale or many labels it is that of the
+        Bayesian bootstrap, and so Student's. The judge's score of the ungraded cluster is taken to be its usual one.
 
         Source: Learned-Miller and Thomas 2019, "A new confidence interval for the mean of a bounded random variable",
             arXiv 1905.06208 (there the cluster weighs 1); Rubin 1981, "The Bayesian bootstrap", Annals of Statistics 9.
         """
         here = np.sort(self.deviations[self.graded])
         count = here.size
-        # The weights' variance is 1 / (count (count + 1)); what is drawn is to have the squared standard error.
+        # The weights' variance is 1 / (count (count + 1)); scale the draws to the squared standard error.
         factor = self.freedom / (self.freedom + 1.0)
         here = (here - here.mean()) * math.sqrt(factor * count * (count + 1.0))
         draws = min(_MOST_DRAWS, max(_DRAWS, math.ceil(2 * _TAIL_DRAWS / (1.0 - level))))
@@ -255,7 +262,7 @@ class PoweredEstimate:
         return max(-down, 0.0), max(up, 0.0)
 
     def worth(self, labels: int) -> float:
-        """Return how many labels alone would have as small a standard error as these ``labels`` with the judge."""
+        """Return how many labels alone would have as small a standard error as these `labels` with the judge."""
         if self.se > 0.0:
             return labels * (self.direct_se / self.se) ** 2
         return float(labels) if self.direct_se == 0.0 else math.inf
@@ -264,26 +271,29 @@ class PoweredEstimate:
 def tune_power(
     parts: Sequence[Parts], signs: Sequence[float], powers: Sequence[float] | None = None
 ) -> PoweredEstimate:
-    """The sum of statistics, each with its sign, corrected with the powers that make its variance least.
+    """Return the signed sum of statistics, corrected with the powers that minimise its variance.
 
-    Powers are tuned together: what two candidates' scores have in common drops out of their difference, and a power
-    that is best for either alone may be far from best there. They are those of a regression among the graded: a judge
-    that is always right has a power of 1. PPI++ divides by the spread of all scores instead
-    (``PoweredEstimate.leaning``), which
-    differs by 1 / labels, and pulls few labels of skewed scores from what a good judge says of the others.
+    Powers are tuned jointly: what two candidates' scores share cancels in their difference, and the best power for
+    either alone may be far from the best there. They are those of a regression among the graded: a judge that is always
+    right has a power of 1. PPI++ divides by the spread of all scores instead (`PoweredEstimate.leaning`); that differs
+    by 1 / labels and biases few labels of skewed scores against a good judge.
 
-    The squared standard error is the sum over clusters of squared deviations, (G - 1) / G times (the jackknife's, for
-    G clusters with grades). A cluster's deviation is taken with the powers that the others would give, as a residual of
-    a regression is that of a line without the point: with tuned powers 30 labels of skewed gaps would look closer to
-    the scores than the next 30 are.
+    The squared standard error is the sum over clusters of squared deviations, times (G - 1) / G (the jackknife's, for G
+    clusters with grades). A cluster's deviation uses the powers fitted to the other clusters, like a leave-one-out
+    residual: with its own powers, 30 labels of skewed gaps would look closer to the scores than the next 30 are.
 
-    :param powers: take these instead of tuning them.
-    :raises ValueError: fewer clusters with grades than powers to tune and two more.
+    Args:
+        parts: One for each sample.
+        signs: 1 or -1 for each sample.
+        powers: Use these instead of tuning them.
+
+    Raises:
+        ValueError: if there are fewer clusters with grades than powers to tune plus two.
     """
     tuned = 0 if powers is not None else len(parts)
     clusters = min(part.clusters for part in parts)
     if clusters < tuned + 2.0 - 1e-9:
-        raise ValueError(f"{clusters:.1f} clusters with grades; {tuned + 2} are the least")
+        raise ValueError(f"{clusters:.1f} clusters with grades; at least {tuned + 2} are needed")
     directs = sum(
         (sign * part.direct_deviations for part, sign in zip(parts, signs, strict=True)),
         np.zeros_like(parts[0].weights),
@@ -319,8 +329,15 @@ def tune_power(
 
 
 def _best_powers(directs: Floats, graded: Floats, spreads: Floats, clusters: float) -> tuple[Floats, Floats]:
-    """The powers with the least sum of squared residuals directs - powers · graded, and by cluster those that the other
-    clusters give; 0 for scores without spread. ``spreads``: by how much deviations are to be multiplied to be typical.
+    """Return the powers that minimise the squared residuals, and by cluster those that the other clusters give.
+
+    Scores without spread get 0.
+
+    Args:
+        directs: Deviations of the grades.
+        graded: Deviations of the scores on graded answers, a row for each sample.
+        spreads: Factors that make deviations typical.
+        clusters: Effective number of clusters.
     """
     powers, left_out_powers = np.zeros(len(graded)), np.zeros_like(graded)
     scale = np.sqrt((graded**2).sum(axis=1))
@@ -332,8 +349,8 @@ def _best_powers(directs: Floats, graded: Floats, spreads: Floats, clusters: flo
     inverse = np.linalg.pinv(rows @ rows.T * np.outer(spread, spread), rcond=1e-8, hermitian=True)
     products = rows * directs
     total = products.sum(axis=1, keepdims=True)
-    # The sum of squares keeps the cluster's own: where one cluster makes the power, its deviation is then the larger,
-    # and in simulations with 30 labels of a judge that is seldom far off that is what intervals need.
+    # The sum of squares keeps the cluster's own: if one cluster determines the power, its deviation is then larger,
+    # which intervals need in simulations with 30 labels of a judge that is rarely far off.
     left_out = np.where(directs != 0.0, (total - products) * clusters / (clusters - 1.0), total)
     powers[usable] = (inverse @ total)[:, 0] / scale[usable]
     left_out_powers[usable] = inverse @ left_out / scale[usable, None]
@@ -342,14 +359,14 @@ def _best_powers(directs: Floats, graded: Floats, spreads: Floats, clusters: flo
 
 @lru_cache(maxsize=4)
 def _bootstrap_weights(count: int, times: float, draws: int) -> tuple[Floats, Floats]:
-    """Return random weights of ``count`` clusters in groups, a row for each draw, and the rows' sums."""
+    """Return random weights of `count` clusters in groups, a row for each draw, and the rows' sums."""
     sizes = np.array([part.size for part in np.array_split(np.empty(count), min(count, _WEIGHT_GROUPS))])
     weights = np.random.default_rng([_SEED, count]).standard_gamma(sizes * times, (draws, sizes.size))
     return weights, weights.sum(axis=1)
 
 
 def _invert_hall(x: float, skew: float) -> float:
-    """The inverse of Hall's t + a t² + a² t³ / 3 + b with a = skew / 3 and b = skew / 6."""
+    """Invert Hall's t + a t² + a² t³ / 3 + b with a = skew / 3 and b = skew / 6."""
     a, b = skew / 3.0, skew / 6.0
     if abs(a) < 1e-9:
         return x
@@ -357,35 +374,37 @@ def _invert_hall(x: float, skew: float) -> float:
 
 
 def corrected_mean(sample: GradedSample, *, power: float | None = None) -> PoweredEstimate:
-    """Return what the mean grade over all answers such as these would be, the power tuned unless it is given.
+    """Estimate the mean grade over all answers like these; the power is tuned unless given.
 
     mean grade of the graded + power · (mean score of all - mean score of the graded). Graded answers are part of all:
-    in PPI++ the figure has the power times unlabelled / all. With unequal weights means over the graded are weighted
-    (Hájek 1971): the figure is then right up to a bias that falls with 1 / labels.
+    in PPI++ the figure has the power times unlabelled / all. With unequal weights, means over the graded are weighted
+    (Hájek 1971), with a bias that falls with 1 / labels.
 
-    :raises ValueError: fewer than three clusters have grades (two with ``power`` given).
+    Raises:
+        ValueError: if fewer than three clusters have grades (two with `power` given).
     """
     return tune_power([mean_parts(sample)], [1.0], None if power is None else [power])
 
 
 def corrected_difference(first: GradedSample, second: GradedSample) -> PoweredEstimate:
-    """The mean of ``first`` less that of ``second``; what they share by cluster is seen, and powers are tuned for it.
+    """Estimate the mean of `first` minus that of `second`, with joint powers and shared clusters.
 
-    :raises ValueError: fewer than four clusters of one of them have grades.
+    Raises:
+        ValueError: if fewer than four clusters of one of them have grades.
     """
     count = max(first.count, second.count)
     return tune_power([mean_parts(first, count), mean_parts(second, count)], [1.0, -1.0])
 
 
 def mean_parts(sample: GradedSample, count: int | None = None) -> Parts:
-    """The parts of the mean, with deviations for ``count`` clusters."""
+    """Return the parts of the mean, with deviations for `count` clusters."""
     if not sample.labels:
         raise ValueError("no answer has a grade")
     w, f, y = sample.weights, sample.scores, sample.known_grades()
     totals = sample.totals(w, w * y, w * f, np.ones_like(f), f, count=count)
     total = totals.sum(axis=0)
     left_out = total - totals
-    with np.errstate(divide="ignore", invalid="ignore"):  # one cluster that holds all grades: ``tune_power`` refuses it
+    with np.errstate(divide="ignore", invalid="ignore"):  # a single cluster with grades: `tune_power` rejects it
         rows = [(total[k] / total[n], np.nan_to_num(total[k] / total[n] - left_out[:, k] / left_out[:, n]))
                 for k, n in ((1, 0), (2, 0), (4, 3))]  # fmt: skip
     (direct, directs), (on_graded, graded), (on_all, every) = rows
@@ -394,18 +413,21 @@ def mean_parts(sample: GradedSample, count: int | None = None) -> Parts:
     return Parts(float(direct), float(on_graded), float(on_all), directs, graded, every, totals[:, 0], evenness)
 
 
-# Clusters without grades are left out so many at once at most, where each needs all ranks anew: they are many, and
-# what all scores say of the statistic is known well.
+# Groups in which clusters without grades are left out, because each needs all ranks anew: they are many, and their
+# part of the error is small.
 _FISHER_GROUPS = 100
 
 
 def corrected_pearson(covariate: Floats, sample: GradedSample) -> PoweredEstimate:
-    """Pearson's r of grades with ``known``, on Fisher's scale (``from_fisher`` makes a coefficient of it).
+    """Estimate Pearson's r of grades with a covariate, on Fisher's scale (`from_fisher` converts it).
 
-    The part for the grades is atanh r(known, grade), those of the judge atanh r(known, score): predict-then-debias of
-    a statistic with tuned power (Kluger, Lu, Zrnic, Wang and Bates 2025, arXiv 2501.18577; PPI++ for means).
+    The part of the grades is atanh r(covariate, grade), those of the judge atanh r(covariate, score):
+    predict-then-debias of a statistic with tuned power.
 
-    :raises ValueError: fewer than three clusters have grades, or the known values or grades have no spread there.
+    Raises:
+        ValueError: if fewer than three clusters have grades, or the covariate or the grades have no spread there.
+
+    Source: Kluger, Lu, Zrnic, Wang and Bates 2025, arXiv 2501.18577; PPI++ for means.
     """
     w, f, y, x = sample.weights, sample.scores, sample.known_grades(), _check_covariate(covariate, sample)
     x, f, y = x - x.mean(), f - f.mean(), np.where(sample.graded, y - _weighted_mean(y, w), 0.0)
@@ -421,10 +443,10 @@ def corrected_pearson(covariate: Floats, sample: GradedSample) -> PoweredEstimat
 
 
 def corrected_spearman(covariate: Floats, sample: GradedSample) -> PoweredEstimate:
-    """Spearman's rho likewise: ranks are of the answers that each part is about, ties having the mean of theirs.
+    """Estimate Spearman's rho like `corrected_pearson`, with mid-ranks among the answers of each part.
 
-    Ranks are taken anew for every cluster that is left out, so their own error is in the interval; weighted ranks
-    where weights are unequal. Slower than ``corrected_pearson``: O(clusters · answers).
+    Ranks are recomputed for every cluster that is left out, so their own error is in the interval; weighted ranks for
+    unequal weights. Slower than `corrected_pearson`: O(clusters · answers).
     """
     w, f, y, x = sample.weights, sample.scores, sample.grades, _check_covariate(covariate, sample)
     graded, numbers, ones = sample.graded, sample.clusters, np.ones_like(f)
@@ -448,22 +470,22 @@ def corrected_spearman(covariate: Floats, sample: GradedSample) -> PoweredEstima
     for group in (
         np.array_split(ungraded_clusters, min(_FISHER_GROUPS, len(ungraded_clusters))) if len(ungraded_clusters) else ()
     ):
-        # A group's deviation shared evenly: squares of independent clusters add up to that of their group.
+        # Share a group's deviation evenly: squares of independent clusters add up to that of their group.
         deviations[2][group] = (values[2] - on_all(~np.isin(numbers, group))) / math.sqrt(len(group))
     return _tune_correlation(values, deviations, sample)
 
 
 def from_fisher(estimate: Estimate) -> Estimate:
-    """From Fisher's scale to a coefficient from -1 to 1."""
+    """Convert from Fisher's scale to a coefficient from -1 to 1."""
     return Estimate(*(math.tanh(end) for end in (estimate.value, estimate.low, estimate.high)))
 
 
 def _tune_correlation(values: Sequence[float], deviations: Sequence[Floats], sample: GradedSample) -> PoweredEstimate:
     if not math.isfinite(values[0]):
-        raise ValueError("the graded answers have no spread in what they are correlated with, or in their grades")
+        raise ValueError("the graded answers have no spread in the covariate or in their grades")
     direct, graded, every = (np.nan_to_num(column) for column in deviations)
     on_graded, on_all = values[1:]
-    if not (math.isfinite(on_graded) and math.isfinite(on_all)):  # scores without spread say nothing
+    if not (math.isfinite(on_graded) and math.isfinite(on_all)):  # scores without spread carry no information
         on_graded = on_all = 0.0
         graded = every = np.zeros_like(direct)
     weights = sample.totals(sample.weights)[:, 0]
@@ -473,7 +495,7 @@ def _tune_correlation(values: Sequence[float], deviations: Sequence[Floats], sam
 def _check_covariate(covariate: Floats, sample: GradedSample) -> Floats:
     values = np.asarray(covariate, dtype=np.float64)
     if values.shape != sample.scores.shape or not np.isfinite(values).all():
-        raise ValueError("what grades are correlated with needs a finite number for each answer")
+        raise ValueError("the covariate needs a finite number for each answer")
     if not sample.labels:
         raise ValueError("no answer has a grade")
     return values
@@ -491,7 +513,7 @@ def _pearson_parts(s: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _fisher(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> Floats:
-    """atanh of Pearson's r from sums; nan where one side has no spread."""
+    """Return atanh of Pearson's r from sums; nan if a side has no spread."""
     vx, vy = xx / n - (x / n) ** 2, yy / n - (y / n) ** 2
     minimum = 1e-12 * (xx / n), 1e-12 * (yy / n)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,7 +1,7 @@
 """Weighted ratios of sums over clusters and strata, with bounded intervals, and their differences.
 
-A stratum's ratio is the sum of what its clusters were given over the sum of what they could have been given; the whole
-is the weighted mean of the strata's. Clusters are drawn, strata are fixed.
+A stratum's ratio is the sum of its clusters' points over the sum of their attainable points; the overall ratio is the
+weighted mean of the strata's. Clusters are sampled, strata are fixed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _Z2 = 3.84  # the square of the normal quantile of 95%
 
 @dataclass(slots=True, frozen=True)
 class WeightedRatio:
-    """A ratio, 0–1, over ``clusters`` clusters.
+    """Ratio, 0–1, over `clusters` clusters.
 
-    ``variance`` is that of the ratio, ``freedom`` its degrees of freedom, ``even`` the number of clusters of one size
-    in one stratum that would weigh as evenly. By cluster code: ``influence``, whose squares sum to the variance where
-    every stratum has two clusters, and ``parts``, which sum to the ratio.
+    `variance` is that of the ratio, `freedom` its degrees of freedom, `even` the effective number of clusters in one
+    stratum. By cluster code: `influence`, whose squares sum to the variance if every stratum has two clusters, and
+    `parts`, which sum to the ratio.
     """
 
     value: float
@@ -47,10 +47,10 @@ class WeightedRatio:
     parts: Floats
 
     def bounded_interval(self, level: float = 0.95) -> Estimate:
-        """The ratio with an interval that stays between 0 and 1 (``intervals.bounded_ends``).
+        """Return the ratio with an interval that stays between 0 and 1 (`intervals.bounded_interval`).
 
-        Of one stratum with one yes-or-no value a cluster it is Wilson's but for Student's quantile; it has a width
-        also where no cluster differs from another.
+        For one stratum with one yes-or-no value a cluster it is Wilson's, with Student's quantile; it has a width even
+        if no cluster differs from another.
         """
         check_level(level)
         value, items, dispersion, stretch = min(1.0, max(0.0, self.value)), self.even, 1.0, 1.0
@@ -58,7 +58,7 @@ class WeightedRatio:
         if spread > 0.0:
             dispersion = self.variance * (self.clusters - 1) / self.clusters * items / spread if self.clusters > 1 \
                 else 1.0  # fmt: skip
-            if dispersion > 1.0:  # more than one stratum of all could have: the weights say too much of the number
+            if dispersion > 1.0:  # more than a single stratum could have: the effective number of items is overstated
                 items, dispersion = items / dispersion, 1.0
             stretch = float(student_quantile(tail, self.freedom)) / normal_quantile(tail)
         numbers = np.array([[value], [dispersion], [items], [stretch]])
@@ -69,12 +69,20 @@ class WeightedRatio:
 def weighted_ratio(
     points: Floats, attainable: Floats, stratum: Codes, cluster: Codes, weights: Floats
 ) -> WeightedRatio | None:
-    """The ratio of these rows; None where nothing is attainable, or what is has no weight.
+    """Return the ratio of these rows; None if nothing is attainable, or nothing that is has a weight.
 
-    ``stratum`` and ``cluster`` are whole numbers from 0; ``weights`` are by stratum, and those of strata with rows are
-    divided by their sum. The variance is that of the linearised ratio with the factor G/(G-1) of each stratum
-    (Cochran 1977, sections 6.4 and 6.10, clusters being drawn with replacement). A stratum of one cluster shows no
-    spread: it gets the variance of one yes-or-no value at Wilson's centre, times the dispersion of the other strata.
+    The variance is that of the linearised ratio with the factor G/(G-1) of each stratum (clusters drawn with
+    replacement). A stratum of one cluster shows no spread: it gets the variance of one yes-or-no value at Wilson's
+    centre, times the dispersion of the other strata.
+
+    Args:
+        points: Points of each row.
+        attainable: Attainable points of each row.
+        stratum: Stratum of each row, numbered from 0.
+        cluster: Cluster of each row, numbered from 0.
+        weights: By stratum; normalised over the strata that have rows.
+
+    Source: Cochran 1977, sections 6.4 and 6.10.
     """
     cells, places = np.unique(stratum * (int(cluster.max(initial=0)) + 1) + cluster, return_inverse=True)
     sums = _sums(places, points, len(cells))
@@ -118,17 +126,17 @@ def _sums(codes: Codes, values: Floats, length: int = 0) -> Floats:
 
 
 def _dispersion(variances: Floats, weights: Floats, ratios: Floats, evens: Floats, mask: NDArray[np.bool_]) -> float:
-    """The variance of the known strata as a share of that of yes-or-no values; 1 where it cannot be told."""
+    """Return the variance of the masked strata over that of yes-or-no values; 1 if unknown."""
     bound = float((weights[mask] ** 2 * ratios[mask] * (1 - ratios[mask]) / evens[mask]).sum())
     return min(1.0, float(variances[mask].sum()) / bound) if bound > 0 else 1.0
 
 
 @dataclass(slots=True, frozen=True)
 class RatioDifference:
-    """First minus second: ``value`` from -1 to 1, and ``p``, two-sided, of there being none.
+    """Difference of two ratios, first minus second, from -1 to 1, and the two-sided p-value of no difference.
 
-    ``p`` is None below two clusters, and then there is no interval. ``ends`` gives an interval at any level, which
-    holds 0 exactly where ``p`` is not below 1 - level.
+    `p` is None below two clusters, and then there is no interval. `ends` gives an interval at any level, which includes
+    0 exactly if `p` is not below 1 - level.
     """
 
     value: float
@@ -137,9 +145,9 @@ class RatioDifference:
     rho: float
 
     def ends(self, level: float = 0.95) -> Estimate | None:
-        """Return the difference with its interval; None where there is no test of it.
+        """Return the difference with its interval; None if there is no test.
 
-        Where the test by signs does not refute 0 and the interval would, it reaches 0.
+        It reaches 0 if the sign-flip test does not reject 0 while the interval would.
         """
         check_level(level)
         if self.p is None:
@@ -154,13 +162,14 @@ class RatioDifference:
 
 
 def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDifference:
-    """The difference of two ratios over the same clusters, which have the same codes.
+    """Return the difference of two ratios over the same clusters with the same codes.
 
-    The interval is made of those of both and of the correlation of their influences (MOVER; Zou and Donner 2008,
-    Newcombe 1998 for pairs): it stays within ±1 and has a width where no cluster differs. ``p`` is the greater of two:
-    that of the sign-flip test up to ``signflips.MOST`` clusters, beyond of Student's t; and the one at whose level the
-    interval ends at 0. Of few clusters each alone may refute too often, signs where losses are few and large, the
-    interval where strata have one cluster.
+    The interval combines those of both and the correlation of their influences (MOVER): it stays within ±1 and has a
+    width even if no cluster differs. `p` is the larger of two: that of the sign-flip test up to `MAX_SIGN_FLIPS`
+    clusters, beyond of Student's t; and the level at which the interval ends at 0. With few clusters each alone may
+    reject too often: signs if losses are rare and heavy, the interval if strata have one cluster.
+
+    Source: Zou and Donner 2008; Newcombe 1998 for pairs.
     """
     value = min(1.0, max(0.0, first.value)) - min(1.0, max(0.0, second.value))
     wide = max(len(first.influence), len(second.influence))
@@ -185,7 +194,7 @@ def ratio_difference(first: WeightedRatio, second: WeightedRatio) -> RatioDiffer
 
 
 def _p_within_interval(p: float, difference: RatioDifference) -> float:
-    """Return ``p``, or the greater one at whose level the interval ends at 0."""
+    """Return `p`, or the larger one at whose level the interval ends at 0."""
 
     def holds_0(alpha: float) -> bool:
         ends = difference._mover(1.0 - alpha)

@@ -1,7 +1,6 @@
-"""Sample sizes: how many items an interval of wanted width, or a difference of two candidates, needs.
+"""Sample sizes: the items needed for an interval of a given width, or to detect a difference of two candidates.
 
-The pilot's variance is taken for the true one: from a small pilot it is itself unsure (from 20 items to about a
-third either way).
+The pilot's variance is taken as the true one: a small pilot's is itself uncertain (by about a third with 20 items).
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from .intervals import bounded_interval, check_level, normal_quantile, student_h
 
 
 def items_for_half_width(half_width: float, variance: float, level: float = 0.95) -> int:
-    """Return the smallest number of items with which Student's interval is at most ``half_width`` to each side.
+    """Return the smallest number of items at which Student's half-width is at most `half_width`; at least 2.
 
-    ``variance`` is that of one item's score; t(n-1) · sqrt(variance / n) <= half_width is solved for n (Cochran 1977,
-    section 4.7). At least 2.
+    `variance` is that of one item's score; t(n-1) · sqrt(variance / n) <= half_width is solved for n.
+
+    Source: Cochran 1977, section 4.7.
     """
     _check_arguments("half_width", half_width, variance, level)
     deviation = math.sqrt(variance)
@@ -26,16 +26,20 @@ def items_for_half_width(half_width: float, variance: float, level: float = 0.95
 
 
 def items_for_bounded(half_width: float, mean: float, dispersion: float, level: float = 0.95) -> int:
-    """The smallest number of items with which the interval of a mean of bounded values (``bounded_interval``, Student's
-    quantile) is at most twice ``half_width`` wide. At least 2.
+    """Return the smallest number of items at which a bounded interval is at most twice `half_width` wide; at least 2.
 
-    All is in units of the range between the bounds: ``half_width``, and the mean ``share``, both 0–1. ``dispersion`` is
-    the variance of one item's value over share · (1 - share), what yes-or-no values with that mean have.
+    All in units of the range between the bounds. The interval is `bounded_interval` with Student's quantile.
+
+    Args:
+        half_width: 0–1.
+        mean: 0–1.
+        dispersion: Variance of one item's value over mean · (1 - mean), that of yes-or-no values.
+        level: Confidence level.
     """
     check_level(level)
     tail = (1.0 + level) / 2
     if not half_width > 0.0:
-        raise ValueError(f"half_width is {half_width}; it has to be above 0")
+        raise ValueError(f"half_width is {half_width}; it must be above 0")
     if not (0.0 <= mean <= 1.0 and 0.0 <= dispersion <= 1.0):
         raise ValueError(f"share {mean} and dispersion {dispersion}; they lie in 0–1")
 
@@ -49,11 +53,12 @@ def items_for_bounded(half_width: float, mean: float, dispersion: float, level: 
 
 
 def items_for_difference(difference: float, variance: float, power: float = 0.8, level: float = 0.95) -> int:
-    """Return the smallest number of items with which a paired comparison finds a true ``difference`` with ``power``.
+    """Return the smallest number of items at which a paired test detects `difference` with `power`; at least 2.
 
-    ``variance`` is that of the item's difference. The statistic of the two-sided t-test at 1 - ``level`` has the
-    noncentral t distribution (Cohen 1988, section 2.3). For one of m pairs of a table that is corrected for all, give
-    1 - (1 - level) / m as ``level``. At least 2.
+    The statistic of the two-sided t-test at 1 - `level` has the noncentral t distribution. For one of m pairs of a
+    corrected table, pass 1 - (1 - level) / m as `level`. `variance` is that of an item's difference.
+
+    Source: Cohen 1988, section 2.3.
     """
     _check_arguments("difference", abs(difference), variance, level)
     if not 1.0 - level <= power < 1.0:
@@ -65,8 +70,9 @@ def items_for_difference(difference: float, variance: float, power: float = 0.8,
 
 
 def paired_test_power(effect: float, n: int, level: float = 0.95) -> float:
-    """The probability that the two-sided paired t-test over ``n`` items finds an ``effect``: a true mean difference in
-    standard deviations of the items' differences.
+    """Return the power of the two-sided paired t-test over `n` items.
+
+    `effect` is the true mean difference in standard deviations of the items' differences.
     """
     from scipy.special import nctdtr
 
@@ -75,8 +81,8 @@ def paired_test_power(effect: float, n: int, level: float = 0.95) -> float:
         raise ValueError(f"{n} items; a test needs at least two")
     critical = student_half(1.0, n - 1, level)
     shift = abs(effect) * math.sqrt(n)
-    # A finding on the wrong side is one on the right side of the mirrored distribution. Where that has next to nothing
-    # above ``critical``, nctdtr may be nan.
+    # A rejection on the wrong side is one on the right side of the mirrored distribution; if its tail is negligible,
+    # nctdtr may be nan.
     below = np.nan_to_num(nctdtr(n - 1, [shift, -shift], critical), nan=1.0)
     return float((1.0 - below).sum())
 
@@ -84,13 +90,13 @@ def paired_test_power(effect: float, n: int, level: float = 0.95) -> float:
 def _check_arguments(name: str, value: float, variance: float, level: float) -> None:
     check_level(level)
     if not (math.isfinite(value) and value > 0.0):
-        raise ValueError(f"{name} is {value}; it has to be above 0")
+        raise ValueError(f"{name} is {value}; it must be above 0")
     if not (math.isfinite(variance) and variance >= 0.0):
         raise ValueError(f"variance is {variance}; it cannot be below 0")
 
 
 def _smallest_n(enough: Callable[[int], bool]) -> int:
-    """The smallest n from 2 on that is enough, more items never being worse: by doubling, then by halving."""
+    """Return the smallest sufficient n from 2 on, by doubling and bisection; sufficiency is monotone."""
     high = 2
     while not enough(high):
         high *= 2

@@ -146,7 +146,7 @@ def test_where_no_label_departs_from_the_judge_the_interval_still_allows_for_it(
 
 
 def test_too_few_labels_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 are the least"):
+    with pytest.raises(ValueError, match="at least 3 are needed"):
         corrected_mean(_sample(7, labels=2))
     with pytest.raises(ValueError, match="no answer has a grade"):
         corrected_mean(_sample(7, labels=0))

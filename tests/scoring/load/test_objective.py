@@ -32,7 +32,7 @@ def test_terms_are_read_with_their_units() -> None:
         ("p95_e2e<3", "a unit of time"),
         ("drift<5ms", "no unit of time"),
         ("throughput>5%", "throughput"),
-        ("drift<1.2.3", "'1.2.3' is no number"),
+        ("drift<1.2.3", "'1.2.3' is not a number"),
         ("", "expected FIGURE<BOUND"),
     ],
 )
