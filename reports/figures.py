@@ -23,17 +23,17 @@ EMPTY_MEAN: dict[str, Any] = {"mean": None, "se": None, "low": None, "high": Non
 
 
 def round_figure(value: float | None, factor: float = 1.0) -> float | None:
-    """Six decimals: far below any error bar, and the same text on every platform. None of what is not finite."""
+    """Round to six decimals, far below any error bar: the same text on every platform. None if not finite."""
     return None if value is None or not math.isfinite(value) else round(factor * value, 6)
 
 
 def round_significant(value: float | None) -> float | None:
-    """Six significant digits, for p-values: small ones keep theirs."""
+    """Round to six significant digits, for p-values. None if not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 def mean_record(mean: Mean, factor: float = 1.0) -> dict[str, Any]:
-    """``mean``, ``se`` and ``n`` of numbers that are independent of one another."""
+    """Return `mean`, `se` and `n` of independent numbers."""
     return {
         "mean": round_figure(mean.mean, factor),
         "se": round_figure(mean.standard_error, factor),
@@ -42,12 +42,18 @@ def mean_record(mean: Mean, factor: float = 1.0) -> dict[str, Any]:
 
 
 def estimate_record(estimate: Estimate, factor: float = 1.0) -> dict[str, Any]:
-    """``value``, ``low`` and ``high``."""
+    """Return `value`, `low` and `high`."""
     return {name: round_figure(getattr(estimate, name), factor) for name in ("value", "low", "high")}
 
 
 def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Floats]:
-    """Both ends of the intervals of mean scores, 0–100, of ``n`` independent ones; ``errors`` are standard errors."""
+    """Return both ends of the intervals of mean scores, 0–100.
+
+    Args:
+        means: Mean scores.
+        errors: Their standard errors.
+        n: Number of independent scores behind each.
+    """
     low, high = SCORES
     tail = (1 + LEVEL) / 2
     shares = np.clip((means - low) / (high - low), 0.0, 1.0)
@@ -62,20 +68,23 @@ def score_intervals(means: Floats, errors: Floats, n: Codes) -> tuple[Floats, Fl
 
 
 def clustered_score(values: Floats, labels: Sequence[str], bounds: tuple[float, float] = SCORES) -> dict[str, Any]:
-    """Return ``mean``, ``se``, ``low``, ``high``, ``n`` and ``items`` of values clustered by item; nan is no value.
+    """Return `mean`, `se`, `low`, `high`, `n` and `items` of values clustered by item; nan is no value.
 
-    ``labels`` are the values' items. The values lie between ``bounds``, and so does the interval.
+    Args:
+        values: Between `bounds`, as is the interval.
+        labels: The values' items.
+        bounds: Ends of the scale.
     """
     return clustered_record(_clustered_mean(values, labels), bounds)
 
 
 def clustered_rate(values: Floats, labels: Sequence[str]) -> dict[str, Any]:
-    """The same of values that are 0 or 1, as per cent."""
+    """Return the same for values that are 0 or 1, in per cent."""
     return clustered_record(_clustered_mean(values, labels), (0.0, 1.0), rate=True)
 
 
 def clustered_record(mean: ClusteredMean | None, bounds: tuple[float, float], rate: bool = False) -> dict[str, Any]:
-    """A clustered mean with its interval; a rate as per cent."""
+    """Return a clustered mean with its interval; a rate in per cent."""
     if mean is None:
         return dict(EMPTY_MEAN)
     ends, factor = mean.bounded_interval(*bounds, rate=rate, level=LEVEL), 100.0 if rate else 1.0
@@ -95,9 +104,9 @@ COEFFICIENTS = ("pearson", "spearman", "kendall")
 
 
 def correlation_record(correlation: Correlation, chosen: bool = False) -> dict[str, Any]:
-    """``n``, and of each coefficient ``value`` and ``p``, None where it has none.
+    """Return `n`, and `value` and `p` of each coefficient, None if undefined.
 
-    ``chosen``: the models were chosen by these very figures, so no p-value holds, and none is given.
+    `chosen`: the models were selected by these very figures, so p-values would be invalid and are left out.
     """
     record: dict[str, Any] = {"n": correlation.n}
     for name in COEFFICIENTS:
@@ -109,7 +118,7 @@ def correlation_record(correlation: Correlation, chosen: bool = False) -> dict[s
 
 
 def line_record(fit: DatasetLine) -> dict[str, Any]:
-    """A dataset's line, how far the models are off it, and who lies below and above."""
+    """Return a dataset's line, the models' distances from it, and the models below and above."""
     line = fit.line
     return {
         "slope": round_significant(line.slope),

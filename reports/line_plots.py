@@ -1,8 +1,8 @@
 """Line plots: latency over throughput, scores over rounds, running means, regressions on accuracy.
 
-Up to ``plot_style.LINES`` candidates are lines in one panel. More are rows of numbers on tinted cells, or a
-strip each, which thirty lines could not be read as. Models' names in a regression (Yu et al. 2024, Figure 4)
-stand where they cover least.
+Up to `plot_style.LINES` candidates are lines in one panel. More are rows of numbers on tinted cells, or a strip each,
+because thirty lines are unreadable. In a regression (Yu et al. 2024, Figure 4) models' names stand where they cover
+least.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class Curve:
-    """One line. ``low`` and ``high`` are the ends of intervals, empty where there are none; ``flagged`` has the places
-    of points that are drawn in the colour of findings; ``texts`` stand beside points, empty where none do.
+    """One line.
+
+    `low` and `high` are the ends of intervals, empty if there are none; `flagged` has the positions of points in the
+    colour of findings; `texts` stand beside points.
     """
 
     name: str
@@ -37,8 +39,10 @@ class Curve:
 
 @dataclass(slots=True, frozen=True)
 class Axes:
-    """What the axes show. ``log_x`` and ``log_y``: logarithmic ones, for positive values. ``band``: the ends of a band
-    on the y axis, such as a noise floor; ``marks``: points on the lines. ``bounds``: the ends of the y axis.
+    """Axes of a plot.
+
+    `log_x` and `log_y`: logarithmic, for positive values. `band`: the ends of a band on the y axis, such as a noise
+    floor; `marks`: points on the lines. `bounds`: the ends of the y axis.
     """
 
     x: str
@@ -52,7 +56,7 @@ class Axes:
 
 @plot_style.as_svg
 def curve_plot(title: str, lines: Sequence[Curve], axes: Axes, flagged: str = "") -> Any:
-    """Draw up to ``plot_style.LINES`` lines in one panel. ``flagged`` says in the legend what flagged points are."""
+    """Draw up to `plot_style.LINES` lines in one panel. `flagged` names flagged points in the legend."""
     lines = lines[: plot_style.LINES]
     names = list(plot_style.shorten_names([line.name for line in lines]).values())
     flag_label = flagged if any(line.flagged for line in lines) else ""
@@ -104,7 +108,7 @@ def _draw_curve(panel: Any, line: Curve, at: int, axes: Axes) -> Any:
 
 
 def _plain_ticks(panel: Any, axes: Axes) -> None:
-    """Numbers as they are written, also on logarithmic axes."""
+    """Write numbers in full, also on logarithmic axes."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for log, axis in ((axes.log_x, panel.xaxis), (axes.log_y, panel.yaxis)):
@@ -120,7 +124,7 @@ _MAX_TINT = 0.5  # opacity of a full cell: text on it keeps its contrast on ligh
 
 @dataclass(slots=True, frozen=True)
 class RoundValue:
-    """One round: its number from 1, the value, and how far its interval (None: has none) reaches below and above."""
+    """One round: its number from 1, the value, and the reach of its interval below and above (None: no interval)."""
 
     round: int
     value: float
@@ -136,14 +140,14 @@ class _SupportsLine(Protocol):
 
 
 def find_overlaps(candidates: Sequence[_SupportsLine]) -> list[list[str]]:
-    """Return the names of candidates that share one line, for all their figures are the same."""
+    """Return the names of candidates that share one line because all their figures are equal."""
     if len(candidates) > plot_style.LINES:
         return []
     return [[candidates[at].name for at in group] for group in _group_lines(candidates)[0] if len(group) > 1]
 
 
 def _group_lines(candidates: Sequence[_SupportsLine]) -> tuple[list[list[int]], list[str]]:
-    """Return the places of what shares a line, and what each line is called; without figures each has its own."""
+    """Return the positions of candidates that share a line, and each line's name; without figures each has its own."""
     groups = plot_style.group_equal([candidate.line or index for index, candidate in enumerate(candidates)])
     shorts = list(plot_style.shorten_names(candidate.name for candidate in candidates).values())
     return groups, [plot_style.group_name([shorts[at] for at in group]) for group in groups]
@@ -151,19 +155,19 @@ def _group_lines(candidates: Sequence[_SupportsLine]) -> tuple[list[list[int]], 
 
 @dataclass(slots=True, frozen=True)
 class RoundCurve:
-    """One candidate's values by round; one without any keeps its place."""
+    """One candidate's values by round; without values it keeps its row."""
 
     name: str
     steps: Sequence[RoundValue]
 
     @property
     def line(self) -> tuple[RoundValue, ...]:
-        """What is drawn."""
+        """Drawn values."""
         return tuple(self.steps)
 
 
 def survival_plot(title: str, curves: Sequence[RoundCurve]) -> str:
-    """Draw the share of conversations (percent) that held each round."""
+    """Draw the fraction of conversations (per cent) that reached each round."""
     return _draw_rounds(title, curves, "talks that held the round, %", stepped=True)
 
 
@@ -240,7 +244,7 @@ _WARMUP_SHARE = 0.2  # of the conversations: intervals of the first few would fl
 
 @dataclass(slots=True, frozen=True)
 class RunningMean:
-    """The mean after the first ``n[i]`` conversations, and its 95% interval; at least one point."""
+    """Mean after the first `n[i]` conversations, and its 95% interval; at least one point."""
 
     n: Sequence[int]
     mean: Sequence[float]
@@ -250,20 +254,20 @@ class RunningMean:
 
 @dataclass(slots=True, frozen=True)
 class CandidateRuns:
-    """One candidate's runs, one for each seed and evaluator; none keeps its place."""
+    """One candidate's runs, one for each seed and evaluator; without runs it keeps its row."""
 
     name: str
     runs: Sequence[RunningMean]
 
     @property
     def line(self) -> tuple[tuple[tuple[float, ...], ...], ...]:
-        """What is drawn, run by run."""
+        """Drawn values, run by run."""
         return tuple(tuple(map(tuple, (run.n, run.mean, run.low, run.high))) for run in self.runs)
 
 
 @plot_style.as_svg
 def running_mean_plot(title: str, tracks: Sequence[CandidateRuns]) -> Any:
-    """Draw the means (0–100) over the number of conversations; bands are 95% intervals. A track at least has a run."""
+    """Draw the means (0–100) over the number of conversations, with bands of 95%; at least one track has a run."""
     thin = [CandidateRuns(track.name, [_thin_run(run) for run in track.runs]) for track in tracks]
     return _run_lines(title, thin) if len(thin) <= plot_style.LINES else _run_strips(title, thin)
 
@@ -329,12 +333,12 @@ def _frame_runs(axes: Any, tracks: Sequence[CandidateRuns]) -> None:
 
 
 def _after_warmup(values: Sequence[float], run: RunningMean) -> list[float]:
-    """The values after the first share of the conversations; one at least."""
+    """Return the values after the first part of the conversations; at least one."""
     return [value for value, n in zip(values, run.n, strict=True) if n >= _WARMUP_SHARE * run.n[-1]]
 
 
 def _thin_run(run: RunningMean) -> RunningMean:
-    """At most ``_MAX_POINTS`` points, evenly chosen, the last one among them."""
+    """Return at most `_MAX_POINTS` evenly chosen points, including the last one."""
     last = len(run.n) - 1
     if last < _MAX_POINTS:
         return run
@@ -358,9 +362,9 @@ def draw_regressions(
 ) -> None:
     """Draw a panel for each dataset to a file.
 
-    The band is what a point without standard errors may lie off the line before it is flagged; flagged points are
-    squares of another colour, models of ``without`` are hollow. Of more than ``MAX_NAMES`` models in a panel only those
-    flagged or left out are named.
+    The band is the distance at which a point without standard errors is flagged; flagged points are squares of another
+    colour, models of `without` are hollow. With more than `MAX_NAMES` models in a panel only those flagged or left out
+    are named.
     """
     from viva.scoring.correlation import group_by_dataset
 
@@ -383,7 +387,7 @@ def draw_regressions(
 
 @plot_style.as_svg
 def regression_plot(title: str, group: Sequence[ModelScores], fit: DatasetLine | None, labels: AxisLabels) -> Any:
-    """Draw one dataset's panel, of figures from 0 to 100; ``labels`` are those of the axes, with units."""
+    """Draw one dataset's panel, with figures from 0 to 100; `labels` are those of the axes, with units."""
     figure, axes = plot_style.make_panel(2.7)
     plot_style.set_title(axes, title)
     _draw_panel(axes, group, fit, (), labels)
@@ -488,7 +492,7 @@ _Box = tuple[float, float, float, float]  # left, lower, right and upper edge, i
 
 
 def _along_line(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None, scale: float) -> list[_Box]:
-    """Small boxes that the line runs through, so that names keep off it where they can."""
+    """Return small boxes along the line, so that names avoid it."""
     if fit is None:
         return []
     low, high = min(figure.accuracy for figure in group), max(figure.accuracy for figure in group)
@@ -498,7 +502,7 @@ def _along_line(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
 
 
 def _error_boxes(axes: Any, figure: ModelScores, scale: float) -> list[_Box]:
-    """The boxes of a point's error bars."""
+    """Return the boxes of a point's error bars."""
     x, y, wide, high = figure.accuracy, figure.score, figure.accuracy_se, figure.score_se
     corners = axes.transData.transform([(x - wide, y - high), (x + wide, y + high), (x, y)]).tolist()
     (left, lower), (right, upper), (middle, centre) = corners
@@ -509,7 +513,7 @@ def _error_boxes(axes: Any, figure: ModelScores, scale: float) -> list[_Box]:
 def _name_box(
     mark: Sequence[float], direction: tuple[int, int, int], shift: tuple[float, float], size: tuple[float, float]
 ) -> _Box:
-    """The box of a name that begins, ends or has its middle at ``shift`` from its mark, as ``place`` says."""
+    """Return the box of a name at `shift` from its mark; `direction` tells which end of it is there."""
     x, y = (
         at + offset - (0.0 if step > 0 else extent if step < 0 else extent / 2)
         for at, offset, step, extent in zip(mark, shift, direction[:2], size, strict=True)

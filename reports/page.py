@@ -1,4 +1,4 @@
-"""Page of a report as plain texts, tables and drawings, and the small phrases that such texts share."""
+"""Page of a report as plain texts, tables and drawings, and phrases that such texts share."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ Record = Mapping[str, Any]
 
 @dataclass(slots=True, frozen=True)
 class Plot:
-    """One kind of drawing. ``panels``: for each dataset an SVG, and in one line what it shows. ``origin`` says how its
-    figures came about.
-    """
+    """Kind of drawing. `panels`: by dataset an SVG and a one-line description. `origin`: source of its figures."""
 
     anchor: str
     heading: str
@@ -27,9 +25,9 @@ class Plot:
 
 @dataclass(slots=True)
 class PageSection:
-    """A heading with the tables below it; ``origin`` says how their figures came about, where it is not empty.
+    """Heading with the tables below it; `origin` is the source of their figures, if not empty.
 
-    ``plots``: the section holds the page's plots; ``transcripts``: the commands that show transcripts.
+    `plots`: the section holds the page's plots; `transcripts`: it holds the commands that show transcripts.
     """
 
     anchor: str
@@ -42,12 +40,14 @@ class PageSection:
 
 @dataclass(slots=True)
 class Page:
-    """A whole page. ``facts`` and ``methods`` are terms with their descriptions; ``no_plots`` says why there are none
-    where there could be; ``transcripts`` has by candidate the name of each cell with its commands.
+    """Whole page.
 
-    ``verdict``: what was found, in sentences, the most decisive first, with the plot that shows it, ``decisive``, which
-    is not among ``plots``. ``about``: which items the verdict is of, where there are several; ``further`` has the
-    others, each with its own. ``origin`` is said once for all sections and plots whose own is empty.
+    `facts` and `methods` are terms with their descriptions; `no_plots` is the reason for missing plots; `transcripts`
+    has by candidate the name of each cell with its commands.
+
+    `verdict`: findings in sentences, the most decisive first, with the plot that shows them, `decisive`, which is not
+    among `plots`. `about`: the items that the verdict is about, if there are several sets; `further` has the others,
+    each with its own verdict. `origin` applies to all sections and plots without their own.
     """
 
     heading: str
@@ -66,43 +66,43 @@ class Page:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Names with commas between them."""
+    """Join names by commas."""
     return ", ".join(names)
 
 
 def list_names(names: Sequence[str]) -> str:
-    """As ``join_names``; of very many names the first, and how many more there are."""
+    """Join names by commas; list only the first of many, and count the rest."""
     more = len(names) - _MAX_LISTED
     return join_names(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def count_of(number: int, name: str) -> str:
-    """``1 model``, ``2 models``."""
+    """Return a count such as `1 model` or `2 models`."""
     return f"{number:,} {name}" + "s" * (number != 1)
 
 
 def number_range(numbers: Iterable[int]) -> str:
-    """One number, or the least and the greatest of several."""
+    """Return one number, or the lowest and highest of several."""
     low, high = min(values := list(numbers)), max(values)
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
 def percentage(part: int, total: int) -> str:
-    """A share as per cent; a dash of nothing."""
+    """Return a fraction in per cent; a dash if the total is 0."""
     return f"{100 * part / total:.1f}%" if total else "–"
 
 
 def distinct_values(cells: Iterable[Record], name: str) -> list[Any]:
-    """What cells have under a name, each once, in their order; None is left out."""
+    """Return the distinct values of a field of cells, in order, without None."""
     return list(dict.fromkeys(cell.get(name) for cell in cells if cell.get(name) is not None))
 
 
 def describe_seeds(cells: Sequence[Record]) -> str:
-    """``seed 7``, ``seeds 7, 8``."""
+    """Return `seed 7` or `seeds 7, 8`."""
     seeds = sorted(distinct_values(cells, "seed"))
     return f"seed{'s' * (len(seeds) > 1)} {join_names(map(str, seeds)) or '–'}"
 
 
 def describe_tiers(cells: Sequence[Record]) -> str:
-    """``tier C``."""
+    """Return how reproducible the cells are."""
     return f"tier {join_names(sorted(distinct_values(cells, 'tier'))) or '–'}"

@@ -1,8 +1,8 @@
 """Style of all plots: colours for light and dark, marks, sizes, names that fit, and output as SVG and PNG.
 
-Drawn by matplotlib (extra ``plots``): without it all drawings raise ``ConfigurationError``. The same figures give the
-same bytes, under one version of matplotlib.
-Colours stay apart for colour-blind eyes, and dashes and markers tell lines apart as well.
+Drawn by matplotlib (extra `plots`): without it all drawings raise `ConfigurationError`. The same figures give the same
+bytes under one version of matplotlib. Colours are safe for colour-blind readers; dashes and markers distinguish lines,
+too.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def load_matplotlib() -> Any:
 
 
 def light_colour(name: str) -> str:
-    """The colour of that name on white."""
+    """Return the colour of that name on white."""
     return COLOURS[name][0]
 
 
 @contextmanager
 def plot_style() -> Iterator[None]:
-    """Draw in viva's style while entered. Text stays text in SVG; ids are the same each time."""
+    """Draw in viva's style while entered. Text stays text in SVG; ids are reproducible."""
     settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": "viva",
@@ -107,7 +107,7 @@ def as_svg(draw: Callable[P, Any]) -> Callable[P, str]:
 
 
 def make_panel(height: float, *, left: float = 0.55, bottom: float = BOTTOM, top: float = 0.3) -> tuple[Any, Any]:
-    """A figure of one panel, and its axes; ``height`` is that of the axes, margins are added. All in inches."""
+    """Make a figure of one panel with axes of `height`, plus margins, in inches."""
     total_height = height + bottom + top
     figure = import_module("matplotlib.figure").Figure((WIDTH, total_height))
     width = WIDTH - left - 0.12
@@ -168,7 +168,7 @@ def save_plot(figure: Any, file: Path) -> None:
 
 
 def group_equal(lines: Sequence[Hashable]) -> list[list[int]]:
-    """Return the places of lines in groups of equal ones, which are drawn one over the other."""
+    """Return the positions of lines in groups of equal ones, which are drawn on top of each other."""
     groups: dict[Hashable, list[int]] = {}
     for index, line in enumerate(lines):
         groups.setdefault(line, []).append(index)
@@ -176,7 +176,7 @@ def group_equal(lines: Sequence[Hashable]) -> list[list[int]]:
 
 
 def group_name(names: Sequence[str]) -> str:
-    """What a legend calls one line that is drawn for several names."""
+    """Return the legend's name of one line that is drawn for several names."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
@@ -184,13 +184,13 @@ def group_name(names: Sequence[str]) -> str:
 
 
 def escape_label(text: str) -> str:
-    """A name as it is: matplotlib would read formulas between dollar signs, and SVG may not hold control characters."""
+    """Escape a name: matplotlib reads formulas between dollar signs, and SVG may not contain control characters."""
     visible = "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
     return visible.replace("$", r"\$")
 
 
 def shorten_names(names: Iterable[str], room: int = 24) -> dict[str, str]:
-    """Each name cut in its middle to ``room`` columns, and no two cut to the same text."""
+    """Cut each name in its middle to `room` columns, no two to the same text."""
     short: dict[str, str] = {}
     for name in names:
         cut, number = _cut_middle(name, room), 1
@@ -202,12 +202,12 @@ def shorten_names(names: Iterable[str], room: int = 24) -> dict[str, str]:
 
 
 def text_width(text: str) -> int:
-    """How many columns a text takes, wide letters two."""
+    """Return the columns that a text takes; wide letters take two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def text_inches(texts: Iterable[str], size: float = SMALL) -> float:
-    """About how wide the widest of the texts is, in points of ``size``."""
+    """Estimate the width of the widest text, for a font of `size` points."""
     return max((text_width(text) for text in texts), default=0) * 0.58 * size / 72
 
 
@@ -227,7 +227,7 @@ def draw_legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> No
 
 
 def legend_height(names: Sequence[str]) -> float:
-    """The inches that a legend of these names needs."""
+    """Return the inches that a legend of these names needs."""
     rows = -(-len(names) // _legend_columns(names))
     return 0.08 + 0.165 * rows
 

@@ -1,4 +1,4 @@
-"""Plots with a row for each thing: bars, shares, dots, stop reasons, forest plot, heat map, waterfall.
+"""Plots with a row for each thing: bars, fractions, dots, stop reasons, forest plot, heat map, waterfall.
 
 Thirty rows are readable.
 """
@@ -21,7 +21,7 @@ MAX_CATEGORIES = len(_COLOURS)  # so many have a colour of their own
 
 @dataclass(slots=True, frozen=True)
 class Bar:
-    """A figure, and the ends of its interval where it has one."""
+    """Figure with the ends of its interval, if it has one."""
 
     value: float
     low: float | None = None
@@ -30,7 +30,7 @@ class Bar:
 
 @plot_style.as_svg
 def bar_plot(title: str, rows: Mapping[str, Bar], label: str) -> Any:
-    """Draw a bar for each row. ``label`` says what the axis shows."""
+    """Draw a bar for each row. `label` is the axis label."""
     figure, axes = _bar_rows(title, list(rows), _BAR_HEIGHT)
     for index, bar in enumerate(rows.values()):
         axes.barh(index + 0.5, bar.value, height=0.62, color=plot_style.light_colour("point"))
@@ -48,9 +48,9 @@ def bar_plot(title: str, rows: Mapping[str, Bar], label: str) -> Any:
 
 @plot_style.as_svg
 def grouped_bar_plot(title: str, rows: Mapping[str, Mapping[str, float]], order: Sequence[str], label: str) -> Any:
-    """Draw in each row a bar for each category that it has; values lie between 0 and 1.
+    """Draw in each row a bar for each of its categories; values lie between 0 and 1.
 
-    ``order``: at most ``MAX_CATEGORIES`` categories.
+    `order`: at most `MAX_CATEGORIES` categories.
     """
     names = list(plot_style.shorten_names(list(order), 14).values())
     height = 0.85 / max(1, len(order))
@@ -70,9 +70,12 @@ def grouped_bar_plot(title: str, rows: Mapping[str, Mapping[str, float]], order:
 
 @plot_style.as_svg
 def stacked_bar_plot(title: str, rows: Mapping[str, Mapping[str, int]], order: Sequence[str]) -> Any:
-    """Draw for each row the shares of its categories, side by side, in one order.
+    """Draw for each row the fractions of its categories, side by side, in one order.
 
-    ``rows``: counts by category; ``order``: at most ``MAX_CATEGORIES`` of them.
+    Args:
+        title: Of the plot.
+        rows: Counts by category.
+        order: At most `MAX_CATEGORIES` categories.
     """
     names = list(plot_style.shorten_names(list(order), 14).values())
     figure, axes = _bar_rows(title, list(rows), _BAR_HEIGHT, names)
@@ -112,7 +115,7 @@ _MARK_HEIGHT, _MARK_SPACE = 0.115, 0.12  # inches of a mark, and between rows
 
 @plot_style.as_svg
 def dot_plot(title: str, rows: Sequence[str], things: Mapping[str, Mapping[str, Bar]], axis: str) -> Any:
-    """Draw by thing and row a figure from 0 to 100 with its interval. ``things``: at most ``plot_style.LINES``."""
+    """Draw by thing and row a figure from 0 to 100 with its interval. `things`: at most `plot_style.LINES`."""
     names, legend = plot_style.shorten_names(rows, 22), list(plot_style.shorten_names(list(things), 20).values())
     tall = max(0.22, _MARK_HEIGHT * len(things) + _MARK_SPACE)
     figure, axes = plot_style.make_rows(title, [names[row] for row in rows], tall * max(1, len(rows)), legend=legend)
@@ -144,7 +147,7 @@ OTHER_STOPS, ALL_ROUNDS = "other reasons", "none: all rounds held"
 
 @dataclass(slots=True, frozen=True)
 class AspectMean:
-    """A mean from 0 to 100, and how far its interval reaches below and above it (None where it has none)."""
+    """Mean from 0 to 100, and the reach of its interval below and above (None: no interval)."""
 
     value: float
     reach: tuple[float, float] | None = None
@@ -152,7 +155,7 @@ class AspectMean:
 
 @dataclass(slots=True, frozen=True)
 class StopCounts:
-    """One candidate's conversations: how many, and of them how many stopped early for which reason."""
+    """One candidate's number of conversations, and how many stopped early for each reason."""
 
     name: str
     conversations: int
@@ -163,7 +166,10 @@ class StopCounts:
 def aspect_plot(title: str, overall: Mapping[str, AspectMean], rows: Mapping[str, Mapping[str, AspectMean]]) -> Any:
     """Draw by candidate the mean of each aspect and, with its interval, the overall score.
 
-    ``rows``: candidate to aspect to mean, at most ``plot_style.LINES - 1`` aspects; ``overall``: the same candidates.
+    Args:
+        title: Of the plot.
+        overall: By candidate.
+        rows: By candidate and aspect, at most `plot_style.LINES - 1` aspects.
     """
     marks = list(dict.fromkeys(aspect for aspects in rows.values() for aspect in aspects))
     legend = ["overall, 95% interval", *marks]
@@ -201,9 +207,9 @@ def aspect_plot(title: str, overall: Mapping[str, AspectMean], rows: Mapping[str
 
 
 def shown_reasons(rows: Iterable[StopCounts]) -> tuple[list[str], list[str]]:
-    """Return the reasons that have a colour of their own, most frequent first, and those that are drawn together.
+    """Return the reasons with a colour of their own, most frequent first, and those that are drawn together.
 
-    Give the rows of all panels, so that a reason has the same colour in each.
+    Pass the rows of all panels, so that a reason has the same colour in each.
     """
     total = Tally()
     for row in rows:
@@ -217,9 +223,9 @@ def shown_reasons(rows: Iterable[StopCounts]) -> tuple[list[str], list[str]]:
 
 @plot_style.as_svg
 def stop_plot(title: str, rows: Sequence[StopCounts], reasons: tuple[list[str], list[str]]) -> Any:
-    """Draw by candidate the shares of conversations (percent) that held all rounds or stopped early, and why.
+    """Draw by candidate the fraction of conversations that ended in full or stopped early, by reason.
 
-    ``reasons`` are those of ``shown_reasons``. Candidates without a conversation have an empty row.
+    `reasons` come from `shown_reasons`. Candidates without a conversation have an empty row.
     """
     own, other_reasons = reasons
     names = [*(plot_style.shorten_names(own, 30).values()), *([OTHER_STOPS] if other_reasons else [])]
@@ -236,7 +242,7 @@ def stop_plot(title: str, rows: Sequence[StopCounts], reasons: tuple[list[str], 
 
 
 def _draw_stops(axes: Any, at: int, conversations: int, counts: Sequence[int]) -> None:
-    """Draw one candidate's bar: reasons from the left, with a base in common, then conversations held in full."""
+    """Draw one candidate's bar: reasons from the left, on a common base, then full conversations."""
     if not conversations:
         return
     begin = 0.0
@@ -265,7 +271,7 @@ _FOREST_HEIGHT = 0.22  # inches
 
 @dataclass(slots=True, frozen=True)
 class NamedBar:
-    """A named figure with the ends of its interval, None where it has none. ``flagged``: in the colour of findings."""
+    """Named figure with the ends of its interval (None: no interval). `flagged`: in the colour of findings."""
 
     name: str
     value: float
@@ -311,9 +317,9 @@ _MAX_TINT = 0.55  # of the colour: text on it has to be read
 def heat_map(
     title: str, rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], float], maximum: float
 ) -> Any:
-    """Draw cells by row and column; ``most`` is what the strongest colour stands for. A missing cell stays empty.
+    """Draw cells by row and column; `maximum` gets the strongest colour. A missing cell stays empty.
 
-    ``columns``: at most ``MAX_HEAT_COLUMNS`` of them.
+    `columns`: at most `MAX_HEAT_COLUMNS` of them.
     """
     names, heads = plot_style.shorten_names(rows, 22), plot_style.shorten_names(columns, 9)
     left, height = 0.1 + plot_style.text_inches(names.values()), _HEAT_HEIGHT * max(1, len(rows))
@@ -343,7 +349,7 @@ _STEP_HEIGHT = 0.27  # inches
 def waterfall_plot(
     title: str, before: tuple[str, float], steps: Sequence[NamedBar], after: tuple[str, float], axis: str
 ) -> Any:
-    """Draw bars from the figure ``before`` over the steps to the one ``after``, each a name and a value."""
+    """Draw bars from the figure `before` over the steps to `after`; each is a name and a value."""
     names = [before[0], *(step.name for step in steps), after[0]]
     figure, axes = plot_style.make_rows(title, names, _STEP_HEIGHT * len(names) + 0.1)
     ink, faint = plot_style.light_colour("ink"), plot_style.light_colour("faint")

@@ -14,7 +14,7 @@ _MAX_SHOWN_REASONS = 3
 
 
 def failure_table(report: Mapping[str, Any]) -> Table:
-    """The distinct reasons by candidate with their counts; no rows where nothing failed."""
+    """Return the distinct reasons by candidate with their counts; no rows if nothing failed."""
     rows = [
         [label, str(count), reason]
         for label, candidate in report["candidates"].items()
@@ -24,7 +24,7 @@ def failure_table(report: Mapping[str, Any]) -> Table:
 
 
 def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report") -> list[str]:
-    """The most frequent reasons as lines, and the commands that show all of them and try once more."""
+    """Return the most frequent reasons as lines, and the commands that show all of them and retry."""
     if not reasons:
         return []
     total = sum(reasons.values())
@@ -43,7 +43,7 @@ Irregular = dict[str, dict[str, int]]
 
 
 def add_irregular(total: Irregular, more: Mapping[str, Mapping[str, int]]) -> None:
-    """Add a conversation's counts (``Conversation.irregular``) to a total."""
+    """Add a conversation's counts (`Conversation.irregular`) to a total."""
     for role, kinds in more.items():
         counted = total.setdefault(role, {})
         for kind, count in kinds.items():
@@ -51,12 +51,12 @@ def add_irregular(total: Irregular, more: Mapping[str, Mapping[str, int]]) -> No
 
 
 def irregular_record(total: Irregular) -> Irregular:
-    """A total in a fixed order, for reports."""
+    """Return a total in a fixed order, for reports."""
     return {role: dict(sorted(kinds.items())) for role, kinds in sorted(total.items())}
 
 
 def irregular_table(candidates: Iterable[tuple[str, Irregular, Mapping[str, int]]]) -> Table:
-    """The table of all candidates: label, irregular answers, calls by role; no rows where there is nothing to tell."""
+    """Build the table of all candidates from (label, irregular answers, calls by role); no rows if there are none."""
     entries = [
         (label, role, kinds, calls.get(role, 0)) for label, total, calls in candidates for role, kinds in total.items()
     ]
@@ -69,7 +69,7 @@ def irregular_table(candidates: Iterable[tuple[str, Irregular, Mapping[str, int]
 
 
 def irregular_answers(report: dict[str, Any]) -> Table:
-    """Answers that were cut, empty, or thought about, by candidate and role."""
+    """Build the table of irregular answers of a run's report."""
     return irregular_table(
         (label, candidate["irregular"], {role: used["calls"] for role, used in candidate["usage"].items()})
         for label, candidate in report["candidates"].items()
@@ -90,15 +90,13 @@ def add_counts(total: list[int], counts: Sequence[int]) -> None:
 
 
 def token_cost(price: Sequence[float], prompt: float, completion: float, cached: float = 0) -> float:
-    """Return what tokens cost at ``price``: of a million prompt, completion and maybe cached prompt tokens."""
+    """Return the cost of tokens; `price` is for a million prompt, completion and maybe cached prompt tokens."""
     full = prompt * price[0] + completion * price[1]
     return (full + cached * (price[2] - price[0]) if len(price) > 2 else full) / 1e6
 
 
 def usage_record(used: Sequence[int], price: Sequence[float] | None) -> dict[str, float | None]:
-    """Return calls, prompt and completion tokens with their cost (None where ``price`` is), and the cached tokens where
-    there are any.
-    """
+    """Return calls, tokens and their cost (None without `price`); cached tokens only if there are any."""
     calls, prompt, completion, *cached = used
     return {
         "calls": calls,
@@ -110,12 +108,12 @@ def usage_record(used: Sequence[int], price: Sequence[float] | None) -> dict[str
 
 
 def usage_by_role(total: dict[str, list[int]], prices: Mapping[str, list[float] | None]) -> dict[str, Any]:
-    """Calls, tokens and cost by role."""
+    """Return calls, tokens and cost by role."""
     return {role: usage_record(used, prices[role]) for role, used in sorted(total.items())}
 
 
 def usage_table(report: dict[str, Any]) -> Table:
-    """Return tokens and cost by candidate and role; cached tokens where there are any."""
+    """Build the table of tokens and cost by candidate and role; cached tokens only if there are any."""
     entries = [
         (label, role, usage)
         for label, candidate in report["candidates"].items()

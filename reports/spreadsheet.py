@@ -31,13 +31,13 @@ _DELIMITERS = "\t,;"
 
 
 def escape_cell(text: str) -> str:
-    """A cell's text on one line, harmless to spreadsheet programs; reversed by ``unescape_cell``."""
+    """Return a cell's text on one line, harmless to spreadsheet programs; `unescape_cell` reverses it."""
     safe = _SPECIAL.sub(lambda match: _SHORT.get(match.group()) or _escape_code(ord(match.group())), text)
     return f"'{safe}" if safe.startswith(tuple(_FORMULA)) else safe
 
 
 def unescape_cell(cell: str) -> str:
-    """The text that ``escape_cell`` made a cell of."""
+    """Return the original text of `escape_cell`."""
     bare = cell.removeprefix("'")
     return _ESCAPED.sub(lambda match: _LONG.get(match[1] or "") or chr(int(match[2] or match[3], 16)), bare)
 
@@ -47,9 +47,10 @@ def _escape_code(code: int) -> str:
 
 
 def write_spreadsheet(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
-    """Write a table as TSV, its cells escaped; gives the number of rows. An older file is replaced whole.
+    """Write a table as TSV with escaped cells and return the number of rows; replaces an existing file.
 
-    :raises ConfigurationError: the file cannot be written.
+    Raises:
+        ConfigurationError: if the file cannot be written.
     """
     cells = ([_cut_cell(cell) for cell in row] for row in rows)
     return write_table(path, header, cells, delimiter="\t", line_end="\r\n", mark=True)
@@ -66,14 +67,20 @@ def write_table(
     option: str = "",
     advice: str = "",
 ) -> int:
-    """Write a table whose cells are harmless already, and return the number of rows. An older file is replaced whole.
+    """Write a table whose cells are already harmless and return the number of rows; replaces an existing file.
 
     Args:
-        mark: Begin with a byte order mark, or Excel would take the file for one in the local code page.
-        option, advice: What an error says before the path, and at its end.
+        path: File to write.
+        header: Names of columns.
+        rows: Cells.
+        delimiter: Between cells.
+        line_end: Of each row.
+        mark: Begin with a byte order mark, or Excel would assume the local code page.
+        option: Text before the path in an error.
+        advice: Text at the end of an error.
 
     Raises:
-        ConfigurationError: the file cannot be written.
+        ConfigurationError: if the file cannot be written.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator=line_end)
@@ -98,13 +105,14 @@ def _cut_cell(text: str) -> str:
 
 
 def read_spreadsheet(path: Path, required: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a table, by the names of its columns, each with the 1-based line in which it begins.
+    """Yield the rows of a table by column name, each with the 1-based line in which it begins.
 
-    UTF-8 and UTF-16 text is read, separated by tabs, commas or semicolons, with any line ends and quotes. Names of
-    columns are compared without regard to case; columns may stand in any order, and those that nobody requires may be
-    gone. Cells come as they stand, still escaped; one that a row lacks at its end is empty. Empty rows are left out.
+    Reads UTF-8 and UTF-16 text, separated by tabs, commas or semicolons, with any line ends and quotes. Column names
+    are case-insensitive; columns may stand in any order, and optional ones may be missing. Cells stay escaped; missing
+    cells at the end of a row are empty. Empty rows are skipped.
 
-    :raises DatasetError: the file is no such table, or a required column is missing or stands twice.
+    Raises:
+        DatasetError: if the file is no such table, or a required column is missing or duplicated.
     """
     text = _read_text(path)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)

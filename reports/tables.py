@@ -1,7 +1,7 @@
-"""Tables of reports: figures and foreign texts as cells, rows in long form, and LaTeX and Markdown.
+"""Tables of reports: cells for figures and foreign texts, rows in long form, and LaTeX and Markdown.
 
-Cells show so many digits, and a dash for nothing. Control characters in texts of models, endpoints and datasets
-are made visible. In markup everything is shown as it is: names are text, never markup.
+Control characters in texts of models, endpoints and datasets are made visible. In markup, names are text and never
+markup.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r")  
 
 
 def escape_controls(text: str) -> str:
-    """The text with its control characters made visible, those that turn the direction of writing included."""
+    """Make control characters visible, including those that change the writing direction."""
     return _VISIBLE_CONTROLS.sub(lambda match: _visible_code(ord(match.group())), text)
 
 
 def one_line(text: str) -> str:
-    """The text made harmless and kept on one line: what a model or an endpoint says cannot pass for a line of ours."""
+    """Make a text harmless and keep it on one line, so that a model's text cannot imitate a line of ours."""
     return escape_controls(text).replace("\n", "\\n")
 
 
 def spreadsheet_cell(text: str, *, lines: bool = False) -> str:
-    """Return text that a spreadsheet does not compute and a terminal shows; ``lines``: ends of lines are kept."""
+    """Return text that a spreadsheet does not compute and a terminal can show; `lines` keeps line ends."""
     visible = escape_controls(text) if lines else one_line(text)
     return f"'{visible}" if text.startswith(_FORMULA_STARTS) else visible
 
@@ -41,38 +41,38 @@ DASH = "–"
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number, or a dash."""
+    """Format a number; a dash for None."""
     return DASH if value is None else f"{value:z,.{digits}f}"
 
 
 def signed(value: float | None, digits: int = 1) -> str:
-    """A number with its sign."""
+    """Format a number with its sign."""
     return DASH if value is None else f"{value:+z,.{digits}f}"
 
 
 def percent(fraction: float | None) -> str:
-    """A share, 0–1, as per cent."""
+    """Format a fraction, 0–1, in per cent."""
     return DASH if fraction is None else f"{100 * fraction:z.1f}%"
 
 
 def p_value(p: float | None) -> str:
-    """A p-value: three digits, or the power of ten."""
+    """Format a p-value: three decimals, or the power of ten."""
     return DASH if p is None else f"{p:.3f}" if p >= 0.0005 else f"{p:.1e}"
 
 
 def mean_and_error(record: Mapping[str, Any] | None, digits: int = 1) -> tuple[str, str]:
-    """A mean and its standard error."""
+    """Format a mean and its standard error."""
     return number((record or {}).get("mean"), digits), number((record or {}).get("se"), digits)
 
 
 def mean(record: Mapping[str, Any] | None, digits: int = 1) -> str:
-    """A mean with its standard error in one cell; one dash where there is neither."""
+    """Format a mean with its standard error in one cell; a single dash if there is neither."""
     value, error = mean_and_error(record, digits)
     return value if value == DASH else f"{value} ± {error}"
 
 
 def interval(record: Mapping[str, Any] | None, digits: int = 1) -> str:
-    """A value with the ends of its interval."""
+    """Format a value with the ends of its interval."""
     if record is None or record.get("value") is None:
         return DASH
     if record["low"] is None:
@@ -81,7 +81,7 @@ def interval(record: Mapping[str, Any] | None, digits: int = 1) -> str:
 
 
 def mean_and_interval(record: Mapping[str, Any] | None, digits: int = 1) -> str:
-    """A mean with the ends of its interval."""
+    """Format a mean with the ends of its interval."""
     return interval(None if record is None else {**record, "value": record["mean"]}, digits)
 
 
@@ -90,7 +90,7 @@ _NUMERIC = re.compile(rf"{_NUMBER}(?: ± {_NUMBER}| of {_NUMBER}|/{_NUMBER}| \({
 
 
 def is_numeric_column(table: Sequence[Sequence[str]], column: int) -> bool:
-    """Whether a column holds numbers: each cell is one, with its error or interval maybe, or a dash."""
+    """Return True if each cell of a column is a number, maybe with error or interval, or a dash."""
     return all(_NUMERIC.fullmatch(row[column]) for row in table)
 
 
@@ -106,12 +106,12 @@ _NO_MEASURES = frozenset({"n_items", "n_observations"})
 
 
 def figure_row(columns: Row, measure: str, **figures: Any) -> Row:
-    """One figure. ``place`` gives the first columns, ``figures`` the last; what neither names is None."""
+    """Return the row of one figure: `columns` are the first ones, `figures` the last; the others are None."""
     return dict.fromkeys(FIGURE_COLUMNS) | columns | {"measure": measure} | figures
 
 
 def mean_row(record: Mapping[str, Any]) -> Row:
-    """The last columns for the record of a mean."""
+    """Return the last columns for the record of a mean."""
     return {
         "value": record["mean"],
         "se": record.get("se"),
@@ -122,8 +122,9 @@ def mean_row(record: Mapping[str, Any]) -> Row:
 
 
 def record_rows(columns: Row, measure: str, record: Any) -> Iterator[Row]:
-    """A record's figures: means and estimates are one row, other records are gone into, numbers are rows. The measure
-    of a figure is its place in the record, joined by dots.
+    """Yield the figures of a record: means and estimates are one row, other records are descended into.
+
+    A figure's measure is its path in the record, joined by dots.
     """
     if isinstance(record, Mapping):
         if "mean" in record and "n" in record:
@@ -174,9 +175,9 @@ _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", ":": "&#58;", ".": "&#46;"}
 
 
 def to_latex(tables: Iterable[Table]) -> str:
-    r"""Each table as a ``table`` of its own, the title its caption; needs ``\usepackage{booktabs}``.
+    r"""Format each table as a `table` environment with its title as caption; needs `\usepackage{booktabs}`.
 
-    ``\textquotedbl`` wants the T1 encoding (``\usepackage[T1]{fontenc}``, or XeLaTeX and LuaLaTeX as they are).
+    `\textquotedbl` needs the T1 encoding (`\usepackage[T1]{fontenc}`, or XeLaTeX or LuaLaTeX).
     """
     parts = ["% \\usepackage{booktabs}\n% \\usepackage[T1]{fontenc}\n"]
     for title, header, rows in tables:
@@ -189,7 +190,7 @@ def to_latex(tables: Iterable[Table]) -> str:
 
 
 def to_markdown(tables: Iterable[Table]) -> str:
-    """Each table as a heading and a pipe table (GitHub's Markdown)."""
+    """Format each table as a heading and a pipe table (GitHub's Markdown)."""
     parts = []
     for title, header, rows in tables:
         rule = ["---:" if right else ":---" for right in _numeric_columns(header, rows)]
@@ -200,12 +201,12 @@ def to_markdown(tables: Iterable[Table]) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Text so that LaTeX prints it as it is; what controls a terminal, and ends of lines, become spaces."""
+    """Escape text for LaTeX; control characters and line ends become spaces."""
     return _LATEX_SPECIAL.sub(lambda match: _LATEX[match.group()], escape_controls(_MARKUP_CONTROLS.sub(" ", text)))
 
 
 def markdown_text(text: str) -> str:
-    """Return text that Markdown shows as it is, also in a cell of a table: no HTML, no link, no picture."""
+    """Escape text for Markdown, also in a table cell: no HTML, no link, no picture."""
     plain = escape_controls(_MARKUP_CONTROLS.sub(" ", text))
     return _MARKDOWN_SPECIAL.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), plain)
 
@@ -221,5 +222,5 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _numeric_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Which columns hold numbers, to be set flush right."""
+    """Return True for each column that holds numbers, to be right-aligned."""
     return [is_numeric_column(rows, index) for index in range(len(header))]

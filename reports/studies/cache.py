@@ -1,9 +1,9 @@
 """Report cache: what earlier reports have read and computed, in the user's cache folder.
 
-An entry's name is a hash of all that it follows from: the files of the run's folder (names, sizes, times), how results
-are scored, the items met before, and this program's own code. So a changed cell, option or program finds no entry, and
-what is damaged is computed anew. Runs with damaged records are not kept, nor files written in the last seconds, whose
-next change might not show in their times. Entries are pickles, so they lie in a folder that only the user can write.
+An entry's name is a hash of all its inputs: the files of the run's folder (names, sizes, times), how results are
+scored, the items seen before, and this program's own code. So a changed cell, option or program misses the cache, and
+damaged entries are recomputed. Runs with damaged records are not cached, nor files written in the last seconds, whose
+next change might not show in their times. Entries are pickles, so the folder must be writable by the user alone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ FolderState = tuple[tuple[str, int, int, int, int], ...]
 
 
 class ReportCache:
-    """Entries in ``folder``; ``hits`` and ``misses`` count what was asked for. A folder that cannot be used holds
-    nothing: reports do without it.
-    """
+    """Entries in `folder`; `hits` and `misses` count lookups. An unusable folder is an empty cache."""
 
     def __init__(self, folder: Path) -> None:
         self.hits = self.misses = 0
@@ -48,9 +46,11 @@ class ReportCache:
             self._folder = None
 
     def load(self, key: str | None, shared: dict[str, Any]) -> Any:
-        """What was stored under a key; None where nothing is, or what is there is damaged.
+        """Return what was stored under a key; None if there is nothing, or it is damaged.
 
-        :param known: by name, objects that entries refer to instead of holding them.
+        Args:
+            key: From `cache_key`; None finds nothing.
+            shared: By name, objects that entries refer to instead of containing them.
         """
         value = None
         if key is not None and self._folder is not None:
@@ -63,7 +63,7 @@ class ReportCache:
         return value
 
     def store(self, key: str | None, value: Any, shared: dict[str, Any]) -> None:
-        """Keep a value; one that cannot be kept is not."""
+        """Store a value, if it can be pickled and written."""
         if key is None or self._folder is None:
             return
         buffer = BytesIO()
@@ -74,7 +74,7 @@ class ReportCache:
             self._prune(self._folder)
 
     def _prune(self, folder: Path) -> None:
-        """Remove the entries that were used longest ago, where there are too many."""
+        """Remove the least recently used entries beyond the limit."""
         entries = _files(folder)
         if len(entries) > _MAX_ENTRIES:
             for entry in sorted(entries, key=lambda file: file.stat().st_mtime)[: len(entries) - _MAX_ENTRIES]:
@@ -100,7 +100,7 @@ class _Reader(pickle.Unpickler):
 
 
 def user_cache() -> ReportCache:
-    """The cache of whoever runs this program."""
+    """Return the cache of the current user."""
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return ReportCache((Path(base) if base else Path.home() / ".cache") / "viva" / "reports")
@@ -109,14 +109,15 @@ def user_cache() -> ReportCache:
 
 
 def cache_key(*parts: Any) -> str:
-    """The name of what follows from these parts, whose ``repr`` says all of them, and from this program."""
+    """Return the key of a value that depends only on these parts, by their `repr`, and on this program."""
     text = repr((program_state(), *parts)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=20).hexdigest()
 
 
 def folder_state(folder: Path) -> FolderState | None:
-    """The files of a run's folder: name, inode, size and times of each, but for its lock. None where one of them was
-    written just now, so that its next change might not show.
+    """Return name, inode, size and times of each file of a run's folder, except for its lock.
+
+    None if one of them was written just now, so that its next change might not show.
     """
     states = []
     try:
@@ -137,7 +138,7 @@ def folder_state(folder: Path) -> FolderState | None:
 
 @cache
 def program_state() -> tuple[Any, ...]:
-    """What stands for this program: its modules by size and time, and the versions of what it computes with."""
+    """Return what identifies this program: its modules by size and time, and versions of numerical packages."""
     modules = []
     for room in sorted(_ROOT.iterdir()):
         if room.is_dir() and (room / "__init__.py").exists():

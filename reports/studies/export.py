@@ -1,6 +1,6 @@
 """Export of a study's figures in long form, one row a figure, as CSV and Parquet.
 
-Made from the report, so the numbers are those of ``--json``.
+Made from the report, so the numbers are those of `--json`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .study import RECORD_ORDER, sections_in_order, systems_of_report
 
 
 def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield every figure: of each cell (``seed`` is given), pooled (it is not), and of comparisons.
+    """Yield every figure: of each cell (with `seed`), pooled (without), and of comparisons.
 
-    ``measure`` is the path of the figure in its record, joined by dots; ``dataset`` is empty if all are pooled,
-    ``candidate`` if the figure is of none alone.
+    `measure` is the path of the figure in its record, joined by dots; `dataset` is empty if all are pooled, `candidate`
+    if the figure belongs to no single one.
     """
     groups = systems_of_report(report)
     readers = {name: systems.readers[name] for systems in groups for name in systems.readers}
@@ -40,7 +40,7 @@ def write_csv(report: Mapping[str, Any], file: Path) -> None:
 
 
 def write_rows(rows: Iterable[Row], columns: Sequence[str], texts: Sequence[str], file: Path) -> None:
-    """Write rows to a CSV file; cells of ``texts``, the columns that hold text, are made harmless."""
+    """Write rows to a CSV file; cells of the text columns `texts` are made harmless."""
     cells = ([row.get(name) for name in columns] for row in (_escape_row(row, texts) for row in rows))
     write_table(file, columns, cells, advice="; name another file")
 
@@ -50,9 +50,10 @@ def _escape_row(row: Row, texts: Sequence[str]) -> Row:
 
 
 def write_parquet(report: Mapping[str, Any], file: Path) -> None:
-    """The same rows: texts, whole numbers (``seed``, ``n``) and doubles.
+    """Write `long_rows` to a Parquet file: texts, integers (`seed`, `n`) and doubles.
 
-    :raises ConfigurationError: pyarrow is not there, or the file cannot be written.
+    Raises:
+        ConfigurationError: if pyarrow is missing, or the file cannot be written.
     """
     check_parquet()
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
@@ -70,7 +71,11 @@ def write_parquet(report: Mapping[str, Any], file: Path) -> None:
 
 
 def check_parquet() -> None:
-    """:raises ConfigurationError: pyarrow is not there."""
+    """Check that pyarrow is installed.
+
+    Raises:
+        ConfigurationError: if it is not.
+    """
     try:
         import_module("pyarrow.parquet")
     except ImportError:

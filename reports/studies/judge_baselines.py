@@ -1,7 +1,7 @@
 """Baselines beside a judge: text metrics against references, BERTScore, single-answer grading.
 
-Yu et al. 2024, section 4.3 and Appendix A: METEOR, ROUGE, BERTScore and MT-Bench's single-answer grading on the
-turns of interviews.
+Source: Yu et al. 2024, section 4.3 and Appendix A: METEOR, ROUGE, BERTScore and MT-Bench's single-answer grading on the
+    turns of interviews.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ Scorer = Callable[[Sequence[str], Sequence[str]], list[float | None]]
 
 
 def metric_names(texts: Iterable[str]) -> list[str]:
-    """The baselines of a list such as ``rouge,meteor``; families are spelled out.
+    """Parse lists of baselines such as `rouge,meteor`; families are expanded.
 
-    :raises ConfigurationError: one is not known, or a package that it needs is not installed.
+    Raises:
+        ConfigurationError: if one is unknown, or its package is not installed.
     """
     names: list[str] = []
     for name in (part.strip() for text in texts for part in text.split(",")):
@@ -51,8 +52,10 @@ def metric_names(texts: Iterable[str]) -> list[str]:
 
 
 def attach_replies(sheet: Sheet, replies: Iterable[RecordedReply]) -> None:
-    """Give the rows of a run's sheet what was asked and answered there: of a turn its own reply, of a whole
-    conversation all replies but the first, which is the answer before the turns, or that one where there are no others.
+    """Give the rows of a run's sheet their questions and answers.
+
+    A turn gets its own reply; a whole conversation all replies but the first, which is the answer before the turns,
+    unless that is the only one.
     """
     by_conversation: dict[tuple[str, str], dict[int, RecordedReply]] = {}
     for reply in replies:
@@ -70,10 +73,16 @@ def attach_replies(sheet: Sheet, replies: Iterable[RecordedReply]) -> None:
 def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, reference: str | None = None) -> None:
     """Add each metric as a judge of its own, which scores all criteria at once.
 
-    ``output`` and ``reference`` name the fields with the texts; found by their names where they are None. A row whose
-    text cannot be scored is left unscored, and a note says how many are.
+    A row whose text cannot be scored stays unscored, and a note counts them.
 
-    :raises ConfigurationError: a field is missing; the message names it.
+    Args:
+        sheet: Rows to score.
+        names: Of baselines.
+        output: Field of the text to score; default: found by its name.
+        reference: Field of the reference; default: found by its name.
+
+    Raises:
+        ConfigurationError: if a field is missing; the message names it.
     """
     metrics = [name for name in names if name != SINGLE]
     if not metrics:
@@ -99,7 +108,7 @@ def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, r
 
 
 def open_scorer(name: str) -> Scorer:
-    """The function of a baseline: scores of texts against references, None where one cannot be scored."""
+    """Return the function of a baseline: scores of texts against references, None if one cannot be scored."""
     if name.startswith(BERTSCORE):
         return _bertscore(name.partition("=")[2])
     function = METRICS[name][1]
@@ -118,8 +127,11 @@ def open_scorer(name: str) -> Scorer:
 
 @cache
 def _bertscore(model: str) -> Scorer:
-    """BERTScore's F1 (Zhang et al. 2019; bert-score), without idf weights and without rescaling, from the layer that
-    bert-score has for a model that it knows, else from the last one.
+    """Return BERTScore's F1 without idf weights or rescaling.
+
+    The layer is bert-score's own choice for a model that it knows, else the last one.
+
+    Source: Zhang et al. 2019.
     """
     from importlib import import_module
 
@@ -145,9 +157,10 @@ def _bertscore(model: str) -> Scorer:
 
 
 def grading_tasks(sheet: Sheet, output: str | None = None, question: str | None = None) -> list[dict[str, Any]]:
-    """The rows as tasks of single-answer grading; their ids are the rows' numbers.
+    """Return the rows as tasks of single-answer grading; their ids are the rows' numbers.
 
-    :raises ConfigurationError: a field is missing; the message names it.
+    Raises:
+        ConfigurationError: if a field is missing; the message names it.
     """
     outputs = _field_texts(sheet, output, _OUTPUTS, "output")
     questions = _field_texts(sheet, question, (QUESTION, "source", "prompt", "instruction", "context"), QUESTION)
