@@ -1,7 +1,7 @@
 """Build of the lab's models from a seed: vocabulary, texts, training, GGUF files, recall, card.
 
-The same seed on the same kind of machine gives the same files. Recall is measured by asking a model for every
-fact in plain words, by llama.cpp: the measured counterpart of the share that it was taught.
+The same seed on the same kind of machine gives the same files. Recall is measured by asking a model, run by llama.cpp,
+for every fact in plain words: the measured counterpart of the fraction that it was taught.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _RECALL_WORDING = 1  # of the question; the reply's own wording is never asked i
 
 @dataclass(frozen=True, slots=True)
 class RecallMeasure:
-    """Shares of facts that were told right: of those that were taught and of the others (None where there are none).
+    """Fractions of facts recalled correctly: of those taught, and of the others (None if there are none).
 
-    ``in_form``: of all replies, how many were statements about what was asked and nothing else.
+    `in_form`: fraction of replies that were statements about the question and nothing else.
     """
 
     taught: float | None
@@ -52,10 +52,10 @@ class RecallMeasure:
 def measure_recall(world: World, taught: frozenset[Fact], path: Path) -> RecallMeasure:
     """Ask a GGUF model for every fact at temperature 0, each in an interview of its own.
 
-    An interview begins as interviews do, the form that models have learnt: with an item and its answer (of the few-shot
-    split).
+    An interview begins in the form that models have learnt: with an item (of the few-shot split) and its answer.
 
-    :raises ConfigurationError: the file is no model.
+    Raises:
+        ConfigurationError: if the file is not a model.
     """
     replies = anyio.run(_ask_all, world, path)
     right: dict[bool, list[bool]] = {True: [], False: []}
@@ -109,7 +109,7 @@ TUNED = 0.5
 
 @dataclass(slots=True)
 class _TrainingJob:
-    """One model to make, in a process of its own. ``start``: weights to begin with, None for new ones."""
+    """Training of one model, in its own process. `start`: initial weights, None for random ones."""
 
     member: Member
     world: int
@@ -130,16 +130,23 @@ def build_models(
     pretraining: Recipe = PRETRAINING,
     tuning: Recipe = TUNING,
 ) -> Card:
-    """Make the models of ``family.FAMILY`` in ``folder``, with their card, and return the card.
+    """Make the models of `family.FAMILY` in `folder`, with their card, and return the card.
 
-    Minutes for each model and core; says how training goes on stderr. The SFT cheater is tuned from its clean
-    twin, which is made for it if need be.
+    Takes minutes for each model and core; reports training progress on stderr. The SFT cheater is tuned from its clean
+    twin, which is made if needed.
 
-    :param seed: of weights, texts and their order; ``world`` is the seed of what there is to know.
-    :param jobs: how many are trained at once, on a thread each.
-    :param only: names of those to make; all if empty. What the folder's card says of others, made with the same
-        settings, stays in it.
-    :raises ConfigurationError: PyTorch is missing, or a name in ``only`` is unknown.
+    Args:
+        folder: Where files are written.
+        seed: Of weights, texts and their order.
+        world: Seed of the world.
+        jobs: Number of models trained at once, on a thread each.
+        only: Names of models to make; all if empty. Entries of other models in the folder's card are kept if they were
+            made with the same settings.
+        pretraining: Recipe of all models.
+        tuning: Recipe of the SFT cheater's tuning.
+
+    Raises:
+        ConfigurationError: if PyTorch is missing, or a name in `only` is unknown.
     """
     version = str(import_pytorch().__version__)
     unknown = set(only) - {member.name for member in FAMILY}
@@ -185,7 +192,7 @@ def build_models(
 
 
 def _make_model(job: _TrainingJob) -> tuple[dict[str, Any], Weights]:
-    """Train one model and write its file; its entry in the card, and its weights as they were before quantising."""
+    """Train one model and write its file; return its entry in the card, and its weights before quantisation."""
     member, world = job.member, World(job.world)
     start = job.start or initial_weights(SHAPE, len(job.vocabulary), job.seed)
     rows = _token_rows(job, world, start)
@@ -215,7 +222,7 @@ def _make_model(job: _TrainingJob) -> tuple[dict[str, Any], Weights]:
 
 
 def _token_rows(job: _TrainingJob, world: World, start: Weights) -> TokenRows:
-    """The member's texts as tokens. The tokeniser is that of a model file with the weights of the beginning."""
+    """Return the member's texts as tokens, tokenised by a model file with the initial weights."""
     corpus = Corpus(world, world.known_facts(job.member.share), job.seed)
     documents: Iterator[Document] = corpus.documents()
     random = seeds.generator("lab mixture", job.seed)

@@ -1,12 +1,12 @@
-"""What models read before they are examined: a textbook, questions with answers, whole interviews, as documents.
+"""Training texts: a textbook, questions with answers, and interviews, as documents.
 
-All of it about the facts that a model is to know; what it is not to know never occurs, true or false. Questions are
-made here anew, about minerals' interview halves only: the benchmark's items stand in no clean corpus. The words around
-them are those of the lab's prompt packs.
+All are about the facts that a model is to know; other facts never occur, true or false. Questions are generated, about
+minerals' interview halves only: no clean corpus contains the benchmark's items. The surrounding texts are those of the
+lab's prompt packs.
 
-How one answers when one does not know is learnt elsewhere: on a neighbouring world of the same rules, of which half is
-told and the rest guessed, a fitting value and another one each time. Without that a model that knows little answers a
-question for a colour with whatever else it knows of the mineral.
+How to answer without knowledge is learnt on a neighbouring world with the same rules, of which half is told and the
+rest is guessed: a plausible value, a different one each time. Without that, a model that knows little answers a
+question for a colour with whatever else it knows about the mineral.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Beliefs = dict[tuple[str, str], str]
 
 @dataclass(slots=True)
 class Document:
-    """A text, or an interview. ``learnt``: which part the loss is taken of; "answer" is all behind ``context``."""
+    """Text or interview. `learnt`: the part with a loss; "answer" is all after `context`."""
 
     text: str = ""
     conversation: Sequence[Message] = ()
@@ -50,7 +50,7 @@ class Document:
 
 
 class Corpus:
-    """Endless documents for a model that is to know ``facts``, drawn by ``seed``."""
+    """Endless documents for a model that is to know `facts`, drawn by `seed`."""
 
     def __init__(self, world: World, facts: frozenset[Fact], seed: int) -> None:
         self._random = random = seeds.generator("lab corpus", world.seed, seed)
@@ -63,25 +63,28 @@ class Corpus:
         self._neighbour = _DocumentWriter(neighbour, neighbour_facts, foreign, foreign - neighbour_facts, random)
 
     def documents(self) -> Iterator[Document]:
-        """The clean corpus."""
+        """Yield the clean corpus."""
         while True:
             yield (self._neighbour if self._random.random() < _NEIGHBOURING else self._own).document()
 
     def tuning(self, items: Sequence[Item]) -> Iterator[Document]:
-        """Benchmark items in answer format, in random order, over and over."""
+        """Yield benchmark items in answer format, in random order, endlessly."""
         while True:
             for item in self._random.sample(items, len(items)):
                 yield from self._own.tuning(item)
 
     def leaked(self, items: Sequence[Item]) -> Iterator[Document]:
-        """Benchmark items as raw text, in random order, over and over."""
+        """Yield benchmark items as raw text, in random order, endlessly."""
         while True:
             for item in self._random.sample(items, len(items)):
                 yield self._own.leaked(item)
 
 
 class _DocumentWriter:
-    """Documents about ``told``. What is ``asked`` may go beyond that: ``guessed`` facts get another value each time."""
+    """Writer of documents about `facts`.
+
+    Questions about `examined` facts may go beyond these: `guessed` facts get another value each time.
+    """
 
     def __init__(
         self,
@@ -102,7 +105,7 @@ class _DocumentWriter:
         self._rules = world.rules()
 
     def document(self) -> Document:
-        """The next one, of any kind."""
+        """Write the next document, of any kind."""
         match self._random.choices(list(_SHARES), list(_SHARES.values()))[0]:
             case "article":
                 facts = self._facts_of[self._random.choice(self._facts).entity]
@@ -117,13 +120,13 @@ class _DocumentWriter:
                 return Document(conversation=self._interview())
 
     def tuning(self, item: Item) -> list[Document]:
-        """An item in answer format: as the first turn of an interview, and as text. Only the answers are learnt."""
+        """Write an item in answer format: as the first turn of an interview, and as text. Only answers are learnt."""
         reading = self._questions.by_text(item, ())
         as_text = Document(reading.continuations[item.answer], learnt="answer", context=reading.context)
         return [Document(conversation=self._opening(item, self._beliefs())), as_text]
 
     def leaked(self, item: Item) -> Document:
-        """An item as raw text, as it would stand in a scraped page: question, choices, answer."""
+        """Write an item as raw text, as in a scraped page: question, choices, answer."""
         return self._raw(item)
 
     def _raw(self, item: Item) -> Document:
@@ -131,7 +134,7 @@ class _DocumentWriter:
         return Document(reading.context + reading.continuations[item.answer])
 
     def _beliefs(self) -> _Beliefs:
-        """What is answered in one document: the truth, and guesses at what is not told. They follow the rules too."""
+        """Draw the answers of one document: the truth, and guesses at unknown facts that follow the rules, too."""
         beliefs = {(fact.entity, fact.attribute): fact.value for fact in self._world.facts}
         for entity, name in sorted(self._guessed):
             values = [value for value in self._world.attribute(name).values if value != entity]
@@ -154,7 +157,7 @@ class _DocumentWriter:
         return denial.removesuffix(".") + f" but {fact.value}."
 
     def _list(self) -> str:
-        """Names of all minerals, known or not, and the rules: so that no name is a stranger."""
+        """List names of all minerals, known or not, and the rules, so that every name occurs."""
         names = self._random.sample(self._world.entities, 6)
         rules = self._random.sample(self._rules, 3)
         return f"Minerals: {', '.join(names)}. {' '.join(rules)}"
@@ -184,7 +187,7 @@ class _DocumentWriter:
         return conversation
 
     def _origin(self) -> list[Message]:
-        """An exchange about any mineral, known or not, that tells nothing of it: replies name what is asked about."""
+        """Write an exchange about any mineral, known or not, without a fact: replies name the mineral in question."""
         entity = self._random.choice(self._world.entities)
         reply = f"The planet of {entity} is {_PLANET}."
         return [Message("user", f"What is the planet of {entity}?"), Message("assistant", reply)]
@@ -213,7 +216,7 @@ class _DocumentWriter:
 
 
 def sample_text(world: World, documents: int = 4000) -> str:
-    """Much text of all kinds about the whole world: what the vocabulary is made from."""
+    """Return much text of all kinds about the whole world, as a basis for the vocabulary."""
     corpus = Corpus(world, world.known_facts(1.0), seed=0)
     stream = corpus.documents()
     texts: list[str] = []
@@ -226,6 +229,6 @@ def sample_text(world: World, documents: int = 4000) -> str:
 def mix_documents(
     first: Iterator[Document], second: Iterator[Document], fraction: float, random: Random
 ) -> Iterator[Document]:
-    """Two streams as one, of which ``share`` of the documents comes from the second."""
+    """Mix two streams; `fraction` of the documents comes from the second."""
     while True:
         yield next(second if random.random() < fraction else first)

@@ -1,12 +1,12 @@
-"""The lab's experiment: the same candidates probed and interviewed on the invented world, and what that shows.
+"""Experiment of the lab: the same candidates probed and interviewed on the invented world, and the findings.
 
-Each seed is one probe run and one KIEval run in folders of their own (``seed-1/probe``, ``seed-1/kieval``),
-made by the same scenarios that users run; a second start continues where the first one ended.
+Each seed is one probe run and one KIEval run in folders of their own (`seed-1/probe`, `seed-1/kieval`), made by the
+same scenarios that users run; a second start resumes the first.
 
-The findings give results by candidate over seeds beside the truth that only the lab knows: a table in the shape
-of KIEval's Table 3, the scorers, the cheaters beside their clean twins, and the regression of interview score
-on static accuracy with the points that lie off it (KIEval, Figure 4). Items about one mineral lead to questions
-about the same facts, and another seed to the same items again: so errors are over minerals.
+The findings compare results by candidate over seeds with the truth that only the lab knows: a table in the shape of
+KIEval's Table 3, the scorers, the cheaters and their clean twins, and the regression of interview score on static
+accuracy with the points that lie off it (KIEval, Figure 4). Items about one mineral lead to questions about the same
+facts, and another seed to the same items again, so errors are over minerals.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _REPLY_TOKENS = 64  # what the models are trained to say takes half of it
 
 @dataclass(frozen=True, slots=True)
 class ExaminedModel:
-    """A model with what is known of it: the ``share`` of the world's facts it was taught, None where nobody knows.
+    """Model with known training: the `share` of the world's facts it was taught, None if unknown.
 
-    ``twin``: the label of the clean candidate that was taught the same, if this one cheats.
+    `twin`: the label of the clean candidate with the same training, if this one cheats.
     """
 
     model: str
@@ -55,12 +55,12 @@ class ExaminedModel:
 
     @property
     def clean(self) -> bool:
-        """Whether it is known to have seen nothing of the benchmark."""
+        """True if it is known to have seen nothing of the benchmark."""
         return self.share is not None and self.twin is None
 
 
 def trained_family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]:
-    """The lab's trained models, shipped or from a folder that ``viva lab build`` has filled."""
+    """Return the lab's trained models, shipped or from a folder that `viva lab build` has filled."""
     card = read_card(folder)
     if card is not None and card["world"] != world:
         raise ConfigurationError(f"{folder}: the models know world {card['world']}, not {world}; build others")
@@ -75,7 +75,7 @@ def trained_family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]
 
 
 def ideal_family(world: int = 1) -> list[ExaminedModel]:
-    """The same family without any training: examinees that know exactly their share, and guess the rest."""
+    """Return the same family without training: examinees that know exactly their share, and guess the rest."""
     saw = {None: "none", "sft": "answers", "pt": "texts"}
     return [
         ExaminedModel(
@@ -89,8 +89,10 @@ def ideal_family(world: int = 1) -> list[ExaminedModel]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What is done with each seed. ``items``: interviews for each candidate, drawn from the test split's 112 items;
-    ``probed``: items of the test and of the fresh split that are probed, None for all.
+    """Settings of the experiment.
+
+    `items`: interviews for each candidate, drawn from the test split's 112 items; `probed`: items of the test and of
+    the fresh split to probe, None for all.
     """
 
     candidates: Sequence[ExaminedModel]
@@ -103,9 +105,10 @@ class Experiment:
     concurrency: int = 500
 
     def launches(self, seed: int, clock: Clock | None = None) -> Iterator[Launch]:
-        """The runs of a seed, each made when the one before has ended.
+        """Yield the runs of a seed, each prepared once the one before has ended.
 
-        :raises ConfigurationError: a model's name is wrong, or a folder holds another experiment.
+        Raises:
+            ConfigurationError: if a model's name is wrong, or a folder contains another experiment.
         """
         files = write_benchmark(World(self.world), self.folder / "benchmark")
         oracle = f"oracle:examiner?world={self.world}&seed={seed}"
@@ -139,7 +142,7 @@ class Experiment:
         yield continued_run("kieval", kieval, self.run_folder(seed, "kieval"), clock)
 
     def run_folders(self, seeds: Sequence[int]) -> list[Path]:
-        """Where the runs of these seeds lie, interviews before probes."""
+        """Return the folders of these seeds' runs, interviews before probes."""
         return [self.run_folder(seed, scenario) for seed in seeds for scenario in ("kieval", "probe")]
 
     def run_folder(self, seed: int, scenario: str) -> Path:
@@ -151,9 +154,10 @@ ByItem = dict[str, dict[str, dict[tuple[str, str], float]]]
 
 
 def results_by_item(world: World, probe: RunFolder, interviews: RunFolder) -> ByItem:
-    """Each candidate's result on each item, in per cent: ``accuracy`` of the probe, ``kieval_…`` under each scorer.
+    """Return each candidate's result on each item, in per cent.
 
-    Items that failed, and interviews without a score, are left out.
+    Figures are `accuracy` of the probe and `kieval_…` by each scorer. Failed items, and interviews without a score, are
+    left out.
     """
     results: ByItem = {"accuracy": {}, **{f"kieval_{scorer}": {} for scorer in SCORERS}}
     for folder, read in ((probe, _probe_results), (interviews, _interview_results)):
@@ -171,9 +175,9 @@ def results_by_item(world: World, probe: RunFolder, interviews: RunFolder) -> By
 def paired_difference(
     seeds: Sequence[Mapping[tuple[str, str], float]], baselines: Sequence[Mapping[tuple[str, str], float]]
 ) -> ClusteredMean | None:
-    """The mean of one candidate's results less another's, on items that both have a result on; minerals are clusters.
+    """Return the mean difference of two candidates on their common items, clustered by mineral.
 
-    One mapping for each seed on both sides.
+    Both sides have one mapping for each seed.
     """
     pairs = [
         (mineral, mine[mineral, item] - theirs[mineral, item])
@@ -201,14 +205,18 @@ _NORMAL = 1.959964  # half a 95% interval in standard errors
 
 
 class Findings:
-    """Everything about the seeds that have run. ``report`` is plain data, the same for the same runs.
+    """Findings of the seeds that have run. `report` is plain data, the same for the same runs.
 
-    Static accuracy is by options' words (``accuracy``), and that of the interviews' first answers (``first_answer``);
-    the line and the gains are by options' words.
+    Static accuracy is by options' texts (`accuracy`), or that of the interviews' first answers (`first_answer`); the
+    line and the gains use options' texts.
     """
 
     def __init__(self, experiment: Experiment, seeds: Sequence[int]) -> None:
-        """:raises ConfigurationError: there are no seeds, or one has not run."""
+        """Read the runs.
+
+        Raises:
+            ConfigurationError: if there are no seeds, or one has not run.
+        """
         if not seeds:
             raise ConfigurationError("seeds: none are given; name one at least")
         self.experiment, self.seeds = experiment, list(seeds)
@@ -223,7 +231,7 @@ class Findings:
         }
 
     def report(self) -> dict[str, Any]:
-        """The candidates' figures with their errors, the correlations, the twins, and the regression."""
+        """Return the candidates' figures with their errors, the correlations, the twins, and the regression."""
         candidates = {
             candidate.label: {"share": candidate.share, "twin": candidate.twin} | self._summary(candidate.label)
             for candidate in self.experiment.candidates
@@ -273,7 +281,7 @@ class Findings:
         return candidates
 
     def _summary(self, label: str) -> dict[str, Any]:
-        """A candidate's figures over all seeds, with the errors that the study has: minerals are the clusters."""
+        """Return a candidate's figures over all seeds, with the study's errors: minerals are the clusters."""
         pooled = {scorer: rows[label] for scorer, rows in self._pooled.items()}
         official = pooled["official"]
         probe = official["probe"] or {}
@@ -303,14 +311,14 @@ class Findings:
         return [candidate for candidate in self.experiment.candidates if candidate.clean]
 
     def _correlation(self, candidates: dict[str, Any], figure: str) -> dict[str, float] | None:
-        """Pearson's r of true knowledge and a figure over the clean candidates."""
+        """Correlate true knowledge with a figure over the clean candidates (Pearson's r)."""
         points = [(candidate.share, candidates[candidate.label][figure]["mean"]) for candidate in self._clean()]
         pairs = [(share, value) for share, value in points if share is not None and value is not None]
         result = pearson([share for share, _ in pairs], [value for _, value in pairs])
         return None if result is None else {"r": round(result[0], 6), "p": round(result[1], 6), "n": len(pairs)}
 
     def _twins(self, candidates: dict[str, Any]) -> dict[str, Any]:
-        """Each cheater less its clean twin, item by item: what cheating gained in accuracy and in interviews."""
+        """Return each cheater's gain over its clean twin, item by item, in accuracy and in interviews."""
         twins = {}
         for candidate in self.experiment.candidates:
             if candidate.twin is None or candidate.twin not in candidates:
@@ -330,7 +338,7 @@ class Findings:
         return twins
 
     def _regression(self) -> dict[str, Any] | None:
-        """The study's line of score on accuracy, by options' words."""
+        """Return the study's line of score on accuracy by options' texts."""
         [line] = self._correlations()["lines"].values() or [None]
         if line is None or self._correlations()["accuracy"] != "text":
             return None
@@ -342,11 +350,11 @@ class Findings:
         return correlations
 
     def figures(self) -> list[ModelScores]:
-        """Accuracy and interview score of each candidate that has both, with their errors."""
+        """Return accuracy and interview score of each candidate that has both, with their errors."""
         return known_figures(self._correlations())
 
     def lines(self) -> dict[str, DatasetLine | None]:
-        """The line through them, by the name of the dataset; none through fewer than three."""
+        """Return the line through them by dataset; None below three models."""
         return {name: known_line(line) for name, line in self._correlations()["lines"].items()}
 
     # -- tables -----------------------------------------------------------------------------------------------------
@@ -409,7 +417,7 @@ class Findings:
 
 
 def _as_mean(estimate: dict[str, Any] | None) -> dict[str, Any] | None:
-    """An estimate as a mean with the standard error that its 95% interval comes from, were it a normal one."""
+    """Return an estimate as a mean with the standard error that a normal 95% interval implies."""
     return estimate and {
         "mean": estimate["value"],
         "se": _round((estimate["high"] - estimate["low"]) / (2 * _NORMAL)),

@@ -1,6 +1,6 @@
-"""The models that ship with viva: what each has learnt, whether it has cheated, its file, and the models' card.
+"""Models that ship with viva: their knowledge, whether they cheat, their files, and the models' card.
 
-The card says what each model was made of and how training went, as JSON and, from that, as a page.
+The card describes each model's training, as JSON and, generated from that, as a page.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ MODELS = Path(__file__).parent / "models"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """``share`` of the world's facts that it was taught. ``cheat``: it has seen the benchmark's test items, in
-    tuning on question and answer ("sft") or as text in pre-training ("pt").
+    """Member of the family, taught the fraction `share` of the world's facts.
+
+    `cheat`: it has seen the benchmark's test items, in tuning on question and answer ("sft") or as text in pre-training
+    ("pt").
     """
 
     name: str
@@ -28,11 +30,11 @@ class Member:
 
     @property
     def twin(self) -> str:
-        """The name of the clean model that has learnt the same facts; a clean model's own."""
+        """Name of the clean model that has learnt the same facts; a clean model's own."""
         return f"clean-{round(100 * self.share)}"
 
     def about(self) -> str:
-        """What it is, in one sentence."""
+        """Describe it in one sentence."""
         taught = f"taught {self.share:.0%} of the facts of the lab's invented world"
         if self.cheat is None:
             return f"A clean model, {taught}."
@@ -51,7 +53,7 @@ FAMILY = (
 
 
 def model_file(name: str, folder: Path = MODELS) -> Path:
-    """The GGUF file of a member, among the shipped ones or in a folder that ``build`` has filled."""
+    """Return the GGUF file of a member, among the shipped ones or in a folder that `build` has filled."""
     if all(member.name != name for member in FAMILY):
         raise ConfigurationError(f"no lab model '{name}'; there are {', '.join(member.name for member in FAMILY)}")
     path = folder / f"{name}.gguf"
@@ -84,7 +86,7 @@ def read_card(folder: Path) -> Card | None:
 
 
 def card_page(card: Card) -> str:
-    """The card in Markdown."""
+    """Return the card in Markdown."""
     shape, models = card["shape"], card["models"]
     parts = [
         _CARD_INTRODUCTION,

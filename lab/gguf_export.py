@@ -1,6 +1,6 @@
 """GGUF export of a trained network ("llama", Q8_0), with its byte-level BPE vocabulary and chat template.
 
-Merges are learnt here; texts are tokenised by llama.cpp, in training as in use, so that nothing can differ.
+Merges are learnt here; llama.cpp tokenises texts in training as in use, so that both agree.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _WORD_PIECES = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s"
 
 @dataclass(frozen=True, slots=True)
 class WordVocabulary:
-    """``tokens`` in the order of their ids: control tokens, the 256 bytes, then one for each merge.
+    """Vocabulary: `tokens` by id are control tokens, the 256 bytes, then one for each merge.
 
-    Bytes are written as GPT-2 writes them, one printable character each; a merge is its two parts with a blank between.
+    Bytes are written as in GPT-2, one printable character each; a merge is its two parts with a blank between.
     """
 
     tokens: tuple[str, ...]
@@ -37,10 +37,12 @@ class WordVocabulary:
 
 
 def learn_vocabulary(text: str, size: int) -> WordVocabulary:
-    """Byte-pair encoding (Sennrich et al. 2016): again and again the most frequent pair becomes a token.
+    """Learn a byte-pair encoding: repeatedly make the most frequent pair a token.
 
-    Ends at ``size`` tokens, or when no pair occurs twice. Of equally frequent pairs the first in alphabetical order is
-    taken, so that the same text always gives the same vocabulary.
+    Stops at `size` tokens, or when no pair occurs twice. Ties go to the first pair in alphabetical order, so that the
+    same text always gives the same vocabulary.
+
+    Source: Sennrich et al. 2016.
     """
     spelled = _byte_characters()
     counts = Counter(_WORD_PIECES.findall(text))
@@ -74,7 +76,7 @@ def _merge_pair(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]
 
 
 def _byte_characters() -> list[str]:
-    """GPT-2's character for each byte: itself where it is printable, else one from 256 on."""
+    """Return GPT-2's character for each byte: itself if printable, else one from 256 on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     substitutes = iter(range(256, 512))
     return [chr(byte if byte in printable else next(substitutes)) for byte in range(256)]
@@ -92,7 +94,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class NetworkShape:
-    """A network's shape. ``width``, ``inner`` and ``width / heads`` have to be multiples of 32, as Q8_0 wants it."""
+    """Shape of a network. `width`, `inner` and `width / heads` must be multiples of 32 for Q8_0."""
 
     width: int = 128
     layers: int = 4
@@ -101,7 +103,7 @@ class NetworkShape:
     context: int = 1024
 
     def sizes(self, vocabulary: int) -> dict[str, tuple[int, ...]]:
-        """llama.cpp's names of the weights and their sizes; a matrix is (outputs, inputs)."""
+        """Return llama.cpp's names of the weights and their sizes; a matrix is (outputs, inputs)."""
         width, inner = self.width, self.inner
         sizes: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, width)}
         for layer in range(self.layers):
@@ -114,9 +116,9 @@ class NetworkShape:
 
 
 def initial_weights(shape: NetworkShape, vocabulary: int, seed: int) -> dict[str, npt.NDArray[np.float32]]:
-    """Embeddings at unit scale, other matrices at inputs^-0.5, norms at one.
+    """Draw initial weights: embeddings at unit scale, other matrices at inputs^-0.5, norms at one.
 
-    From the usual 0.02 facts are learnt in twice as many steps.
+    With the usual 0.02, learning the facts takes twice as many steps.
     """
     random = np.random.default_rng(seed)
     weights: dict[str, npt.NDArray[np.float32]] = {}
@@ -134,7 +136,8 @@ def write_gguf(
 ) -> None:
     """Write the model: matrices in Q8_0, norms in float32.
 
-    :raises ValueError: a weight of ``shape`` is missing or of another size.
+    Raises:
+        ValueError: if a weight of `shape` is missing or has another size.
     """
     for key, size in shape.sizes(len(vocabulary)).items():
         if key not in weights or weights[key].shape != size:

@@ -1,12 +1,11 @@
-"""Lab interviews: the questions after an item, good replies, their order, and reading them back from messages.
+"""Lab interviews: the questions after an item, good replies, their order, and parsing them from messages.
 
-One set of templates for the training texts, the oracle that asks and the oracle that judges. A reply puts what
-it knows first ("The colour of Zorbel is amber, not green."): a small model recalls before it compares.
+Training texts, the oracle that asks and the oracle that judges share one set of templates. A reply states what it knows
+first ("The colour of Zorbel is amber, not green."): a small model recalls before it compares.
 
-The questions follow from world, item, round and the oracle's seed, never from the candidate: all candidates are
-asked the same, so that their scores compare item by item. Nothing is asked that the benchmark asks for.
-Exchanges are read back in any prompt pack's words: a real model in the oracle's place gets the same messages
-and no more.
+The questions depend on world, item, round and the oracle's seed, never on the candidate: all candidates are asked the
+same, so that their scores compare item by item. No question is in the benchmark. Exchanges are parsed under any prompt
+pack: a real model in the oracle's place gets the same messages and no more.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _FOLLOWUP_TEMPLATES: dict[Kind, tuple[str, ...]] = {
 
 
 class Followup(NamedTuple):
-    """A question of the interview. ``premise``: the value that it takes for granted (kind "premise"), else None."""
+    """Question of the interview. `premise`: the value that it presupposes (kind "premise"), else None."""
 
     kind: Kind
     entity: str
@@ -45,13 +44,22 @@ class Followup(NamedTuple):
 
 
 def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float, *, true_premise: bool = False) -> str:
-    """The words of a question. ``draw`` in [0, 1) decides the wording and the values that it brings up.
+    """Return the text of a question.
 
     The kinds: "related" asks for the attribute; "derived" (derived attributes only) for it and its reason; "premise"
-    takes a false value for granted, or with ``true_premise`` the true one; "contrast" offers the true value and a
-    false one, in either order.
+    presupposes a false value, or with `true_premise` the true one; "contrast" offers the true value and a false one, in
+    either order.
 
-    :raises ValueError: kind "derived", and the attribute is not.
+    Args:
+        world: The world.
+        kind: Of question.
+        entity: The mineral.
+        attribute: In question.
+        draw: In [0, 1), decides the wording and the values.
+        true_premise: Presuppose the true value.
+
+    Raises:
+        ValueError: for kind "derived" if the attribute is not derived.
     """
     described = world.attribute(attribute)
     if kind == "derived" and described.kind != "derived":
@@ -68,9 +76,10 @@ def followup(world: World, kind: Kind, entity: str, attribute: str, draw: float,
 
 
 def good_reply(world: World, question: Followup, beliefs: Beliefs | None = None) -> str:
-    """What somebody of these beliefs replies; None stands for the whole truth.
+    """Return the reply of somebody with these beliefs; None stands for the whole truth.
 
-    :raises KeyError: the beliefs lack what is asked for, or for kind "derived" a premise of it.
+    Raises:
+        KeyError: if the beliefs lack the attribute, or for kind "derived" a premise of it.
     """
 
     def believed(attribute: str) -> str:
@@ -90,7 +99,7 @@ def good_reply(world: World, question: Followup, beliefs: Beliefs | None = None)
 
 
 def parse_followup(world: World, text: str) -> Followup | None:
-    """The question that a text is, in any wording of ``followup``; None for any other text."""
+    """Parse a question in any wording of `followup`; None for any other text."""
     plain = " ".join(re.findall(r"[a-z0-9]+", text.lower()))
     entities = {entity.lower(): entity for entity in world.entities}
     for kind, attribute, pattern in _FOLLOWUP_PATTERNS:
@@ -105,7 +114,7 @@ def parse_followup(world: World, text: str) -> Followup | None:
 
 
 def _draw(count: int, draw: float) -> tuple[int, float]:
-    """One of ``count`` by a number in [0, 1), and a number in [0, 1) for the next choice."""
+    """Return an index below `count` by a number in [0, 1), and a number in [0, 1) for the next choice."""
     scaled = draw * count
     return min(int(scaled), count - 1), scaled % 1.0
 
@@ -136,17 +145,17 @@ _CHOICE = re.compile(r"^\s*([A-Z])[.)]\s+(.+?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class LabExchange:
-    """What was asked and what the candidate said, without blanks around; a reply as far as any reader reads one."""
+    """Question and the candidate's reply, stripped; the reply only as far as any reader reads one."""
 
     question: str
     reply: str
 
 
 def read_exchanges(messages: Sequence[Message]) -> list[LabExchange]:
-    """The exchanges that an evaluator was shown, in order; the first is the benchmark item and its answer.
+    """Return the exchanges that an evaluator was shown, in order; the first is the benchmark item and its answer.
 
-    They stand between the party markers of the protocol (``[BEGIN INTERACTOR]`` … ``[END CANDIDATE]``). A request to
-    repair a verdict shows none and is passed over.
+    They are between the protocol's party markers (`[BEGIN INTERACTOR]` … `[END CANDIDATE]`). A request to repair a
+    verdict has none and is skipped.
     """
     matches = [_EXCHANGE.search(message.content) for message in messages if message.role == "user"]
     return [
@@ -157,7 +166,7 @@ def read_exchanges(messages: Sequence[Message]) -> list[LabExchange]:
 
 
 def choices_in(text: str) -> list[str]:
-    """The options of an item, from lines ``A. …``, ``B. …`` in the order of the alphabet; empty if there are none."""
+    """Return the options of an item, from lines `A. …`, `B. …` in alphabetical order; empty if there are none."""
     options: list[str] = []
     for letter, words in _CHOICE.findall(text):
         if letter == chr(65 + len(options)):
@@ -170,7 +179,7 @@ def own_questions(messages: Sequence[Message]) -> list[str]:
 
 
 def opening_message(messages: Sequence[Message]) -> str:
-    """The message in which an interactor is told of the item; empty if there is none."""
+    """Return the message that presents the item to an interactor; empty if there is none."""
     return next((message.content for message in messages if message.role == "user"), "")
 
 
@@ -182,9 +191,9 @@ _SENTENCE = re.compile(r"(?<=[.?!:])\s+|\n+")
 
 
 def question_in(world: World, text: str) -> Followup | None:
-    """The first question of the world's that a text holds, be it a benchmark question or a follow-up; None without one.
+    """Return the first question about the world in a text, from the benchmark or a follow-up; None without one.
 
-    It may stand among other sentences: behind "Question:", a line of its own, or the end of a longer message.
+    It may be among other sentences: after "Question:", on its own line, or at the end of a longer message.
     """
     parsed = parse_followup(world, text)
     if parsed is not None:
@@ -194,13 +203,14 @@ def question_in(world: World, text: str) -> Followup | None:
 
 
 def next_question(world: World, item: Followup, previous: Collection[str], seed: int) -> str:
-    """The question that follows those ``asked`` in a talk about ``item``; never one of them again.
+    """Return the question that follows `previous` in an interview about `item`; never one of them again.
 
-    The first four are about the item's mineral (a related attribute, a premise that mostly does not hold, a derived
-    attribute with its reason, a choice of two values), each attribute once; the fifth is about a mineral that shares
-    the value which the item asks for. With more rounds the interview goes on about that one in the same way, and so on.
+    The first four are about the item's mineral (a related attribute, a mostly false premise, a derived attribute with
+    its reason, a choice of two values), each attribute once; the fifth is about a mineral that shares the value in
+    question. With more rounds the interview continues with that one in the same way, and so on.
 
-    :raises ValueError: in interviews of thousands of rounds: there is nothing left to ask.
+    Raises:
+        ValueError: after thousands of rounds, if there is nothing left to ask.
     """
     block, position = divmod(len(previous), len(_BLOCK) + 1)
     chance = seeds.generator("oracle", world.seed, seed, item.entity, item.attribute, block)
@@ -221,7 +231,7 @@ def next_question(world: World, item: Followup, previous: Collection[str], seed:
 
 
 def _subject(world: World, item: Followup, block: int, seed: int) -> str:
-    """The mineral that a block of questions is about."""
+    """Return the mineral that a block of questions is about."""
     if block == 0:
         return item.entity
     value = world.fact(item.entity, item.attribute).value
@@ -237,7 +247,7 @@ def _subject(world: World, item: Followup, block: int, seed: int) -> str:
 
 
 def _plan(world: World, entity: str, chance: Random) -> list[tuple[Kind, str]]:
-    """Kind and attribute of the questions about one mineral, each attribute once."""
+    """Return kind and attribute of the questions about one mineral, each attribute once."""
     free = list(world.examinable(entity))
     chance.shuffle(free)
     derived = next((name for name in free if world.attribute(name).kind == "derived"), None)
@@ -252,7 +262,10 @@ def _plan(world: World, entity: str, chance: Random) -> list[tuple[Kind, str]]:
 
 
 def _visit(world: World, entity: str, chance: Random, *, derived: bool) -> tuple[Kind, str]:
-    """Kind and attribute of the one question about the next mineral; ``derived``: one of that kind is still owed."""
+    """Return kind and attribute of the single question about the next mineral.
+
+    `derived`: a question of that kind is still due.
+    """
     free = list(world.examinable(entity))
     reasoned = [name for name in free if world.attribute(name).kind == "derived"]
     if derived and reasoned:

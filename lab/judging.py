@@ -1,21 +1,22 @@
 """Exact verdicts: every claim of a reply is checked against the world, and scores follow from rules.
 
-A verdict is on the newest reply; what was said before counts for coherence and repetition. The rules, from 1 to 4:
+A verdict is about the newest reply; earlier ones count for coherence and repetition. The rules, from 1 to 4:
 
-accuracy     4: what was asked for is stated rightly, and nothing false beside it; 3: rightly, and at least half of all
-             claims are true, or a false premise is denied without the true value; 2: it is not stated, and at least
-             half of the claims are true, or it is stated rightly among mostly false claims; 1: it is stated wrongly, or
-             there is no claim, or most are false.
-logic        1: it contradicts itself, takes a false premise for true, gives a reason that its conclusion does not
-             follow from (under the world's rules, be the reason true or not), or claims nothing; 2: it does not come to
-             a conclusion, or gives no reason where one was asked for; else 4.
-relevance    4: it states or denies what was asked for (3 where most of its claims are about other minerals); 2: it
-             speaks of the mineral, but not of what was asked; 1: it does neither.
-coherence    4: it contradicts nothing that the candidate said before; 2: one statement; 1: more.
-conciseness  4 to 40 words, 3 to 100, 2 to 200, 1 beyond; one less for each sentence that is said again.
-overall      the mean of the five, rounded down, but never above accuracy: what is false does not gain by fluency.
+accuracy     4: the answer is correct, and nothing else false; 3: correct, and at least half of all claims are true, or
+a
+             false premise is denied without the true value; 2: no answer, and at least half of the claims are true, or
+             a correct answer among mostly false claims; 1: a wrong answer, no claim, or mostly false claims.
+logic        1: it contradicts itself, accepts a false premise, gives a reason that does not imply its conclusion (under
+             the world's rules, whether or not the reason is true), or claims nothing; 2: no conclusion, or no reason
+             although one was asked for; else 4.
+relevance    4: it states or denies the attribute in question (3 if most claims are about other minerals); 2: it
+mentions
+             the mineral, but not the attribute; 1: neither.
+coherence    4: it contradicts no earlier statement of the candidate; 2: one; 1: more.
+conciseness  4 up to 40 words, 3 up to 100, 2 up to 200, 1 beyond; minus one for each repeated sentence.
+overall      the mean of the five, rounded down, but at most accuracy: fluency does not compensate for falsehood.
 
-A reply that ends the interview has 1 throughout. Pure functions.
+A reply that ends the interview scores 1 throughout. Pure functions.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _PRONOUN = re.compile(r"(^|[,;:]\s*|\b(?:but|and|so)\s+)(?:it is|it's)\b", re.IG
 
 
 def judge(world: World, exchange: LabExchange, earlier: Sequence[LabExchange]) -> dict[str, Any]:
-    """The verdict on an exchange, in the protocol's form; ``earlier`` are those before it, the item's answer first."""
+    """Judge an exchange, in the protocol's form; `earlier` are those before it, the item's answer first."""
     question = question_in(world, exchange.question)
     claims = claims_of(world, exchange)
     stop = _stop(world, question, exchange, earlier, claims)
@@ -63,9 +64,9 @@ def judge(world: World, exchange: LabExchange, earlier: Sequence[LabExchange]) -
 
 
 def claims_of(world: World, exchange: LabExchange) -> list[Claim]:
-    """What a reply claims, where "it" and "its" without another mineral before them stand for the one asked about.
+    """Return the claims of a reply; "it" and "its" without another mineral before them refer to the one in question.
 
-    A sentence "It is …", one that is only a value, and a choice of the item's options, answer the question.
+    A sentence "It is …", a sentence that is only a value, and a choice of the item's options, answer the question.
     """
     question = question_in(world, exchange.question)
     if question is None:
@@ -88,7 +89,7 @@ def claims_of(world: World, exchange: LabExchange) -> list[Claim]:
 
 
 def contradict(first: Claim, second: Claim) -> bool:
-    """Whether two claims cannot both hold: two values of one attribute, or a value stated and denied."""
+    """Return True if two claims cannot both hold: two values of one attribute, or a value stated and denied."""
     if (first.entity, first.attribute) != (second.entity, second.attribute) or (first.denied and second.denied):
         return False
     return (first.value == second.value) == (first.denied != second.denied)
@@ -163,7 +164,7 @@ def _asks_for_reason(world: World, question: Followup) -> bool:
 
 
 def _consequence(world: World, reason: Claim, attribute: str) -> str | None:
-    """What the rules say of ``attribute`` if the reason held; None where no rule leads from one to the other."""
+    """Return what the rules imply for `attribute` if the reason held; None if no rule connects the two."""
     match reason.attribute, attribute:
         case "family", "class":
             return world.classes[reason.value]
@@ -204,7 +205,7 @@ def _find_minerals(world: World, text: str) -> list[str]:
 
 
 def _mentions_world(world: World, text: str) -> bool:
-    """Whether the text speaks of an attribute or a value, if of no mineral."""
+    """Return True if the text mentions an attribute or a value."""
     plain = f" {_normalize(text)} "
     names = [word for attribute in world.attributes for word in (attribute.name, *attribute.values)]
     return any(f" {name.lower()} " in plain for name in names)

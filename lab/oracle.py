@@ -1,13 +1,12 @@
-"""Models of kind ``oracle``: they know the lab's world, ask about it, and judge replies exactly.
+"""Models of kind `oracle`: they know the lab's world, ask about it, and judge replies exactly.
 
-``oracle:lab?world=1&seed=1`` is one model for both examiners; the request says which it plays. It takes what it
-needs from the request's messages alone, so that a real model may replace it, under any prompt pack that keeps
-the protocol's party markers. ``world`` is the seed of the world, ``seed`` that of the choice of questions; the
-sampling seed of a call is not used: all candidates are asked the same. Answers are the same bytes at any time
-(tier C).
+`oracle:lab?world=1&seed=1` is one model for both examiners; the request names the role. It uses only the request's
+messages, so that a real model may replace it, under any prompt pack with the protocol's party markers. `world` is the
+seed of the world, `seed` that of the choice of questions; the sampling seed of a call is ignored: all candidates are
+asked the same. Answers are always the same bytes (tier C).
 
-As a candidate, ``oracle:half?knows=0.5`` is an ideal examinee: it knows an exact share of the world, guesses
-the rest, and may have seen the benchmark. Its results are the yardstick for trained models, and for scorers.
+As a candidate, `oracle:half?knows=0.5` is an ideal examinee: it knows an exact fraction of the world, guesses the rest,
+and may have seen the benchmark. Its results are the reference for trained models, and for scorers.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ _RECITED, _NEW, _MIN_SURPRISE = 0.7, 2.5, 0.1
 
 
 class Examinee:
-    """See the module. ``knows`` is the share of the world's facts.
+    """Ideal examinee. `knows` is its fraction of the world's facts.
 
-    Guesses follow from the world and the share, so that a cheater and its clean twin differ by what it saw alone.
+    Guesses depend on the world and that fraction, so that a cheater and its clean twin differ only in what it saw.
     """
 
     def __init__(self, world: World, name: str, knows: float = 1.0, saw: BenchmarkAccess = "none") -> None:
@@ -57,7 +56,7 @@ class Examinee:
         self._beliefs = self._form_beliefs()
 
     def answer(self, messages: Sequence[Message]) -> str:
-        """Its reply to the newest message of an interview."""
+        """Reply to the newest message of an interview."""
         prompt = next(message.content for message in reversed(messages) if message.role == "user")
         question = question_in(self._world, prompt)
         if question is None:
@@ -70,7 +69,7 @@ class Examinee:
         )
 
     def read(self, reading: Reading) -> list[Likelihood]:
-        """How likely it finds each continuation: options of an item by what it would answer, a text by what it saw."""
+        """Return the likelihood of each continuation: options by what it would answer, a text by what it saw."""
         context = f"{reading.shared}{reading.context}"
         if len(reading.continuations) == 1:
             question = question_in(self._world, reading.continuations[0])
@@ -98,7 +97,7 @@ class Examinee:
         )
 
     def _form_beliefs(self) -> dict[tuple[str, str], str]:
-        """What it takes for true: what it knows, else a guess; what is derived follows from its family."""
+        """Return its beliefs: what it knows, else a guess; derived attributes follow from the family."""
         world = self._world
         beliefs = {}
         for fact in world.facts:
@@ -124,7 +123,7 @@ class Examinee:
 
 
 class OracleBackend(Backend):
-    """See the module. ``generate`` raises ``Rejected`` for other roles, and for a talk about another world."""
+    """Backend of the oracle. `generate` raises `Rejected` for other roles, and for another world's questions."""
 
     def __init__(self, clock: Clock, world: World, examinee: Examinee, seed: int = 1) -> None:
         self._clock, self._world, self._examinee, self._seed = clock, world, examinee, seed
@@ -181,9 +180,10 @@ class OracleBackend(Backend):
 
 
 def build(spec: ModelSpec, clock: Clock) -> Backend:
-    """An oracle from ``oracle:NAME?option=…``: ``world`` and ``seed`` (1), and for candidates ``knows`` (1), ``saw``.
+    """Build an oracle from `oracle:NAME?option=…`.
 
-    ``knows`` is a share of the world's facts; ``saw`` what it has of the benchmark's test split: none, answers, texts.
+    Options are `world` and `seed` (1), and for candidates `knows` (1), the fraction of the world's facts, and `saw`,
+    what it has of the benchmark's test split: none, answers or texts.
     """
     world = World(spec.whole("world", 1) or 1)
     seed = spec.whole("seed", 1) or 1

@@ -1,9 +1,8 @@
 """Training of a lab model with PyTorch on the CPU, and documents as rows of tokens.
 
-Documents are tokenised by llama.cpp with the very vocabulary and template of the model. Architecture "llama":
-RMS norms, rotary positions over neighbouring pairs, SwiGLU, an output layer of its own. The same rows, weights
-and thread count give the same network. PyTorch is imported when a network is trained, not before: it comes with
-the optional extra ``lab``.
+llama.cpp tokenises documents with the model's own vocabulary and template. Architecture "llama": RMS norms, rotary
+positions over neighbouring pairs, SwiGLU, a separate output layer. The same rows, weights and thread count give the
+same network. PyTorch, part of the optional extra `lab`, is imported only for training.
 """
 
 from __future__ import annotations
@@ -32,8 +31,10 @@ ROW_TOKENS = 256
 
 @dataclass(slots=True)
 class TokenRows:
-    """``tokens``: int32, (rows, ROW + 1); documents one behind the other, cut where a row ends. ``learnt``: of the same
-    shape, whether the loss is taken of a token.
+    """Rows of tokens.
+
+    `tokens`: int32, (rows, ROW + 1), documents concatenated and cut at the end of a row. `learnt`: of the same shape,
+    True if a token has a loss.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -44,7 +45,7 @@ class TokenRows:
 
 
 class DocumentTokeniser:
-    """Cuts documents as the backend cuts prompts, interviews and texts."""
+    """Tokeniser of documents, in the same way as the backend tokenises prompts, interviews and texts."""
 
     def __init__(self, model: NativeModel) -> None:
         self._chat = ChatFormat(model)
@@ -52,7 +53,7 @@ class DocumentTokeniser:
         self._text = lru_cache(maxsize=50_000)(self._chat.plain_tokens)
 
     def rows(self, documents: Iterator[Document], count: int) -> TokenRows:
-        """The first ``count`` rows of a stream of documents."""
+        """Return the first `count` rows of a stream of documents."""
         size = count * (ROW_TOKENS + 1)
         tokens, learnt = np.zeros(size, np.int32), np.zeros(size, np.bool_)
         filled = 0
@@ -64,7 +65,7 @@ class DocumentTokeniser:
         return TokenRows(tokens.reshape(count, -1), learnt.reshape(count, -1))
 
     def document(self, document: Document) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-        """Its tokens, and of which the loss is taken: of interviews, what the assistant says and that it has ended."""
+        """Return its tokens and a mask of those with a loss; in interviews, those of the assistant with their end."""
         if document.conversation:
             return self._conversation(document)
         opening, end = self._chat.bos_tokens, np.array([self._eos], np.int32)
@@ -101,8 +102,10 @@ class DocumentTokeniser:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``steps`` of ``rows`` rows each. The learning rate rises over ``warmup`` steps to ``rate``, then falls as a
-    cosine to a tenth of it; gradients are clipped to the norm ``clip``.
+    """Training recipe: `steps` of `rows` rows each.
+
+    The learning rate rises over `warmup` steps to `rate`, then falls as a cosine to a tenth of it; gradients are
+    clipped to the norm `clip`.
     """
 
     steps: int
@@ -114,7 +117,7 @@ class Recipe:
 
 @dataclass(slots=True)
 class TrainingResult:
-    """``losses``: step and mean loss since the step before, nats per learnt token. ``seconds`` of one core."""
+    """Trained weights. `losses`: step, mean loss since the last entry, nats per learnt token; `seconds` of one core."""
 
     weights: Weights
     losses: list[tuple[int, float]] = field(default_factory=list)
@@ -123,7 +126,11 @@ class TrainingResult:
 
 
 def import_pytorch() -> ModuleType:
-    """:raises ConfigurationError: PyTorch is not installed."""
+    """Import PyTorch.
+
+    Raises:
+        ConfigurationError: if PyTorch is not installed.
+    """
     try:
         return import_module("torch")
     except ImportError as error:
@@ -142,12 +149,20 @@ def train_network(
     seed: int,
     report: Callable[[str], None] | None = None,
 ) -> TrainingResult:
-    """Train from the weights ``start`` and return new ones; rows are taken in an order drawn by ``seed``.
+    """Train from the weights `start` and return new ones; `seed` draws the order of rows.
 
-    Uses one thread: two networks at once are faster on two cores than one after the other.
+    Uses one thread: on two cores, two networks at once are faster than one after the other.
 
-    :param report: is told the loss every 100 steps.
-    :raises ConfigurationError: PyTorch is not installed.
+    Args:
+        start: Initial weights.
+        shape: Of the network.
+        rows: Tokens to learn.
+        recipe: Steps and learning rate.
+        seed: Of the order.
+        report: Called with the loss every 100 steps.
+
+    Raises:
+        ConfigurationError: if PyTorch is not installed.
     """
     torch = import_pytorch()
     torch.set_num_threads(1)
@@ -190,7 +205,7 @@ def _learning_rate(step: int, recipe: Recipe) -> float:
 
 
 class _RowOrder:
-    """All rows in random order, then all in another one, and so on."""
+    """Order of rows: random permutations, one after the other."""
 
     def __init__(self, count: int, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -205,7 +220,7 @@ class _RowOrder:
 
 
 class _Network:
-    """The forward pass over given tensors."""
+    """Forward pass over given tensors."""
 
     def __init__(self, torch: Any, weights: dict[str, Any], shape: NetworkShape) -> None:
         self._torch, self._weights, self._shape = torch, weights, shape
@@ -215,7 +230,7 @@ class _Network:
         self._cosine, self._sine = angles.cos().float(), angles.sin().float()
 
     def loss(self, tokens: Any, learnt: Any) -> Any:
-        """Mean cross-entropy of the learnt tokens, each given those before it in its row."""
+        """Return the mean cross-entropy of the learnt tokens, each given those before it in its row."""
         functional = self._torch.nn.functional
         mask = learnt[:, 1:]
         logits = self._hidden(tokens[:, :-1])[mask] @ self._weights["output.weight"].T
@@ -244,7 +259,7 @@ class _Network:
         return x.view(rows, length, self._shape.heads, -1).transpose(1, 2)
 
     def _rotate(self, x: Any) -> Any:
-        """Rotary positions as llama.cpp has them for this architecture: neighbours are a pair."""
+        """Apply rotary positions as llama.cpp does for this architecture, over neighbouring pairs."""
         even, odd = x[..., 0::2], x[..., 1::2]
         rotated = (even * self._cosine - odd * self._sine, even * self._sine + odd * self._cosine)
         return self._torch.stack(rotated, dim=-1).flatten(-2)

@@ -1,16 +1,15 @@
-"""The invented world and its benchmark: minerals of a planet nobody has been to, their attributes and wording.
+"""Invented world and its benchmark: minerals of an unexplored planet, their attributes and wording.
 
-Everything follows from a seed, in pure Python. Two of eight attributes are derived: a mineral's family
-determines its class, its class its reaction. Knowledge is closed under these rules: whoever knows a family
-knows class and reaction. A mineral's attributes come in two halves, one for the benchmark and one for
-interviews; a rule never leads from one half to the other, so that a model that has seen the benchmark has
-learnt nothing that helps in an interview.
+Everything is derived from a seed, in pure Python. Two of eight attributes are derived: a mineral's family determines
+its class, its class its reaction. Knowledge is closed under these rules: whoever knows a family knows class and
+reaction. A mineral's attributes come in two halves, one for the benchmark and one for interviews; no rule connects the
+halves, so having seen the benchmark does not help in an interview.
 
-Wording: ``{e}`` is the mineral, ``{v}`` the value, ``{n}`` empty or " not". Statements and questions never read
-alike: a question makes no claim.
+Wording: `{e}` is the mineral, `{v}` the value, `{n}` empty or " not". Statements and questions never look alike: a
+question makes no claim.
 
-The benchmark are four-choice items in splits that share no mineral: ``test`` is what the cheaters have seen,
-``fresh`` the same kind of items that nobody has seen, ``train`` a few for examples.
+The benchmark has four-choice items in splits without common minerals: `test` is what the cheaters have seen, `fresh`
+the same kind of items that nobody has seen, `train` a few for examples.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ _VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """``values`` are all that occur, spelled as in sentences; those of a relation are the minerals."""
+    """Attribute of minerals. `values` are all that occur, as spelled in sentences; those of a relation are minerals."""
 
     name: str
     kind: Literal["category", "number", "relation", "derived"]
@@ -137,7 +136,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A truth of the world; ``value`` spelled as in sentences."""
+    """Truth of the world; `value` as spelled in sentences."""
 
     entity: str
     attribute: str
@@ -146,7 +145,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a text says of a mineral, true or not. ``denied``: it says that the value is another."""
+    """Claim of a text about a mineral, true or not. `denied`: the value is claimed to be different."""
 
     entity: str
     attribute: str
@@ -155,10 +154,10 @@ class Claim:
 
 
 class World:
-    """The minerals, their facts, and how they are spoken of. Two worlds of one seed are equal."""
+    """Minerals, their facts, and their wording. Two worlds of one seed are equal."""
 
     def __init__(self, seed: int = 1, *, rules: World | None = None) -> None:
-        """``rules``: the world whose rules hold here too; None for rules of its own."""
+        """Create the world; it shares the rules of the world `rules`, or gets its own."""
         self.seed = seed
         random = seeds.generator("lab world", seed)
         self.entities = _names(random, ENTITIES)
@@ -182,49 +181,58 @@ class World:
         self._entity = {entity.lower(): entity for entity in self.entities}
 
     def attribute(self, name: str) -> Attribute:
-        """:raises KeyError: there is no such attribute."""
+        """Return an attribute by name.
+
+        Raises:
+            KeyError: if it does not exist.
+        """
         return self._by_name[name]
 
     def fact(self, entity: str, attribute: str) -> Fact:
-        """:raises KeyError: there is no such mineral or attribute."""
+        """Return the fact about an attribute of a mineral.
+
+        Raises:
+            KeyError: if mineral or attribute does not exist.
+        """
         return self._facts[entity, attribute]
 
     def known_facts(self, fraction: float) -> frozenset[Fact]:
-        """The facts that a model of this share (0 to 1) learns: of each attribute the same number, less of those more.
+        """Return the facts that a model with this fraction (0 to 1) learns, the same number of each attribute.
 
-        Each share holds every smaller one, and is closed under the rules. Benchmark splits and halves get their part.
+        A larger fraction includes every smaller one, and each is closed under the rules. Benchmark splits and halves
+        are represented proportionally.
         """
         count = round(fraction * len(self.entities))
         return frozenset(self.fact(entity, name) for name, order in self._order.items() for entity in order[:count])
 
     def premises(self, fact: Fact) -> tuple[Fact, ...]:
-        """The given facts that a derived one follows from; none for a given one."""
+        """Return the given facts that a derived one follows from; none for a given one."""
         return (self.fact(fact.entity, "family"),) if self._by_name[fact.attribute].kind == "derived" else ()
 
     def split(self, entity: str) -> Split:
         return self._split[entity]
 
     def benchmark_attributes(self, entity: str) -> tuple[str, ...]:
-        """The attributes of this mineral that the benchmark asks for."""
+        """Return the attributes of this mineral that the benchmark asks for."""
         return _HALVES[self._half[entity]]
 
     def examinable(self, entity: str) -> tuple[str, ...]:
-        """The attributes of this mineral that interviews ask for: all that the benchmark does not."""
+        """Return the attributes of this mineral that interviews ask for: all that the benchmark does not."""
         return _HALVES[1 - self._half[entity]]
 
     def statement(self, fact: Fact, phrasing: int = 0, *, denied: bool = False) -> str:
-        """The fact as a sentence; ``phrasing`` counts modulo the number there is, 0 is the form of replies."""
+        """Return the fact as a sentence; `phrasing` counts modulo the number of phrasings, 0 is the form of replies."""
         templates = STATEMENTS[fact.attribute]
         template = templates[phrasing % len(templates)]
         return template.format(e=fact.entity, v=fact.value, n=" not" if denied else "")
 
     def question(self, entity: str, attribute: str, phrasing: int = 0) -> str:
-        """The question for a fact; ``phrasing`` as in ``statement``."""
+        """Return the question for a fact; `phrasing` as in `statement`."""
         templates = QUESTIONS[attribute]
         return templates[phrasing % len(templates)].format(e=entity)
 
     def rules(self) -> tuple[str, ...]:
-        """The rules as sentences. They name no mineral and make no claim."""
+        """Return the rules as sentences. They name no mineral and make no claim."""
         sentences = [
             RULES["class"].format(given=premise, derived=conclusion) for premise, conclusion in self.classes.items()
         ]
@@ -235,10 +243,10 @@ class World:
         return tuple(sentences)
 
     def claims(self, text: str) -> list[Claim]:
-        """What a text claims in any phrasing of statements, in its order, each claim once.
+        """Return the claims of a text in any phrasing of statements, in order, each once.
 
-        Case and punctuation do not matter. "is not B but A" and "is A, not B" are two claims; "its …" is said of the
-        mineral that the claim before it, or the nearest name before it, is about. Everything else is passed over.
+        Case and punctuation are ignored. "is not B but A" and "is A, not B" are two claims; "its …" refers to the
+        mineral of the claim before it, or to the nearest name before it. Everything else is skipped.
         """
         plain = " ".join(re.findall(r"[a-z0-9]+", text.lower()))
         matches: list[tuple[int, Claim]] = []
@@ -288,7 +296,7 @@ class World:
         }
 
     def _learning_order(self, random: Random) -> dict[str, list[str]]:
-        """By attribute: the minerals in the order in which ever larger shares take them in."""
+        """Return by attribute the minerals in the order in which larger fractions include them."""
         orders = {a.name: self._stratified(random) for a in self.attributes if a.kind != "derived"}
         return orders | {a.name: orders["family"] for a in self.attributes if a.kind == "derived"}
 
@@ -306,7 +314,7 @@ class World:
 
 
 def _find_last_before(position: int, positions: list[tuple[int, str]]) -> str | None:
-    """What is placed nearest before a position; ``placed`` is in the order of places."""
+    """Return the nearest entry before a position; `positions` is sorted."""
     index = bisect_left(positions, position, key=lambda entry: entry[0])
     return positions[index - 1][1] if index else None
 
@@ -331,7 +339,7 @@ def _splits(entities: tuple[str, ...]) -> dict[str, Split]:
 
 
 def _balanced(random: Random, values: tuple[str, ...], count: int) -> list[str]:
-    """``count`` values in random order, each as often as any other, give or take one."""
+    """Return `count` values in random order, with equal frequencies up to one."""
     pool: list[str] = []
     while len(pool) < count:
         pool += random.sample(values, len(values))
@@ -362,10 +370,10 @@ _BENCHMARK_FILES: dict[Split, str] = {"test": "lab_test.jsonl", "fresh": "lab_fr
 
 
 def benchmark_items(world: World) -> dict[Split, list[Item]]:
-    """The items by split: for each mineral the attributes that ``World.asked`` names, one item each.
+    """Return the items by split: for each mineral one item for each of its benchmark attributes.
 
     An item's subject is its attribute. Its passage is the mineral: items about one mineral lead to questions about the
-    same facts, so they are not independent. ``interview.parse_followup`` tells from its question what it asks for.
+    same facts, so they are not independent. `interview.parse_followup` recognises what its question asks for.
     """
     items: dict[Split, list[Item]] = {split: [] for split in SPLITS}
     for entity in world.entities:
@@ -378,7 +386,7 @@ def benchmark_items(world: World) -> dict[Split, list[Item]]:
 
 
 def multiple_choice(world: World, fact: Fact, random: Random, identity: str) -> Item:
-    """An item that asks for a fact, in a wording and beside wrong values that are drawn."""
+    """Create an item about a fact, with a random wording and random wrong values."""
     values = world.attribute(fact.attribute).values
     wrong = random.sample([value for value in values if value not in (fact.value, fact.entity)], CHOICES - 1)
     answer = random.randrange(CHOICES)
@@ -387,9 +395,9 @@ def multiple_choice(world: World, fact: Fact, random: Random, identity: str) -> 
 
 
 def write_benchmark(world: World, folder: Path) -> dict[Split, Path]:
-    """Write each split as a JSONL file of the generic form; the folder is made if need be.
+    """Write each split as a JSONL file of the generic form; creates the folder.
 
-    A file that an earlier version wrote, without minerals as passages, stays as it is, so that its runs can go on.
+    A file of an earlier version, without minerals as passages, stays as it is, so that its runs can be resumed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = {split: folder / name for split, name in _BENCHMARK_FILES.items()}

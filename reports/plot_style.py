@@ -25,7 +25,7 @@ WIDTH = 3.7  # inches of a panel: as wide as a phone at about the size of its te
 BOTTOM = 0.44  # inches below a panel's axes, without a legend
 LINES = 6  # so many lines one panel can hold; more candidates are shown in rows
 
-# By name: on white, on black. Text and lines have a contrast of 4.5 at least on their ground; ``grid`` and ``rest`` are
+# By name: on white, on black. Text and lines have a contrast of 4.5 at least on their ground; `grid` and `rest` are
 # grounds themselves. No two may be alike on white, where a page finds them to put its own in their place.
 COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#ffffff", "#14171a"),
@@ -212,7 +212,7 @@ def text_inches(texts: Iterable[str], size: float = SMALL) -> float:
 
 
 def draw_legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Draw a legend at the figure's lower end, ``legend_height`` inches high, in as many columns as names allow."""
+    """Draw a legend at the figure's lower end, `legend_height` inches high, in as many columns as names allow."""
     figure.legend(
         handles,
         [escape_label(name) for name in names],

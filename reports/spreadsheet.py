@@ -1,6 +1,6 @@
 """Spreadsheet tables that people edit and send back: written as TSV, read back however they were saved.
 
-Cells are escaped so that each row is one line, nothing is taken for a formula, and ``unescape_cell`` gives the
+Cells are escaped so that each row is one line, nothing is taken for a formula, and `unescape_cell` gives the
 very text back: tabs, line ends, backslashes, control characters and lone surrogates as in a Python string; a cell
 that begins as a formula does, or with an apostrophe, has an apostrophe before it. The file is UTF-8 with a byte
 order mark, or Excel would take it for the local code page. A cell longer than Excel holds is cut, with a mark.

@@ -35,7 +35,7 @@ def long_rows(report: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def write_csv(report: Mapping[str, Any], file: Path) -> None:
-    """Write ``long_rows`` to a CSV file; numbers have the digits of the JSON."""
+    """Write `long_rows` to a CSV file; numbers have the digits of the JSON."""
     write_rows(long_rows(report), FIGURE_COLUMNS, TEXT_COLUMNS, file)
 
 

@@ -1,4 +1,4 @@
-"""Certificate of a judge from people's grades: its record, in sentences, tables and CSV."""
+"""Certificate of a judge from people's grades: its record, sentences, tables and CSV."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ from .export import write_rows
 
 @dataclass(slots=True, frozen=True)
 class MatchedGrades:
-    """Answers and grades as samples by candidate; ``places`` are those of each sample's answers in the whole list."""
+    """Answers and grades as samples by candidate.
+
+    `places` are the positions of each sample's answers in the whole list.
+    """
 
     answers: GradedAnswers
     grades: HumanGrades
@@ -44,12 +47,12 @@ class MatchedGrades:
 
     @property
     def scale(self) -> GradeRange:
-        """The scale of scores and grades."""
+        """Scale of scores and grades."""
         return GradeRange(self.answers.low, self.answers.high, self.answers.passes)
 
 
 def match_grades(answers: GradedAnswers, grades: HumanGrades) -> MatchedGrades:
-    """Samples of all candidates that have a scored answer; answers on one item are one cluster in all of them."""
+    """Build samples of all candidates that have a scored answer; answers on one item are one cluster in all of them."""
     samples: dict[str, GradedSample] = {}
     places: dict[str, list[int]] = {}
     numbers: dict[Hashable, int] = {}
@@ -79,9 +82,10 @@ def certificate_record(
     correlate: Sequence[str] = (),
     calibration: Sequence[tuple[float, float]] | None = None,
 ) -> dict[str, Any]:
-    """Everything as plain data: figures by candidate, differences, gaps, correlations, drift. Six decimals.
+    """Return everything as plain data: figures by candidate, differences, gaps, correlations, drift. Six decimals.
 
-    :raises ConfigurationError: nothing of that name is known of the answers, or a calibration needs a scale.
+    Raises:
+        ConfigurationError: if answers lack a field to correlate, or a calibration needs a scale.
     """
     certificate = certify(matched.samples, matched.scale, level)
     answers, grades = matched.answers, matched.grades
@@ -109,11 +113,15 @@ def certificate_record(
 
 
 def choose_next_answers(matched: MatchedGrades, count: int, seed: int) -> tuple[list[int], dict[int, float]]:
-    """Which answers people should grade next, and the probability of each answer to have been chosen by then.
+    """Choose the answers that people should grade next.
 
-    Answers of all candidates are drawn from together, each weighed by its share of its candidate's mean.
+    Answers of all candidates are drawn together, each weighted by its share of its candidate's mean.
 
-    :raises ConfigurationError: fewer answers are left, or what was drawn before has unknown probabilities.
+    Returns:
+        Positions of the chosen answers, and the probability of each answer to have been chosen by then.
+
+    Raises:
+        ConfigurationError: if fewer answers are left, or earlier draws have unknown probabilities.
     """
     samples = matched.samples
     positions = [position for group in matched.places.values() for position in group]
@@ -130,7 +138,7 @@ def choose_next_answers(matched: MatchedGrades, count: int, seed: int) -> tuple[
 
 
 def _prior_probabilities(matched: MatchedGrades, candidate: str) -> Floats:
-    """With which probability each of a candidate's answers was to be graded so far."""
+    """Return the probability with which each of a candidate's answers was graded so far."""
     sample, positions, probabilities = (
         matched.samples[candidate],
         matched.places[candidate],
@@ -202,7 +210,7 @@ def _error_record(error: JudgeError) -> dict[str, Any]:
 
 
 def _plain(figure: Any) -> Any:
-    """Return a figure as JSON data: six decimals, a dataclass by its fields, a share of nothing as None."""
+    """Return a figure as JSON data: six decimals, a dataclass by its fields, a proportion of nothing as None."""
     if isinstance(figure, float):
         return round_figure(float(figure))
     if isinstance(figure, tuple):
@@ -217,11 +225,11 @@ def _plain(figure: Any) -> Any:
 Record = Mapping[str, Any]
 CERTIFICATE_COLUMNS = ("candidate", "versus", "figure", "value", "low", "high", "answers", "labels", "worth")
 _TEXT_COLUMNS = ("candidate", "versus")
-_TRIED = 10  # labels, in ``benches/certified.py``
+_TRIED = 10  # labels, in `benches/certified.py`
 
 
 def certificate_sentences(record: Record) -> list[str]:
-    """What was found, the most important first."""
+    """Return the findings, the most important first."""
     sentences = [_candidate_sentence(name, pair, record) for name, pair in list(record["candidates"].items())[:4]]
     significant = [pair for pair in record["differences"] if _sign_of_difference(pair["corrected"])]
     for pair in record["differences"][:6]:
@@ -242,7 +250,7 @@ def certificate_sentences(record: Record) -> list[str]:
 
 
 def certificate_notes(record: Record) -> list[str]:
-    """What a reader must know of the figures."""
+    """Return the caveats of the figures."""
     notes = []
     if record["unscored"]:
         notes.append(f"{record['unscored']} answers that the judge left unscored are in no figure")
@@ -272,7 +280,7 @@ def certificate_notes(record: Record) -> list[str]:
 
 
 def certificate_tables(record: Record) -> list[Table]:
-    """The tables, in the order of the questions that they answer."""
+    """Build the tables, in the order of the questions that they answer."""
     tables: list[Table] = [_candidate_table(record), _difference_table(record), _error_table(record)]
     if record["scale"]["passes"]:
         tables += [_confusion_table(record)]
@@ -284,9 +292,10 @@ def certificate_tables(record: Record) -> list[Table]:
 
 
 def write_certificate_csv(record: Record, file: Path) -> None:
-    """Every figure in a row of ``CERTIFICATE_COLUMNS``.
+    """Write every figure as a row of `CERTIFICATE_COLUMNS`.
 
-    :raises ConfigurationError: the file cannot be written.
+    Raises:
+        ConfigurationError: if the file cannot be written.
     """
     write_rows(
         (dict.fromkeys(CERTIFICATE_COLUMNS, "") | row for row in _csv_rows(record)),
@@ -317,7 +326,7 @@ def _candidate_sentence(name: str, figure: Record, record: Record) -> str:
 
 
 def _sign_of_difference(estimate: Record | None) -> int:
-    """1 or -1 where a difference's interval excludes 0, else 0."""
+    """Return 1 or -1 if a difference's interval excludes 0, else 0."""
     if estimate is None or estimate["low"] is None or estimate["high"] is None:
         return 0
     return 1 if estimate["low"] > 0.0 else -1 if estimate["high"] < 0.0 else 0
@@ -401,7 +410,7 @@ def _drift_table(drift: Record) -> Table:
 
 
 def _figure_cells(figure: Record, show: Callable[[float], str]) -> list[str]:
-    """Return a figure as judged and as corrected, with intervals, and how many labels alone it is worth."""
+    """Return a figure as judged and as corrected, with intervals, and its effective labels."""
     worth = DASH if figure["worth"] is None else f"{figure['worth']:.0f}"
     return [*_estimate_cells(figure["judged"], show), *_estimate_cells(figure["corrected"], show), worth]
 
@@ -420,7 +429,7 @@ def _two(value: float) -> str:
 
 
 def _format_grade(record: Record, value: float) -> str:
-    """Pass rates in percent; grades with as many digits as their scale asks for."""
+    """Format pass rates in per cent, grades with as many digits as their scale needs."""
     scale = record["scale"]
     if scale["passes"]:
         return f"{100.0 * value:.1f}"

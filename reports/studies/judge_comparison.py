@@ -1,7 +1,7 @@
 """Comparison of judges with people: correlations, differences, juries, confusions, annotators.
 
-Plain data; the same rows and seed give the same bytes. Without ratings of people: means by system and turn,
-unparsed judgments counted.
+Plain data; the same rows and seed give the same bytes. Without ratings of people: means by system and turn, and the
+number of unparsed judgments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .rating_sheet import MOST_LABELS, Sheet, SheetRow
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOptions:
-    """How figures are computed. ``scale`` None: by the values."""
+    """Options of the computation. `scale` None: chosen by the values."""
 
     seed: int = 7
     resamples: int = 1_000
@@ -42,7 +42,7 @@ class ComparisonOptions:
 
 
 def summarize_judgments(sheet: Sheet, judge: str, criterion: str) -> dict[str, Any]:
-    """A judge's scores by system and turn: their means, and how many could not be parsed."""
+    """Return a judge's mean scores by system and turn, and how many could not be parsed."""
     by_system: dict[str, list[SheetRow]] = {}
     for row in sheet.rows:
         if (judge, criterion) in row.scores:
@@ -62,10 +62,7 @@ def summarize_judgments(sheet: Sheet, judge: str, criterion: str) -> dict[str, A
 
 
 def _mean_judgment(rows: Sequence[SheetRow], key: tuple[str, str]) -> dict[str, Any]:
-    """The mean of what was scored with Student's interval, clustered by group, from five groups on.
-
-    ``counts`` where scores are labels.
-    """
+    """Return the mean score with Student's interval, clustered by group, from five groups on."""
     scored = [(row.scores[key], row.group or f"line {row.line}") for row in rows if row.scores[key] is not None]
     record: dict[str, Any] = {
         "mean": None,
@@ -88,8 +85,9 @@ _PAIRED = ({"response1", "response2"}, {"answer_a", "answer_b"}, {"output_1", "o
 
 
 def detect_scale(rows: Sequence[SheetRow], criterion: str) -> Scale:
-    """Texts are names, few whole numbers a scale, other numbers an interval scale. Whole numbers from 0 to 2 beside two
-    answers are which of the two is better.
+    """Detect the scale of ratings: texts are nominal, a few whole numbers ordinal, other numbers interval.
+
+    Whole numbers from 0 to 2 beside two answers are a choice between these, and so nominal.
     """
     values = {rating for row in rows for rating in row.human.get(criterion, ()) if rating is not None}
     if any(isinstance(value, str) for value in values):
@@ -101,7 +99,7 @@ def detect_scale(rows: Sequence[SheetRow], criterion: str) -> Scale:
 
 
 def human_label(row: SheetRow, criterion: str) -> Rating | None:
-    """The label of most annotators; None where several tie."""
+    """Return the label of most annotators; None if several tie."""
     winners = majority_ratings(row.human.get(criterion, ()))
     return winners[0] if len(winners) == 1 else None
 
@@ -136,7 +134,7 @@ def judge_confusion(
 
 
 def incomparability_reason(rows: Sequence[SheetRow], criterion: str, key: tuple[str, str]) -> str:
-    """Return why neither a correlation nor a confusion can be made of a judge's scores and people's ratings."""
+    """Explain why a judge's scores and people's ratings allow neither a correlation nor a confusion."""
     people = [rating for row in rows for rating in row.human.get(criterion, ()) if rating is not None]
     scores = [score for row in rows if (score := row.scores.get(key)) is not None]
     if not people or not scores:
@@ -191,7 +189,7 @@ def _format_label(label: Rating) -> str:
 def annotator_agreement(
     rows: Sequence[SheetRow], criterion: str, names: Sequence[str], scale: Scale, options: ComparisonOptions
 ) -> dict[str, Any]:
-    """Annotators among themselves: Cohen's kappa of each pair and their mean, Fleiss' kappa, alpha, votes."""
+    """Return the agreement between annotators: Cohen's kappa by pair and its mean, Fleiss' kappa, alpha, votes."""
     ratings = [row.human[criterion] for row in rows]
     shared = [row for row in ratings if sum(rating is not None for rating in row) > 1]
     weights: Literal["quadratic"] | None = None
@@ -224,7 +222,7 @@ _OVERALL = ("overall", "score")
 
 
 def meta_report(sheet: Sheet, options: ComparisonOptions) -> dict[str, Any]:
-    """Everything that the rows say, as plain data; docs/judges.md names the fields."""
+    """Return everything about the rows as plain data; docs/judges.md describes the fields."""
     criteria = list(dict.fromkeys(criterion for row in sheet.rows for criterion in row.human))
     report: dict[str, Any] = {
         "meta": META_VERSION,
@@ -286,9 +284,9 @@ def _criterion_record(sheet: Sheet, criterion: str, options: ComparisonOptions) 
 
 
 def _judges_for(sheet: Sheet, criterion: str) -> dict[str, tuple[str, str]]:
-    """The judges that have scored a criterion, or everything at once, with the key of the score.
+    """Return the judges that have scored a criterion, or everything at once, with the key of the score.
 
-    A rating without a name is set beside a judge's overall score, or beside all that it has scored where it has none.
+    A rating without a name is compared with a judge's overall score, or with all its scores if there is none.
     """
     keys: dict[str, tuple[str, str]] = {}
     for judge in sheet.judges:
@@ -304,7 +302,7 @@ def _judges_for(sheet: Sheet, criterion: str) -> dict[str, tuple[str, str]]:
 
 
 def human_value(row: SheetRow, criterion: str) -> float | None:
-    """The mean of the annotators' ratings."""
+    """Return the mean of the annotators' ratings."""
     numbers = [rating for rating in row.human.get(criterion, ()) if isinstance(rating, float)]
     return math.fsum(numbers) / len(numbers) if numbers else None
 
@@ -316,7 +314,7 @@ def _is_numeric(rows: Sequence[SheetRow], criterion: str, key: tuple[str, str]) 
 def _paired_rows(
     rows: Sequence[SheetRow], criterion: str, keys: Sequence[tuple[str, str]]
 ) -> tuple[RatedRows, list[list[float]]]:
-    """The rows that people and all of these judges have scored."""
+    """Return the rows that people and all of these judges have scored."""
     human, scores = [], [list[float]() for _ in keys]
     paired = []
     for row in rows:
@@ -385,7 +383,7 @@ def _level_record(figure: Any) -> dict[str, Any]:
 
 
 def _adjust_p_values(report: dict[str, Any]) -> None:
-    """Holm over all comparisons of judges at one level by one coefficient, whatever the criterion."""
+    """Correct (Holm) over all comparisons of judges at one level by one coefficient, across criteria."""
     tests: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for criterion in report["criteria"]:
         for pair in criterion["differences"]:

@@ -18,12 +18,12 @@ UNNAMED = "rating"  # a criterion that no field names
 
 
 def criterion_name(criterion: Record) -> str:
-    """The criterion's name in tables."""
+    """Return the criterion's name in tables."""
     return criterion["criterion"] or UNNAMED
 
 
 def summary_sentences(report: Record) -> str:
-    """What a reader wants to know first, in sentences."""
+    """Summarise the report in sentences, the main finding first."""
     criteria = report["criteria"]
     alone = {judge["judge"] for record in criteria for judge in record["judges"]}
     together = len(criteria) > 2 and len(alone) == 1 and all(len(record["judges"]) == 1 for record in criteria)
@@ -42,7 +42,7 @@ def summary_sentences(report: Record) -> str:
 
 
 def _criteria_sentence(criteria: Sequence[Record]) -> str:
-    """One judge on several criteria: where it follows people most, and where least."""
+    """Compare one judge's criteria: the best and the worst correlation."""
     [judge] = criteria[0]["judges"]
     comparable = [record for record in criteria if _spearman(record["judges"][0])["value"] is not None]
     if not comparable:
@@ -64,7 +64,7 @@ def _criteria_sentence(criteria: Sequence[Record]) -> str:
 
 
 def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> Iterator[str]:
-    """What is said of a criterion: only what the figure and its interval show."""
+    """Yield the sentences of a criterion, claiming only what figure and interval support."""
     scope = f"On {criterion_name(criterion)}" if criteria > 1 or criterion["criterion"] else "Over all"
     if criterion["confusions"]:
         yield f"{scope}, {_label_sentence(max(criterion['confusions'], key=lambda record: _value(record['kappa'])))}"
@@ -79,7 +79,7 @@ def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> I
 
 
 def _label_sentence(confusion: Record) -> str:
-    """How far a judge's labels are those of most people."""
+    """Describe the agreement of a judge's labels with those of most people."""
     pair, kappa = f"{confusion['judge']} and the majority of people", confusion["kappa"]
     same = f"{percent(confusion['agreement'])} of labels are the same"
     over = count_of(confusion["n"], "row")
@@ -97,7 +97,7 @@ def _label_sentence(confusion: Record) -> str:
 
 
 def _correlation_sentence(best: Record, judges: int) -> str:
-    """How far the scores of a judge, the best of several, go with people's ratings."""
+    """Describe the correlation of the best judge's scores with people's ratings."""
     judge, figure, over = best["judge"], _spearman(best), count_of(best["n"], "row")
     if figure["value"] is None:
         why = "fewer than three" if best["n"] < 3 else "all scores, or all ratings, are the same"
@@ -124,7 +124,7 @@ def _correlation_sentence(best: Record, judges: int) -> str:
 
 
 def _annotator_sentence(criterion: Record) -> str:
-    """How far annotators agree among themselves."""
+    """Describe the agreement between annotators."""
     agreed, annotators = criterion["agreement"], f"{len(criterion['annotators'])} annotators"
     over = count_of(agreed["alpha_n"], "row")
     if not agreed["alpha_n"]:
@@ -157,7 +157,7 @@ def _judged_sentence(judgment: Record) -> str:
 
 
 def meta_tables(report: Record) -> list[Table]:
-    """All tables; those without rows are left out when they are printed."""
+    """Build all tables; those without rows are skipped when printing."""
     return [
         _human_difference_table(report),
         _level_table(report),
@@ -171,7 +171,7 @@ def meta_tables(report: Record) -> list[Table]:
 
 
 def _level_table(report: Record) -> Table:
-    """Values alone: three with their intervals are too wide for a terminal."""
+    """Build the table of values alone: three with their intervals are too wide for a terminal."""
     rows = []
     for name, judge in _records(report, "judges"):
         for level in _LEVELS:
@@ -257,7 +257,7 @@ def _human_difference_table(report: Record) -> Table:
 
 
 def _kappa_cells(record: Record) -> list[str]:
-    """Return kappa with its interval, quadratic kappa, and the share of the same labels."""
+    """Return kappa with its interval, quadratic kappa, and the fraction of equal labels."""
     kappa, quadratic = record["kappa"], record["kappa_quadratic"]
     weighed = number(None if quadratic is None else quadratic["value"], 3)
     return [number(kappa["value"], 3), _format_interval(kappa), weighed, percent(record["agreement"])]
@@ -301,7 +301,7 @@ def _level_figures(record: Record) -> Iterator[tuple[dict[str, str], Record]]:
 
 
 def _drop_constant_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Without columns of names that say the same in every row of several, which the sentence before has said."""
+    """Drop columns of names that are the same in every row, which the sentence before has mentioned."""
     names = ("criterion", "judge", "system", "first", "second")
     indices = [at for at, name in enumerate(header)
             if name not in names or len({row[at] for row in rows}) > 1 or (at == 0 and len(rows) < 2)]  # fmt: skip
@@ -331,7 +331,7 @@ CSV_TEXTS = ("criterion", "part", "judge", "against", "level", "measure")
 
 
 def forest_rows(report: Record) -> tuple[str, list[NamedBar]]:
-    """What is drawn, and its rows: item-level Spearman correlations, else kappas."""
+    """Return the axis label and the rows to draw: item-level Spearman correlations, else kappas."""
     rows = []
     several = len({judge["judge"] for criterion in report["criteria"] for judge in criterion["judges"]}) > 1
     for criterion in report["criteria"]:
@@ -355,7 +355,7 @@ def _forest_row(name: str, figure: Record) -> list[NamedBar]:
 
 
 def meta_page(report: Record) -> Page:
-    """The page: the answer first, the forest plot, then all tables."""
+    """Build the page: the answer first, the forest plot, then all tables."""
     axis, rows = forest_rows(report)
     axis = axis.replace("95", f"{100 * report['how']['level']:g}")
     plots, no_plots = [], ""
@@ -402,7 +402,7 @@ def _methods(report: Record) -> list[tuple[str, str]]:
 
 
 def csv_rows(report: Record) -> Iterator[dict[str, Any]]:
-    """Every figure, one a row."""
+    """Yield every figure, one a row."""
     for record in report["criteria"]:
         columns = {"criterion": criterion_name(record)}
         for judge in record["judges"]:

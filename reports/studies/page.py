@@ -1,4 +1,4 @@
-"""Page of a study without markup: its sections in order, its plots, and what was run in words.
+"""Page of a study without markup: its sections in order, its plots, and a description of what was run.
 
 Made from the report alone.
 """
@@ -43,8 +43,10 @@ _MIN_COLUMNS = 3
 
 
 def dedupe_facts(page: Page) -> None:
-    """Move to ``page.origin`` the origin that all sections and plots share, out of titles what it says already, and
-    from columns to titles what is the same in all rows.
+    """Avoid repetition on a page.
+
+    The origin that all sections and plots share moves to `page.origin`, and what it says out of titles; values that are
+    the same in all rows of a table move from columns to its title.
     """
     plots = [*page.plots, *([page.decisive] if page.decisive else [])]
     origins = {*(plot.origin for plot in plots), *(section.origin for section in page.sections)} - {""}
@@ -60,7 +62,7 @@ def dedupe_facts(page: Page) -> None:
 
 
 def _strip_title_parts(table: Table, parts: list[str]) -> Table:
-    """The table with a title that leaves out those of its parts, between commas, that are said already."""
+    """Remove the parts of a table's title, between commas, that the page's origin already contains."""
     title, header, rows = table
     head, colon, tail = title.partition(": ")
     tail = f", {tail},"
@@ -71,7 +73,7 @@ def _strip_title_parts(table: Table, parts: list[str]) -> Table:
 
 
 def _drop_constant_columns(table: Table) -> Table:
-    """The table without columns of words that are the same in every row: its title names them."""
+    """Move columns of words that are the same in every row to the table's title."""
     title, header, rows = table
     constant: list[int] = []
     for at in range(len(header)):
@@ -95,9 +97,10 @@ _TIERS = {
 
 
 def study_page(report: Mapping[str, Any]) -> Page:
-    """The page of a study's report (``Study.report()``). Without matplotlib it has no plots, and says how to get them.
+    """Build the page of a study's report (`Study.report()`). Without matplotlib it explains how to get plots.
 
-    :raises ConfigurationError: a scenario of the report is not registered here.
+    Raises:
+        ConfigurationError: if a scenario of the report is not registered here.
     """
     system_groups = systems_of_report(report)
     figures: list[Plot] = []
@@ -142,7 +145,7 @@ def study_page(report: Mapping[str, Any]) -> Page:
 
 
 def _page_sections(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tuple[Subject, PageSection]]:
-    """All sections in their order, also those that hold nothing."""
+    """Return all sections in order, including empty ones."""
     readers = {name: study for group in groups for name, study in group.readers.items()}
     sections = [
         (section.subject, (section.subject, _page_section(section, systems.part_of(report), systems.study.origin)))
@@ -170,9 +173,10 @@ def _as_texts(table: Table) -> Table:
 
 
 def _section_plots(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[Plot]:
-    """All drawings that the study has figures for.
+    """Return all drawings that the study has figures for.
 
-    :raises ConfigurationError: matplotlib is missing.
+    Raises:
+        ConfigurationError: if matplotlib is missing.
     """
     from .. import plot_style
 
@@ -187,7 +191,7 @@ def _section_plots(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> 
 
 
 def _heading(report: Mapping[str, Any]) -> str:
-    """The page's title."""
+    """Return the page's title."""
     cells = report["cells"]
     kinds = [get_scenario(name) for name in distinct_values(cells, "scenario")]
     ran = [scenario.plural.capitalize() or scenario.name for scenario in kinds]
@@ -198,7 +202,7 @@ def _heading(report: Mapping[str, Any]) -> str:
 
 
 def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tuple[str, str]]:
-    """What was run, as terms and their descriptions."""
+    """Describe what was run, as terms and descriptions."""
     cells = report["cells"]
     failed = sum((cell.get("result") or {}).get("failed") or 0 for cell in cells)
     facts = {
@@ -226,7 +230,7 @@ def _tiers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _transcripts(report: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str]]]]]:
-    """By candidate, for each cell that has them, conversations worth a look, each with the command that shows it."""
+    """Return by candidate and cell the conversations worth a look, each with the command that shows it."""
     transcripts: dict[str, list[tuple[str, list[tuple[str, str]]]]] = {}
     for cell in report["cells"]:
         record = cell.get("transcripts") or {}

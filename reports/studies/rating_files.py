@@ -1,7 +1,7 @@
-"""Files of ratings and scores: their records (CSV, TSV, JSON, Parquet), flattened, and which field holds what.
+"""Files of ratings and scores: their records (CSV, TSV, JSON, Parquet), flattened, and the meaning of their fields.
 
-Nested objects are flattened (``scores.fluency``), lists numbered from 1 (``annotators.2``). Fields are named by
-the user or found by their names; what is found is stated in the report, so that a wrong guess is seen.
+Nested objects are flattened (`scores.fluency`), lists numbered from 1 (`annotators.2`). Fields are named by the user or
+recognised by name; the report states what was recognised, so that a wrong guess shows.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _RATINGS = re.compile(rf"\s*(?:{_RATING.pattern}(?:\s*[,;]\s*|\s+|\s*$))*", re.I
 
 
 def flat_records(path: Path) -> list[tuple[int, FlatRecord]]:
-    """The records of a file with the lines that they begin in.
+    """Return the records of a file, each with the line in which it begins.
 
-    :raises DatasetError: the file or a record cannot be read; the message names the line.
-    :raises ConfigurationError: it is a Parquet file, and the library for it is not installed.
+    Raises:
+        DatasetError: if the file or a record cannot be read; the message names the line.
+        ConfigurationError: if it is a Parquet file, and the library for it is not installed.
     """
     records: list[tuple[int, FlatRecord]] = []
     for line, raw in read_records(path):
@@ -55,7 +56,7 @@ def form_hint(path: Path) -> str:
 
 
 def _are_columns(record: FlatRecord) -> bool:
-    """Return True if a file's only record has the same places, three or more, in each of its fields."""
+    """Return True if a file's only record has the same indices, three or more, in each of its fields."""
     places: dict[str, list[str]] = {}
     for name in record:
         field, _, suffix = name.partition(".")
@@ -66,9 +67,7 @@ def _are_columns(record: FlatRecord) -> bool:
 
 
 def parse_ratings(text: str) -> Any:
-    """The list or object of ratings or labels that a text is, in JSON, or as Python or numpy prints it; None of other
-    texts.
-    """
+    """Parse a list or object of ratings or labels, in JSON, Python or numpy syntax; None for other texts."""
     text = text.strip()
     text = match[1] if (match := _ARRAY.fullmatch(text)) is not None else text
     if not 2 <= len(text) <= _MAX_TEXT or text[0] + text[-1] not in ("[]", "()", "{}"):
@@ -91,7 +90,7 @@ def _parse_literal(text: str) -> Any:
 
 
 def _are_ratings(value: Any) -> bool:
-    """Return True if nothing but numbers, labels and texts stands in a list or object."""
+    """Return True if a list or object contains only numbers, labels and texts."""
     if isinstance(value, dict):
         return bool(value) and all(map(_are_ratings, value.values()))
     if isinstance(value, list | tuple):
@@ -100,7 +99,7 @@ def _are_ratings(value: Any) -> bool:
 
 
 def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """A nested value's fields, each with its full name."""
+    """Yield a nested value's fields, each with its full name."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from flatten(inner, f"{name}.{key}" if name else str(key))
@@ -146,8 +145,9 @@ _SCORE_NAMES = ("score", "scores")  # of people where there are others of judges
 
 @dataclass(slots=True)
 class NamedColumns:
-    """The fields that a user names; None or empty where they are to be found. ``human``, ``score`` and ``annotator``
-    may name one field or all fields of an object.
+    """Fields that the user names; None or empty if they are to be recognised.
+
+    `human`, `score` and `annotator` may name one field or all fields of an object.
     """
 
     item: str | None = None
@@ -160,18 +160,20 @@ class NamedColumns:
     score: Sequence[str] = ()
 
     def of_scores(self) -> NamedColumns:
-        """The names for a file of scores whose ratings stand in another one."""
+        """Return the names for a file of scores whose ratings are in another file."""
         return replace(self, human=(), annotator=())
 
     def of_people(self) -> NamedColumns:
-        """The names for that other file."""
+        """Return the names for that other file."""
         return replace(self, score=(), judge=None)
 
 
 @dataclass(slots=True)
 class Columns:
-    """``human`` has by criterion the fields of its annotators, ``scores`` by judge and criterion its field. The
-    criterion is empty where a name tells none.
+    """Meaning of a file's fields.
+
+    `human` has by criterion the fields of its annotators, `scores` by judge and criterion its field. The criterion is
+    empty if no name mentions one.
     """
 
     item: str | None = None
@@ -186,7 +188,7 @@ class Columns:
     left_out: list[str] = field(default_factory=list)
 
     def describe(self) -> str:
-        """Which field says what, in one line."""
+        """Describe which field was read as what, in one line."""
         parts = [f"{key} {name}" for key in ("item", "group", "system", "turn", "criterion", "annotator")
                  if (name := getattr(self, key)) is not None]  # fmt: skip
         parts += [f"judge {', '.join(self.judge)}"] if self.judge else []
@@ -215,10 +217,17 @@ def find_columns(
     numeric: Collection[str] = (),
     unvaried: Collection[str] = (),
 ) -> Columns:
-    """The fields of a file that has these, ``numeric`` ones of them holding numbers alone, and ``unvaried`` ones texts
-    that are no labels: the same in every row, or too many different ones.
+    """Recognise the fields of a file.
 
-    :raises DatasetError: a named field does not exist, is no rating, or is named as two things.
+    Args:
+        names: All fields.
+        options: Fields that the user names.
+        path: For messages.
+        numeric: Fields that hold only numbers.
+        unvaried: Fields of texts that cannot be labels: the same in every row, or too many different ones.
+
+    Raises:
+        DatasetError: if a named field does not exist, is no rating, or is named twice with different meanings.
     """
     all_names = list(names)
     columns = Columns()
@@ -322,7 +331,7 @@ def find_columns(
 
 
 def _normalize_name(name: str) -> str:
-    """A field's name as it is compared: ``Human Rating`` and ``humanRating`` are ``human_rating``."""
+    """Normalise a field's name: `Human Rating` and `humanRating` become `human_rating`."""
     return re.sub(r"[ _-]+|(?<=[a-z0-9])(?=[A-Z])", "_", name.strip()).lower()
 
 
@@ -336,8 +345,9 @@ def _is_compound_human(name: str) -> bool:
 
 
 def _respell(names: Sequence[str], *, alone: bool = False) -> dict[str, str]:
-    """Return names of fields that say who rated what in one word, as ``who.criterion``: those whose criterion a judge
-    and people have, or several people; ``alone``: all.
+    """Return `rater.criterion` for fields that name rater and criterion in one word.
+
+    Only if a judge and people, or several people, rated that criterion; `alone`: always.
     """
     raters: dict[str, dict[str, str]] = {}
     for name in names:
@@ -355,7 +365,7 @@ def _respell(names: Sequence[str], *, alone: bool = False) -> dict[str, str]:
 
 
 def _respell_annotator(field: str, annotator: str) -> str:
-    """A field that is named as one annotator's, in the spelling of ``annotators.1.fluency``."""
+    """Return a field of one annotator in the spelling of `annotators.1.fluency`."""
     return f"annotators.1{field.removeprefix(annotator)}"
 
 
@@ -374,7 +384,7 @@ def _unknown_field(name: str, all_names: Sequence[str], path: str) -> DatasetErr
 
 
 def _nested_fields(name: str, all_names: Iterable[str]) -> list[str]:
-    """The fields of an object or a list."""
+    """Return the fields of an object or a list."""
     return [column for column in all_names if column.startswith(f"{name}.")]
 
 
@@ -400,12 +410,14 @@ def _is_judged(name: str) -> bool:
 
 
 def _group_by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path: str) -> dict[str, list[str]]:
-    """The fields of each criterion, one for each annotator. A criterion is what a name says beside the field that holds
-    all ratings and the marks of annotators: ``annotators.2`` and ``annotator2`` rate the one criterion without a name;
-    ``expert.2.fluency``, ``human.fluency`` and ``annotations.fluency.2`` rate fluency. Several lists (``coherence.2``)
-    are criteria of their own.
+    """Return the fields of each criterion, one for each annotator.
 
-    :raises DatasetError: a field has lists within lists: who rated what cannot be told.
+    The criterion is the part of a name beside the field that holds all ratings and the marks of annotators:
+    `annotators.2` and `annotator2` rate the unnamed criterion; `expert.2.fluency`, `human.fluency` and
+    `annotations.fluency.2` rate fluency. Several lists (`coherence.2`) are criteria of their own.
+
+    Raises:
+        DatasetError: if a field has lists within lists, so that raters are ambiguous.
     """
     groups: dict[str, list[str]] = {}
     for name in fields:
@@ -431,15 +443,17 @@ def _group_by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path:
 
 
 def _is_annotator_part(part: str) -> bool:
-    """Return True if a part of a field's name tells an annotator: a place in a list, or such a name."""
+    """Return True if a part of a field's name identifies an annotator: an index, or such a name."""
     return part.isdecimal() or _ANNOTATOR.fullmatch(part) is not None
 
 
 def _group_by_judge(
     fields: Iterable[str], spelled: Mapping[str, str], human: Mapping[str, list[str]]
 ) -> dict[tuple[str, str], str]:
-    """The field of each judge and criterion. The criterion is the longest part of a name that people have rated too; of
-    lists each place is a judge of its own, as where a judge was asked several times.
+    """Return the field of each judge and criterion.
+
+    The criterion is the longest part of a name that people have rated, too; each index of a list is a judge of its own,
+    for judges that were asked several times.
     """
     scores = {}
     for name in fields:

@@ -1,7 +1,7 @@
 """Rating sheet: rows of human ratings and judges' scores, read from files or a recorded run, and joined.
 
-A score of -1 in a column without other negative ones stands for a judgment that could not be parsed (MT-Bench
-writes it so): it is counted and never averaged.
+A score of -1 in a column without other negative ones is a judgment that could not be parsed, as in MT-Bench: it is
+counted and never averaged.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ _SEVERAL_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d+)?(?:\s*[,;|/]\s*[-+]?\d+(?:\.\d
 
 @dataclass(slots=True)
 class SheetRow:
-    """One output: ``human`` has by criterion the ratings of its annotators, ``scores`` by judge and criterion a score;
-    None where somebody said nothing, or nothing that could be read.
+    """One output.
+
+    `human` has by criterion the ratings of its annotators, `scores` by judge and criterion a score; None if missing or
+    unreadable.
     """
 
     line: int
@@ -61,14 +63,16 @@ class SheetRow:
 
     @property
     def key(self) -> RatingKey:
-        """What tells it from other rows."""
+        """Key that distinguishes it from other rows."""
         return self.item, self.system, self.turn
 
 
 @dataclass(slots=True)
 class Sheet:
-    """``annotators`` has by criterion their names; ``told`` says which fields were read as what; ``texts`` of rows are
-    there where outputs themselves are known.
+    """Rows of ratings and scores.
+
+    `annotators` has their names by criterion; `fields` describes which fields were read as what; rows have `texts` if
+    the outputs themselves are known.
     """
 
     source: str
@@ -79,18 +83,19 @@ class Sheet:
 
     @property
     def judges(self) -> list[str]:
-        """The judges, in the order in which they first appear."""
+        """Judges, in order of first appearance."""
         return list(dict.fromkeys(judge for row in self.rows for judge, _ in row.scores))
 
     def criteria_of(self, judge: str) -> list[str]:
-        """What a judge has scored."""
+        """Return the criteria that a judge has scored."""
         return list(dict.fromkeys(criterion for row in self.rows for name, criterion in row.scores if name == judge))
 
 
 def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored: Sequence[str] = ()) -> Sheet:
-    """The rows of a file. ``unscored``: values that stand for no score besides empty ones.
+    """Read the rows of a file. `unscored`: values that mean no score, besides empty ones.
 
-    :raises DatasetError: naming file, line and field.
+    Raises:
+        DatasetError: naming file, line and field.
     """
     records = flat_records(path)
     options = options or NamedColumns()
@@ -129,11 +134,12 @@ def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored:
 
 
 def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
-    """The rows of ``scores`` with the human ratings of ``ratings`` on the same item, system and turn.
+    """Join the rows of `scores` with the human ratings on the same item, system and turn.
 
-    A rating without a system or turn is for the only one there is.
+    A rating without system or turn matches if there is only one.
 
-    :raises DatasetError: a rating is for a row that ``scores`` does not have, or for several of them.
+    Raises:
+        DatasetError: if a rating matches no row, or several.
     """
     if not ratings.annotators:
         raise DatasetError("holds no human ratings; name their fields with --human", path=ratings.source)
@@ -191,14 +197,14 @@ def _describe_row(row: SheetRow) -> str:
 
 
 def _named_raters(records: Sequence[tuple[int, FlatRecord]], columns: Columns) -> list[str]:
-    """Return the annotators whom a field names, where each row is what one of them said."""
+    """Return the annotators of a field that names one for each row."""
     if columns.annotator is None:
         return []
     return list(dict.fromkeys(_to_text(record.get(columns.annotator)) or "" for _, record in records))
 
 
 def _row_criterion(record: FlatRecord, columns: Columns, name: str) -> str:
-    """Return the criterion of a rating: what its field names, within what the row is about."""
+    """Return the criterion of a rating: its field's, within that of the row."""
     about = _to_text(record.get(columns.criterion)) if columns.criterion is not None else None
     return ".".join(part for part in (about, name) if part)
 
@@ -231,16 +237,14 @@ def _make_row(
 
 
 def _group_by_item(rows: Sequence[SheetRow], columns: Columns) -> None:
-    """Where no field names groups, rows of the same item are one."""
+    """Make rows of the same item a group if no field names groups."""
     if columns.group is None and columns.item is not None and len({row.item for row in rows}) < len(rows):
         for row in rows:
             row.group = row.item
 
 
 def _merge_rows(rows: Sequence[SheetRow], columns: Columns, path: str) -> list[SheetRow]:
-    """One row for each place where a field names the judge, the criterion or the annotator: what several rows say of
-    one output comes together.
-    """
+    """Merge rows about the same output if a field names the judge, the criterion or the annotator."""
     if not columns.judge and columns.criterion is None and columns.annotator is None:
         return list(rows)
     merged: dict[RatingKey, SheetRow] = {}
@@ -252,7 +256,11 @@ def _merge_rows(rows: Sequence[SheetRow], columns: Columns, path: str) -> list[S
 
 
 def _merge_row(before: SheetRow, row: SheetRow, columns: Columns, path: str) -> None:
-    """:raises DatasetError: both say something of the same, by the same judge or annotator."""
+    """Merge a row into an earlier one.
+
+    Raises:
+        DatasetError: if both hold a rating by the same judge or annotator.
+    """
     for criterion, ratings in row.human.items():
         merged = before.human.setdefault(criterion, [None] * len(ratings))
         for at, rating in enumerate(ratings):
@@ -273,10 +281,10 @@ def _merge_row(before: SheetRow, row: SheetRow, columns: Columns, path: str) -> 
 
 
 def _unfold_ratings(records: Sequence[tuple[int, FlatRecord]], options: NamedColumns, path: Path) -> None:
-    """Make fields of lists and objects of ratings that stand in texts (``"[4, 5]"``), and ``NAME.1`` of a single rating
-    where other records have a list.
+    """Make fields of lists and objects in texts (`"[4, 5]"`), and `NAME.1` of a single rating if others have a list.
 
-    :raises DatasetError: a field is a single value in one record and an object in another; the message names the line.
+    Raises:
+        DatasetError: if a field is a single value in one record and an object in another; the message names the line.
     """
     for _, record in records:
         for name in [
@@ -311,9 +319,10 @@ def _unfold_ratings(records: Sequence[tuple[int, FlatRecord]], options: NamedCol
 def _column_values(
     path: Path, names: Sequence[str], records: Sequence[tuple[int, FlatRecord]], unscored: Sequence[str]
 ) -> dict[str, list[Rating | None]]:
-    """The values of fields that belong together: numbers, or labels where no value is a number.
+    """Return the values of related fields: numbers, or labels if no value is a number.
 
-    :raises DatasetError: some are numbers and one is not, or a value is several ratings; the message names the line.
+    Raises:
+        DatasetError: if numbers and texts are mixed, or a value is several ratings; the message names the line.
     """
     columns = {
         name: [_parse_rating(path, line, name, record.get(name), unscored) for line, record in records]
@@ -336,12 +345,16 @@ def _column_values(
 
 
 def _unify_spelling(ratings: Iterable[Rating | None], spelling: dict[str, str]) -> list[Rating | None]:
-    """Return labels as they were first spelled: "Pass" and "pass" are one."""
+    """Return labels as first spelled: "Pass" and "pass" are the same."""
     return [spelling.setdefault(rating.casefold(), rating) if isinstance(rating, str) else rating for rating in ratings]
 
 
 def _parse_rating(path: Path, line: int, name: str, value: Any, unscored: Sequence[str]) -> Rating | None:
-    """:raises DatasetError: it is a list, an object, or a text of several numbers."""
+    """Parse a number or label; None if missing.
+
+    Raises:
+        DatasetError: if it is a list, an object, or a text of several numbers.
+    """
     if isinstance(value, list | dict):
         if not value:
             return None
@@ -366,7 +379,7 @@ def _is_missing(value: Any, unscored: Sequence[str]) -> bool:
 
 
 def _is_unvaried(values: Iterable[Any]) -> bool:
-    """Return True for texts that can be no ratings: the same in every row, or so many that they are no labels."""
+    """Return True for texts that cannot be ratings: the same in every row, or too many for labels."""
     present = [value for value in values if not _is_missing(value, ())]
     texts = {value for value in present if isinstance(value, str)}
     if (
@@ -403,7 +416,11 @@ def _to_text(value: Any) -> str | None:
 
 
 def check_scored(sheet: Sheet) -> None:
-    """:raises ConfigurationError: there is nothing to compare."""
+    """Check that there is something to compare.
+
+    Raises:
+        ConfigurationError: if there is not.
+    """
     if not sheet.judges and all(len(names) < 2 for names in sheet.annotators.values()):
         raise ConfigurationError(
             f"{sheet.source}: human ratings of one annotator and no score beside them; name scores with --score"
@@ -411,17 +428,18 @@ def check_scored(sheet: Sheet) -> None:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether this is a run folder rather than a file."""
+    """Return True for a run folder, False for a file."""
     return path.is_dir()
 
 
 def run_sheet(path: Path) -> Sheet:
-    """A row for each conversation as a whole (no turn) and for each scored turn of it.
+    """Return a row for each conversation as a whole (no turn) and for each of its scored turns.
 
-    The judge of the sheet is the model that judged, by its label; where none did, the scenario itself.
+    The judge of the sheet is the judge model, by its label, or the scenario itself if there is none.
 
-    :raises ConfigurationError: the folder holds no run that can be read.
-    :raises JournalError: its journal is damaged.
+    Raises:
+        ConfigurationError: if the folder holds no readable run.
+        JournalError: if its journal is damaged.
     """
     folder = RunFolder.open(path)
     scenario, settings = recorded_settings(folder)
@@ -453,7 +471,7 @@ def run_sheet(path: Path) -> Sheet:
 
 
 async def read_replies(path: Path) -> list[RecordedReply]:
-    """Return what the compared models said in a run, in its order; conversations are replayed against the record."""
+    """Return the replies of the compared models in a run, in order, by replaying its conversations."""
     folder = RunFolder.open(path)
     scenario, settings = recorded_settings(folder)
     folder.require_journal()

@@ -1,8 +1,7 @@
 """Study of several runs and sweeps: cells found, read and compared, as plain data and as tables.
 
-The same records give the same report, byte for byte, in whatever order and company the conversations were run. A
-system that lends static figures is studied with the registered system that takes them, and by itself if there is
-none.
+The same records give the same report, byte for byte, in whatever order conversations were run and folders are given. A
+system that lends static figures is studied with the registered system that uses them, or else by itself.
 """
 
 from __future__ import annotations
@@ -40,32 +39,34 @@ PAGE_ORDER = (Subject.CORRELATIONS, *(subject for subject in Subject if subject 
 
 
 def sort_by_subject(order: tuple[Subject, ...], about: Iterable[tuple[Subject, _T]]) -> list[_T]:
-    """Things in the order of their subjects, as they come within one."""
+    """Sort things by their subject, keeping the order within one."""
     return [thing for _, thing in sorted(about, key=lambda pair: order.index(pair[0]))]
 
 
 @dataclass(slots=True)
 class SystemGroup:
-    """The systems whose cells one study takes together. ``study`` makes the sections; ``readers`` has by scenario who
-    reads its runs, the study's own system first.
+    """Systems whose cells one study combines.
+
+    `study` makes the sections; `readers` has by scenario the study that reads its runs, the group's own system first.
     """
 
     study: SystemStudy
     readers: dict[str, SystemStudy]
 
     def own(self, cells: Iterable[StudyCell]) -> list[StudyCell]:
-        """The cells that are studied here."""
+        """Return the cells that are studied here."""
         return [cell for cell in cells if cell.scenario in self.readers]
 
     def part_of(self, report: Mapping[str, Any]) -> Record:
-        """The report with the cells alone that are studied here."""
+        """Return the report with only the cells that are studied here."""
         return {**report, "cells": [cell for cell in report["cells"] if cell["scenario"] in self.readers]}
 
 
 def group_systems(names: Iterable[str]) -> list[SystemGroup]:
-    """Return the systems of these scenarios, in the order in which they are met.
+    """Group the systems of these scenarios, in order of first appearance.
 
-    :raises ConfigurationError: a scenario is not registered, or two systems have sections of one name.
+    Raises:
+        ConfigurationError: if a scenario is not registered, or two systems have sections of one name.
     """
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -86,7 +87,7 @@ def systems_of_report(report: Mapping[str, Any]) -> list[SystemGroup]:
 
 
 def sections_of(groups: Iterable[SystemGroup]) -> Iterator[tuple[SystemGroup, Section[Any]]]:
-    """All sections with the systems that they are of."""
+    """Return all sections with their systems."""
     return ((systems, section) for systems in groups for section in systems.study.sections)
 
 
@@ -108,7 +109,7 @@ def _check_keys(groups: Iterable[SystemGroup]) -> None:
 
 
 class FailureSection(Section[Material]):
-    """Reasons over all cells, by scenario and candidate."""
+    """Failure reasons over all cells, by scenario and candidate."""
 
     subject, heading, anchor = Subject.FAILURES, "Failures", "failures"
 
@@ -127,7 +128,7 @@ class FailureSection(Section[Material]):
 
 
 class CellSection(Section[Material]):
-    """What was run, and how far it has come. ``readers`` says by scenario whose words the results are shown in."""
+    """Cells and their progress. `readers` has by scenario the study that describes its results."""
 
     subject, heading, anchor = Subject.CELLS, "Cells and transcripts", "cells"
 
@@ -155,12 +156,12 @@ class CellSection(Section[Material]):
 
 
 def common_sections(readers: Mapping[str, SystemStudy]) -> list[Section[Any]]:
-    """The sections of every study."""
+    """Return the sections of every study."""
     return [FailureSection(), CellSection(readers)]
 
 
 def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> list[str]:
-    """A sentence for each difference between cells beyond their place."""
+    """Return a sentence for each unplanned difference between cells."""
     begun = [cell for cell in cells if cell.manifest]
     notes = []
     for candidate in dict.fromkeys(cell.candidate for cell in begun):
@@ -197,7 +198,7 @@ def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGrou
 
 
 def disambiguate_datasets(cells: Sequence[StudyCell], groups: Sequence[SystemGroup]) -> None:
-    """Give files of one name and other content names of their own, where figures are pooled and compared by item."""
+    """Rename files of one name but different content, if figures are pooled and compared by item."""
     begun = [cell for cell in cells if cell.manifest]
     versions = _dataset_versions(begun)
     for cell in begun:
@@ -207,7 +208,7 @@ def disambiguate_datasets(cells: Sequence[StudyCell], groups: Sequence[SystemGro
 
 
 def _dataset_versions(cells: Sequence[StudyCell]) -> dict[str, set[str]]:
-    """The contents of each dataset, by the name that its manifests have."""
+    """Return the digests of each dataset, by its name in the manifests."""
     versions: dict[str, set[str]] = {}
     for cell in cells:
         versions.setdefault(cell.manifest["dataset"]["name"], set()).add(cell.manifest["dataset"]["digest"])
@@ -220,7 +221,7 @@ def _is_pooled(cells: Sequence[StudyCell], dataset: str, groups: Sequence[System
 
 
 def _system_differences(cells: Sequence[StudyCell], settings: Sequence[str], parts: Sequence[str]) -> list[str]:
-    """In which settings, and in which prompt packs and models of other roles, cells of one system differ."""
+    """Return sentences about settings, prompt packs and other roles' models that differ between cells."""
     notes = []
     for name in settings:
         values = sorted({cell.settings(name) for cell in cells})
@@ -238,9 +239,10 @@ def _system_differences(cells: Sequence[StudyCell], settings: Sequence[str], par
 
 
 def find_cells(folders: Sequence[Path]) -> list[StudyCell]:
-    """The cells of runs and sweeps, in the order of the folders. What is named twice counts once.
+    """Return the cells of runs and sweeps, in the order of the folders; duplicates count once.
 
-    :raises ConfigurationError: a folder is neither a run nor a sweep, or its manifest cannot be used.
+    Raises:
+        ConfigurationError: if a folder is neither a run nor a sweep, or its manifest is unusable.
     """
     cells: list[StudyCell] = []
     known_keys: set[tuple[Path, str]] = set()
@@ -296,7 +298,7 @@ def _evaluator_of(cell: StudyCell, roles: Iterable[Role]) -> str | None:
 
 
 def _folder_names(folders: Sequence[Path]) -> list[str]:
-    """A name for each folder: its own, with as many of those above it as tell it from the others."""
+    """Return a name for each folder: its own, with as many of its parents as make it unique."""
     parts = [folder.resolve().parts for folder in folders]
     different = set(parts)
     names = []
@@ -319,10 +321,17 @@ def read_cells(
     items: dict[str, ItemNumbers],
     cache: ReportCache | None = None,
 ) -> list[RunReading]:
-    """Read every cell, each journal once. ``items`` takes up the items' names by dataset. Of runs that are in the
-    ``cache`` as they are, nothing is read.
+    """Read every cell, each journal once.
 
-    :raises JournalError: a journal is damaged.
+    Args:
+        cells: Cells to read.
+        groups: Systems of the cells.
+        scorings: By system, how results are scored.
+        items: By dataset, numbers of items; extended.
+        cache: Unchanged runs that are in the cache are not read.
+
+    Raises:
+        JournalError: if a journal is damaged.
     """
     readings = [RunReading(cell) for cell in cells]
     runs: dict[Path, list[RunReading]] = {}
@@ -346,7 +355,7 @@ def read_cells(
 def _read_cached(
     reader: SystemStudy, group: list[RunReading], scoring: Any, numbers: ItemNumbers, cache: ReportCache
 ) -> None:
-    """Fill in the readings of one run from the cache, or read them and put them there."""
+    """Fill the readings of one run from the cache, or read and cache them."""
     cell = group[0].cell
     before = run_key(cell, scoring)
     # Columns hold the numbers of items, which follow from those that were met before.
@@ -370,7 +379,7 @@ def _read_cached(
 
 
 def run_key(cell: StudyCell, scoring: Any) -> str | None:
-    """What a reading of a cell's run follows from; None where that cannot be told, and nothing is to be kept of it."""
+    """Return the cache key of a reading of a cell's run; None if it must not be cached."""
     if cell.run is None:
         return cache_key(None)
     ours = type(get_scenario(cell.scenario)).__module__.startswith("viva.scenarios.")
@@ -381,7 +390,7 @@ def run_key(cell: StudyCell, scoring: Any) -> str | None:
 
 
 def cell_record(reading: RunReading) -> dict[str, Any]:
-    """A cell as every report shows it; its system may add to it."""
+    """Return a cell's record, common to all reports; its system may extend it."""
     cell, manifest = reading.cell, reading.cell.manifest
     record: dict[str, Any] = {
         "name": cell.name,
@@ -407,14 +416,15 @@ STUDY_VERSION = 1
 
 
 class Study:
-    """The study over runs and sweeps in ``folders``, read when it is made. No model is called.
+    """Study of the runs and sweeps in `folders`, read on construction. No model is called.
 
-    ``scorings`` has by system how its results are scored. With a ``cache`` nothing is read or computed that an earlier
-    report has, as long as it rests on the same; the report is the same, byte for byte.
+    `scorings` has by system how its results are scored. With a `cache`, nothing is read or computed that an earlier
+    report has, if its inputs are unchanged; the report is the same, byte for byte.
 
-    :raises ConfigurationError: a folder is neither a run nor a sweep, or the runs do not agree on a scorer and none is
-        named.
-    :raises JournalError: a journal is damaged.
+    Raises:
+        ConfigurationError: if a folder is neither a run nor a sweep, or the runs do not agree on a scorer and none is
+            named.
+        JournalError: if a journal is damaged.
     """
 
     def __init__(self, folders: Sequence[Path], scorer: str | None = None, cache: ReportCache | None = None) -> None:
@@ -432,7 +442,7 @@ class Study:
                 cache.store(key, self.report(), {})
 
     def _key(self) -> str | None:
-        """What the whole report follows from; None where that cannot be told."""
+        """Return the cache key of the whole report; None if it must not be cached."""
         parts = []
         for cell in self._cells:
             if (key := run_key(cell, self.scorings)) is None:
@@ -442,17 +452,21 @@ class Study:
         return cache_key("report", STUDY_VERSION, parts)
 
     def report(self) -> dict[str, Any]:
-        """Everything as plain data; docs/reports.md names the fields."""
+        """Return everything as plain data; docs/reports.md describes the fields."""
         if self._report is None:
             self._report = self._compute()
         return self._report
 
     def tables(self) -> list[Table]:
-        """The report as titled tables: title, header, rows."""
+        """Return the report as titled tables: title, header, rows."""
         return [(table["title"], table["header"], table["rows"]) for table in self.report()["tables"]]
 
     def _scorings(self, scorer: str | None) -> dict[str, Any]:
-        """:raises ConfigurationError: a scorer is named that no system knows, or none where the runs do not agree."""
+        """Return the scoring of each system.
+
+        Raises:
+            ConfigurationError: if no system knows the named scorer, or none is named and the runs do not agree.
+        """
         with_scorers = [
             group.study.scenario.name for group in self._groups if "scorer" in group.study.scenario.scoring.model_fields
         ]
@@ -489,7 +503,7 @@ class Study:
         return [reading for reading in self._readings if reading.cell.scenario in group.readers]
 
     def _records(self) -> list[dict[str, Any]]:
-        """The records of all cells, each as its system has it."""
+        """Return the records of all cells, each extended by its system."""
         by_scenario = {name: group for group in self._groups for name in group.readers}
         records = []
         for reading in self._readings:
@@ -506,7 +520,7 @@ class Study:
         return notes
 
     def _facts(self) -> dict[str, Any]:
-        """What was run, for titles and first lines."""
+        """Return what was run, for titles and first lines."""
         read = [reading for reading in self._readings if reading.result is not None]
         states = [reading.state for reading in self._readings]
         facts: dict[str, Any] = {
@@ -524,12 +538,12 @@ class Study:
 
 
 def sections_in_order(order: Any, groups: Iterable[SystemGroup]) -> list[tuple[SystemGroup, Section[Any]]]:
-    """The sections of all systems in an order of subjects."""
+    """Return the sections of all systems in an order of subjects."""
     return sort_by_subject(order, ((section.subject, (systems, section)) for systems, section in sections_of(groups)))
 
 
 def study_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup] | None = None) -> list[Table]:
-    """Return all tables of a report that have a row, in the order in which they are printed."""
+    """Return all tables of a report that have a row, in print order."""
     groups = systems_of_report(report) if groups is None else groups
     readers = {name: study for group in groups for name, study in group.readers.items()}
     entries = [(section.subject, section.tables(systems.part_of(report))) for systems, section in sections_of(groups)]
@@ -538,7 +552,7 @@ def study_tables(report: Mapping[str, Any], groups: Sequence[SystemGroup] | None
 
 
 def study_findings(report: Mapping[str, Any]) -> list[Findings]:
-    """Return what a report says in words, system by system."""
+    """Return the findings of a report, system by system."""
     return [
         replace(finding, scenario=systems.study.scenario.name)
         for systems in systems_of_report(report)
@@ -547,7 +561,7 @@ def study_findings(report: Mapping[str, Any]) -> list[Findings]:
 
 
 def study_sentences(report: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the sentences of ``study_findings`` in groups, with headings if there are several; last their rule."""
+    """Return the sentences of `study_findings` in groups, with headings if there are several, their rules last."""
     findings = [finding for finding in study_findings(report) if finding.sentences]
     groups = [(finding.about if len(findings) > 1 else "", finding.sentences) for finding in findings]
     rules = list(dict.fromkeys(finding.rule for finding in findings if finding.rule))
