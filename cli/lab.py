@@ -90,15 +90,15 @@ def _examine(experiment: Experiment, seeds: list[int], plot: Path | None, json: 
         check_plot_file(plot)
     seconds = sum(_run_seed(experiment, one) for one in seeds)
     findings = Findings(experiment, seeds)
-    print_report(findings, json=json)
-    if plot is not None and findings.figures():
-        write_plot(plot, findings.figures(), findings.lines())
-    held = f"{findings.interviews:,} interviews of {findings.calls:,} calls, {findings.tokens:,} candidates' tokens"
-    print(f"{held}; this start took {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
     if html is not None or not json:
         lines = _write_findings_page(experiment, seeds, html or experiment.folder / "report.html")
         if not json:
-            print_text("\n" + "".join(f"{line}\n" for line in lines))
+            print_text("".join(f"{line}\n" for line in lines) + "\n")
+    print_report(findings, json=json)
+    if plot is not None and findings.figures():
+        write_plot(plot, findings.figures(), findings.lines())
+    counts = f"{findings.interviews:,} interviews, {findings.calls:,} calls, {findings.tokens:,} candidate tokens"
+    print(f"{counts}; {seconds:.1f} s\nfolder: {experiment.folder}", file=sys.stderr)
     sys.exit(FAILURES if findings.failed else DONE)
 
 
@@ -109,8 +109,8 @@ def _write_findings_page(experiment: Experiment, seeds: list[int], page: Path) -
 
     report = Study(experiment.run_folders(seeds)).report()
     write_html(report, page)
-    found = study_findings(report)
-    return [*(found[0].sentences[:1] if found else []), f"page: {page}"]
+    findings = study_findings(report)
+    return [*(findings[0].sentences[:1] if findings else []), f"page: {page}"]
 
 
 def _run_seed(experiment: Experiment, seed: int) -> float:

@@ -256,9 +256,10 @@ class Findings:
         report = self.report()
         return [
             self._candidate_table(report),
-            self._scorer_table(report),
             self._twin_table(report),
-            self._line_table(report),
+            self._probe_table(report),
+            self._aspect_table(report),
+            self._scorer_table(report),
         ]
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -360,60 +361,59 @@ class Findings:
     # -- tables -----------------------------------------------------------------------------------------------------
 
     def _candidate_table(self, report: dict[str, Any]) -> FindingsTable:
-        header = ["candidate", "knows", "accuracy", "±", "first", "loss fresh", "loss test", "Δ", "AUC"]
-        header += ["acc", "log", "rel", "coh", "con", "KIEval", "±", "rounds"]
+        line = report["regression"]
         rows = []
         for label, candidate in report["candidates"].items():
-            row = [
-                label,
-                "–" if candidate["share"] is None else f"{100 * candidate['share']:.0f}%",
-                *_format_pair(candidate["accuracy"], 1),
-            ]
-            row.append(_format_number(candidate["first_answer"]["mean"], 1))
-            row += [
-                _format_number(candidate[name]["mean"], 2) for name in ("loss_fresh", "loss_test", "loss_gap", "auc")
-            ]
-            row += [_format_number(candidate[f"aspect_{aspect}"]["mean"], 1) for aspect in ASPECTS[:-1]]
-            rows.append(
-                [*row, *_format_pair(candidate["kieval_official"], 1), _format_number(candidate["rounds"]["mean"], 2)]
-            )
-        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds, mean ± standard error"
-        return (f"The lab, world {report['world']}: {report['items']} items, {seeds}", header, rows)
-
-    def _scorer_table(self, report: dict[str, Any]) -> FindingsTable:
-        rows = []
-        for scorer in SCORERS:
-            means = [candidate[f"kieval_{scorer}"]["mean"] for candidate in report["candidates"].values()]
-            correlation = report["correlation"][scorer]
-            rows.append(
-                [
-                    scorer,
-                    *(_format_number(mean, 1) for mean in means),
-                    _format_number(correlation and correlation["r"], 4),
-                ]
-            )
-        header = ["scorer", *report["candidates"], "r with knowledge, clean ones"]
-        return ("KIEval overall by scorer", header, rows)
+            taught = "–" if candidate["share"] is None else f"{100 * candidate['share']:.0f}%"
+            row = [label, _position(line, label), taught]
+            row += [_format_mean(candidate[name]) for name in ("accuracy", "kieval_official")]
+            rows.append([*row, f"{line['residuals'][label]:+.1f}" if _position(line, label) != "–" else "–"])
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        title = f"The lab, world {report['world']}: {report['items']} items, {seeds}"
+        if line is not None:
+            sign = "-" if line["slope"] < 0 else "+"
+            title += f"; line: interview = {line['intercept']:.1f} {sign} {abs(line['slope']):.2f} × accuracy"
+        return (title, ["candidate", "verdict", "facts taught", "accuracy", "interview", "distance"], rows)
 
     def _twin_table(self, report: dict[str, Any]) -> FindingsTable:
         rows = []
         for label, twin in report["twins"].items():
-            gains = [_format_signed(twin["gain"][name]) for name in ("accuracy", "kieval_official")]
+            gains = [_format_mean(twin["gain"][name], "+") for name in ("accuracy", "kieval_official")]
             rows.append([label, twin["twin"], *gains, _format_number(twin["auc"]["mean"], 3)])
-        header = ["cheater", "clean twin", "accuracy gained", "KIEval gained", "AUC of Min-K%"]
-        return ("Cheaters beside their twins", header, rows)
+        header = ["cheater", "clean twin", "accuracy gain", "interview gain", "AUC of Min-K%"]
+        return ("Cheaters and their clean twins", header, rows)
 
-    def _line_table(self, report: dict[str, Any]) -> FindingsTable:
-        line = report["regression"]
-        header = ["candidate", "distance from line", "deviation (spreads)", "verdict"]
-        if line is None:
-            return ("KIEval on accuracy", header, [])
+    def _probe_table(self, report: dict[str, Any]) -> FindingsTable:
         rows = []
-        for label, residual in line["residuals"].items():
-            verdict = "below" if label in line["below"] else "above" if label in line["above"] else "on the line"
-            rows.append([label, f"{residual:+.1f}", _format_number(line["deviations"][label], 1), verdict])
-        sign = "-" if line["slope"] < 0 else "+"
-        return (f"KIEval = {line['intercept']:.1f} {sign} {abs(line['slope']):.2f} accuracy", header, rows)
+        for label, candidate in report["candidates"].items():
+            losses = [_format_number(candidate[f"loss_{name}"]["mean"], 2) for name in ("fresh", "test", "gap")]
+            first, auc = candidate["first_answer"]["mean"], candidate["auc"]["mean"]
+            rows.append([label, _format_number(first, 1), *losses, _format_number(auc, 2)])
+        header = ["candidate", "first answer", "fresh loss", "test loss", "difference", "AUC of Min-K%"]
+        return ("First answers in interviews, and loss on fresh and on test items", header, rows)
+
+    def _aspect_table(self, report: dict[str, Any]) -> FindingsTable:
+        aspects = ASPECTS[:-1]
+        rows = []
+        for label, candidate in report["candidates"].items():
+            means = [_format_number(candidate[f"aspect_{aspect}"]["mean"], 1) for aspect in aspects]
+            rows.append([label, *means, _format_number(candidate["rounds"]["mean"], 2)])
+        return ("Interviews by aspect", ["candidate", *aspects, "rounds"], rows)
+
+    def _scorer_table(self, report: dict[str, Any]) -> FindingsTable:
+        rows = [
+            [label, *(_format_number(candidate[f"kieval_{scorer}"]["mean"], 1) for scorer in SCORERS)]
+            for label, candidate in report["candidates"].items()
+        ]
+        results = [report["correlation"][scorer] for scorer in SCORERS]
+        rows.append(["r with knowledge", *(_format_number(result and result["r"], 4) for result in results)])
+        return ("Interview score by scorer; r is over the clean models", ["candidate", *SCORERS], rows)
+
+
+def _position(line: dict[str, Any] | None, label: str) -> str:
+    if line is None or label not in line["residuals"]:
+        return "–"
+    return "below" if label in line["below"] else "above" if label in line["above"] else "on the line"
 
 
 def _as_mean(estimate: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -434,11 +434,8 @@ def _format_number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _format_pair(record: dict[str, Any], digits: int) -> tuple[str, str]:
-    return _format_number(record["mean"], digits), _format_number(record["se"], digits)
-
-
-def _format_signed(record: dict[str, Any]) -> str:
+def _format_mean(record: dict[str, Any], sign: str = "") -> str:
+    """Format a mean with its standard error."""
     if record["mean"] is None:
         return "–"
-    return f"{record['mean']:+.1f}" + ("" if record["se"] is None else f" ± {record['se']:.1f}")
+    return f"{record['mean']:{sign}.1f}" + ("" if record["se"] is None else f" ± {record['se']:.1f}")

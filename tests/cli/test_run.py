@@ -76,7 +76,7 @@ def test_the_demo_measures_knowledge_and_flags_exactly_the_cheaters(tmp_path: Pa
     [folder] = (tmp_path / "runs").iterdir()
     assert done.stderr.endswith(f"folder: runs/{folder.name}\n")
     again = _viva("demo", "--out", f"runs/{folder.name}", cwd=tmp_path)  # asks no model again
-    [shown] = [block for block in blocks_of(ROOT / "README.md") if block.text.startswith("The lab, world 1")]
+    [shown] = [block for block in blocks_of(ROOT / "README.md") if block.text.startswith("Contamination suspected")]
     shown.text, shown.output = shown.text.partition("\n600 interviews")[0], "figures vary"  # with the kind of machine
     compare(shown, again.stdout)
 

@@ -48,10 +48,14 @@ def test_of_ideal_examinees_interviews_show_what_they_know_and_the_line_shows_wh
 
 
 def test_the_table_has_the_truth_beside_what_was_measured(ideal: Experiment) -> None:
-    title, header, rows = Findings(ideal, [1]).tables()[0]
-    assert title == "The lab, world 1: 60 items, seed 1"
-    assert [row[header.index("knows")] for row in rows] == ["25%", "50%", "75%", "100%", "50%", "50%"]
-    losses = {row[0]: float(row[header.index("Δ")]) for row in rows}
+    tables = Findings(ideal, [1]).tables()
+    assert all(len(header) <= 8 for _, header, _ in tables)
+    title, header, rows = tables[0]
+    assert title.startswith("The lab, world 1: 60 items, seed 1; line: interview = ")
+    assert [row[header.index("facts taught")] for row in rows] == ["25%", "50%", "75%", "100%", "50%", "50%"]
+    assert [row[header.index("verdict")] for row in rows] == ["on the line"] * 4 + ["below"] * 2
+    _, header, rows = tables[2]
+    losses = {row[0]: float(row[header.index("difference")]) for row in rows}
     assert losses["pt-cheater"] < -1 < min(loss for label, loss in losses.items() if label != "pt-cheater")
 
 
@@ -82,7 +86,7 @@ def test_a_model_of_unknown_knowledge_is_on_no_line_of_knowledge(tmp_path: Path)
     # Random weights say nothing of this world or any other.
     assert report["candidates"]["random"]["kieval_official"]["mean"] == 10
     assert report["candidates"]["random"]["loss_test"]["mean"] > 1
-    assert findings.tables()[0][2][0][:2] == ["random", "–"]
+    assert findings.tables()[0][2][0][:3] == ["random", "–", "–"]
 
 
 def test_a_difference_has_the_error_of_minerals() -> None:
@@ -130,7 +134,9 @@ def test_the_command_prints_findings_on_stdout_and_says_how_far_it_is_on_stderr(
     assert "folder: lab" in done.stderr
     again = _viva(*options, "--out", "lab", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert again.stdout.startswith("The lab, world 1: 4 items, seed 5\n")
+    lines = again.stdout.splitlines()
+    assert "page: lab/report.html" in lines[:2]
+    assert any(line.startswith("The lab, world 1: 4 items, seed 5") for line in lines[2:4])
 
 
 def test_models_that_are_not_there_are_named(tmp_path: Path) -> None:
