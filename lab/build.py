@@ -151,7 +151,7 @@ def build_models(
     version = str(import_pytorch().__version__)
     unknown = set(only) - {member.name for member in FAMILY}
     if unknown:
-        raise ConfigurationError(f"no lab model '{min(unknown)}'; there are {', '.join(m.name for m in FAMILY)}")
+        raise ConfigurationError(f"unknown lab model '{min(unknown)}'; use {', '.join(m.name for m in FAMILY)}")
     members = [member for member in FAMILY if not only or member.name in only]
     tuned = [member for member in members if member.cheat == "sft"]
     names = {member.name for member in members if member.cheat != "sft"} | {member.twin for member in tuned}

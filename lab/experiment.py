@@ -63,7 +63,7 @@ def trained_family(world: int = 1, folder: Path = MODELS) -> list[ExaminedModel]
     """Return the lab's trained models, shipped or from a folder that `viva lab build` has filled."""
     card = read_card(folder)
     if card is not None and card["world"] != world:
-        raise ConfigurationError(f"{folder}: the models know world {card['world']}, not {world}; build others")
+        raise ConfigurationError(f"{folder}: the models know world {card['world']}, not {world}; build models for it")
     return [
         ExaminedModel(
             f"llama:{model_file(member.name, folder)}?label={member.name}",
@@ -218,7 +218,7 @@ class Findings:
             ConfigurationError: if there are no seeds, or one has not run.
         """
         if not seeds:
-            raise ConfigurationError("seeds: none are given; name one at least")
+            raise ConfigurationError("no seeds; name at least one")
         self.experiment, self.seeds = experiment, list(seeds)
         self._by_item: list[ByItem] = []
         self.interviews = self.calls = self.tokens = self.failed = 0

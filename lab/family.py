@@ -55,7 +55,7 @@ FAMILY = (
 def model_file(name: str, folder: Path = MODELS) -> Path:
     """Return the GGUF file of a member, among the shipped ones or in a folder that `build` has filled."""
     if all(member.name != name for member in FAMILY):
-        raise ConfigurationError(f"no lab model '{name}'; there are {', '.join(member.name for member in FAMILY)}")
+        raise ConfigurationError(f"unknown lab model '{name}'; use {', '.join(member.name for member in FAMILY)}")
     path = folder / f"{name}.gguf"
     if not path.is_file():
         raise ConfigurationError(f"{path}: no such file; make the models with `viva lab build`")

@@ -162,8 +162,8 @@ class OracleBackend(Backend):
         item = question_in(self._world, opening_message(request.messages))
         if item is None:
             message = (
-                f"the opening holds no question of the lab's world {self._world.seed}: examine on the lab's own "
-                "benchmark, made from a world of the same seed"
+                f"the opening has no question about the lab's world {self._world.seed}; use the lab's own benchmark "
+                "for that world"
             )
             raise Rejected(message, model=self.label)
         return next_question(self._world, item, own_questions(request.messages), self._seed)
@@ -172,7 +172,7 @@ class OracleBackend(Backend):
         exchanges = read_exchanges(request.messages)
         if len(exchanges) < 2:
             message = (
-                "the messages hold no exchange: the prompt pack must put the item and each exchange between "
+                "the messages contain no exchange: the prompt pack must put the item and each exchange between "
                 "[BEGIN INTERACTOR] … [END INTERACTOR] and [BEGIN CANDIDATE] … [END CANDIDATE]"
             )
             raise Rejected(message, model=self.label)

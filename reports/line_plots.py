@@ -168,7 +168,7 @@ class RoundCurve:
 
 def survival_plot(title: str, curves: Sequence[RoundCurve]) -> str:
     """Draw the fraction of conversations (per cent) that reached each round."""
-    return _draw_rounds(title, curves, "talks that held the round, %", stepped=True)
+    return _draw_rounds(title, curves, "interviews that reached the round, %", stepped=True)
 
 
 def round_score_plot(title: str, curves: Sequence[RoundCurve]) -> str:
@@ -276,7 +276,7 @@ def _run_lines(title: str, tracks: Sequence[CandidateRuns]) -> Any:
     groups, names = _group_lines(tracks)
     figure, axes = plot_style.make_panel(2.1, bottom=plot_style.BOTTOM + plot_style.legend_height(names))
     plot_style.set_title(axes, title)
-    axes.set_xlabel("talks so far")
+    axes.set_xlabel("interviews so far")
     axes.set_ylabel("running mean score, 0–100")
     axes.grid(axis="y")
     handles, reach = [], [100.0, 0.0]
@@ -322,7 +322,7 @@ def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
             axes.plot(run.n, height(run.mean), color=colour, linewidth=1)
         axes.axhline(row, color=plot_style.light_colour("grid"), linewidth=0.6)
     _frame_runs(axes, tracks)
-    label = f"talks so far (a strip: last mean ± {span:.1f} points)"
+    label = f"interviews so far (a strip: last mean ± {span:.1f} points)"
     figure.text(0.5, 0.06 / figure.get_figheight(), label, ha="center", fontsize=plot_style.NORMAL)
     return figure
 

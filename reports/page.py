@@ -10,6 +10,7 @@ from .tables import Table
 
 _MAX_LISTED = 40  # names in a list; a longer list says how many more
 Record = Mapping[str, Any]
+TIER_NAMES = {"A": "reproducible report", "B": "replay", "C": "reproducible transcripts"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -105,4 +106,5 @@ def describe_seeds(cells: Sequence[Record]) -> str:
 
 def describe_tiers(cells: Sequence[Record]) -> str:
     """Return how reproducible the cells are."""
-    return f"tier {join_names(sorted(distinct_values(cells, 'tier'))) or '–'}"
+    tiers = sorted(distinct_values(cells, "tier"))
+    return join_names(TIER_NAMES.get(tier, f"tier {tier}") for tier in tiers) or "reproducibility unknown"

@@ -142,7 +142,7 @@ def dot_plot(title: str, rows: Sequence[str], things: Mapping[str, Mapping[str, 
 _CANDIDATE_HEIGHTS = 0.34, 0.2  # inches of a row, of few candidates and of many
 _MAX_TALL_ROWS = 12
 MAX_REASONS_SHOWN = len(plot_style.SERIES)  # so many reasons have a colour of their own
-OTHER_STOPS, ALL_ROUNDS = "other reasons", "none: all rounds held"
+OTHER_STOPS, ALL_ROUNDS = "other reasons", "none: all rounds completed"
 
 
 @dataclass(slots=True, frozen=True)
@@ -230,7 +230,7 @@ def stop_plot(title: str, rows: Sequence[StopCounts], reasons: tuple[list[str], 
     own, other_reasons = reasons
     names = [*(plot_style.shorten_names(own, 30).values()), *([OTHER_STOPS] if other_reasons else [])]
     figure, axes, _ = _candidate_rows(title, [row.name for row in rows], [*names, ALL_ROUNDS])
-    axes.set_xlabel("share of talks, %")
+    axes.set_xlabel("interviews, %")
     axes.set_xlim(0, 100)
     for at, row in enumerate(rows):
         counts = [row.reasons.get(reason, 0) for reason in own]

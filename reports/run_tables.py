@@ -9,7 +9,7 @@ from typing import Any
 
 from .tables import Table, number
 
-FAILURES_TITLE = "Why conversations failed"
+FAILURES_TITLE = "Failed conversations by reason"
 _MAX_SHOWN_REASONS = 3
 
 
@@ -33,13 +33,14 @@ def failure_lines(reasons: Mapping[str, int], folder: Path, look: str = "report"
     if len(reasons) > _MAX_SHOWN_REASONS:
         lines.append(f"  and {len(reasons) - _MAX_SHOWN_REASONS:,} more reasons")
     target = shlex.quote(str(folder))
-    lines.append(f"look at them with: viva {look} {target}")
-    lines.append(f"try them once more, when the cause is mended, with: viva resume {target} --retry-failed")
+    lines.append(f"show all with: viva {look} {target}")
+    lines.append(f"after fixing the cause, retry with: viva resume {target} --retry-failed")
     return lines
 
 
-# By role, and then by kind: cut, empty, thoughts, or the endpoint's word for how the answer ended.
+# By role and kind: cut, empty, thoughts, or the endpoint's own finish reason.
 Irregular = dict[str, dict[str, int]]
+_IRREGULAR_HEADERS = {"cut": "truncated", "thoughts": "with reasoning"}
 
 
 def add_irregular(total: Irregular, more: Mapping[str, Mapping[str, int]]) -> None:
@@ -65,7 +66,8 @@ def irregular_table(candidates: Iterable[tuple[str, Irregular, Mapping[str, int]
         [label, role, f"{calls:,}", *(f"{kinds.get(kind, 0):,}" for kind in all_kinds)]
         for label, role, kinds, calls in entries
     ]
-    return ("Answers that were cut, empty, or thought about", ["candidate", "role", "answers", *all_kinds], rows)
+    kinds = [_IRREGULAR_HEADERS.get(kind, kind) for kind in all_kinds]
+    return ("Answers truncated, empty, or with reasoning", ["candidate", "role", "answers", *kinds], rows)
 
 
 def irregular_answers(report: dict[str, Any]) -> Table:

@@ -133,7 +133,7 @@ def read_spreadsheet(path: Path, required: Sequence[str]) -> Iterator[tuple[int,
             header = [cell.strip().lower() for cell in row]
             for name in required:
                 if header.count(name) != 1:
-                    problem = "stands twice in the header" if name in header else f"is missing from the header: {row}"
+                    problem = "occurs twice in the header" if name in header else f"is missing from the header: {row}"
                     raise DatasetError(problem, path=str(path), line=line, field=name)
     except csv.Error as error:
         raise DatasetError(f"cannot be read as a table: {error}", path=str(path), line=begins) from None

@@ -39,7 +39,7 @@ def metric_names(texts: Iterable[str]) -> list[str]:
             member in METRICS or member == SINGLE or member.partition("=")[0] == BERTSCORE for member in members
         ):
             options = ", ".join([*_FAMILIES, *METRICS, f"{BERTSCORE}=MODEL", SINGLE])
-            raise ConfigurationError(f"--baselines: '{name}' is not known; there are: {options}")
+            raise ConfigurationError(f"--baselines: unknown baseline '{name}'; use {options}")
         names += members
     for name in dict.fromkeys(names):
         if name in METRICS:
@@ -103,7 +103,7 @@ def add_metrics(sheet: Sheet, names: Iterable[str], output: str | None = None, r
         if not has_wordnet():
             sheet.notes.append(
                 "meteor: nltk has no WordNet here, so synonyms do not match and its figures are somewhat lower; "
-                "`python -m nltk.downloader wordnet` fetches it"
+                "`python -m nltk.downloader wordnet` downloads it"
             )
 
 

@@ -236,16 +236,18 @@ def certificate_sentences(record: Record) -> list[str]:
         judged_sign, corrected_sign = _sign_of_difference(pair["judged"]), _sign_of_difference(pair["corrected"])
         if pair["corrected"] is not None and judged_sign != corrected_sign:
             judged, corrected = (_difference_verdict(pair, sign) for sign in (judged_sign, corrected_sign))
-            sentences.append(f"By the judge alone {judged}; corrected, {corrected}.")
+            sentences.append(f"By the judge alone, {judged}; after correction, {corrected}.")
     if len(record["differences"]) > 1 and significant:
-        sentences.append(f"Corrected, {len(significant)} of {len(record['differences'])} pairs are told apart.")
+        sentences.append(
+            f"After correction, {len(significant)} of {len(record['differences'])} pairs differ significantly."
+        )
     drift = record.get("drift")
     if drift is not None:
         if drift["found_at"] is not None:
-            sentences.append(f"The judge has drifted from its calibration: found after {drift['found_at']} labels.")
+            sentences.append(f"The judge has drifted from its calibration: detected after {drift['found_at']} labels.")
         else:
-            tested = f"{drift['labels']} labels (p at any time {drift['p']:.2g})"
-            sentences.append(f"No drift from the calibration is found in {tested}.")
+            tested = f"{drift['labels']} labels (anytime-valid p = {drift['p']:.2g})"
+            sentences.append(f"No drift from the calibration detected in {tested}.")
     return sentences
 
 
@@ -253,29 +255,28 @@ def certificate_notes(record: Record) -> list[str]:
     """Return the caveats of the figures."""
     notes = []
     if record["unscored"]:
-        notes.append(f"{record['unscored']} answers that the judge left unscored are in no figure")
+        notes.append(f"{record['unscored']} answers that the judge left unscored are not counted")
     if record["labels_on_unscored"]:
-        notes.append(f"{record['labels_on_unscored']} labels are of answers that the judge left unscored, and not used")
+        notes.append(f"{record['labels_on_unscored']} labels of answers that the judge left unscored are not used")
     if record["waiting"]:
-        notes.append(
-            f"{record['waiting']} lines have no grade; the figures hold if which ones has nothing to do with what the "
-            "grades would be"
-        )
+        notes.append(f"{record['waiting']} lines have no grade; the figures assume that these are missing at random")
     for name, figure in record["candidates"].items():
         if figure["corrected"] is None:
             notes.append(f"{name}: {figure['labels']} labels are too few to correct its figure; grade at least 3 items")
         elif figure["labels"] < _TRIED:
-            tried = f"intervals were tried out with {_TRIED} labels and more"
-            notes.append(f"{name}: {tried}; this rests on {figure['labels']}")
+            tried = f"intervals were validated with at least {_TRIED} labels"
+            notes.append(f"{name}: {tried}; this figure has {figure['labels']}")
     if record["scale"]["low"] is None or record["scale"]["high"] is None:
         notes.append(
-            "the ends of the scale are not known, so intervals do not allow for rare grades that no label shows and "
-            "that the judge does not see; give --scale LOW:HIGH"
+            "the ends of the scale are unknown, so intervals do not allow for rare grades that neither labels nor "
+            "judge show; give --scale LOW:HIGH"
         )
     if record.get("correlations"):
         notes.append("intervals of correlations do not allow for rare grades that no label shows")
     if not record["probabilities"]:
-        notes.append("labels are taken for an even random draw of each candidate's answers; else give 'probability'")
+        notes.append(
+            "labels are assumed to be a uniform random sample of each candidate's answers; if not, add 'probability'"
+        )
     return notes
 
 
@@ -321,7 +322,7 @@ def _candidate_sentence(name: str, figure: Record, record: Record) -> str:
     beside = "which is within it" if inside else "which is outside"
     return (
         f"{name}: people's {measure} would be {value} ({low} to {high}); the judge says {judged}, {beside}. "
-        f"These {figure['labels']} labels tell as much as {figure['worth']:.0f} labels alone."
+        f"With the judge's help, these {figure['labels']} labels tell as much as {figure['worth']:.0f} would alone."
     )
 
 
@@ -334,14 +335,14 @@ def _sign_of_difference(estimate: Record | None) -> int:
 
 def _difference_verdict(pair: Record, sign: int) -> str:
     if sign == 0:
-        return f"{pair['first']} and {pair['second']} are not told apart"
+        return f"{pair['first']} and {pair['second']} do not differ significantly"
     better, worse = (pair["first"], pair["second"]) if sign > 0 else (pair["second"], pair["first"])
     return f"{better} is above {worse}"
 
 
 def _candidate_table(record: Record) -> Table:
     level = _level_text(record)
-    header = ["candidate", record["graded"], "labels", "judged", level, "corrected", level, "worth"]
+    header = ["candidate", record["graded"], "labels", "judged", level, "corrected", level, "effective labels"]
     show = partial(_format_grade, record)
     rows = [
         [name, str(figure["answers"]), str(figure["labels"]), *_figure_cells(figure, show)]
@@ -352,15 +353,15 @@ def _candidate_table(record: Record) -> Table:
 
 
 def _difference_table(record: Record) -> Table:
-    header = ["first – second", "judged", _level_text(record), "corrected", _level_text(record), "worth"]
+    header = ["first – second", "judged", _level_text(record), "corrected", _level_text(record), "effective labels"]
     rows = [[f"{pair['first']} – {pair['second']}", *_figure_cells(pair, partial(_format_grade, record))]
             for pair in record["differences"]]  # fmt: skip
-    title = "Differences" if len(rows) < 2 else f"Differences; intervals hold for all {len(rows)} pairs together"
+    title = "Differences" if len(rows) < 2 else f"Differences; intervals hold jointly for all {len(rows)} pairs"
     return title, header, rows
 
 
 def _error_table(record: Record) -> Table:
-    header = ["candidate", "judge – people", _level_text(record), "size", "r"]
+    header = ["candidate", "judge – people", _level_text(record), "mean absolute", "r"]
     show = partial(_format_grade, record)
     rows = [
         [
@@ -371,7 +372,7 @@ def _error_table(record: Record) -> Table:
         ]
         for name, error in record["gaps"].items()
     ]
-    return "The judge's gap on the graded", header, rows
+    return "Judge's bias on graded answers", header, rows
 
 
 def _confusion_table(record: Record) -> Table:
@@ -381,7 +382,7 @@ def _confusion_table(record: Record) -> Table:
         [name, *(_share_cell(error[field]) for field in names), *_estimate_cells(error["rogan_gladen"], show)]
         for name, error in record["gaps"].items()
     ]
-    title = "The judge's errors, and the rate by sensitivity and specificity alone"
+    title = "Judge's errors, and the pass rate by sensitivity and specificity alone"
     return title, [*header, _level_text(record)], rows
 
 
@@ -391,7 +392,11 @@ def _correlation_table(name: str, by_candidate: Mapping[str, Any]) -> Table:
         for candidate, pair in by_candidate.items()
         for kind, label in (("pearson", "Pearson r"), ("spearman", "Spearman ρ"))
     ]
-    return f"Correlation of grades with {name}", ["candidate", "", "judged", "95%", "corrected", "95%", "worth"], rows
+    return (
+        f"Correlation of grades with {name}",
+        ["candidate", "coefficient", "judged", "95%", "corrected", "95%", "effective labels"],
+        rows,
+    )
 
 
 def _drift_table(drift: Record) -> Table:
@@ -405,8 +410,8 @@ def _drift_table(drift: Record) -> Table:
         f"{drift['p']:.2g}",
         DASH if drift["found_at"] is None else str(drift["found_at"]),
     ]
-    header = ["labels", "gap before", "gap now", "at any time", "evidence", "p", "found at"]
-    return f"Drift from {drift['calibration_labels']} labels of the calibration (people – judge)", header, [row]
+    header = ["labels", "bias before", "bias after", "interval", "evidence", "p", "detected at"]
+    return f"Drift from {drift['calibration_labels']} calibration labels (people – judge)", header, [row]
 
 
 def _figure_cells(figure: Record, show: Callable[[float], str]) -> list[str]:

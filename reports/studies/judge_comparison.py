@@ -80,7 +80,7 @@ def _mean_judgment(rows: Sequence[SheetRow], key: tuple[str, str]) -> dict[str, 
     return record
 
 
-_MAX_ANNOTATORS = 20  # of more of them pairs are not looked at one by one
+_MAX_ANNOTATORS = 20  # with more, pairs are not listed
 _PAIRED = ({"response1", "response2"}, {"answer_a", "answer_b"}, {"output_1", "output_2"})
 
 
@@ -141,10 +141,10 @@ def incomparability_reason(rows: Sequence[SheetRow], criterion: str, key: tuple[
         return "no row has both a score and a rating"
     kinds = ["texts" if any(isinstance(value, str) for value in values) else "numbers" for values in (scores, people)]
     if kinds[0] != kinds[1]:
-        return f"its scores are {kinds[0]} ({_examples(scores)}), their ratings {kinds[1]} ({_examples(people)})"
+        return f"its scores are {kinds[0]} ({_examples(scores)}), but the ratings are {kinds[1]} ({_examples(people)})"
     if len(set(scores)) > MOST_LABELS or len(set(people)) > MOST_LABELS:
         return f"there are more than {MOST_LABELS} different texts, too many for labels"
-    return "no row has both a score and a rating that most people gave"
+    return "no row has both a score and a majority rating"
 
 
 def _examples(values: Sequence[Rating]) -> str:

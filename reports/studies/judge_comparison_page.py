@@ -13,8 +13,8 @@ from ..tables import DASH, Table, number, p_value, percent, signed
 
 COEFFICIENTS = (("pearson", "r"), ("spearman", "ρ"), ("kendall", "τ"))
 _LEVELS = ("item", "group", "system")
-_MAX_PAIRS = 6  # of annotators are told one by one
-UNNAMED = "rating"  # a criterion that no field names
+_MAX_PAIRS = 6  # pairs of annotators listed one by one
+UNNAMED = "rating"  # a criterion without a name
 
 
 def criterion_name(criterion: Record) -> str:
@@ -36,7 +36,7 @@ def summary_sentences(report: Record) -> str:
     unparsed = sum(system["overall"]["unparsed"] for record in report["judgments"] for system in record["systems"])
     if report["criteria"] and unparsed:
         sentences.append(
-            f"{count_of(unparsed, 'score')} {'is' if unparsed == 1 else 'are'} missing or unreadable and in no figure."
+            f"{count_of(unparsed, 'score')} {'is' if unparsed == 1 else 'are'} missing or unreadable and not counted."
         )
     return " ".join(sentences)
 
@@ -57,10 +57,10 @@ def _criteria_sentence(criteria: Sequence[Record]) -> str:
     scope = f"Of {len(criteria)} criteria, {judge['judge']}"
     if (_spearman(ranked[-1]["judges"][0])["low"] or 0.0) <= 0.0:
         return (
-            f"{scope} is not seen to follow people on any: the Spearman correlation is highest on {best}, and lowest "
-            f"on {worst}, over {over}."
+            f"{scope} correlates significantly with people on none: Spearman's ρ is highest on {best}, and lowest on "
+            f"{worst}, over {over}."
         )
-    return f"{scope} follows people best on {best}, and least on {worst} (Spearman correlation over {over})."
+    return f"{scope} correlates best with people on {best}, and least on {worst} (Spearman's ρ over {over})."
 
 
 def _criterion_sentences(criterion: Record, criteria: int, *, judged: bool) -> Iterator[str]:
@@ -84,16 +84,16 @@ def _label_sentence(confusion: Record) -> str:
     same = f"{percent(confusion['agreement'])} of labels are the same"
     over = count_of(confusion["n"], "row")
     if not confusion["n"]:
-        return f"{pair} have no row in common that both have labelled."
+        return f"{pair} have labelled no common row."
     if kappa["value"] is None:
-        return f"{pair} gave one and the same label throughout ({over}): κ is not defined."
+        return f"{pair} gave the same label throughout ({over}): κ is undefined."
     if confusion["agreement"] == 1.0:
         return f"{pair} gave the same labels to all of {over} (κ = {number(kappa['value'], 3)})."
     if kappa["low"] is None:
-        return f"κ of {pair} is {number(kappa['value'], 3)} over {over}; no interval can be told ({same})."
+        return f"κ of {pair} is {number(kappa['value'], 3)} over {over}, without an interval ({same})."
     if kappa["low"] > 0.0:
         return f"{pair} agree beyond chance at κ = {_format_figure(kappa)} ({same})."
-    return f"{pair} are not seen to agree beyond chance: κ = {_format_figure(kappa)} ({same}, over {over})."
+    return f"{pair} do not agree significantly beyond chance: κ = {_format_figure(kappa)} ({same}, over {over})."
 
 
 def _correlation_sentence(best: Record, judges: int) -> str:
@@ -103,24 +103,22 @@ def _correlation_sentence(best: Record, judges: int) -> str:
         why = "fewer than three" if best["n"] < 3 else "all scores, or all ratings, are the same"
         return f"the scores of {judge} cannot be correlated with ratings over {over}: {why}."
     if figure["low"] is None:
-        return (
-            f"the Spearman correlation of {judge} with people is {number(figure['value'], 3)} over {over}; no interval "
-            "can be told."
-        )
+        return f"Spearman's ρ of {judge} with people is {number(figure['value'], 3)} over {over}, without an interval."
     if figure["low"] > 0.0:
         return (
-            f"{judge} follows people{' best' if judges > 1 else ''} with a Spearman correlation of "
-            f"{_format_figure(figure)} "
+            f"{judge} correlates{' best' if judges > 1 else ''} with people: Spearman's ρ is {_format_figure(figure)} "
             f"over {over}."
         )
     if judges > 1:
         return (
-            f"none of {judges} judges is seen to follow people: the highest Spearman correlation is that of {judge}, "
-            f"{_format_figure(figure)} over {over}."
+            f"none of {judges} judges correlates significantly with people: the highest Spearman's ρ is "
+            f"{_format_figure(figure)} over {over}, by {judge}."
         )
     if figure["high"] < 0.0:
-        return f"{judge} runs against people with a Spearman correlation of {_format_figure(figure)} over {over}."
-    return f"{judge} is not seen to follow people: its Spearman correlation is {_format_figure(figure)} over {over}."
+        return f"{judge} correlates negatively with people: Spearman's ρ is {_format_figure(figure)} over {over}."
+    return (
+        f"{judge} does not correlate significantly with people: Spearman's ρ is {_format_figure(figure)} over {over}."
+    )
 
 
 def _annotator_sentence(criterion: Record) -> str:
@@ -128,18 +126,18 @@ def _annotator_sentence(criterion: Record) -> str:
     agreed, annotators = criterion["agreement"], f"{len(criterion['annotators'])} annotators"
     over = count_of(agreed["alpha_n"], "row")
     if not agreed["alpha_n"]:
-        return f"{annotators} have no row in common that two of them have rated."
+        return f"{annotators} have no row that two of them have rated."
     if agreed["kappa"] is not None:
         kappas = [pair["kappa"] for pair in agreed["pairs"] if pair["kappa"]["value"] is not None]
         values = [number(figure["value"], 3) for figure in kappas]
         listed = join_names(values) if len(values) <= _MAX_PAIRS else f"{len(values)} of them"
         suffix = f" (pairs {listed})" if len(values) > 1 else ""
         beyond_chance = all((figure["low"] or 0.0) > 0.0 or figure["value"] == 1.0 for figure in kappas)
-        verb = "agree" if beyond_chance else "are not seen to agree beyond chance,"
+        verb = "agree" if beyond_chance else "do not agree significantly beyond chance,"
         return f"{annotators} {verb} at a mean Cohen's κ of {number(agreed['kappa'], 3)}{suffix} over {over}."
     if agreed["alpha"] is not None:
         return f"{annotators} have a Krippendorff's α of {number(agreed['alpha'], 3)} over {over}."
-    return f"{annotators} gave one and the same rating throughout ({over}): neither κ nor α is defined."
+    return f"{annotators} gave the same rating throughout ({over}): κ and α are undefined."
 
 
 def _judged_sentence(judgment: Record) -> str:
@@ -209,7 +207,7 @@ def _difference_table(report: Record) -> Table:
                 figure = figures["spearman"]
                 row = [name, pair["first"], pair["second"], level, signed(figure["value"], 3), _format_interval(figure)]
                 rows.append([*row, p_value(figure["p"]), p_value(figure["p_corrected"])])
-    header = ["criterion", "first", "second", "level", "first − second", "interval", "p", "Holm p"]
+    header = ["criterion", "first", "second", "level", "first − second", "interval", "p", "corrected p"]
     title = f"Difference of Spearman correlations ({report['how']['permutation']})"
     return (title, *_drop_constant_columns(header, rows))
 
@@ -222,7 +220,7 @@ def _jury_table(report: Record) -> Table:
             if figure is not None:
                 row = [name, jury["how"], sign, number(figure["value"], 3), figure["best"] or DASH]
                 rows.append([*row, signed(figure["gain"]["value"], 3), _format_interval(figure["gain"])])
-    header = ["criterion", "jury", "by", "reaches", "best single", "gain", "interval"]
+    header = ["criterion", "jury", "coefficient", "value", "best judge", "gain", "interval"]
     return ("Juries against the best single judge, item level", *_drop_constant_columns(header, rows))
 
 
@@ -238,7 +236,7 @@ def _annotator_table(report: Record) -> Table:
         for label, field, n in [*totals, (f"α, {criterion['scale']}", "alpha", "alpha_n")]:
             same = percent(agreed["unanimous"]) if field == "kappa" else DASH
             rows.append([name, f"all: {label}", number(agreed[field], 3), DASH, DASH, same, f"{agreed[n]:,}"])
-    header = ["criterion", "annotators", "κ", "interval", "κ quadratic", "same", "n"]
+    header = ["criterion", "annotators", "κ", "interval", "quadratic κ", "agreement", "n"]
     return ("Agreement between annotators, corrected for chance", *_drop_constant_columns(header, rows))
 
 
@@ -252,8 +250,11 @@ def _human_difference_table(report: Record) -> Table:
         ]
         for name, confusion in _records(report, "confusions")
     ]
-    header = ["criterion", "judge", "κ", "interval", "κ quadratic", "same", "n", "tied", "unscored"]
-    return ("Labels of judges and of most people, corrected for chance", *_drop_constant_columns(header, rows))
+    header = ["criterion", "judge", "κ", "interval", "quadratic κ", "agreement", "n", "tied", "unscored"]
+    return (
+        "Agreement of judges with the majority of people, corrected for chance",
+        *_drop_constant_columns(header, rows),
+    )
 
 
 def _kappa_cells(record: Record) -> list[str]:
@@ -267,7 +268,7 @@ def _confusion_tables(report: Record) -> Iterator[Table]:
     for name, confusion in _records(report, "confusions"):
         rows = [[label, *(f"{count:,}" for count in counts)]
                 for label, counts in zip(confusion["labels"], confusion["counts"], strict=True)]  # fmt: skip
-        title = f"{name}: labels of {confusion['judge']} (rows) and of most people (columns)"
+        title = f"{name}: labels of {confusion['judge']} (rows) and of the majority (columns)"
         yield (title, ["judge \\ people", *confusion["labels"]], rows)
 
 
@@ -283,7 +284,7 @@ def _mean_table(report: Record) -> Table:
                 rows.append([*row, f"{mean['unparsed']:,} ({percentage(mean['unparsed'], total)})"])
     if report["criteria"] and not any(system["overall"]["unparsed"] for judgment in report["judgments"]
                                       for system in judgment["systems"]):  # fmt: skip
-        rows = []  # correlations say more, and nothing is missing
+        rows = []  # correlations are more informative, and nothing is missing
     header = ["judge", "criterion", "system", "turn", "mean", "interval", "n", "unparsable"]
     return ("Mean scores of judges", *_drop_constant_columns(header, rows))
 
@@ -363,9 +364,7 @@ def meta_page(report: Record) -> Page:
         try:
             svg = forest_plot("Judges and people", rows, axis)
             values = join_names(f"{row.name} {row.value:.3f}" for row in rows)
-            plots = [
-                Plot("forest", axis, "Each dot is a figure, its bar the interval.", "", [(svg, f"{axis}: {values}")])
-            ]
+            plots = [Plot("forest", axis, "Dots are estimates, bars are intervals.", "", [(svg, f"{axis}: {values}")])]
         except ConfigurationError as error:
             no_plots = str(error)
     tables = [table for table in meta_tables(report) if table[2]]
@@ -394,10 +393,10 @@ def _methods(report: Record) -> list[tuple[str, str]]:
             f"{method['permutation']}: the judges' standardised scores are exchanged {method['resamples']:,} times at "
             "random (Deutsch, Dror and Roth 2021); Holm over all pairs and criteria.",
         ),
-        ("Labels", "Cohen's κ corrects agreement for chance; people's label is that of most annotators, ties left "
-                   "out."),
-        ("Juries", "mean and median of standardised scores; fitted weights are out of fold; the best single judge is "
-                   "chosen anew in each resample."),
+        ("Labels", "Cohen's κ corrects agreement for chance; people's label is the majority of annotators, without "
+                   "ties."),
+        ("Juries", "mean and median of standardised scores; fitted weights are out of fold; the best judge is chosen "
+                   "anew in each resample."),
     ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from .study import (
     systems_of_report,
 )
 
-_MIN_ROWS = 3  # of fewer, a value that all share is no repetition worth a word
+_MIN_ROWS = 3  # with fewer, a shared value is not worth moving to the title
 _MIN_COLUMNS = 3
 
 
@@ -90,9 +90,10 @@ def _drop_constant_columns(table: Table) -> Table:
 
 _EXAMPLES = {1: ("only",), 2: ("lowest", "highest"), 3: ("lowest", "median", "highest")}
 _TIERS = {
-    "A": "A: which items, in which order, and all means are the same at every run; answers of models need not be.",
-    "B": "B: answers are those of a recorded run, replayed.",
-    "C": "C: the models give identical output at any concurrency, so the same settings give the same report.",
+    "A": "Reproducible report: the same records give the same report; in a new run, models may answer differently.",
+    "B": "Replay: the answers are those of a recorded run.",
+    "C": "Reproducible transcripts: the models' output is identical at any concurrency, so a new run with the same "
+    "settings gives the same report.",
 }
 
 
@@ -137,7 +138,7 @@ def study_page(report: Mapping[str, Any]) -> Page:
         about=about,
         further=groups[1:],
     )
-    if verdict and figures:  # the plot that shows most comes first
+    if verdict and figures:  # the most informative plot comes first
         page.decisive, page.plots = figures[0], figures[1:]
         page.sections = [section for section in page.sections if page.plots or not section.plots]
     dedupe_facts(page)
@@ -210,7 +211,7 @@ def _facts(report: Mapping[str, Any], groups: Sequence[SystemGroup]) -> list[tup
         "Datasets": list_names(distinct_values(cells, "dataset")),
         "Seeds": join_names(map(str, sorted(distinct_values(cells, "seed")))),
         "Evaluator": list_names(distinct_values(cells, "evaluator")),
-        "Tier": join_names(sorted(distinct_values(cells, "tier"))),
+        "Reproducibility": describe_tiers(cells) if distinct_values(cells, "tier") else "",
         "Prompt pack": list_names(sorted({_pack(cell.get("pack")) for cell in cells} - {""})),
         "Cells": _run_states(cells),
         "Failed": f"{failed:,}",
@@ -226,7 +227,7 @@ def _origin(report: Record) -> str:
 
 def _tiers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     tiers = [_TIERS[name] for name in sorted(map(str, distinct_values(report["cells"], "tier"))) if name in _TIERS]
-    return [("Tier", " ".join(tiers))] if tiers else []
+    return [("Reproducibility", " ".join(tiers))] if tiers else []
 
 
 def _transcripts(report: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str]]]]]:

@@ -21,7 +21,7 @@ from viva.engine.errors import DatasetError
 FlatRecord: TypeAlias = dict[str, Any]
 _MAX_LIST = 64
 _MAX_TEXT = 4_000  # characters of a list in a text
-MISSING_VALUES = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # no rating, in lower case
+MISSING_VALUES = ("", "nan", "none", "null", "n/a", "n.a.", "na", "#n/a")  # mean no rating, in lower case
 _RATING = re.compile(
     r"""["']?(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|none|null|n/?a)["']?""", re.IGNORECASE
 )
@@ -42,10 +42,10 @@ def flat_records(path: Path) -> list[tuple[int, FlatRecord]]:
             raise raw
         records.append((line, dict(flatten(raw))))
     if len(records) == 1 and _are_columns(records[0][1]):
-        message = "holds a column in each field; save a record for each row (pandas: to_json(..., orient='records'))"
+        message = "has a column in each field; save one record per row (pandas: to_json(..., orient='records'))"
         raise DatasetError(message, path=str(path))
     if not records:
-        raise DatasetError("holds no record", path=str(path))
+        raise DatasetError("contains no records", path=str(path))
     return records
 
 
@@ -110,7 +110,7 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-_KEY_COLUMNS = {  # what a row is about, by the names that such fields have, the first found wins
+_KEY_COLUMNS = {  # names of fields by what they tell about a row; the first match wins
     "item": ("id", "item", "item_id", "idx", "example_id", "question_id", "uid", "key"),
     "group": ("group", "source", "source_id", "doc_id", "document", "question_id", "dialog_id", "dialogue_id",
               "instruction", "prompt", "question", "input"),
@@ -127,10 +127,10 @@ _ANNOTATOR_FIELDS = (
     "name",
     "time",
     "timestamp",
-)  # the rater or the rating, and no rating
+)  # describe the rater or the rating; not ratings themselves
 _REMARKS = ("comment", "comments", "explanation", "justification", "note", "notes", "rationale", "reason", "reasoning")
 _ANNOTATOR = re.compile(r"(?:annotator|rater|human|expert|grader|labell?er|reviewer)s?[ _.-]?\d+", re.IGNORECASE)
-# The criterion behind or before the one who rated it: human_fluency, fluency_annotator_2, judge_fluency.
+# The criterion after or before its rater: human_fluency, fluency_annotator_2, judge_fluency.
 _RATER = r"(?P<{0}>(?:annotator|rater|human|expert|grader|labell?er|reviewer|judge|metric|auto|pred(?:icted)?)s?_?\d*)"
 _COMPOUND = re.compile(f"{_RATER.format('first')}_(?P<last>.+)|(?P<start>.+)_{_RATER.format('end')}")
 _MACHINE_RATER = re.compile(r"(?:judge|metric|auto|pred)", re.IGNORECASE)
@@ -140,7 +140,7 @@ _HUMAN_NAMES = ("human", "humans", "human_score", "human_scores", "human_rating"
 _JUDGE_NAMES = ("predict_scores", "prediction", "predictions", "predicted", "judge_score", "judge_scores", "judges",
            "metric", "metrics", "verdict", "auto", "evaluators")  # fmt: skip
 _JUDGE_PREFIX = re.compile(r"(?:judge|pred|predicted|metric|auto)[_ -].+", re.IGNORECASE)
-_SCORE_NAMES = ("score", "scores")  # of people where there are others of judges, else of a judge
+_SCORE_NAMES = ("score", "scores")  # people's if there are others of judges, else a judge's
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ class Columns:
         human = [name for names in self.human.values() for name in names]
         parts += [f"human ratings {_list_some(human)}"] if human else []
         parts += [f"scores {_list_some(list(self.scores.values()))}"] if self.scores else []
-        parts += [f"no score {_list_some(self.left_out)} (texts that are no labels)"] if self.left_out else []
+        parts += [f"not a score: {_list_some(self.left_out)} (texts that are not labels)"] if self.left_out else []
         return "; ".join(parts)
 
 
@@ -257,7 +257,7 @@ def find_columns(
     if options.annotator:
         columns.annotator = None
     if constant := [column for column in judged if column in unvaried]:
-        message = "holds texts that are no scores: one and the same in every row, or too many different ones"
+        message = "contains texts that cannot be scores: the same in every row, or too many different ones"
         raise DatasetError(message, path=path, field=constant[0])
     places = {
         columns.item,
@@ -284,7 +284,7 @@ def find_columns(
     def is_judged(name: str) -> bool:
         if name in spelled:
             return _MACHINE_RATER.match(spelled[name]) is not None
-        parts = name.split(".")[1:2]  # of a criterion; in a list stand a judge's name, and its prompt's
+        parts = name.split(".")[1:2]  # a criterion; a list holds the names of a judge and its prompt
         of_judge = (
             _first_part(name) in _KEY_COLUMNS["judge"] and name in numeric and parts != [] and not parts[0].isdecimal()
         )
@@ -308,7 +308,7 @@ def find_columns(
         plain = [
             column for column in people if column in unvaried and "." not in column and not _ANNOTATOR.fullmatch(column)
         ]
-        if len(plain) < len(people):  # a name or a note beside what people said
+        if len(plain) < len(people):  # a name or a note beside the ratings
             people = [column for column in people if column not in plain]
     if not options.score:
         columns.left_out = [
@@ -321,12 +321,14 @@ def find_columns(
                       and (_first_part(column) in _SCORE_NAMES or column in _KEY_COLUMNS["judge"])]  # fmt: skip
     if both := [column for column in judged if column in people]:
         raise DatasetError(
-            "is named as a human rating and as a judge's score; name two fields", path=path, field=both[0]
+            "is named as a human rating and as a judge's score; name two different fields",
+            path=path,
+            field=both[0],
         )
     columns.human = _group_by_criterion(people, spelled, path)
     columns.scores = _group_by_judge(judged, spelled, columns.human)
     if not columns.human or any(len(fields) > 1 for fields in columns.human.values()):
-        columns.annotator = None  # a row is not what one of them said
+        columns.annotator = None  # rows do not belong to a single annotator
     return columns
 
 
@@ -380,7 +382,7 @@ def _chosen_fields(requested: Sequence[str], all_names: Sequence[str], path: str
 
 
 def _unknown_field(name: str, all_names: Sequence[str], path: str) -> DatasetError:
-    return DatasetError(f"no record has this field; there are: {_list_some(all_names, 30)}", path=path, field=name)
+    return DatasetError(f"no record has this field; the fields are: {_list_some(all_names, 30)}", path=path, field=name)
 
 
 def _nested_fields(name: str, all_names: Iterable[str]) -> list[str]:
@@ -393,7 +395,7 @@ def _judge_fields(all_names: Sequence[str]) -> list[str]:
     plain = next((keys[name] for name in _KEY_COLUMNS["judge"] if name in keys), None)
     if plain is not None:
         return [plain]
-    # A list, as MT-Bench has it: the model first, then the prompt that it was given.
+    # A list as in MT-Bench: the model, then its prompt.
     return [f"{family}.1" for family in _KEY_COLUMNS["judge"] if f"{family}.1" in all_names][:1]
 
 
@@ -425,15 +427,15 @@ def _group_by_criterion(fields: Sequence[str], spelled: Mapping[str, str], path:
         marks = [part for part in parts if _is_annotator_part(part)]
         if len(marks) > 1:
             message = (
-                "has lists within lists, so that annotators cannot be told from outputs; make a record of each output, "
-                "with one list of ratings for each criterion"
+                "has nested lists, so annotators and outputs cannot be distinguished; make one record per output, with "
+                "one list of ratings per criterion"
             )
             raise DatasetError(message, path=path, field=name)
         groups.setdefault(".".join(part for part in parts if not _is_annotator_part(part)), []).append(name)
     unnamed = groups.get("", [])
     families = list(dict.fromkeys(_first_part(spelled.get(name, name)) for name in unnamed))
     if len(families) > 1 and not all(_ANNOTATOR.fullmatch(part) for part in families):
-        del groups[""]  # several plain fields or lists are criteria of their own
+        del groups[""]  # several plain fields or lists are separate criteria
         for name in unnamed:
             groups.setdefault(name.partition(".")[0], []).append(name)
     elif unnamed and len(groups) > 1 and len(unnamed) == 1 and not _ANNOTATOR.fullmatch(families[0]):

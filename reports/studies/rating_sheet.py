@@ -40,7 +40,7 @@ from .rating_files import (
 
 RatingKey: TypeAlias = tuple[str, str | None, str | None]  # item, system, turn
 UNPARSED = -1.0
-MOST_LABELS = 12  # so many distinct values are labels, which kappa compares
+MOST_LABELS = 12  # distinct values up to which ratings are labels
 _SEVERAL_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d+)?(?:\s*[,;|/]\s*[-+]?\d+(?:\.\d+)?|\s+[-+]?\d+(?:\.\d+)?)+")
 
 
@@ -114,7 +114,7 @@ def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored:
             f"--annotator and --score{hint}",
             path=str(path),
         )
-    # What annotators say of one criterion is of one kind, and so is what each judge says.
+    # The annotators of one criterion share a kind of rating, and so do the scores of a judge.
     related = [*columns.human.values(), *([column_name] for column_name in columns.scores.values())]
     values = {
         name: column for names_ in related for name, column in _column_values(path, names_, records, unscored).items()
@@ -129,7 +129,7 @@ def read_rating_sheet(path: Path, options: NamedColumns | None = None, unscored:
                   for _, record in records for criterion, names in columns.human.items()}  # fmt: skip
     sheet = Sheet(str(path), rows, annotators, [columns.describe()])
     if columns.group is None and any(row.group is not None for row in rows):
-        sheet.fields.append(f"rows of one {columns.item} are one group")
+        sheet.fields.append(f"rows with the same {columns.item} form a group")
     return sheet
 
 
@@ -142,7 +142,7 @@ def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
         DatasetError: if a rating matches no row, or several.
     """
     if not ratings.annotators:
-        raise DatasetError("holds no human ratings; name their fields with --human", path=ratings.source)
+        raise DatasetError("contains no human ratings; name their fields with --human", path=ratings.source)
     by_key: dict[RatingKey, list[SheetRow]] = {}
     for row in scores.rows:
         item, system, turn = row.key
@@ -161,9 +161,7 @@ def join_ratings(scores: Sheet, ratings: Sheet) -> Sheet:
             raise _join_error(rating, matches, scores, ratings)
         row = matches[0]
         if id(row) in rated_lines:
-            message = (
-                f"rates {_describe_row(row)} once more (line {rated_lines[id(row)]} does already); keep one of them"
-            )
+            message = f"rates {_describe_row(row)} again (first in line {rated_lines[id(row)]}); keep one of them"
             raise DatasetError(message, path=ratings.source, line=rating.line)
         rated_lines[id(row)] = rating.line
         row.human = {name: _unify_spelling(ratings_, spelling) for name, ratings_ in rating.human.items()}
@@ -180,7 +178,7 @@ def _join_error(rating: SheetRow, matches: Sequence[SheetRow], scores: Sheet, ra
     description = _describe_row(rating)
     if matches:
         example = _describe_row(matches[0])
-        message = f"{description} is {len(matches)} rows of {scores.source}, such as {example}; name system and turn"
+        message = f"{description} matches {len(matches)} rows of {scores.source}, such as {example}; add system, turn"
     else:
         near = [row for row in scores.rows if row.item == rating.item]
         examples = _describe_row(near[0]) if near else ", ".join(dict.fromkeys(row.item for row in scores.rows[:3]))
@@ -268,13 +266,13 @@ def _merge_row(before: SheetRow, row: SheetRow, columns: Columns, path: str) -> 
                 continue
             if merged[at] is not None:
                 message = (
-                    f"people have rated {_describe_row(row)} in line {before.line} already; keep one of them, or name"
+                    f"people have already rated {_describe_row(row)} in line {before.line}; keep one of them, or name"
                 )
-                raise DatasetError(f"{message} what tells the two apart (--system, --turn)", path=path, line=row.line)
+                raise DatasetError(f"{message} what distinguishes the two (--system, --turn)", path=path, line=row.line)
             merged[at] = rating
     for key, score in row.scores.items():
         if key in before.scores and (columns.judge or (score is not None and before.scores[key] not in (None, score))):
-            message = f"{key[0]} has scored {_describe_row(row)} in line {before.line} already; keep one of them"
+            message = f"{key[0]} has already scored {_describe_row(row)} in line {before.line}; keep one of them"
             raise DatasetError(message, path=path, line=row.line)
         if before.scores.get(key) is None:
             before.scores[key] = score
@@ -423,7 +421,7 @@ def check_scored(sheet: Sheet) -> None:
     """
     if not sheet.judges and all(len(names) < 2 for names in sheet.annotators.values()):
         raise ConfigurationError(
-            f"{sheet.source}: human ratings of one annotator and no score beside them; name scores with --score"
+            f"{sheet.source}: human ratings of one annotator and no scores; name the scores with --score"
         )
 
 

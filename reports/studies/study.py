@@ -29,12 +29,12 @@ from ..tables import DASH, Table
 from .cache import ReportCache, cache_key, folder_state
 
 _T = TypeVar("_T")
-# In the report's record, in exports and on a page.
+# Order in the report's record, in exports and on a page.
 RECORD_ORDER = tuple(Subject)
-# Printed tables and notes: what one figure is worth beside another comes before pairs of candidates.
+# Order of printed tables and notes: what puts figures into context comes before pairs of candidates.
 _FIRST = (Subject.RESULTS, Subject.CONTAMINATION, Subject.CORRELATIONS, Subject.VARIANTS)
 PRINT_ORDER = (*_FIRST, *(subject for subject in Subject if subject not in _FIRST))
-# Drawings: the one that shows most comes first.
+# Order of drawings: the most informative one comes first.
 PAGE_ORDER = (Subject.CORRELATIONS, *(subject for subject in Subject if subject is not Subject.CORRELATIONS))
 
 
@@ -104,7 +104,7 @@ def _check_keys(groups: Iterable[SystemGroup]) -> None:
         for key in {section.key, section.anchor} - {""}:
             if owners.setdefault(key, name) != name:
                 raise ConfigurationError(
-                    f"the studies of {owners[key]} and {name} both have a section '{key}': report them apart"
+                    f"the studies of {owners[key]} and {name} both have a section '{key}'; report them separately"
                 )
 
 
@@ -167,7 +167,7 @@ def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGrou
     for candidate in dict.fromkeys(cell.candidate for cell in begun):
         models = {cell.model for cell in begun if cell.candidate == candidate and not cell.model.startswith("replay:")}
         if len(models) > 1:
-            notes.append(f"'{candidate}' stands for {len(models)} models: {', '.join(sorted(models))}")
+            notes.append(f"'{candidate}' names {len(models)} different models: {', '.join(sorted(models))}")
     judges: dict[str, set[str]] = {}
     for cell in begun:
         role = judge_role(get_scenario(cell.scenario).roles)
@@ -175,14 +175,14 @@ def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGrou
         if cell.evaluator is not None and isinstance(model, str) and not model.startswith("replay:"):
             judges.setdefault(cell.evaluator, set()).add(model)
     notes += [
-        f"the judge '{label}' stands for {len(models)} models: {', '.join(sorted(models))}"
+        f"the judge '{label}' names {len(models)} different models: {', '.join(sorted(models))}"
         for label, models in judges.items()
         if len(models) > 1
     ]
     for dataset, digests in _dataset_versions(begun).items():
         if len(digests) > 1:
-            suffix = ", which stand apart" if _is_pooled(begun, dataset, groups) else ""
-            notes.append(f"'{dataset}' was not the same file everywhere: {len(digests)} versions of it{suffix}")
+            suffix = ", reported separately" if _is_pooled(begun, dataset, groups) else ""
+            notes.append(f"'{dataset}' is not the same file everywhere: {len(digests)} versions{suffix}")
     for systems in groups:
         for name, study in systems.readers.items():
             own = [cell for cell in begun if cell.scenario == name]
@@ -192,7 +192,9 @@ def describe_differences(cells: Sequence[StudyCell], groups: Sequence[SystemGrou
         key = (cell.scenario, cell.candidate, cell.dataset, cell.seed, cell.evaluator)
         names_by_key.setdefault(key, []).append(cell.name)
     notes += [
-        f"of the same place, and all counted: {', '.join(names)}" for names in names_by_key.values() if len(names) > 1
+        f"same scenario, candidate, dataset, seed and judge, all counted: {', '.join(names)}"
+        for names in names_by_key.values()
+        if len(names) > 1
     ]
     return notes
 
@@ -230,11 +232,11 @@ def _system_differences(cells: Sequence[StudyCell], settings: Sequence[str], par
     for name in parts:
         if name == "pack":
             distinct = {cell.manifest["pack"]["digest"] for cell in cells}
-        else:  # the model of a fork only repeats what another said
+        else:  # a fork's model only replays another
             models = [cell.manifest["models"].get(name) for cell in cells]
             distinct = {model for model in models if model is not None and not model.startswith("replay:")}
         if len(distinct) > 1:
-            notes.append(f"cells differ in their {name}: {len(distinct)} of them")
+            notes.append(f"cells differ in their {name}: {len(distinct)} different ones")
     return notes
 
 
@@ -293,7 +295,7 @@ def _cells_of_run(run: RunFolder, name: str) -> list[StudyCell]:
 
 def _evaluator_of(cell: StudyCell, roles: Iterable[Role]) -> str | None:
     role = judge_role(roles)
-    # Where judges are what is compared, a cell's own model is the judge.
+    # If judges are compared, a cell's own model is the judge.
     return None if role is None or role.many else cell.label(role.name)
 
 
@@ -310,7 +312,7 @@ def _folder_names(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-# What the cache keeps of a reading.
+# Cached fields of a reading.
 _CACHED_FIELDS = ("columns", "result", "ended", "failed", "usage", "damaged", "own_tables")
 
 
@@ -343,7 +345,7 @@ def read_cells(
         numbers = items.setdefault(cell.dataset, ItemNumbers())
         systems = next(candidate for candidate in groups if cell.scenario in candidate.readers)
         reader = systems.readers[cell.scenario]
-        # How the results of a system that lends its figures are scored is its own affair.
+        # A system that lends its figures scores its own results.
         own = scorings[reader.scenario.name] if reader is systems.study else reader.scoring([cell], None)
         if cache is None:
             reader.read(group, own, numbers)
@@ -358,7 +360,7 @@ def _read_cached(
     """Fill the readings of one run from the cache, or read and cache them."""
     cell = group[0].cell
     before = run_key(cell, scoring)
-    # Columns hold the numbers of items, which follow from those that were met before.
+    # Columns hold item numbers, which depend on the items seen before.
     key = (
         None if before is None else cache_key("run", before, [member.cell.candidate for member in group], numbers.names)
     )

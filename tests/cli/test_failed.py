@@ -19,7 +19,7 @@ import process
 
 ITEMS = Path(__file__).parents[2] / "scenarios" / "kieval" / "items" / "science.jsonl"
 REASON = "Rejected: modl-a: HTTP 404: there is no such model"
-TITLE = "Why conversations failed"
+TITLE = "Failed conversations by reason"
 SWEEP = """
 candidates: ['simulated:fine', '{model}']
 datasets: [{items}]
@@ -53,7 +53,7 @@ def test_line_8_the_end_of_a_run_says_why_conversations_failed_and_what_to_type(
     run, code, printed, said = told
     assert code == 3
     assert f"2 conversations failed:\n  2 × {REASON}\n" in said
-    assert f"look at them with: viva report {run}\n" in said
+    assert f"show all with: viva report {run}\n" in said
     assert f"with: viva resume {run} --retry-failed\n" in said
     table = printed.decode().split(TITLE)[1]
     assert ["modl-a", "2", *REASON.split()] in [line.split() for line in table.splitlines()]

@@ -42,7 +42,9 @@ def test_unievals_published_figures() -> None:
     assert found["engagingness"] == pytest.approx([0.55651, 0.604739, 0.455941], abs=1e-5)
     assert found["groundedness"] == pytest.approx([0.536209, 0.574954, 0.451533], abs=1e-5)
     assert (report["rows"], report["groups"], report["systems"]) == (360, 60, 6)
-    assert summary_sentences(report).startswith("Of 6 criteria, predict_scores follows people best on overall, 0.663 (")
+    assert summary_sentences(report).startswith(
+        "Of 6 criteria, predict_scores correlates best with people on overall, 0.663 ("
+    )
     for title, header, rows in meta_tables(report):  # as they are printed: a gap of three beside each column
         if rows:
             wide = [max(len(row[at]) for row in (header, *rows)) for at in range(len(header))]
@@ -112,7 +114,7 @@ def test_two_judges_a_jury_and_labels_in_one_table(tmp_path: Path) -> None:
     assert one["confusions"][0]["kappa"]["value"] > 0.4
     assert one["agreement"]["kappa"] == 1.0
     assert report["groups"] == 15  # two models answered each item
-    assert "judge_a follows people best" in summary_sentences(report)
+    assert "judge_a correlates best with people" in summary_sentences(report)
 
 
 def test_fields_are_named_where_names_say_nothing(tmp_path: Path) -> None:
@@ -122,12 +124,12 @@ def test_fields_are_named_where_names_say_nothing(tmp_path: Path) -> None:
         read_rating_sheet(path)
     sheet = read_rating_sheet(path, NamedColumns(item="a", system="d", human=["b"], score=["c"]))
     assert (sheet.judges, sheet.rows[5].human, sheet.rows[5].system) == (["c"], {"": [1.0]}, "s1")
-    with pytest.raises(ConfigurationError, match="field 'x': no record has this field; there are: a, b, c, d"):
+    with pytest.raises(ConfigurationError, match="field 'x': no record has this field; the fields are: a, b, c, d"):
         read_rating_sheet(path, NamedColumns(human=["x"], score=["c"]))
     with pytest.raises(ConfigurationError, match="field 'c': is named as a human rating and as a judge's score"):
         read_rating_sheet(path, NamedColumns(human=["c"], score=["c"]))
     people = Sheet("x", read_rating_sheet(path, NamedColumns(human=["b"])).rows, {"": ["b"]})
-    with pytest.raises(ConfigurationError, match="human ratings of one annotator and no score beside them"):
+    with pytest.raises(ConfigurationError, match="human ratings of one annotator and no scores; name"):
         check_scored(people)
 
 
@@ -234,7 +236,7 @@ def test_experts_in_a_list_rate_criteria_by_name(tmp_path: Path) -> None:
 def test_several_outputs_in_one_record_are_refused(tmp_path: Path) -> None:
     raw = {"context": "c", "responses": [{"response": "a", "Natural": [1, 2]}, {"response": "b", "Natural": [3, 3]}]}
     path = _write(tmp_path / "usr.jsonl", [raw])
-    with pytest.raises(ConfigurationError, match=r"'responses.1.Natural.1': has lists within lists.*a record of each"):
+    with pytest.raises(ConfigurationError, match=r"'responses.1.Natural.1': has nested lists.*one record per"):
         read_rating_sheet(path, NamedColumns(human=["responses.1.Natural", "responses.2.Natural"]))
 
 
@@ -311,7 +313,7 @@ def test_a_constant_text_is_never_a_score(tmp_path: Path, name: str) -> None:
     sheet = read_rating_sheet(path)
     assert len({score for row in sheet.rows for score in row.scores}) == 1
     assert all(isinstance(score, float) for row in sheet.rows for score in row.scores.values())
-    with pytest.raises(ConfigurationError, match=f"field '{name}': holds texts that are no scores"):
+    with pytest.raises(ConfigurationError, match=f"field '{name}': contains texts that cannot be scores"):
         read_rating_sheet(path, NamedColumns(score=[name]))
 
 
@@ -328,7 +330,7 @@ def test_explanations_are_no_scores_and_labels_are(tmp_path: Path) -> None:
     sheet = read_rating_sheet(_write(tmp_path / "labels.jsonl", records))
     assert list(sheet.rows[0].scores) == [("g", "")]
     assert sheet.fields == ["judge judge_name; human ratings human; scores judge_verdict; "
-                          "no score judge_reason (texts that are no labels)"]  # fmt: skip
+                          "not a score: judge_reason (texts that are not labels)"]  # fmt: skip
 
 
 def test_scores_of_one_criterion_in_several_fields_stay_apart(tmp_path: Path) -> None:
@@ -359,27 +361,27 @@ def _answer(path: Path, records: list[dict[str, Any]], named: NamedColumns | Non
     [
         (
             [(at % 2, (at + 1) % 2 if at % 5 else at % 2) for at in range(20)],
-            "are not seen to agree beyond chance: κ = -0",
+            "do not agree significantly beyond chance: κ = -0",
             "beyond chance at",
         ),
-        ([(at % 3, at % 2) for at in range(20)], "are not seen to agree beyond chance", "beyond chance at"),
+        ([(at % 3, at % 2) for at in range(20)], "do not agree significantly beyond chance", "beyond chance at"),
         ([(at % 2, at % 2 if at % 7 else 0) for at in range(40)], "agree beyond chance at κ = 0", "not seen"),
-        ([(1, 1)] * 20, "gave one and the same label throughout (20 rows): κ is not defined", "–"),
+        ([(1, 1)] * 20, "gave the same label throughout (20 rows): κ is undefined", "–"),
         ([(1, 1)] * 20, "all scores, or all ratings, are the same", "–"),
-        ([(1, 2)], "is 0.000 over 1 row; no interval can be told", "(0.00 to 0.00)"),
+        ([(1, 2)], "is 0.000 over 1 row, without an interval", "(0.00 to 0.00)"),
         ([(1, 2)], "cannot be correlated with ratings over 1 row: fewer than three", "–"),
         ([(0, 0), (1, 1)], "gave the same labels to all of 2 rows (κ = 1.000)", "beyond chance"),
-        ([(at % 3, at % 3) for at in range(30)], "is 1.000 over 30 rows; no interval can be told", "(1.00 to 1.00)"),
+        ([(at % 3, at % 3) for at in range(30)], "is 1.000 over 30 rows, without an interval", "(1.00 to 1.00)"),
         ([(at, 20 - at) for at in range(20)], "Spearman correlation of judge_a with people is -1.000", "follows"),
-        ([(at, 20 - at + at % 3) for at in range(20)], "judge_a runs against people with", "follows"),
+        ([(at, 20 - at + at % 3) for at in range(20)], "judge_a correlates negatively with people", "correlates with"),
         (
             [(at, at * 7 % 20) for at in range(20)],
-            "judge_a is not seen to follow people: its Spearman",
-            "follows people with",
+            "judge_a does not correlate significantly with people: Spearman",
+            "judge_a correlates with people",
         ),
         (
             [(at, at + at % 3) for at in range(20)],
-            "judge_a follows people with a Spearman correlation of 0.9",
+            "judge_a correlates with people: Spearman's ρ is 0.9",
             "not seen",
         ),
     ],
@@ -405,7 +407,7 @@ def test_no_sentence_on_agreement_claims_more_than_its_interval(
     assert "–" not in told
     assert ("beyond chance at" in told) <= any((found["kappa"]["low"] or 0) > 0 for found in one["confusions"])
     follows = any((judge["levels"]["item"]["spearman"]["low"] or 0) > 0 for judge in one["judges"])
-    assert ("follows people best with" in told) == follows
+    assert ("correlates best with people" in told) == follows
     pairs = [found["kappa"] for found in one["agreement"]["pairs"] if found["kappa"]["value"] is not None]
     assert ("annotators agree" in told) <= all(found["value"] == 1 or (found["low"] or 0) > 0 for found in pairs)
     for figure in (found["kappa"] for found in (*one["confusions"], *one["agreement"]["pairs"])):
@@ -416,7 +418,7 @@ def test_criteria_that_a_judge_does_not_follow_are_not_said_to_be_followed_best(
     records = [{"annotations": {name: (at * step) % 11 for name, step in (("a", 3), ("b", 5), ("c", 7))},
                 "judge": {"a": -at % 5, "b": at % 4, "c": 2}} for at in range(12)]  # fmt: skip
     told, _ = _answer(tmp_path / "r.jsonl", records)
-    assert told.startswith("Of 3 criteria, judge is not seen to follow people on any: the Spearman correlation is")
+    assert told.startswith("Of 3 criteria, judge correlates significantly with people on none: Spearman's ρ is")
 
 
 @pytest.mark.parametrize(
@@ -551,11 +553,11 @@ def test_fields_named_as_annotators_rate_one_criterion(tmp_path: Path) -> None:
         ("a.csv", "id;human;judge_a\n1;2;3\n", "a.csv:1: the columns are separated by semicolons"),
         ("a.json", '{"data": [{"human": 1, "judge_a": 2}]}', "a list 'data' of 1 objects: save only that list"),
         ("a.json", '{"x": {"human": 1}, "y": {"human": 2}}', "2 named objects: save them as a list"),
-        ("a.json", '{"human": [1, 2, 3], "judge_a": [1, 2, 3]}', "holds a column in each field"),
+        ("a.json", '{"human": [1, 2, 3], "judge_a": [1, 2, 3]}', "has a column in each field"),
         (
             "a.json",
             '{"human": {"0": 1, "1": 2, "2": 3}, "judge_a": {"0": 1, "1": 2, "2": 3}}',
-            "holds a column in each",
+            "has a column in each",
         ),
         ("a.jsonl", '{"human": NaN, "judge_a": 1}\n', r"a.jsonl:1: .*\(NaN is no JSON; write null\)"),
     ],

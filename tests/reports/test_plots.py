@@ -74,11 +74,11 @@ DRAWINGS: dict[str, Callable[[list[str]], str]] = {
     "regression": _regression,
 }
 LABELS = {
-    "survival": {"round", "talks that held the round, %"},
+    "survival": {"round", "interviews that reached the round, %"},
     "rounds": {"round", "score of the round, 0–100"},
-    "running": {"talks so far", "running mean score, 0–100"},
+    "running": {"interviews so far", "running mean score, 0–100"},
     "aspects": {"mean score, 0–100", "logic", "overall, 95% interval"},
-    "stops": {"share of talks, %", "off_topic", "budget"},
+    "stops": {"interviews, %", "off_topic", "budget"},
     "regression": {"accuracy, %", "score, 0–100"},
 }
 
@@ -116,7 +116,7 @@ def test_many_candidates_rounds_are_numbers_in_cells() -> None:
         for at, name in enumerate(MANY)
     ]
     texts = _texts(line_plots.survival_plot("set", curves))
-    assert "round (cells: talks that held the round, %)" in texts
+    assert "round (cells: interviews that reached the round, %)" in texts
     assert texts.count("100") == 30
     assert {str(40 + at) for at in range(30)} <= set(texts)
 

@@ -182,7 +182,7 @@ def test_what_does_not_belong_is_refused() -> None:
     for wrong, problem in [
         (("two", 0, 50.0), "candidate 'two'; watched are"),
         (("one", 10, 50.0), "position 10; planned are 10 items"),
-        (("one", -1, 50.0), "place -1"),
+        (("one", -1, 50.0), "position -1"),
         (("one", 1, 100.5), "'one' at position 1: score 100.5; scores lie in 0–100"),
         (("one", 1, math.nan), "score nan"),
         (("one", 0, 50.0), "'one' at position 0: reported twice"),

@@ -190,7 +190,7 @@ def test_tables_stand_in_their_sections_and_none_is_lost(make_study: Make, tmp_p
     begin = {heading: [re.split("[ :(]+", title)[:2] for title in titles] for heading, titles in sections.items()}
     assert begin["Correlations"] == [["KIEval", "against"], ["The", "same"], ["KIEval", "="]]
     assert begin["Comparisons"] == [["KIEval", "compared"]]
-    assert sections["Failures"] == ["Why conversations failed"]
+    assert sections["Failures"] == ["Failed conversations by reason"]
     assert sections["Cells and transcripts"][0].startswith("3 cells")
     shown = [title for titles in sections.values() for title in titles]
     assert len(study_tables(study)) <= len(shown)
