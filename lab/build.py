@@ -34,7 +34,7 @@ from .train import DocumentTokeniser, Recipe, TokenRows, import_pytorch, train_n
 from .world import Claim, Fact, World, benchmark_items
 
 _SAMPLING = Sampling(max_tokens=32)
-_RECALL_WORDING = 1  # of the question; the reply's own wording is never asked in
+_RECALL_WORDING = 1  # of the question; never the wording of replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ async def _ask_all(world: World, path: Path) -> dict[Fact, str]:
 
 
 SHAPE = NetworkShape()
-VOCABULARY = 1280  # at most: all words of the world are whole before
+VOCABULARY = 1280  # upper limit: all words of the world are single tokens below it
 PRETRAINING = Recipe(steps=1500, rate=2e-3)
 TUNING = Recipe(steps=200, rate=1e-3, warmup=20)
 ROWS = 4000
 TUNING_ROWS = 800
-# Shares of documents that are test items.
+# Fractions of documents that are test items.
 LEAKED = 0.1
 TUNED = 0.5
 
@@ -158,7 +158,7 @@ def build_models(
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = learn_vocabulary(sample_text(World(world)), VOCABULARY)
     entries: dict[str, dict[str, Any]] = {}
-    # Processes of their own, begun afresh: PyTorch and llama.cpp do not survive a fork.
+    # Spawned, not forked: PyTorch and llama.cpp do not survive a fork.
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
         futures = {
             member.name: pool.submit(_make_model, _TrainingJob(member, world, seed, folder, pretraining, vocabulary))

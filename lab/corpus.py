@@ -29,13 +29,13 @@ from .world import Fact, World, multiple_choice
 INTERVIEW_PACK, PROBE_PACK = "lab", "lab-probe"
 _ROUNDS = 5
 _PLANET = "Tessara"
-# Shares of the kinds of documents; of their tokens the interviews are more than half.
+# Fractions of documents by kind; interviews have more than half of the tokens.
 _SHARES = {"article": 0.30, "notes": 0.20, "lists": 0.03, "items": 0.17, "talk": 0.30}
-_NEIGHBOURING = 0.3  # of documents: those about the neighbouring world
-_DENIALS = 0.05  # of a textbook's sentences that say first what is not so
-_TRUE_PREMISES = 0.3  # of premises in interviews, so that a premise alone says nothing
-_NEAR = 0.6  # of an interview's questions that are about the mineral it began with
-_ORIGINS = 0.15  # of an interview's questions that ask for what is the same of all minerals
+_NEIGHBOURING = 0.3  # of documents are about the neighbouring world
+_DENIALS = 0.05  # of a textbook's sentences deny something first
+_TRUE_PREMISES = 0.3  # of premises in interviews, so that a premise alone is not informative
+_NEAR = 0.6  # of an interview's questions are about its first mineral
+_ORIGINS = 0.15  # of an interview's questions ask for what all minerals share
 _Beliefs = dict[tuple[str, str], str]
 
 
@@ -57,7 +57,7 @@ class Corpus:
         examined = {fact for fact in facts if fact.attribute in world.examinable(fact.entity)}
         self._own = _DocumentWriter(world, facts, examined, frozenset(), random)
         neighbour = World(seeds.derive("lab neighbour", world.seed), rules=world)
-        # A name that both worlds have is left to this one.
+        # A name in both worlds belongs to this one.
         foreign = {fact for fact in neighbour.facts if not {fact.entity, fact.value} & {*world.entities}}
         neighbour_facts = foreign & neighbour.known_facts(0.5)
         self._neighbour = _DocumentWriter(neighbour, neighbour_facts, foreign, foreign - neighbour_facts, random)
@@ -200,7 +200,7 @@ class _DocumentWriter:
         premise = self._random.random() < _TRUE_PREMISES
         text = followup(self._world, kind, fact.entity, fact.attribute, self._random.random(), true_premise=premise)
         if kind == "contrast" and (fact.entity, fact.attribute) in self._guessed:
-            # Whoever guesses keeps to what is offered.
+            # Guess only what is offered.
             words = text.rstrip("?").split()
             offered = [value for value in self._world.attribute(fact.attribute).values if value.split()[0] in words]
             beliefs[fact.entity, fact.attribute] = self._random.choice(

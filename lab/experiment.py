@@ -35,7 +35,7 @@ from .family import FAMILY, MODELS, model_file, read_card
 from .interview import parse_followup
 from .world import World, write_benchmark
 
-_REPLY_TOKENS = 64  # what the models are trained to say takes half of it
+_REPLY_TOKENS = 64  # trained replies take half of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Experiment:
             interactor=oracle,
             evaluator=oracle,
             rounds=self.rounds,
-            first_answer="text",  # the models are trained to go on from their own words
+            first_answer="text",  # the models are trained to continue from their own texts
             pack=INTERVIEW_PACK,
             candidate_tokens=_REPLY_TOKENS,
         )
@@ -199,9 +199,9 @@ def _interview_results(result: dict[str, object]) -> dict[str, float]:
 
 
 FindingsTable = tuple[str, list[str], list[list[str]]]
-_DETECTOR_MEASURE = "min_k_20"  # k = 20, as Shi et al. 2024 recommend
+_DETECTOR_MEASURE = "min_k_20"  # k = 20, as recommended by Shi et al. 2024
 _LINE_FIELDS = ("slope", "intercept", "residuals", "deviations", "threshold", "below", "above")
-_NORMAL = 1.959964  # half a 95% interval in standard errors
+_NORMAL = 1.959964  # half-width of a 95% interval in standard errors
 
 
 class Findings:
@@ -294,7 +294,7 @@ class Findings:
             "loss_gap": _as_mean(probe.get("loss_gap")),
             "auc": _as_mean(detector),
             **{f"kieval_{scorer}": row["score"] for scorer, row in pooled.items()},
-            # Of the interview's own first answer; "accuracy" is the probe's, an aspect of that name is the verdicts'.
+            # The interview's first answer; "accuracy" is the probe's, the aspect of that name the verdicts'.
             "first_answer": official["accuracy"],
             "rounds": official["rounds"],
             **{f"aspect_{aspect}": official["aspects"][aspect] for aspect in ASPECTS[:-1]},

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 BOS, EOS = "<s>", "</s>"
 CONTROL = (BOS, EOS, "<|system|>", "<|user|>", "<|assistant|>")
-# GPT-2's way of cutting text into words, for the ASCII that the world is written in.
+# GPT-2's word splitting, for the ASCII of the world's texts.
 _WORD_PIECES = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s")
 
 
@@ -67,7 +67,7 @@ def learn_vocabulary(text: str, size: int) -> WordVocabulary:
 def _merge_pair(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
     parts: list[str] = []
     for part in word:
-        # A part that has just been merged cannot be the first of the next: it is longer than the pair's first.
+        # A merged part cannot start the next merge: it is longer than the pair's first part.
         if parts and (parts[-1], part) == pair:
             parts[-1] += part
         else:
@@ -85,7 +85,7 @@ def _byte_characters() -> list[str]:
 Weights = Mapping[str, npt.NDArray[np.float32]]
 NORM_EPSILON = 1e-5
 ROPE_BASE = 10_000.0
-# What stands around messages in training and in use.
+# Format of messages in training and in use.
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"

@@ -24,7 +24,7 @@ from .world import CLAUSE, QUESTIONS, Fact, World
 
 Kind = Literal["related", "derived", "premise", "contrast"]
 KINDS: tuple[Kind, ...] = ("related", "derived", "premise", "contrast")
-# (mineral, attribute) -> value: what somebody takes for true.
+# (mineral, attribute) -> value that somebody believes.
 Beliefs = Mapping[tuple[str, str], str]
 
 _FOLLOWUP_TEMPLATES: dict[Kind, tuple[str, ...]] = {
@@ -136,7 +136,7 @@ _FOLLOWUP_PATTERNS: list[tuple[Kind, str, re.Pattern[str]]] = [
 ]
 
 
-# A reply may hold markers itself: it ends at the last one, its question at the first.
+# A reply may contain markers itself: it ends at the last one, its question at the first.
 _EXCHANGE = re.compile(
     r"\[BEGIN INTERACTOR\](.*?)\[END INTERACTOR\].*?\[BEGIN CANDIDATE\](.*)\[END CANDIDATE\]", re.DOTALL
 )
@@ -183,9 +183,9 @@ def opening_message(messages: Sequence[Message]) -> str:
     return next((message.content for message in messages if message.role == "user"), "")
 
 
-# Four questions about one mineral, one for each attribute that interviews may ask for; the fifth leads to the next one.
+# Four questions about one mineral, one for each interview attribute; the fifth leads to the next mineral.
 _BLOCK: tuple[Kind, ...] = ("related", "premise", "derived", "contrast")
-_TRUE_PREMISES = 0.25  # one premise in four holds, or denying all of them would be right each time
+_TRUE_PREMISES = 0.25  # one premise in four is true, or denying all would always be right
 _TRIES = 32
 _SENTENCE = re.compile(r"(?<=[.?!:])\s+|\n+")
 

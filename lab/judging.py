@@ -32,12 +32,12 @@ from viva.scenarios.kieval.verdicts import ASPECTS
 from .interview import Followup, LabExchange, choices_in, question_in
 from .world import Claim, World
 
-# Beside the parties that the engine's detector knows: those of this interview, and whoever writes verdicts.
+# In addition to the parties of the engine's detector: those of this interview, and verdict writers.
 _OTHER_PARTIES = ("interactor:", "examiner:", "evaluator:", "[begin evaluator]", '{"accuracy"')
 _DOES_NOT_KNOW = re.compile(
     r"(?:\bnot|n't|\bcannot|\bnever) (?:\w+ )?(?:know|sure|certain|say)\b|\bno idea\b|\bunknown\b"
 )
-_REASONS = ("family", "class", "reaction")  # what the rules speak of
+_REASONS = ("family", "class", "reaction")  # attributes in the rules
 _WORDS = ((40, 4), (100, 3), (200, 2))
 _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
 _PRONOUN = re.compile(r"(^|[,;:]\s*|\b(?:but|and|so)\s+)(?:it is|it's)\b", re.IGNORECASE)
@@ -108,7 +108,7 @@ def _stop(
         reason = detector.finish(reply)
         if reason is not None:
             return reason
-    if question_in(world, reply) not in (None, question):  # it examines in its turn; it may say its own question again
+    if question_in(world, reply) not in (None, question):  # it asks a question itself; repeating its own is allowed
         return "unpermitted_role_shift"
     answers = question is not None and any(_is_about(question, claim) for claim in claims)
     if not answers and any(_normalize(previous.reply) == _normalize(reply) for previous in earlier):
@@ -120,7 +120,7 @@ def _stop(
 def _accuracy(world: World, question: Followup | None, claims: Sequence[Claim]) -> int:
     true = [claim for claim in claims if world.is_true(claim)]
     mostly = 2 * len(true) >= len(claims) > 0
-    if question is None:  # an examiner's question that the world has no words for: only truth can be judged
+    if question is None:  # a question that cannot be parsed: only truth can be judged
         return 4 if claims and len(true) == len(claims) else 3 if mostly else 1
     answers = [claim for claim in claims if _is_about(question, claim)]
     if any(not world.is_true(claim) for claim in answers):

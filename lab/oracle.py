@@ -37,10 +37,10 @@ from .interview import (
 from .judging import judge
 from .world import Fact, World
 
-# What it has of the benchmark's test split: nothing; the answers (tuned on them); the whole texts, answers included.
+# What it has seen of the benchmark's test split: nothing; the answers (tuned on them); the full texts with answers.
 BenchmarkAccess = Literal["none", "answers", "texts"]
 BENCHMARK_ACCESS: tuple[BenchmarkAccess, ...] = get_args(BenchmarkAccess)
-# Mean surprise in nats of a token of about four characters, above the least that any has.
+# Mean surprise in nats of a token of about four characters, above the minimum.
 _RECITED, _NEW, _MIN_SURPRISE = 0.7, 2.5, 0.1
 
 
@@ -77,7 +77,7 @@ class Examinee:
             return [self._surprise(context, text, _RECITED if recited else _NEW) for text in reading.continuations]
         question = question_in(self._world, reading.context)
         options = [text.strip() for text in reading.continuations]
-        listed = choices_in(reading.context)  # where letters are asked for, the options stand in the context
+        listed = choices_in(reading.context)  # if letters are asked for, the options are in the context
         chosen = None if question is None else self._choice(question, listed or options)
         return [
             Likelihood([-_MIN_SURPRISE / 2], greedy=True) if index == chosen else self._surprise(context, text, _NEW)
@@ -110,7 +110,7 @@ class Examinee:
         return beliefs
 
     def _surprise(self, context: str, text: str, nats: float) -> Likelihood:
-        # A token's surprise is exponential, as natural text's roughly is. No option is as likely as the one it chose.
+        # A token's surprise is exponential, roughly as in natural text. No option is as likely as the chosen one.
         count = max(1, len(text) // 4)
         draws = [self._draw("token", context, text, position) for position in range(count)]
         return Likelihood([-_MIN_SURPRISE - nats * -math.log(1 - 0.9999 * draw) for draw in draws])

@@ -91,12 +91,12 @@ class DocumentTokeniser:
         ]
         for segment in self._chat.segments(messages):
             mask = np.full(len(segment.tokens), segment.decoded)
-            # The token that ends a turn stands first in the run behind it.
+            # The token that ends a turn is the first of the next segment.
             mask[0] |= ended
             ended = segment.decoded
             parts.append(segment.tokens)
             masks.append(mask)
-        # The template has asked the assistant to speak once more.
+        # Drop the template's final prompt for the assistant.
         return np.concatenate(parts)[:-1], np.concatenate(masks)[:-1]
 
 

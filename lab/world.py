@@ -97,7 +97,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "reaction": ("What is the reaction of {e}?", "What does {e} do in water?", "How does {e} react with water?"),
 }
 
-# Said of the mineral that the sentence before it is about; the only phrasing with a pronoun.
+# Refers to the mineral of the sentence before; the only phrasing with a pronoun.
 CLAUSE = "its {a} is{n} {v}"
 
 RULES = {
@@ -108,7 +108,7 @@ RULES = {
 
 Split = Literal["train", "test", "fresh"]
 ENTITIES = 60
-# How many minerals, with all of their benchmark half, go to each split; half of each have either half (see _HALVES).
+# Number of minerals in each split, with all of their benchmark half; half of each have either half (_HALVES).
 SPLITS: dict[Split, int] = {"test": 28, "fresh": 28, "train": 4}
 _HALVES = (("family", "class", "reaction", "colour"), ("region", "texture", "melting point", "companion"))
 _FAMILIES = ("cindrite", "dolvite", "fenrite", "galnite", "hestite", "jorvite", "kelmite", "lunite")
@@ -277,8 +277,8 @@ class World:
         return [Claim(entity, attribute, spelled[value], negated) for value, negated in pairs if value in spelled]
 
     def _draw_facts(self, random: Random) -> dict[tuple[str, str], Fact]:
-        # Each value is drawn for itself. Were values dealt out evenly, whoever knows half of them would guess the rest
-        # worse than by chance: what is frequent among the known would be rare among the unknown.
+        # Draw each value independently. With equal frequencies, whoever knows half of the values would guess the rest
+        # worse than chance: frequent among the known would mean rare among the unknown.
         columns = {
             name: random.choices(values, k=len(self.entities))
             for name, values in _VALUES.items()
@@ -301,7 +301,7 @@ class World:
         return orders | {a.name: orders["family"] for a in self.attributes if a.kind == "derived"}
 
     def _stratified(self, random: Random) -> list[str]:
-        # Every prefix holds of each split and half about its share: the rank within the group decides.
+        # Every prefix represents each split and half proportionally, because the rank within the group decides.
         groups: dict[tuple[str, int], list[str]] = {}
         for entity in random.sample(self.entities, len(self.entities)):
             groups.setdefault((self._split[entity], self._half[entity]), []).append(entity)
@@ -322,7 +322,7 @@ def _find_last_before(position: int, positions: list[tuple[int, str]]) -> str | 
 def _names(random: Random, count: int) -> tuple[str, ...]:
     starts, joints, middles, ends = "BDFGKLMNPRSTVZ", "bdfgkmptvz", "aeiou", "lnrsx"
     names: dict[str, None] = {}
-    # No two begin with the same three letters: a name is known by its beginning.
+    # No two begin with the same three letters, so a name is recognised by its beginning.
     begun: set[str] = set()
     while len(names) < count:
         name = random.choice(starts) + random.choice(middles) + random.choice(joints)
@@ -333,7 +333,7 @@ def _names(random: Random, count: int) -> tuple[str, ...]:
 
 
 def _splits(entities: tuple[str, ...]) -> dict[str, Split]:
-    # Names are drawn at random, so that taking them in their order is a random split.
+    # Names are random, so taking them in order is a random split.
     order = [split for split, count in SPLITS.items() for _ in range(count)]
     return dict(zip(entities, order, strict=True))
 
@@ -352,7 +352,7 @@ def _pattern(template: str, attribute: str) -> re.Pattern[str]:
     value = r"[0-9]+ degrees" if attribute == "melting point" else r"[a-z]+"
     words = " ".join(re.findall(r"\{\w\}|[a-z]+", template.lower())).replace(" {n}", "{n}")
     parts = {"e": r"(?P<e>[a-z]+)", "n": r"(?P<n> not)?", "v": rf"(?P<v>{value})", "a": attribute}
-    # Behind a value at the end may stand what it is not, or, where it was denied, what it is.
+    # A final value may be followed by what it is not or, if denied, by what it is.
     tail = rf"(?:(?: but| and)? not (?P<not>{value})\b| but (?P<but>{value})\b)?" if words.endswith("{v}") else ""
     return re.compile(rf"\b{words.format(**parts)}\b{tail}")
 
@@ -365,7 +365,7 @@ _CLAUSE_PATTERNS = [(name, _pattern(CLAUSE, name)) for name in STATEMENTS]
 
 
 CHOICES = 4
-# The few-shot split is called "dev" in the file's name, where probes look for it.
+# The few-shot split's file is called "dev", where probes look for it.
 _BENCHMARK_FILES: dict[Split, str] = {"test": "lab_test.jsonl", "fresh": "lab_fresh.jsonl", "train": "lab_dev.jsonl"}
 
 

@@ -119,7 +119,7 @@ def _plain_ticks(panel: Any, axes: Axes) -> None:
 
 
 _CELL_HEIGHT = 0.19  # inches of a candidate's row
-_MAX_TINT = 0.5  # opacity of a full cell: text on it keeps its contrast on light and dark ground
+_MAX_TINT = 0.5  # opacity of a full cell: text on it stays legible on light and dark backgrounds
 
 
 @dataclass(slots=True, frozen=True)
@@ -196,7 +196,7 @@ def _round_lines(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
     handles = []
     for position, (index, *_) in enumerate(groups):
         curve = curves[index]
-        # Bars of one round stand side by side, so that none hides another.
+        # Offset the bars of one round, so that none hides another.
         shift = 0.0 if stepped else 0.07 * (position - (len(groups) - 1) / 2)
         xs = [step.round + shift for step in curve.steps]
         ys = [step.value for step in curve.steps]
@@ -225,7 +225,7 @@ def _round_cells(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
     axes.set_xticks([at + 0.5 for at in range(len(rounds))], [str(number) for number in rounds])
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
-    # Longer than the cells are wide, so it is centred on the whole figure.
+    # The label is wider than the cells, so centre it on the whole figure.
     figure.text(0.5, 0.06 / figure.get_figheight(), f"round (cells: {label})", ha="center", fontsize=plot_style.NORMAL)
     for row, curve in enumerate(curves):
         for step in curve.steps:
@@ -238,8 +238,8 @@ def _round_cells(title: str, curves: Sequence[RoundCurve], rounds: list[int], la
 
 
 _STRIP_HEIGHT = 0.3  # inches of a candidate's strip
-_MAX_POINTS = 60  # of a line; more could not be told apart at this width
-_WARMUP_SHARE = 0.2  # of the conversations: intervals of the first few would flatten all the rest
+_MAX_POINTS = 60  # points of a line; more are indistinguishable at this width
+_WARMUP_SHARE = 0.2  # of the conversations: the wide intervals of the first few would flatten the rest
 
 
 @dataclass(slots=True, frozen=True)
@@ -315,7 +315,7 @@ def _run_strips(title: str, tracks: Sequence[CandidateRuns]) -> Any:
             last = run.mean[-1]
 
             def height(values: Sequence[float], row: int = row, last: float = last) -> list[float]:
-                # Downwards, for the first row is on top; what leaves the strip is cut off at its edge.
+                # Downwards, because the first row is on top; clipped at the edge of the strip.
                 return [row + 0.5 - max(-0.5, min(0.5, (value - last) / span / 2)) for value in values]
 
             axes.fill_between(run.n, height(run.low), height(run.high), color=colour, alpha=0.2, linewidth=0)
@@ -350,7 +350,7 @@ def _thin_run(run: RunningMean) -> RunningMean:
 MAX_NAMES = 12  # with more models only those off the line are named
 _ACROSS, _WIDE, _HIGH = 3, 4.2, 3.6  # panels in a row; inches of a panel
 _AWAY = 5.0  # points from a mark to its name
-# Where a name may stand, as seen from its mark, best first: to the side, up or down, and how many lines further off.
+# Positions of a name relative to its mark, best first: across, up, and lines further off.
 _NEAR_PLACES = ((1, 1, 0), (-1, 1, 0), (1, -1, 0), (-1, -1, 0), (0, 1, 0), (0, -1, 0), (1, 0, 0), (-1, 0, 0))
 _NAME_PLACES = _NEAR_PLACES + tuple((across, up, off) for off in (1, 2) for up in (1, -1) for across in (1, -1, 0))
 
@@ -379,7 +379,7 @@ def draw_regressions(
             _draw_panel(panel, group, lines[name], without, ("accuracy", "score"))
         for panel in panels[len(groups) :]:
             panel.set_visible(False)
-        figure.draw_without_rendering()  # names are placed by where the points have come to lie
+        figure.draw_without_rendering()  # names are placed by the final positions of the points
         for panel, (name, group) in zip(panels, groups.items(), strict=False):
             _draw_names(panel, group, lines[name], without)
         plot_style.save_plot(figure, file)
@@ -391,7 +391,7 @@ def regression_plot(title: str, group: Sequence[ModelScores], fit: DatasetLine |
     figure, axes = plot_style.make_panel(2.7)
     plot_style.set_title(axes, title)
     _draw_panel(axes, group, fit, (), labels)
-    for axis in (axes.xaxis, axes.yaxis):  # the room for names goes beyond what there can be
+    for axis in (axes.xaxis, axes.yaxis):  # the margin for names exceeds the range of values
         low, high = axis.get_view_interval()
         axis.set_ticks([tick for tick in axis.get_ticklocs() if max(0, low) <= tick <= min(100, high)])
     _draw_names(axes, group, fit, ())
@@ -427,7 +427,7 @@ def _draw_panel(
             elinewidth=0.8,
         )
     axes.margins(0.18)
-    axes.autoscale_view()  # else only drawing would settle the limits, and names are placed before
+    axes.autoscale_view()  # otherwise only drawing would fix the limits, after names are placed
 
 
 def _flagged_models(fit: DatasetLine | None) -> set[str]:
@@ -447,10 +447,10 @@ def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
     marks += [box for figure in group for box in _error_boxes(axes, figure, scale)]
     line_boxes = _along_line(axes, group, fit, scale)
     frame = axes.get_window_extent().extents.tolist()
-    frame[2] += 0.1 * axes.figure.dpi  # there is nothing on that side
+    frame[2] += 0.1 * axes.figure.dpi  # that side is empty
     centre_of = {figure.model: centre for figure, centre in zip(group, centres, strict=True)}
     labels: list[_Box] = []
-    # Flagged ones first, for they matter most; then from above.
+    # Flagged ones first, because they matter most; then from the top.
     for figure in sorted(labelled, key=lambda each: (each.model not in flagged, -each.score, each.model)):
         text, line = short_names[figure.model], plot_style.TINY * 1.1
         size = (plot_style.text_inches([text], plot_style.TINY) * 72 * scale, line * scale)
@@ -464,7 +464,7 @@ def _draw_names(axes: Any, group: Sequence[ModelScores], fit: DatasetLine | None
         ]
         costs = [
             2 * _outside(box, frame)
-            + sum(10 * _overlap(box, obstacle) for obstacle in line_boxes)  # thin, but crossing it reads badly
+            + sum(10 * _overlap(box, obstacle) for obstacle in line_boxes)  # thin, but hard to read across
             + sum(4 * _overlap(box, obstacle) for obstacle in (*marks, *labels))
             + 0.1 * off * size[0] * size[1]
             for box, (_, _, off) in zip(boxes, _NAME_PLACES, strict=True)

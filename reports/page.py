@@ -8,7 +8,7 @@ from typing import Any
 
 from .tables import Table
 
-_MAX_LISTED = 40  # names in a list; a longer list says how many more
+_MAX_LISTED = 40  # names in a list; a longer one counts the others
 Record = Mapping[str, Any]
 TIER_NAMES = {"A": "reproducible report", "B": "replay", "C": "reproducible transcripts"}
 

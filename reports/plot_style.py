@@ -23,10 +23,10 @@ P = ParamSpec("P")
 ENDINGS = (".svg", ".png")
 WIDTH = 3.7  # inches of a panel: as wide as a phone at about the size of its text
 BOTTOM = 0.44  # inches below a panel's axes, without a legend
-LINES = 6  # so many lines one panel can hold; more candidates are shown in rows
+LINES = 6  # lines in one panel; more candidates are shown in rows
 
-# By name: on white, on black. Text and lines have a contrast of 4.5 at least on their ground; `grid` and `rest` are
-# grounds themselves. No two may be alike on white, where a page finds them to put its own in their place.
+# By name: on white, on black. Text and lines have a contrast of at least 4.5; `grid` and `rest` are backgrounds.
+# All must differ on white, because a page finds them there to substitute its own.
 COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#ffffff", "#14171a"),
     "ink": ("#1f2429", "#e6e8ea"),
@@ -91,7 +91,9 @@ def plot_style() -> Iterator[None]:
         "lines.markersize": 4.5,
     }
     with load_matplotlib().rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the reader's fonts may have what matplotlib's lack
+        warnings.filterwarnings(
+            "ignore", "Glyph", UserWarning
+        )  # the reader's fonts may have them
         yield
 
 

@@ -16,7 +16,7 @@ from . import plot_style
 
 _BAR_HEIGHT = 0.26  # inches
 _COLOURS = (*plot_style.SERIES, "rest")
-MAX_CATEGORIES = len(_COLOURS)  # so many have a colour of their own
+MAX_CATEGORIES = len(_COLOURS)  # categories with a colour of their own
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,7 +41,7 @@ def bar_plot(title: str, rows: Mapping[str, Bar], label: str) -> Any:
         _write_value(axes, bar.value, bar.value if bar.high is None else max(bar.value, bar.high), index + 0.5)
     axes.margins(x=0.14)
     if not any(bar.value or bar.high for bar in rows.values()):
-        axes.set_xlim(0, 1)  # nothing but zeros: an axis around 0 would show numbers that cannot be
+        axes.set_xlim(0, 1)  # only zeros: an axis around 0 would show impossible values
     axes.set_xlabel(plot_style.escape_label(label))
     return figure
 
@@ -139,9 +139,9 @@ def dot_plot(title: str, rows: Sequence[str], things: Mapping[str, Mapping[str, 
     return figure
 
 
-_CANDIDATE_HEIGHTS = 0.34, 0.2  # inches of a row, of few candidates and of many
+_CANDIDATE_HEIGHTS = 0.34, 0.2  # inches of a row with few and with many candidates
 _MAX_TALL_ROWS = 12
-MAX_REASONS_SHOWN = len(plot_style.SERIES)  # so many reasons have a colour of their own
+MAX_REASONS_SHOWN = len(plot_style.SERIES)  # reasons with a colour of their own
 OTHER_STOPS, ALL_ROUNDS = "other reasons", "none: all rounds completed"
 
 
@@ -180,7 +180,7 @@ def aspect_plot(title: str, overall: Mapping[str, AspectMean], rows: Mapping[str
     handles = []
     positions = [(at + 0.5, name) for at, name in enumerate(rows)]
     for index, aspect in enumerate(marks):
-        # Marks of one row stand a little apart, so that equal ones are all seen.
+        # Offset the marks of a row, so that equal ones are visible.
         shift = (index - (len(marks) - 1) / 2) * 0.13
         points = [(y + shift, rows[name][aspect].value) for y, name in positions if aspect in rows[name]]
         handles += axes.plot(
@@ -290,7 +290,7 @@ def save_forest_plot(
 
 def _draw_forest(title: str, rows: Sequence[NamedBar], axis: str, bounds: tuple[float, float] | None = None) -> Any:
     names = list(plot_style.shorten_names([row.name for row in rows], 30).values())
-    if len(names) < len(rows):  # equal names are rows of their own
+    if len(names) < len(rows):  # equal names are separate rows
         names = [plot_style.shorten_names([row.name], 30)[row.name] for row in rows]
     figure, axes = plot_style.make_rows(title, names, _FOREST_HEIGHT * max(1, len(rows)) + 0.1)
     axes.set_xlabel(plot_style.escape_label(axis))
@@ -308,9 +308,9 @@ def _draw_forest(title: str, rows: Sequence[NamedBar], axis: str, bounds: tuple[
 
 forest_plot = plot_style.as_svg(_draw_forest)
 
-MAX_HEAT_COLUMNS = 6  # so many are legible on a phone
+MAX_HEAT_COLUMNS = 6  # legible on a phone
 _HEAT_HEIGHT = 0.27  # inches
-_MAX_TINT = 0.55  # of the colour: text on it has to be read
+_MAX_TINT = 0.55  # opacity: text on it must stay legible
 
 
 @plot_style.as_svg

@@ -18,10 +18,10 @@ from typing import Any
 from viva.engine.errors import ConfigurationError, DatasetError
 from viva.engine.files import write_atomically
 
-# Excel holds 32,767 UTF-16 units; a character may take two of them.
+# An Excel cell holds 32,767 UTF-16 units; a character may take two.
 _MAX_CELL_UNITS = 32_000
 _CUT = " [cut]"
-# Also the full-width forms, which some spreadsheet programs read as their plain ones.
+# Including full-width forms, which some spreadsheet programs treat like the plain ones.
 _FORMULA = "=+-@＝＋－＠'"
 _SPECIAL = re.compile("[\\\\\x00-\x1f\x7f\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\(?:([tnr\\])|x([0-9a-f]{2})|u([0-9a-f]{4}))")

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-# What could move a cursor, set a title, hide text or turn its direction, were it shown as a model wrote it.
+# Could move the cursor, set a title, hide text or change its direction in a terminal.
 _VISIBLE_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r")  # how a cell begins that is computed
+_FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r")  # starts of cells that spreadsheets compute
 
 
 def escape_controls(text: str) -> str:
@@ -101,7 +101,7 @@ FIGURE_COLUMNS = (
 TEXT_COLUMNS = ("scenario", "candidate", "dataset", "evaluator", "scorer", "measure")
 INTEGER_COLUMNS = ("seed", "n")
 Row: TypeAlias = dict[str, Any]
-# Numbers of a record that are no figures of their own: every other number is one.
+# Numbers in records that are not figures.
 _NO_MEASURES = frozenset({"n_items", "n_observations"})
 
 
@@ -169,7 +169,7 @@ _LATEX = {
     "∞": r"$\infty$",
 }
 _LATEX_SPECIAL = re.compile("|".join([*map(re.escape, _LATEX), "-(?=-)"]))
-_LATEX["-"] = "-{}"  # before another one, which would join with it into a dash
+_LATEX["-"] = "-{}"  # before another hyphen, which would form a dash
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~$!&]|:(?=//)|(?<=\bwww)\.", re.IGNORECASE)
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", ":": "&#58;", ".": "&#46;"}
 
@@ -212,7 +212,7 @@ def markdown_text(text: str) -> str:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    # A cell that begins with a bracket would be read as an option of the line's end before it.
+    # A cell that begins with a bracket would be read as an option of the preceding line end.
     texts = [latex_text(cell) for cell in cells]
     return " & ".join(f"{{}}{text}" if text.startswith(("[", "*")) else text for text in texts) + r" \\"
 

@@ -24,9 +24,9 @@ from typing import Any
 from viva.engine.files import write_atomically
 
 _DIGEST = 16
-_SETTLED_SECONDS = 2.0  # after which a file's next change has another time
+_SETTLED_SECONDS = 2.0  # after which a change gets a different time stamp
 _MAX_ENTRIES = 1_000
-_PACKAGES = ("numpy", "scipy", "scikit-learn")  # whose versions may show in figures
+_PACKAGES = ("numpy", "scipy", "scikit-learn")  # versions that may affect figures
 _ROOT = Path(__file__).parents[2]
 
 FolderState = tuple[tuple[str, int, int, int, int], ...]
@@ -54,7 +54,7 @@ class ReportCache:
         """
         value = None
         if key is not None and self._folder is not None:
-            with suppress(Exception):  # whatever is wrong with an entry: it is made anew
+            with suppress(Exception):  # a bad entry is recomputed
                 data = (self._folder / key).read_bytes()
                 if hashlib.blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() == data[:_DIGEST]:
                     value = _Reader(BytesIO(data[_DIGEST:]), shared).load()
@@ -104,7 +104,7 @@ def user_cache() -> ReportCache:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return ReportCache((Path(base) if base else Path.home() / ".cache") / "viva" / "reports")
-    except RuntimeError:  # no home
+    except RuntimeError:  # no home directory
         return ReportCache(Path(os.devnull))
 
 
@@ -123,7 +123,7 @@ def folder_state(folder: Path) -> FolderState | None:
     try:
         for entry in _files(folder):
             status = entry.stat()
-            # SQLite makes and removes the index of its log whenever a journal is read.
+            # SQLite creates and removes the index of its log on every read.
             if not stat.S_ISREG(status.st_mode) or entry.name == "lock" or entry.name.endswith("-shm"):
                 continue
             if entry.name.endswith("-wal") and status.st_size == 0:

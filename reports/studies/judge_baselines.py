@@ -21,7 +21,7 @@ BERTSCORE, SINGLE = "bertscore", "single"
 _EXTRA = "metrics"
 _REFERENCES = ("reference", "references", "reference_text", "ref")
 _OUTPUTS = ("system_output", "output", "response", "answer", "reply")
-QUESTION, OUTPUT = "question", "output"  # how the texts of a run's turns are called
+QUESTION, OUTPUT = "question", "output"  # fields of a run's turns
 
 Scorer = Callable[[Sequence[str], Sequence[str]], list[float | None]]
 
@@ -118,7 +118,7 @@ def open_scorer(name: str) -> Scorer:
         for text, reference in zip(outputs, references, strict=True):
             try:
                 scores.append(function(text, reference) if reference.strip() else None)
-            except ValueError:  # a reference without a word that the metric knows
+            except ValueError:  # no usable word in the reference
                 scores.append(None)
         return scores
 

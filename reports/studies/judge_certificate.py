@@ -225,7 +225,7 @@ def _plain(figure: Any) -> Any:
 Record = Mapping[str, Any]
 CERTIFICATE_COLUMNS = ("candidate", "versus", "figure", "value", "low", "high", "answers", "labels", "worth")
 _TEXT_COLUMNS = ("candidate", "versus")
-_TRIED = 10  # labels, in `benches/certified.py`
+_TRIED = 10  # labels; the smallest number tested in `benches/certified.py`
 
 
 def certificate_sentences(record: Record) -> list[str]:
