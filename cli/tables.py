@@ -23,7 +23,7 @@ _WORD_WIDTH = (
 )
 _NARROW_WIDTH = 80
 _FIGURE_WIDTH = 36  # a cell of words with a number that is longer than this is a sentence, which may fold
-_ATTACHED_HEADERS = ("±", "p")  # columns about the one before them
+_ATTACHED_HEADERS = ("±", "SE", "p")  # columns about the one before them
 _FRAME, _GAP = 2, 3  # what the box takes of a line: at its edges, and beside each further column
 
 

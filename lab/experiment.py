@@ -373,7 +373,7 @@ class Findings:
         if line is not None:
             sign = "-" if line["slope"] < 0 else "+"
             title += f"; line: interview = {line['intercept']:.1f} {sign} {abs(line['slope']):.2f} × accuracy"
-        return (title, ["candidate", "verdict", "facts taught", "accuracy", "interview", "distance"], rows)
+        return (title, ["candidate", "verdict", "taught", "accuracy", "interview", "distance"], rows)
 
     def _twin_table(self, report: dict[str, Any]) -> FindingsTable:
         rows = []
@@ -389,8 +389,8 @@ class Findings:
             losses = [_format_number(candidate[f"loss_{name}"]["mean"], 2) for name in ("fresh", "test", "gap")]
             first, auc = candidate["first_answer"]["mean"], candidate["auc"]["mean"]
             rows.append([label, _format_number(first, 1), *losses, _format_number(auc, 2)])
-        header = ["candidate", "first answer", "fresh loss", "test loss", "difference", "AUC of Min-K%"]
-        return ("First answers in interviews, and loss on fresh and on test items", header, rows)
+        header = ["candidate", "first answer", "fresh loss", "test loss", "difference", "AUC"]
+        return ("First answers, loss on fresh and on test items, and AUC of Min-K%", header, rows)
 
     def _aspect_table(self, report: dict[str, Any]) -> FindingsTable:
         aspects = ASPECTS[:-1]

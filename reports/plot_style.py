@@ -91,9 +91,7 @@ def plot_style() -> Iterator[None]:
         "lines.markersize": 4.5,
     }
     with load_matplotlib().rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph", UserWarning
-        )  # the reader's fonts may have them
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the reader's fonts may have them
         yield
 
 

@@ -52,7 +52,7 @@ def test_the_table_has_the_truth_beside_what_was_measured(ideal: Experiment) -> 
     assert all(len(header) <= 8 for _, header, _ in tables)
     title, header, rows = tables[0]
     assert title.startswith("The lab, world 1: 60 items, seed 1; line: interview = ")
-    assert [row[header.index("facts taught")] for row in rows] == ["25%", "50%", "75%", "100%", "50%", "50%"]
+    assert [row[header.index("taught")] for row in rows] == ["25%", "50%", "75%", "100%", "50%", "50%"]
     assert [row[header.index("verdict")] for row in rows] == ["on the line"] * 4 + ["below"] * 2
     _, header, rows = tables[2]
     losses = {row[0]: float(row[header.index("difference")]) for row in rows}
