@@ -191,8 +191,8 @@ def test_candidates_that_all_met_the_same_judges_are_pooled(root: Path) -> None:
     assert {row["n_observations"] for row in report["pooled"]} == {24}
     other = {"evaluator": "simulated:one?noise=0.9", "seed": 2}
     namesake = honest(root / "crossed-namesake", source, "abcd", 12, settings=other)
-    [note] = [one for one in Study([runs[0], namesake]).report()["notes"] if "stands for" in one]
-    assert note == "the judge 'one' stands for 2 models: simulated:one, simulated:one?noise=0.9"
+    [note] = [one for one in Study([runs[0], namesake]).report()["notes"] if "different models" in one]
+    assert note == "the judge 'one' names 2 different models: simulated:one, simulated:one?noise=0.9"
 
 
 def probes_of(path: Path, source: Path, texts: int, cluster: int, shift: float, **settings: Any) -> Path:

@@ -171,6 +171,6 @@ def test_what_is_mixed_is_said(tmp_path: Path, items: Path) -> None:
     other = written(tmp_path / "b", items, [talk(0, GOOD)], "simulated:one?latency=1", rounds=4)
     notes = " | ".join(whole(Study([one, other]))["notes"])
     assert "rounds: 3, 4" in notes
-    assert "'one' stands for 2 models" in notes
+    assert "'one' names 2 different models" in notes
     assert "all counted: a, b" in notes
     assert Study([one]).report()["notes"] == []

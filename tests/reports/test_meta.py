@@ -179,10 +179,10 @@ def test_ratings_join_by_item_and_system(tmp_path: Path) -> None:
             {"item": "i1", "system": "r"},
             "s:2: item 'i1', system 'r' is not in .* has item 'i1', system 'p'",
         ),
-        ({"item": "i1"}, "s:2: item 'i1' is 2 rows of .*name system and turn"),
+        ({"item": "i1"}, "s:2: item 'i1' matches 2 rows of .*add system, turn"),
         (
             {"item": "i0", "system": "p"},
-            r"s:2: rates item 'i0', system 'p' once more \(line 1 does already",
+            r"s:2: rates item 'i0', system 'p' again \(first in line 1",
         ),
     ],
 )
@@ -372,7 +372,7 @@ def _answer(path: Path, records: list[dict[str, Any]], named: NamedColumns | Non
         ([(1, 2)], "cannot be correlated with ratings over 1 row: fewer than three", "–"),
         ([(0, 0), (1, 1)], "gave the same labels to all of 2 rows (κ = 1.000)", "beyond chance"),
         ([(at % 3, at % 3) for at in range(30)], "is 1.000 over 30 rows, without an interval", "(1.00 to 1.00)"),
-        ([(at, 20 - at) for at in range(20)], "Spearman correlation of judge_a with people is -1.000", "follows"),
+        ([(at, 20 - at) for at in range(20)], "Spearman's ρ of judge_a with people is -1.000", "follows"),
         ([(at, 20 - at + at % 3) for at in range(20)], "judge_a correlates negatively with people", "correlates with"),
         (
             [(at, at * 7 % 20) for at in range(20)],
@@ -424,8 +424,8 @@ def test_criteria_that_a_judge_does_not_follow_are_not_said_to_be_followed_best(
 @pytest.mark.parametrize(
     ("human", "score", "said"),
     [
-        (["good", "bad"], [1, 0], "its scores are numbers (1, 0), their ratings texts (good, bad)"),
-        ([True, False], ["true", "false"], "its scores are texts (true, false), their ratings numbers (1, 0)"),
+        (["good", "bad"], [1, 0], "its scores are numbers (1, 0), but the ratings are texts (good, bad)"),
+        ([True, False], ["true", "false"], "its scores are texts (true, false), but the ratings are numbers (1, 0)"),
         ([1, None], [None, 2], "no row has both a score and a rating"),
     ],
 )
@@ -523,7 +523,7 @@ def test_a_row_for_each_rating_is_the_same_as_a_row_for_each_item(tmp_path: Path
         read_rating_sheet(_write(tmp_path / "s.jsonl", scores)), read_rating_sheet(_write(tmp_path / "p.jsonl", people))
     )
     assert [row.human for row in both.rows] == [row.human for row in sheet.rows]
-    with pytest.raises(DatasetError, match=r"long\.jsonl:17: people have rated item '0' in line 1 already"):
+    with pytest.raises(DatasetError, match=r"long\.jsonl:17: people have already rated item '0' in line 1"):
         read_rating_sheet(_write(tmp_path / "long.jsonl", [*_long(), _long()[0] | {"rating": 5}]))
 
 
