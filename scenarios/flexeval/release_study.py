@@ -27,7 +27,7 @@ _MAX_PLOTTED = 6  # metrics of each kind
 class FlexEvalStudy(SystemStudy):
     """Study of suites."""
 
-    drawn = True
+    has_plots = True
 
     def make_sections(self) -> Sequence[Section[Any]]:
         return [ReleaseSection(), RunTables(self.scenario)]

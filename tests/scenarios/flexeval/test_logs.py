@@ -179,7 +179,7 @@ def test_spans_without_messages_are_named_with_what_to_do(tmp_path: Path) -> Non
     assert isinstance(broken, UnreadableRecord)
     assert "field 'attributes.gen_ai.input.messages': not valid JSON" in str(broken)
     assert isinstance(without, UnreadableRecord)
-    assert (without.line, "2 calls of models" in without.message, "CAPTURE_MESSAGE" in without.message) == (
+    assert (without.line, "2 model calls" in without.message, "CAPTURE_MESSAGE" in without.message) == (
         1,
         True,
         True,
