@@ -92,7 +92,7 @@ def _correlate(file: Path, exclude: Sequence[str], plot: Path | None, html: Path
         print_note(f"{note} before the figures were seen")
     if not all(one.accuracy_se or one.score_se for one in figures):
         note = "without standard errors (accuracy_se, score_se) chance alone often puts one of few models off the line"
-        print_note(f"{note}; see docs/correlate.md")
+        print_note(f"{note}; see docs/judges.md")
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
